@@ -15,8 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from concept_models import with_heads
 from conftest import GEMMA
-from contracts.test_contract_11_pairs import OPERATIONS
+from contracts.test_contract_11_pairs import OPERATIONS, lean_to_the_left
+from daguerre.decoding.checks import CALLS, OPTIONS
 from daguerre.decoding.pins import Pin
 from daguerre.errors import DaguerreError
 from daguerre.model import Model
@@ -94,6 +96,15 @@ RIGHT: dict[str, st.SearchStrategy[Any]] = {
     "ending": st.sampled_from([";", "\n"]),
     "pins": st.sampled_from([[Pin("ab", at=3)], [Pin(";", at=-1)], [Pin("ab", at=(1, 8))]]),
     "lenient": st.booleans(),
+    "strict": st.booleans(),
+    "tools": st.sampled_from([[], [{"name": "f", "parameters": {"properties": {"a": {"enum": [1]}}}}]]),
+    "tool_choice": st.sampled_from(["auto", "none", "required", "f"]),
+    "parallel_calls": st.booleans(),
+    "steer": st.sampled_from([[], [{"kind": "add", "concepts": ["loop"], "strength": 2.0}]]),
+    "scorer": st.sampled_from([None, lean_to_the_left]),
+    "t_min": share,
+    "t_max": share,
+    "max_entropy": st.floats(0, 3),
     "explain": st.booleans(),
     "forbid": st.sampled_from(["loop", ["call"]]),
     "forbid_exactly": st.booleans(),
@@ -102,8 +113,9 @@ RIGHT: dict[str, st.SearchStrategy[Any]] = {
     "timeout": st.sampled_from([30.0, 6.0, 1e-9]),
     "search_length": st.booleans(),
     "context": st.sampled_from(["auto", "whole"]),
+    "on_step": st.sampled_from([None, lambda event: None]),
 }
-CHECKED_ELSEWHERE = frozenset({"heal", "timeout", "search_length", "context", "draft"})
+CHECKED_ELSEWHERE = frozenset({"heal", "timeout", "search_length", "context", "draft", "on_step"})
 """Arguments of calls: wrong values of these have tests of their own."""
 
 
@@ -116,6 +128,13 @@ def options(draw: st.DrawFn) -> dict[str, Any]:
     if spoilt and draw(st.integers(0, 3)) == 0:
         chosen[draw(st.sampled_from(spoilt))] = draw(st.sampled_from(WRONG))
     return chosen
+
+
+def test_every_option_is_drawn() -> None:
+    asked = {"prompt", "prefix", "suffix", "template", "text", "max_tokens", "spans"}
+    others = {"mark", "lines", "pattern", "strength", "changeable"}  # of one operation each
+
+    assert RIGHT.keys() == OPTIONS.keys() | CALLS.keys() - asked - others
 
 
 def unless_refused(call: Callable[[], Any]) -> Any:
@@ -141,6 +160,7 @@ def each(models: dict[str, Model], make_model: Any) -> dict[str, Model]:
         "uniform": make_model(**noisy),
         "gemma": make_model(**GEMMA),
         "expanding": make_model(context="full", expand_id=15),
+        "concepts": with_heads(make_model),
     }
     return {**models, **more}
 
@@ -151,7 +171,9 @@ def test_a_request_keeps_its_promises_or_is_refused(
 ) -> None:
     model = each[data.draw(st.sampled_from(sorted(each)), label="model")]
     call = data.draw(st.sampled_from(OPERATIONS), label="call")
-    recorder.run(call, model, data.draw(options(), label="options"))
+    drawn = data.draw(options(), label="options")
+    off = {name: None for name, value in drawn.items() if value is None}
+    recorder.run(partial(call, **off), model, {name: value for name, value in drawn.items() if name not in off})
 
 
 @given(
@@ -161,6 +183,7 @@ def test_a_request_keeps_its_promises_or_is_refused(
     order=st.sampled_from([None, "left", "random"]),
     samples=st.integers(1, 4),
     seed=st.integers(0, 2**64 - 1),
+    context=st.sampled_from(["auto", "whole"]),
     name=st.sampled_from(["causal", "full", "block"]),
 )
 def test_a_likelihood_is_a_finite_number_or_is_refused(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import jsonschema
@@ -12,6 +13,7 @@ import pytest
 from daguerre.errors import InputError
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.sampling.constraints import Programme, TokenAutomaton, compile_regex, compile_schema
+from daguerre.sampling.constraints.budget import MAX_NODES
 
 PERSON: dict[str, Any] = {
     "type": "object",
@@ -76,6 +78,18 @@ def test_pins_stay_and_the_text_around_them_is_valid(tokenizer: Tokenizer) -> No
         filled = fill(automaton, tokens, is_open, rng)
         assert (filled[~is_open] == tokens[~is_open]).all()
         assert automaton.accepts(filled)
+
+
+def test_a_span_of_512_positions_takes_an_automaton_of_4096_states(make_model: Any) -> None:
+    model, rng = make_model(context="full", num_layers=1, max_positions=640), np.random.default_rng(2)
+    words = ["".join(rng.choice(list("abcdefghij"), 30)) for _ in range(165)]
+    pattern = f"(({'|'.join(words)}) )+"
+    num_states = compile_regex(pattern, model.tokenizer).num_states
+
+    result = model.generate("x", 512, mode="full", regex=pattern, policy="confidence", steps=2, temperature=1.0, seed=1)
+
+    assert 4_096 <= num_states <= MAX_NODES // 512
+    assert re.fullmatch(pattern, result.text) and len(result.text) > 512
 
 
 def test_a_pin_that_no_text_of_the_language_has_there_is_refused(tokenizer: Tokenizer) -> None:

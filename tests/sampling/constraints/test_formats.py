@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -12,6 +13,7 @@ from daguerre.sampling.constraints.budget import Budget
 from daguerre.sampling.constraints.compile import schema_dfa
 from daguerre.sampling.constraints.formats import FORMATS, WIDEST, format_dfa
 from daguerre.sampling.constraints.regex import regex_dfa
+from daguerre.sampling.constraints.text import compact
 from random_texts import random_texts
 
 LONG = "a" * 60
@@ -55,7 +57,7 @@ BAD: dict[str, list[str]] = {
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_format_is_what_other_code_says(name: str) -> None:
     dfa, judge = format_dfa(name, Budget()), jsonschema.FormatChecker()
-    widest = regex_dfa(WIDEST[name], Budget()) if name in WIDEST else None
+    widest = regex_dfa(WIDEST[name], Budget())
     made = list(random_texts(dfa, 40))
 
     assert all(dfa.accepts(text.encode()) for text in GOOD[name])
@@ -65,17 +67,30 @@ def test_a_format_is_what_other_code_says(name: str) -> None:
             judge.check(text, name)
         if name == "regex":
             re.compile(text)
-    assert widest is None or all(widest.accepts(text.encode()) for text in [*made, *GOOD[name]])
+    assert all(widest.accepts(text.encode()) for text in [*made, *GOOD[name]])
 
 
-def test_every_format_of_the_specification_is_known() -> None:
-    assert FORMATS.keys() == GOOD.keys()
+def test_every_format_of_the_specification_is_known_and_its_opposite() -> None:
+    assert FORMATS.keys() == GOOD.keys() == WIDEST.keys()
 
 
 def test_what_is_not_of_a_format_is_not_of_it_by_any_reading() -> None:
     dfa = schema_dfa({"type": "string", "not": {"format": "email"}}, Budget())[0]
 
     assert dfa.accepts(b'"plain"') and not dfa.accepts(b'"a b@c"')
+
+
+@pytest.mark.parametrize(("name", "bad"), [("regex", ["*", "?a", ")", "+"]), ("uri-template", ["{", "a{b", "/{"])])
+def test_what_may_not_be_a_pattern_or_a_template_is_none(name: str, bad: list[str]) -> None:
+    dfa, judge = schema_dfa({"type": "string", "not": {"format": name}}, Budget())[0], format_dfa(name, Budget())
+
+    assert all(dfa.accepts(compact(text).encode()) for text in bad)
+    assert not any(dfa.accepts(compact(text).encode()) for text in GOOD[name])
+    for text in random_texts(dfa, 40):
+        assert not judge.accepts(json.loads(text).encode())
+        if name == "regex":
+            with pytest.raises(re.error):
+                re.compile(json.loads(text))
 
 
 def test_two_formats_are_not_taken_for_exclusive_because_they_are_written_narrowly() -> None:

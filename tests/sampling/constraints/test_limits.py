@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
+from dataclasses import fields
+from itertools import product
+from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from daguerre.audit.record import decoding_facts
@@ -25,6 +30,7 @@ from daguerre.sampling.constraints.compile import (
 from daguerre.sampling.constraints.dfa import Dfa
 from daguerre.sampling.constraints.limits import Limits
 from daguerre.sampling.constraints.text import literals
+from random_texts import random_texts
 
 CLOSED = {"additionalProperties": False}
 
@@ -61,6 +67,18 @@ def test_a_long_string_may_be_asked_for_and_a_limit_that_is_met_is_named() -> No
     ):
         automaton(apart)
     assert automaton(apart, limits=Limits(longest=1500)).accepts(b'"' + b"a" * 1001 + b'"')
+
+
+def test_thousands_of_optional_properties_compile() -> None:
+    dfa = automaton({"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(3_000)}})
+
+    assert dfa.accepts(b'{"p7":"a","p2999":""}') and not dfa.accepts(b'{"p7":"a","p2999":1}')
+
+
+def test_an_enum_in_each_of_thousands_of_properties_compiles() -> None:
+    dfa = automaton({"type": "object", "properties": {f"p{i}": {"enum": ["a", i]} for i in range(11_000)}, **CLOSED})
+
+    assert dfa.accepts(b'{"p0":"a","p10999":10999}') and not dfa.accepts(b'{"p0":"a","p10999":10998}')
 
 
 def test_thousands_of_properties_compile() -> None:
@@ -108,6 +126,78 @@ def test_no_two_items_are_alike_where_that_can_be_said() -> None:
         automaton({**free, "items": {"enum": list(range(11))}})
     eleven = {**free, "items": {"enum": list(range(11))}}
     assert automaton(eleven, limits=Limits(unique_sets=2048)).accepts(b"[10,3]")
+
+
+@pytest.mark.parametrize("counts", [{}, {"minContains": 0, "maxContains": 0}, {"minContains": 2}, {"maxContains": 1}])
+def test_items_may_differ_and_be_counted(counts: dict[str, int]) -> None:
+    items = [1, 2, "a", None]
+    schema = {"items": {"enum": items}, "contains": {"type": "integer"}, "uniqueItems": True, "type": "array", **counts}
+    dfa, valid = automaton(schema), jsonschema.Draft202012Validator(schema).is_valid
+
+    for row in (list(row) for size in range(5) for row in product(items, repeat=size)):
+        assert dfa.accepts(json.dumps(row, separators=(",", ":")).encode()) == valid(row), row
+
+
+LIMITED: dict[str, tuple[int, Any, bytes]] = {
+    "alternatives": (2, {"type": "object", "anyOf": [{"required": [name]} for name in "abc"]}, b'{"c":1}'),
+    "unique_sets": (7, {"type": "array", "uniqueItems": True, "items": {"enum": [1, 2, 3]}}, b"[3,1]"),
+    "wanted": (1, {"type": "array", "allOf": [{"contains": {"const": 1}}, {"contains": {"const": 2}}]}, b"[2,1]"),
+    "name_sets": (3, {"type": "object", "patternProperties": {"^a": {"const": 1}, "b$": {"const": 1}}}, b'{"ab":1}'),
+    "parts": (1, {"type": "object", "properties": {"a": {"items": {"items": {}}}}, **CLOSED}, b'{"a":[[1]]}'),
+    "longest": (4, {"type": "string", "allOf": [{"minLength": 5}, {"maxLength": 9}]}, b'"abcde"'),
+    "cases": (
+        2,
+        {"type": "object", "anyOf": [{"properties": {name: {}}} for name in "ab"], "unevaluatedProperties": False},
+        b'{"b":1}',
+    ),
+    "exponent": (5, {"type": "number", "minimum": 1e6}, b"1000000"),
+    "remainders": (6, {"type": "number", "multipleOf": 7}, b"14"),
+}
+"""For each limit, a value that it meets, and the text that it then loses."""
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(Limits)])
+def test_a_limit_of_reading_is_named_with_its_value_and_is_raised(name: str) -> None:
+    most, schema, text = LIMITED[name]
+    with pytest.raises(InputError, match=rf"\b{most}\b.*limits=Limits\({name}=\.\.\.\)"):
+        automaton(schema, limits=Limits(**{name: most}))
+    assert automaton(schema, limits=Limits(**{name: 100 * most})).accepts(text)
+
+
+@pytest.mark.parametrize(
+    ("schema", "limits", "text"),
+    [
+        ({"type": "number", "maximum": -1e200}, {"exponent": 200}, b"-1" + b"0" * 200),
+        ({"type": "number", "not": {"const": 10**150}}, {"exponent": 150}, b"1" + b"0" * 149),
+        ({"type": "integer", "multipleOf": 30_011}, {"remainders": 40_000}, b"60022"),
+    ],
+)
+def test_a_number_that_is_refused_is_read_with_a_limit_that_is_raised(
+    schema: Any, limits: dict[str, int], text: bytes
+) -> None:
+    with pytest.raises(UnsupportedError, match=r"above [\d,]+: .*limits=Limits\(\w+=...\)"):
+        automaton(schema)
+    assert automaton(schema, limits=Limits(**limits)).accepts(text)
+
+
+def test_an_integer_that_python_does_not_print_is_refused_in_one_line() -> None:
+    with pytest.raises(UnsupportedError, match=r"near 1e\+5000, whose exponent is 5,000, above 100"):
+        automaton({"minimum": 10**5_000})
+
+
+def test_the_document_lists_every_limit_with_its_value() -> None:
+    document = (Path(__file__).parents[3] / "docs/constraints.md").read_text()
+
+    rows = dict(re.findall(r"^\| `(\w+)` \| ([\d,]+) \|", document, re.MULTILINE))
+    assert rows == {field.name: f"{field.default:,}" for field in fields(Limits)}
+
+
+@pytest.mark.parametrize("least", [6, 7, 9, 12])
+def test_many_members_that_differ_may_be_asked_for(least: int) -> None:
+    dfa = automaton({"type": "object", "minProperties": least, "additionalProperties": {"const": 1}})
+
+    for text in (dfa.shortest().decode(), *random_texts(dfa, 5)):
+        assert len(json.loads(text)) >= least
 
 
 def test_members_that_the_schema_does_not_name_are_counted_when_they_differ() -> None:
@@ -165,6 +255,7 @@ BAD: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     (compile_grammar, {"rules": {"a": "b"}, "start": 1}, "start must be"),
     (compile_tools, {"tools": [], "choice": 1}, "choice must be"),
     (compile_tools, {"tools": [], "parallel": "no"}, "parallel must be"),
+    *[(Limits, {field.name: 0}, f"{field.name} must be a whole number") for field in fields(Limits)],
     *[(Limits, {"longest": wrong}, "longest must be a whole number") for wrong in ("x", -1, 0, 1.5, None)],
     *[(Budget, {"seconds": wrong}, "seconds must be a number") for wrong in ("x", float("nan"), -1, None)],
     (Budget, {"max_states": -1}, "max_states must be"),

@@ -127,7 +127,8 @@ def test_characters_that_languages_disagree_on_are_neither_white_space_nor_its_o
         ("\\q", "unknown escape"),
         ("\\ud800", "U\\+D800, which is no character"),
         ("a\\", "an end that comes too soon"),
-        ("(" * 200 + ")" * 200, "groups inside one another"),
+        ("(" * 200 + ")" * 200, "more than 100 groups inside one another, which no option raises"),
+        ("a{1,10000000000}", "a repetition count of more than 9 digits, which no option raises"),
     ],
 )
 def test_what_the_dialect_lacks_is_an_error_that_names_it(pattern: str, complaint: str) -> None:

@@ -199,7 +199,6 @@ def test_formats_are_checked() -> None:
         ),
         ({"not": {"uniqueItems": True}}, "uniqueItems at #/not stands under a not"),
         ({"not": {"unevaluatedProperties": False}}, "unevaluatedProperties at #/not stands under a not"),
-        ({"not": {"format": "regex"}}, "format at #/not stands under a not"),
         ({"pattern": "(a)\\1"}, "at #/pattern: the pattern .* a back-reference"),
     ],
 )
@@ -220,8 +219,8 @@ def test_what_is_not_supported_is_named_with_its_place(schema: Any, complaint: s
         ({"$ref": "#"}, "leads back to itself"),
         ({"enum": [float("nan")]}, "a value that JSON does not have"),
         ({"multipleOf": 0}, "multipleOf must be above 0"),
-        ({"multipleOf": 0.000123457}, "choose a rounder number"),
-        ({"minimum": 1e300}, "too large or too small"),
+        ({"multipleOf": 0.000123457}, r"multipleOf 0.000123457, .*above 20,000: .*Limits\(remainders=...\)"),
+        ({"minimum": 1e300}, r"near 1e\+300, .*above 100: .*Limits\(exponent=...\)"),
         ({"minLength": float("inf")}, "minLength at # must be a count"),
     ],
 )
@@ -271,6 +270,10 @@ def test_a_schema_that_is_nested_too_deep_is_an_error(tokenizer: Tokenizer) -> N
 
     with pytest.raises(InputError, match=r"nested too deep|took longer"):
         compile_schema(schema, tokenizer, budget=Budget(seconds=1))
+    for _ in range(1000):
+        schema = {"not": {"items": schema}}
+    with pytest.raises(InputError, match=r"nested too deep for Python, which allows [\d,]+ calls inside one another"):
+        compile_schema(schema, tokenizer)
 
 
 def test_a_divisor_of_many_digits_is_exact() -> None:

@@ -17,8 +17,8 @@ from daguerre.sampling.constraints.values import Arrays, Const, Expr, Not, every
 ENTRY = 500
 """About how many bytes an entry of a table of `write` takes: for the budget's memory."""
 Arm = tuple[Expr, "Seen"]
-Seen = tuple[int, ...] | frozenset[str]
-"""How many of each wanted set of items there were, or the values that are used up."""
+Seen = tuple[tuple[int, ...], frozenset[str]]
+"""How many of each wanted set of items there were, and which values are used up."""
 
 
 class ArrayText:
@@ -36,18 +36,17 @@ class ArrayText:
             if shape.most is None
             else shape.most
         )
-        start: tuple[int, Seen] = (0, frozenset() if unique else (0,) * len(wanted))
+        start: tuple[int, Seen] = (0, ((0,) * len(wanted), frozenset()))
         states = {start: nfa.literal(entry, b"[")}
         begins: dict[tuple[int, Seen, Expr], int] = {}
         waiting = [start]
         while waiting:
             count, seen = waiting.pop()
             state = states[count, seen]
-            if count >= shape.least and (unique or _satisfied(shape, seen)):
+            if count >= shape.least and _satisfied(shape, seen[0]):
                 nfa.link(nfa.literal(state, b"]"), last)
             more = min(count + 1, top) if shape.most is None else count + 1
-            arms = self._unique_arms(shape, count, seen) if unique else _arms(shape, count, seen)
-            for item, seen_then in arms if more <= top else ():
+            for item, seen_then in self._arms(shape, count, seen, unique) if more <= top else ():
                 if (more, seen_then) not in states:
                     nfa.budget.hold(ENTRY)
                     states[more, seen_then] = nfa.state()
@@ -62,9 +61,6 @@ class ArrayText:
     def _used_up(self, shape: Arrays) -> bool:
         """Whether the values that are used up have to be remembered. UnsupportedError where they are too many."""
         if not shape.unique or (shape.most is not None and shape.most <= 1):
-            return False
-        if shape.contains:
-            self.schema.refuse(f"uniqueItems at {shape.unique[0]}", "is not supported with contains")
             return False
         places = range(min(shape.num_prefix + 1, shape.most or shape.num_prefix + 1))
         texts: set[bytes] = set()
@@ -84,28 +80,30 @@ class ArrayText:
                 return False
         return True
 
-    def _unique_arms(self, shape: Arrays, i: int, seen: Seen) -> Iterator[Arm]:
-        """(an item, what is then used up): none of the values already used."""
-        assert isinstance(seen, frozenset)
-        for text in sorted(self.dfa(shape.item(i)).strings(self.schema.limits.unique_sets, self.schema.budget) or ()):
-            value = repr(json.loads(text, parse_float=_number))
-            if value not in seen:
-                yield Const(text.decode()), seen | {value}
+    def _arms(self, shape: Arrays, i: int, seen: Seen, unique: bool) -> Iterator[Arm]:
+        """(an item, what is then seen): where `unique`, each of the values that are not used up."""
+        counts, used = seen
+        for item, then in _arms(shape, i, counts):
+            if not unique:
+                yield item, (then, used)
+                continue
+            for text in sorted(self.dfa(item).strings(self.schema.limits.unique_sets, self.schema.budget) or ()):
+                value = repr(json.loads(text, parse_float=_number))
+                if value not in used:
+                    yield Const(text.decode()), (then, used | {value})
 
 
-def _satisfied(shape: Arrays, seen: Seen) -> bool:
-    assert isinstance(seen, tuple)
-    return all(number >= want.least for number, want in zip(seen, shape.contains, strict=True))
+def _satisfied(shape: Arrays, counts: tuple[int, ...]) -> bool:
+    return all(number >= want.least for number, want in zip(counts, shape.contains, strict=True))
 
 
-def _arms(shape: Arrays, i: int, seen: Seen) -> Iterator[Arm]:
+def _arms(shape: Arrays, i: int, counts: tuple[int, ...]) -> Iterator[tuple[Expr, tuple[int, ...]]]:
     """(an item, the counts after it): once for each choice of the wanted sets that it counts for.
 
     Where there is no upper limit, an item that is not counted may be in the set, too.
     """
-    assert isinstance(seen, tuple)
     choices: list[list[tuple[list[Expr], int]]] = []
-    for number, want in zip(seen, shape.contains, strict=True):
+    for number, want in zip(counts, shape.contains, strict=True):
         if i < want.start or (want.most is None and number >= want.least):
             choices.append([([], number)])
         elif want.most is None:

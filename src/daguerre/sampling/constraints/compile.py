@@ -7,6 +7,7 @@ a hash of the constraint and the tokenizer.
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -103,6 +104,7 @@ def compile_schema(
 
     A schema that contains itself does so at most `depth` times, and values nest `any_depth` deep where it constrains
     nothing; None: 2 to 4 deep, as far as the automaton stays small, and everything 1 deep where it would be too large.
+    A member whose name the schema does not mention may come twice.
     Keywords and formats of no draft are ignored, and the automaton's `ignored` lists them; with `strict` they are an
     UnsupportedError. What is known and not supported is an UnsupportedError with its place; with `lenient` it is
     ignored and listed, too. `limits`: how much is written out.
@@ -186,7 +188,8 @@ def _compiled(
         except (RecursionError, ctypes.ArgumentError) as error:  # ctypes wraps one that befalls it
             if not isinstance(error, RecursionError) and "RecursionError" not in str(error):
                 raise
-            raise InputError("the constraint is nested too deep: flatten it") from None
+            most = f"{sys.getrecursionlimit():,} calls inside one another"
+            raise InputError(f"the constraint is nested too deep for Python, which allows {most}: flatten it") from None
         except UnicodeEncodeError as error:
             raise InputError(f"the constraint holds a lone surrogate, {error.object!r:.40}: remove it") from error
         if dfa.is_empty:

@@ -7,7 +7,7 @@ evaluated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import combinations, product
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from daguerre.sampling.constraints.schema import Schema
 
 OWN = ("unevaluatedProperties", "unevaluatedItems")
-MAX_CASES = 256
+CASE = 500
+"""About how many bytes a case takes: for the budget's memory."""
 
 
 @dataclass(frozen=True)
@@ -94,13 +95,21 @@ def _cases(whole: Schema, pointer: str, passed: frozenset[str], asking: str) -> 
         counted -= {asking}
     if "contains" in counted and draft != 2019 and asking == OWN[1]:
         raise UnsupportedError(f"contains at #{pointer} evaluates items, which is not supported: use items")
+
+    def few(cases: Iterable[Case]) -> list[Case]:
+        found = []
+        for case in cases:
+            found.append(case)
+            whole.limits.check("cases", len(found), f"has too many sets of alternatives beside {asking}")
+            whole.budget.hold(CASE + 8 * len(case.holds + case.names + case.patterns))
+            whole.budget.steps(0)
+        return found
+
     found = [_own(schema, counted)]
     for more in _applied(
         whole, schema, pointer, counted, lambda place: _cases(whole, place, passed | {pointer}, asking)
     ):
-        found = [a.both(b) for a, b in product(found, more)]
-        if len(found) > MAX_CASES:
-            raise UnsupportedError(f"{asking} has more than {MAX_CASES} cases: write fewer alternatives")
+        found = few(a.both(b) for a, b in product(found, few(more)))
     return found
 
 
@@ -122,7 +131,7 @@ def _own(schema: Json, counted: set[str]) -> Case:
 
 def _applied(
     whole: Schema, schema: Json, pointer: str, counted: set[str], cases: Callable[[str], list[Case]]
-) -> Iterator[Sequence[Case]]:
+) -> Iterator[Iterable[Case]]:
     """For each keyword that applies schemas to the same value, its cases; `cases`: those of a place."""
     document = whole.document
     finders = {
@@ -138,11 +147,9 @@ def _applied(
     for key in ("anyOf", "oneOf"):
         if key in counted:
             places = [f"{pointer}/{key}/{i}" for i in range(len(schema[key]))]
-            if 2 ** len(places) > MAX_CASES and key == "anyOf":
-                raise UnsupportedError(f"{key} at #{pointer} has too many cases beside an unevaluated keyword")
-            yield list(_chosen(whole, places, len(places) if key == "anyOf" else 1, cases))
+            yield _chosen(whole, places, len(places) if key == "anyOf" else 1, cases)
     if "if" in counted:
-        yield list(_tested(whole, schema, pointer, counted, cases))
+        yield _tested(whole, schema, pointer, counted, cases)
     for key in ("dependentSchemas", "dependencies"):
         for name, then in schema[key].items() if key in counted else ():
             if not isinstance(then, list):

@@ -148,6 +148,8 @@ WIDEST = {
     "duration": "P[^]*",
     "json-pointer": _POINTER,
     "relative-json-pointer": "[0-9][^]*",
+    "uri-template": "[^{]*|[^]*}[^]*|[^]*\\{[^]*\\{[^]*",
+    "regex": "([^*+?)][^]*)?",
 }
 
 

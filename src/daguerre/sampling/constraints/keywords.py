@@ -122,8 +122,11 @@ def _one_of(whole: Schema, schema: Json, pointer: str, negate: bool) -> Expr:
     if negate:
         none = And(tuple(Not(part) for part in parts))
         return Or((none, *(And((parts[i], parts[j])) for i, j in pairs)))
-    rivals = {i: [parts[a + b - i] for a, b in pairs if i in (a, b)] for i in range(len(parts))}
-    return Or(tuple(every([part, *map(Not, rivals[i])]) for i, part in enumerate(parts)))
+    rivals: list[list[Expr]] = [[] for _ in parts]
+    for i, j in pairs:
+        rivals[i].append(Not(parts[j]))
+        rivals[j].append(Not(parts[i]))
+    return Or(tuple(every([part, *others]) for part, others in zip(parts, rivals, strict=True)))
 
 
 def _if(whole: Schema, schema: Json, pointer: str, negate: bool) -> Expr:
@@ -145,11 +148,12 @@ def _bound(whole: Schema, schema: Json, pointer: str, negate: bool, keyword: str
     strict = keyword.startswith("exclusive") or schema.get("exclusive" + keyword.capitalize()) is True
     lower = keyword in ("minimum", "exclusiveMinimum")
     value = schema[keyword]
-    return whole.numbers((above if lower != negate else below)(value, strict != negate, whole.budget), negate)
+    compared = above if lower != negate else below
+    return whole.numbers(compared(value, strict != negate, whole.budget, whole.limits), negate)
 
 
 def _multiple_of(whole: Schema, schema: Json, pointer: str, negate: bool) -> Values:
-    found = multiples(schema["multipleOf"], whole.budget)
+    found = multiples(schema["multipleOf"], whole.budget, whole.limits)
     return whole.numbers(subtract(numbers(PLAIN), found, whole.budget) if negate else found, negate)
 
 
@@ -193,13 +197,7 @@ def _format(whole: Schema, schema: Json, pointer: str, negate: bool) -> Values |
         whole.leave_out(f"format {name!r:.40}", pointer)
         return NOTHING if negate else None
     wide = negate != whole.is_loose  # what is not of a format is not of it by any reading
-    if not wide:
-        return whole.strings(format_dfa(name, whole.budget), negate)
-    if name in WIDEST:
-        return whole.strings(regex_dfa(WIDEST[name], whole.budget), negate)
-    if whole.is_loose:
-        return None
-    raise whole.cannot_negate("format", pointer)
+    return whole.strings(regex_dfa(WIDEST[name], whole.budget) if wide else format_dfa(name, whole.budget), negate)
 
 
 # Arrays and objects

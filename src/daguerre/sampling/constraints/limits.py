@@ -18,6 +18,9 @@ class Limits:
     name_sets      sets of names that overlapping patternProperties make
     parts          different parts that a schema nests
     longest        a maxLength above this many characters acts as this many, or as the minLength beside it
+    cases          sets of alternatives that may hold beside unevaluatedProperties or unevaluatedItems
+    exponent       of ten, either way, of a number that others are compared with
+    remainders     states that multipleOf needs: for each remainder, before the point and at each digit behind it
     """
 
     alternatives: int = 2_000
@@ -26,6 +29,9 @@ class Limits:
     name_sets: int = 64
     parts: int = 100_000
     longest: int = 1_000
+    cases: int = 256
+    exponent: int = 100
+    remainders: int = 20_000
 
     def __post_init__(self) -> None:
         check_fields(self, dict.fromkeys((one.name for one in fields(self)), Whole(low=1)))

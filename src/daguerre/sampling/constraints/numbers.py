@@ -16,6 +16,7 @@ from daguerre.errors import InputError
 from daguerre.sampling.constraints.budget import Budget
 from daguerre.sampling.constraints.dfa import Dfa, intersect, table_dfa
 from daguerre.sampling.constraints.indices import DEAD
+from daguerre.sampling.constraints.limits import Limits
 from daguerre.sampling.constraints.regex import regex_dfa
 
 INTEGER = "0|-?[1-9][0-9]*"
@@ -24,7 +25,8 @@ NUMBER = PLAIN + "|-?[0-9](\\.[0-9]+)?[eE][+-]?([0-9]{1,2}|[12][0-9]{2}|30[0-7])
 """An exponent follows one digit, and a float holds the number: 1e999 would be read as infinity."""
 FLOAT_DIGITS = 15
 """Different decimals of this many digits are different floats, in the same order."""
-MAX_REMAINDERS = 20_000
+STATE, CHARACTERS = 70, 4
+"""About how many bytes a state of a table below takes, and a pattern for each two digits: for the budget's memory."""
 
 
 @lru_cache(maxsize=8)
@@ -33,20 +35,20 @@ def numbers(pattern: str) -> Dfa:
     return regex_dfa(pattern, Budget())
 
 
-def above(bound: int | float, strict: bool, budget: Budget) -> Dfa:
+def above(bound: int | float, strict: bool, budget: Budget, limits: Limits) -> Dfa:
     """Plain decimals greater than a bound, or equal to it unless `strict`."""
-    return _compared(_decimal(bound), strict, budget)
+    return _compared(_decimal(bound, limits), strict, budget)
 
 
-def below(bound: int | float, strict: bool, budget: Budget) -> Dfa:
+def below(bound: int | float, strict: bool, budget: Budget, limits: Limits) -> Dfa:
     """Plain decimals less than a bound, or equal to it unless `strict`."""
-    return _compared(-_decimal(bound), strict, budget, negate=True)
+    return _compared(-_decimal(bound, limits), strict, budget, negate=True)
 
 
-def _decimal(value: int | float) -> Decimal:
+def _decimal(value: int | float, limits: Limits) -> Decimal:
     found = Decimal(value) if isinstance(value, int) else Decimal(repr(value))
-    if not found.is_finite() or abs(found.adjusted()) > 100:
-        raise InputError(f"the number {value} in the schema is too large or too small to compare with: change it")
+    size = abs(found.adjusted())
+    limits.check("exponent", size, f"compares with a number near 1e{found.adjusted():+}, whose exponent is {size:,}")
     return found
 
 
@@ -54,6 +56,8 @@ def _compared(bound: Decimal, strict: bool, budget: Budget, negate: bool = False
     """Numbers x (or, with `negate`, -x) from `bound` up."""
     whole, fraction = _digits(abs(bound))
     digits = max(FLOAT_DIGITS - len(whole), len(fraction), 1)
+    size = CHARACTERS * len(whole + fraction) ** 2
+    budget.hold(size)
     minus, plus = ("", "-") if negate else ("-", "")
     some = "(0|[1-9][0-9]*)(\\.[0-9]+)?"
     if bound > 0:
@@ -64,7 +68,9 @@ def _compared(bound: Decimal, strict: bool, budget: Budget, negate: bool = False
         positive = _unsigned("0", "", True, True)
         pattern = f"{plus}({positive})" if strict else f"{plus}({positive})|-?0(\\.0+)?"
     shape = f"-?[0-9]+(\\.[0-9]{{1,{digits}}})?"
-    return intersect(regex_dfa(pattern, budget), regex_dfa(shape, budget), budget)
+    found = intersect(regex_dfa(pattern, budget), regex_dfa(shape, budget), budget)
+    budget.hold(-size)
+    return found
 
 
 def _digits(value: Decimal) -> tuple[str, str]:
@@ -99,16 +105,16 @@ def _others(digit: int, greater: bool, first: bool) -> str:
     return f"[{low}-{high}]" if low <= high else ""
 
 
-def multiples(of: int | float, budget: Budget) -> Dfa:
+def multiples(of: int | float, budget: Budget, limits: Limits) -> Dfa:
     """Plain decimals that are a multiple of a number above 0: the digits read so far, modulo it."""
-    step = _decimal(of)
+    step = _decimal(of, limits)
     if step <= 0:
         raise InputError(f"multipleOf must be above 0, not {of}: change the schema")
     scale = max(0, -int(step.as_tuple().exponent))
     modulus = int(Fraction(step) * 10**scale)
     count = modulus * (scale + 1)
-    if count > MAX_REMAINDERS:
-        raise InputError(f"multipleOf {of} needs {count:,} states, above {MAX_REMAINDERS:,}: choose a rounder number")
+    limits.check("remainders", count, f"has multipleOf {step:.10g}, which needs {count:,} states")
+    budget.hold(STATE * count)
     # state 0: nothing read; then remainders before the point; then those after f digits of the fraction
     column_of_byte = np.full(256, 12, dtype=np.uint8)
     column_of_byte[ord("0") : ord("9") + 1], column_of_byte[ord("-")], column_of_byte[ord(".")] = range(10), 10, 11
@@ -128,11 +134,13 @@ def multiples(of: int | float, budget: Budget) -> Dfa:
     delta[behind[scale], 0] = behind[scale]
     for f in range(scale + 1):
         accept[behind[f]] = remainder * pow(10, scale - f, modulus) % modulus == 0
-    return intersect(table_dfa(delta, column_of_byte, accept), numbers(PLAIN), budget)
+    found = intersect(table_dfa(delta, column_of_byte, accept), numbers(PLAIN), budget)
+    budget.hold(-STATE * count)
+    return found
 
 
-def equal_to(value: int | float, budget: Budget) -> Dfa:
+def equal_to(value: int | float, budget: Budget, limits: Limits) -> Dfa:
     """Plain decimals of one value."""
-    whole, fraction = _digits(abs(_decimal(value)))
+    whole, fraction = _digits(abs(_decimal(value, limits)))
     sign = "-" if value < 0 else "" if value else "-?"
     return regex_dfa(f"{sign}{whole}\\.{fraction}0*" if fraction else f"{sign}{whole}(\\.0+)?", budget)

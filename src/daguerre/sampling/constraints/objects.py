@@ -3,7 +3,7 @@
 Keys are read along a trie of the names that may still come, so the automaton has a state for each byte of each name,
 and not for each pair of names. How many members there are, and which of the wanted ones, is a part of the state as far
 as it matters. No automaton can remember names that the schema does not mention: such a name may come twice, and
-minProperties counts such members only while the classes of their names ascend.
+minProperties counts such members only while the classes of their names ascend. There are as many classes as it needs.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from daguerre.sampling.constraints.values import FALSE, TRUE, Expr, Not, Objects
 FEW_NAMES = 16
 """So many names that a pattern allows are treated like names of the schema."""
 CLASSES = 5
+"""There are never fewer classes of names."""
 ENTRY, NODE = 400, 600
 """About how many bytes an entry of a table below takes, and a node of a trie: for the budget's memory."""
 
@@ -83,6 +84,14 @@ class Members:
     def least(self) -> int:
         """minProperties, where required members do not reach it."""
         return self.shape.least if self.shape.least > len(self.shape.required) else 0
+
+    @cached_property
+    def classes(self) -> int:
+        """How many classes of names there are."""
+        found = max(CLASSES, self.least - len(self.named))
+        self.budget.steps(found**4 // 2)  # about so many are written
+        self.budget.hold(4 * found**3)
+        return found
 
     @cached_property
     def trie(self) -> Key:
@@ -192,7 +201,8 @@ class ObjectText:
         self.members = list(ready.named.values())
         self.before: dict[tuple[int, Held], int] = {}  # before the members from an index on
         others = tuple((id(names), member) for names, member in ready.others)
-        self.alike, self.behind = (others, ready.least, ready.most, ready.shape.some), behind
+        self.classes, self.behind = [_class(k, ready.classes) for k in range(ready.classes)], behind
+        self.alike = (others, ready.least, ready.most, ready.shape.some, ready.classes)
         self.keys: dict[tuple[Key, int, int, Held], int] = {}
         self.begins: dict[tuple[int, Held, Expr], int] = {}  # of members, by index; -1: of names not in the schema
         self.waiting: list[tuple[int, Held]] = []
@@ -288,11 +298,11 @@ class ObjectText:
         comma = self.nfa.literal(state, b"," * (held.num > 0))
         for names, member in self.ready.others:
             for k in held.barred:
-                names = subtract(names, _class(k), self.nfa.budget)
+                names = subtract(names, self.classes[k], self.nfa.budget)
             wanted = any(k not in held.seen for k in member.may_be)
             for chosen, different, last in self._counts(names, held):
-                for k in range(CLASSES) if wanted else (-1,):
-                    part = chosen if k < 0 else intersect(chosen, _class(k), self.nfa.budget)
+                for k in range(len(self.classes)) if wanted else (-1,):
+                    part = chosen if k < 0 else intersect(chosen, self.classes[k], self.nfa.budget)
                     for expr, seen in member.arms(self.some, held.seen):
                         # what a member was wanted for must not be lost to a later one of the same name
                         barred = held.barred if seen == held.seen else held.barred | {k}
@@ -315,10 +325,11 @@ class ObjectText:
         if held.different == least or (held.last < 0 and held.different + 1 == least):
             yield names, least, -1
             return
-        for k in range(CLASSES):
-            chosen = intersect(names, _class(k), self.nfa.budget)
-            counts = k != held.last if held.different + 1 == least else k > held.last
-            if not counts:
+        for k, names_of_class in enumerate(self.classes):
+            chosen = intersect(names, names_of_class, self.nfa.budget)
+            if k < held.last and least == 2:  # the only name before it is of another class
+                yield chosen, least, -1
+            elif k <= held.last:
                 yield chosen, held.different, held.last
             elif held.different + 1 == least:
                 yield chosen, least, -1
@@ -330,16 +341,18 @@ def _has(node: Key, low: int, high: int) -> bool:
     return bisect_left(node.names, low) < bisect_right(node.names, high)
 
 
-def class_of(name: str) -> int:
+def class_of(name: str, classes: int) -> int:
     """The class of a name: a number that names rarely share, and that a small automaton can compute."""
     found = 0
     for byte in name.encode():
-        found = (3 * found + byte) % CLASSES
+        found = (3 * found + byte) % classes
     return found
 
 
-@lru_cache(maxsize=CLASSES)
-def _class(k: int) -> Dfa:
+@lru_cache(maxsize=64)
+def _class(k: int, classes: int) -> Dfa:
     """The names of a class."""
-    delta_QK = (3 * np.arange(CLASSES)[:, None] + np.arange(CLASSES)) % CLASSES
-    return table_dfa(delta_QK.astype(np.int32), (np.arange(256) % CLASSES).astype(np.uint8), np.arange(CLASSES) == k)
+    state, byte = np.arange(classes), np.arange(256)
+    delta_QK = (3 * state[:, None] + byte[:classes]) % classes
+    column = byte % classes if classes < 256 else byte
+    return table_dfa(delta_QK.astype(np.int32), column.astype(np.uint8), state == k)

@@ -38,7 +38,7 @@ from daguerre.sampling.constraints.dfa import Dfa, intersect, subtract
 from daguerre.sampling.constraints.nfa import Nfa
 from daguerre.sampling.constraints.utf8 import ANY, LAST, SURROGATES, Ranges, outside, ranges_of
 
-MAX_NESTING = 100
+MAX_NESTING, COUNT_DIGITS = 100, 9
 NODE = 300
 """About how many bytes a part of a tree takes: for the budget's memory."""
 
@@ -274,6 +274,8 @@ class _Parser:
             return None
         end = self.pattern.find("}", self.at)
         least, comma, most = self.pattern[self.at + 1 : end].partition(",") if end > 0 else ("", "", "")
+        if any(len(count) > COUNT_DIGITS and count.isdigit() for count in (least, most)):
+            raise self.error(f"a repetition count of more than {COUNT_DIGITS} digits, which no option raises,")
         if not _is_count(least) or not (most == "" or _is_count(most)):
             raise self.error("an opening brace that is no repetition; write \\{ for the character")
         self.at = end + 1
@@ -321,7 +323,7 @@ class _Parser:
         """What is in a group, after its opening, which began there."""
         self.nesting += 1
         if self.nesting > MAX_NESTING:
-            raise self.error(f"more than {MAX_NESTING} groups inside one another", began)
+            raise self.error(f"more than {MAX_NESTING} groups inside one another, which no option raises,", began)
         inner = self.choice()
         self.nesting -= 1
         if not self.take(")"):
@@ -412,4 +414,4 @@ class _Parser:
 
 
 def _is_count(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < 10
+    return text.isascii() and text.isdigit()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import cached_property
 from typing import Any, Literal
 
 from daguerre.errors import InputError, UnsupportedError
@@ -172,10 +172,15 @@ class Schema:
         found = self.everything
         for part in parts:
             found = self._possible(found.both(part, self.everything, self.budget, self.limits))
+            self.budget.steps(0)
         return found
 
     def any(self, parts: Iterable[Values]) -> Values:
-        return reduce(lambda a, b: a.either(b, self.budget, self.limits), parts, NOTHING)
+        found = NOTHING
+        for part in parts:
+            found = found.either(part, self.budget, self.limits)
+            self.budget.steps(0)
+        return found
 
     def _possible(self, held: Values) -> Values:
         """The same values without shapes of objects that plainly have none: they would multiply."""
@@ -185,6 +190,7 @@ class Schema:
 
     def never(self, expr: Expr, depth: int = 4) -> bool:
         """Whether no value can be in the set, as far as that shows within `depth` levels."""
+        self.budget.steps(0)
         try:
             held = self.values(expr)
         except (LoopError, UnsupportedError):  # its values are being computed, or what they are is not known
@@ -260,7 +266,7 @@ class Schema:
             )
         self.ignored[f"{what} at #{pointer}"] = None
 
-    def refuse(self, what: str, why: str = "is not supported") -> None:
+    def refuse(self, what: str, why: str) -> None:
         """Report what is known, given with its place, and not supported when lenient, else raise."""
         if self.unknown != "lenient":
             raise UnsupportedError(
@@ -340,7 +346,7 @@ class Schema:
             case bool():
                 return replace(self.everything, booleans=frozenset([not value]))
             case int() | float():
-                plain = subtract(numbers(PLAIN), equal_to(value, self.budget), self.budget)
+                plain = subtract(numbers(PLAIN), equal_to(value, self.budget, self.limits), self.budget)
                 return replace(self.everything, numbers=plain)
             case str():
                 word = literals([value], self.budget)

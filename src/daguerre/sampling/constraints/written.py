@@ -44,9 +44,10 @@ def ways(schema: Schema, expr: Expr, value: Any) -> list[str]:
 
 def orders(schema: Schema, shape: Objects, value: dict[str, Any]) -> list[list[str]]:
     """The names of a value as a shape may write them."""
-    named = [name for name in members(schema, shape).named if name in value]
+    ready = members(schema, shape)
+    named = [name for name in ready.named if name in value]
     others = [name for name in value if name not in named]
     if shape.least > 1:
-        others.sort(key=class_of)
+        others.sort(key=lambda name: class_of(name, ready.classes))
     turns = len(others) if shape.some else 1  # a member that is wanted may be any of them
     return [named + others[k:] + others[:k] for k in range(max(1, turns))]
