@@ -1,17 +1,19 @@
 """What weights in fewer bits cost a model: nats a token on held-out text, and how often the likeliest token is the one
 that float32 says.
 
-    python benchmarks/quantized.py [--model NAME] [--windows N] [--out benchmarks/results/quantized-default]
+    python benchmarks/quantized.py [--model NAME] [--windows N] [--llama] [--out benchmarks/results/quantized-default]
 
-Windows of the frozen held-out sample, evenly spread; every token is scored given those before it. Writes OUT.json and
-OUT.md.
+Windows of the frozen held-out sample, evenly spread; every token is scored given those before it. With --llama,
+llama.cpp scores them, too, with files of the same weights by its own quantizer. Writes OUT.json and OUT.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +25,11 @@ from daguerre.evals.machine import machine_facts
 from daguerre.heldout import load_frozen
 from daguerre.model import load
 from daguerre.models.backends.native_backend import NativeBackend
+from daguerre.models.core.backbone import Backbone
 from daguerre.models.forward import Backend, Forward, Layout, Logits
 
+Scores = Callable[[np.ndarray], np.ndarray]
+"""From a window's tokens to the logits of the token after each but the last."""
 KINDS: dict[str, tuple[str, Any]] = {
     "float32": ("float32", None),
     "bfloat16": ("bfloat16", None),
@@ -44,12 +49,31 @@ def logits_of(backend: Backend, tokens: np.ndarray) -> np.ndarray:
     return answer.logits
 
 
-def read(backends: dict[str, Backend], windows: Sequence[Window]) -> Iterator[dict[str, tuple[np.ndarray, np.ndarray]]]:
+def llama(backbone: Backbone, positions: int, folder: Path) -> Iterator[tuple[str, Scores]]:
+    """llama.cpp's logits by the type of its file; tokens that are never predicted are not."""
+    from daguerre.evals.bench.family_files import WEIGHTS, quantize
+    from daguerre.evals.bench.peers import LlamaCpp
+    from daguerre.models.gguf.writing import write_gguf
+
+    whole, never = folder / "whole.gguf", list(backbone.config.unpredictable_ids)
+    write_gguf(backbone, None, whole, "f32")
+
+    def scores(peer: LlamaCpp, tokens: np.ndarray) -> np.ndarray:
+        logits = peer.logits(tokens[:-1].tolist())
+        logits[:, never] = -np.inf
+        return logits
+
+    for kind in WEIGHTS.values():
+        quantize(whole, kind, folder / f"{kind}.gguf")
+        yield f"llama.cpp {kind}", partial(scores, LlamaCpp(folder / f"{kind}.gguf", 1, positions, apart=True))
+
+
+def read(every: dict[str, Scores], windows: Sequence[Window]) -> Iterator[dict[str, tuple[np.ndarray, np.ndarray]]]:
     """For each window, by kind: nats of its tokens, and the likeliest tokens."""
     for window in windows:
         found = {}
-        for name, backend in backends.items():
-            logits = logits_of(backend, window.tokens).astype(np.float64)
+        for name, scores in every.items():
+            logits = scores(window.tokens).astype(np.float64)
             top = logits.max(1)
             mass = np.log(np.exp(logits - top[:, None]).sum(1)) + top
             nats = mass - logits[np.arange(len(logits)), window.tokens[1:]]
@@ -57,7 +81,7 @@ def read(backends: dict[str, Backend], windows: Sequence[Window]) -> Iterator[di
         yield found
 
 
-def measure(model: str, num: int) -> dict[str, Any]:
+def measure(model: str, num: int, peer: bool = False) -> dict[str, Any]:
     """The figures of each kind: nats a token, their difference to float32 with its standard error over windows, and
     agreement.
     """
@@ -67,13 +91,17 @@ def measure(model: str, num: int) -> dict[str, Any]:
         raise SystemExit(f"{model} has {one.config.context} context: this script scores causal models")
     everything = make_windows(load_frozen(), one.tokenizer, one.config.max_positions)
     windows = everything[:: max(1, len(everything) // num)][:num]
-    backends: dict[str, Backend] = {
-        name: NativeBackend(loaded[dtype].backbone, quantize) for name, (dtype, quantize) in KINDS.items()
+    every: dict[str, Scores] = {
+        name: partial(logits_of, NativeBackend(loaded[dtype].backbone, quantize))
+        for name, (dtype, quantize) in KINDS.items()
     }
-    found = list(read(backends, windows))
+    with tempfile.TemporaryDirectory() as folder:
+        if peer:
+            every |= llama(one.backbone, one.config.max_positions, Path(folder))
+        found = list(read(every, windows))
     counts = np.array([len(each["float32"][0]) for each in found])
     kinds = {}
-    for name in KINDS:
+    for name in every:
         more = np.array([(each[name][0] - each["float32"][0]).sum() for each in found])
         mean = more.sum() / counts.sum()
         spread = np.sqrt(((more - mean * counts) ** 2).sum() * len(found) / max(1, len(found) - 1)) / counts.sum()
@@ -98,7 +126,8 @@ def table(found: dict[str, Any]) -> str:
     lines = [
         f"# {found['model']}: weights in fewer bits",
         "",
-        f"{found['tokens']:,} tokens of held-out text in {found['windows']} windows, by the native backend.",
+        f"{found['tokens']:,} tokens of held-out text in {found['windows']} windows, by the native backend"
+        + (", and by llama.cpp." if len(found["kinds"]) > len(KINDS) else "."),
         "",
         *rows_of("matrices", found["kinds"]),
     ]
@@ -121,9 +150,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="default")
     parser.add_argument("--windows", type=int, default=160)
+    parser.add_argument("--llama", action="store_true", help="llama.cpp beside it; needs the extra bench")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/quantized-default"))
     options = parser.parse_args()
-    found = measure(options.model, options.windows)
+    found = measure(options.model, options.windows, options.llama)
     options.out.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n")
     options.out.with_suffix(".md").write_text(table(found))
     print(table(found), end="")

@@ -39,8 +39,17 @@ START, STEPS, LENGTH = 2000, (100, 300, 900), 256
 SHAPES: dict[str, list[str]] = {
     "diffullama": ["model.context=full", "sft.preset=dream", "sft.padding=unsupervised"],
     "sdar": ["model.context=block", "model.shift=false", "model.block_size=4", "sft.preset=sdar"],
+    "fast_dllm": [
+        *("model.context=block", "model.shift=false", "model.block_size=32"),
+        "sft.preset=fast_dllm",
+    ],
 }
-"""What a model from scratch needs, to be of the shape that a conversion makes."""
+"""What a model from scratch needs, to be of the shape that a conversion makes; but for Fast-dLLM v2's shift, which only
+models that were autoregressive have.
+"""
+LORA = ["lora.rank=16", "lora.alpha=32", 'lora.targets=["all-linear"]', "optim.adamw_lr=0.004"]
+"""A conversion by factors of the matrices alone."""
+HOW = {"converted": "converted", "lora": "converted by factors of rank 16", "scratch": "from scratch"}
 DRAWS, TEXTS, CHARACTERS = 32, 64, 600
 
 
@@ -122,15 +131,15 @@ def table(runs: list[dict[str, Any]]) -> str:
         "same text after so many steps of the same recipe and text, from that model and from scratch; standard errors "
         "over files.",
         "",
-        "| to | steps | tokens | converted | from scratch |",
-        "| --- | ---: | ---: | ---: | ---: |",
+        f"| to | steps | tokens | {' | '.join(HOW.values())} |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
     ]
     for to in SHAPES:
         for num in steps:
-            pair = [by.get((f"{to}-{how}", num)) for how in ("converted", "scratch")]
-            if all(pair):
-                cells = [f"{run['bits']:.3f} ± {run['stderr']:.3f}" for run in pair if run]
-                tokens = pair[0]["trained"]["tokens"] if pair[0] else 0
+            row = [by.get((f"{to}-{how}", num)) for how in HOW]
+            if all(row):
+                cells = [f"{run['bits']:.3f} ± {run['stderr']:.3f}" for run in row if run]
+                tokens = row[0]["trained"]["tokens"] if row[0] else 0
                 lines.append(f"| {to} | {num} | {tokens:,} | " + " | ".join(cells) + " |")
     return "\n".join([*lines, "", f"![Bits per byte against steps]({RESULTS.stem}.png)", ""])
 
@@ -140,12 +149,13 @@ def draw(runs: list[dict[str, Any]], path: Path) -> None:
     figure = new_figure(6.4, 4.4)
     axes = figure.subplots()
     for color, to in enumerate(SHAPES):
-        for how, style in (("converted", "-"), ("scratch", "--")):
+        for how, style in zip(HOW, ("-", ":", "--"), strict=True):
             some = sorted((run["steps"], run["bits"], run["stderr"]) for run in runs if run["name"] == f"{to}-{how}")
             if some:
                 steps, bits, errors = zip(*some, strict=True)
-                label = f"{to}, {'from scratch' if how == 'scratch' else how}"
-                axes.errorbar(steps, bits, errors, color=f"C{color}", linestyle=style, marker="o", label=label)
+                axes.errorbar(
+                    steps, bits, errors, color=f"C{color}", linestyle=style, marker="o", label=f"{to}, {HOW[how]}"
+                )
     axes.axhline(next(run["bits"] for run in runs if run["name"] == "ar"), color="gray", linewidth=1)
     axes.set(xscale="log", xlabel="steps (gray: the autoregressive model)", ylabel="bits per byte, a bound")
     axes.legend(frameon=False)
@@ -175,6 +185,7 @@ def main() -> None:
         for to, shape in SHAPES.items():
             anneal = ["anneal=0.2" if CONVERSIONS[to]["context"] == "full" else "anneal=0"]
             train(given.out, f"{to}-converted", steps, [f"convert.to={to}", *anneal], start)
+            train(given.out, f"{to}-lora", steps, [f"convert.to={to}", *anneal, *LORA], start)
             train(given.out, f"{to}-scratch", steps, shape, None)
 
 

@@ -35,14 +35,15 @@ def test_a_model_is_converted_and_one_trained_from_scratch(
     start = script.train(tmp_path, "ar", 2, TINY, None) / "model"
     for to, shape in script.SHAPES.items():
         script.train(tmp_path, f"{to}-converted", 2, [f"convert.to={to}", "anneal=0"], start)
+        script.train(tmp_path, f"{to}-lora", 2, [f"convert.to={to}", "anneal=0", *script.LORA], start)
         script.train(tmp_path, f"{to}-scratch", 2, [*shape, *TINY], None)
     monkeypatch.setattr(script, "RESULTS", tmp_path / "conversion.json")
     script.report(tmp_path)
     said = (tmp_path / "conversion.md").read_text()
-    assert "| diffullama | 2 |" in said and "| sdar | 2 |" in said
+    assert all(f"| {to} | 2 |" in said for to in ("diffullama", "sdar", "fast_dllm"))
     assert (tmp_path / "conversion.png").stat().st_size > 1000
     runs = json.loads((tmp_path / "conversion.json").read_text())["runs"]
-    assert len(runs) == 5 and all(0 < run["bits"] < 20 for run in runs)
+    assert len(runs) == 10 and all(0 < run["bits"] < 20 for run in runs)
 
 
 def test_rows_are_whole_lines_of_the_library(script: ModuleType, tmp_path: Path) -> None:
