@@ -1,9 +1,10 @@
 """The labeled requests that the classifier of step types learns from: `python recipes/steps/rows.py rows.jsonl`.
 
-families.toml has templates, phrases.toml instructions and the materials that they stand beside, and pools.toml what
-fills both; a seed fixes every row. A row is {"step", "family", "fold", "operation", "body"}. Shapes, frames of clients,
-personas, needless tools, history, limits, typing mistakes and case are drawn for all types alike, so that they say
-little about the type; but questions that tools might answer have no needless tools.
+families.toml has templates, phrases.toml, more.toml and editors.toml have more of them, and instructions with the
+materials that they stand beside; pools.toml has what fills them all. A seed fixes every row. A row is {"step",
+"family", "fold", "operation", "body"}. Shapes, frames of clients, personas, needless tools, history, limits, typing
+mistakes and case are drawn for all types alike, so that they say little about the type; but questions that tools might
+answer have no needless tools.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def rows(seed: int = SEED, each: int = EACH) -> Iterator[dict[str, Any]]:
 
 def families() -> dict[str, dict[str, Any]]:
     """By step type and name: templates, then phrases."""
-    held = [load(name) for name in ("families.toml", "phrases.toml", "more.toml")]
+    held = [load(name) for name in ("families.toml", "phrases.toml", "more.toml", "editors.toml")]
     out = {step: dict[str, Any]() for step in held[0]}
     for some in held:
         for step, table in some.items():

@@ -2,7 +2,9 @@
 
 Scores it on families of templates that it was not trained on (five folds; the content of the templates is dealt to the
 folds, too), then trains on all rows and writes the arrays. Requests whose operation or suffix says their type are left
-out of training and of the scores. Rows recorded from clients are scored apart with --recorded, and never trained on.
+out of training and of the scores. Rows recorded from clients are scored apart with --recorded, each file by itself, and
+never trained on. With --shipped the package's weights are scored on them as they are, and nothing is trained: a report
+that is there must be of these weights, and gets their scores.
 """
 
 from __future__ import annotations
@@ -21,11 +23,17 @@ from sklearn.linear_model import LogisticRegression
 
 from daguerre.router.config import STEPS
 from daguerre.router.reading import read
-from daguerre.router.steps import StepModel, certain_step, likeliest, matrix
+from daguerre.router.steps import StepModel, certain_step, likeliest, load_steps, matrix
 
 OUT = Path(__file__).parents[2] / "src" / "daguerre" / "assets" / "router" / "steps.npz"
 STRENGTH = 2.0
 """Inverse of the regularization (scikit-learn's C)."""
+SOURCES = {
+    "recorded": "recorded from clients",
+    "recorded_blind": "recorded from clients, blind",
+    "recorded_editors": "recorded from editors' plugins",
+}
+"""What the rows of a file are, by its name."""
 
 
 def fit(counts: Any, labels: np.ndarray) -> StepModel:
@@ -82,14 +90,47 @@ def recorded_rows(path: Path) -> list[dict[str, Any]]:
         return [json.loads(line) for line in file]
 
 
+def weights_hash(model: StepModel) -> str:
+    """Which weights a report is of."""
+    return hashlib.sha256(model.weights.tobytes() + model.bias.tobytes()).hexdigest()
+
+
+def recorded_reports(model: StepModel, paths: Sequence[Path]) -> dict[str, Any]:
+    """The scores on each file of rows, by its name, which are printed, too."""
+    said = dict[str, Any]()
+    for path in paths:
+        name, some = path.name.partition(".")[0], recorded_rows(path)
+        said[name] = report([row["step"] for row in some], predicted(model, some))
+        print(f"{SOURCES.get(name, name)}:", table(said[name]), flush=True)
+    return said
+
+
+def score_shipped(recorded: Sequence[Path], to: Path | None) -> None:
+    """Score the package's weights on rows of files, and add that to their report."""
+    model = load_steps()
+    said: dict[str, Any] = {"sha256": weights_hash(model)}
+    if to is not None and to.exists():
+        kept = json.loads(to.read_text(encoding="utf-8"))
+        if kept.get("sha256") != said["sha256"]:
+            raise SystemExit(f"{to} is of other weights")
+        said = kept
+    said |= recorded_reports(model, recorded)
+    if to is not None:
+        to.write_text(json.dumps(said) + "\n", encoding="utf-8")
+
+
 def main() -> None:
     """Score, train and write."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--out", type=Path, default=OUT)
     options.add_argument("--report", type=Path)
-    options.add_argument("--recorded", type=Path)
+    options.add_argument("--recorded", type=Path, nargs="+", default=[])
+    options.add_argument("--shipped", action="store_true", help="train nothing, score the package's weights")
     options.add_argument("--no-folds", action="store_true", help="only train and write")
     given = options.parse_args()
+    if given.shipped:
+        score_shipped(given.recorded, given.report)
+        return
     labeled, said = labeled_rows(), dict[str, Any]()
     counts = matrix([(row["operation"], row["body"]) for row in labeled])
     actual = [row["step"] for row in labeled]
@@ -97,15 +138,11 @@ def main() -> None:
     model = fit(counts, labels)
     given.out.parent.mkdir(parents=True, exist_ok=True)
     model.save(given.out)
-    said["sha256"] = hashlib.sha256(model.weights.tobytes() + model.bias.tobytes()).hexdigest()
+    said["sha256"] = weights_hash(model)
     print(
         f"{given.out.name}: {given.out.stat().st_size} bytes, {len(labeled)} rows, weights {said['sha256']}", flush=True
     )
-    if given.recorded is not None:
-        some = recorded_rows(given.recorded)
-        found = predicted(model, some)
-        said["recorded"] = report([row["step"] for row in some], found)
-        print("recorded from clients:", table(said["recorded"]), flush=True)
+    said |= recorded_reports(model, given.recorded)
     if not given.no_folds:
         found = [STEPS[place] for place in held_out(counts, labels, np.array([row["fold"] for row in labeled]))]
         said["held_out"] = report(actual, found)
