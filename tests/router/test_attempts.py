@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from dataclasses import replace
 from typing import Any
 
+import httpx2
 import numpy as np
 import pytest
 
@@ -129,6 +131,82 @@ def test_a_decision_knows_how_long_others_have_waited() -> None:
     assert found.headers["x-route-backend"] == "b"
     (line, *_) = [line for line in log.of_requests(3) if line["id"] == found.headers["x-route-id"]]
     assert line["state"]["a"]["waiting"] > 500.0 and line["decision"]["rule"] == "latency"
+
+
+def event(**value: Any) -> bytes:
+    return f"data: {json.dumps(value)}\n\n".encode()
+
+
+def delta(**said: Any) -> bytes:
+    return event(choices=[{"index": 0, "delta": said}])
+
+
+DONE = b"data: [DONE]\n\n"
+ROLE, TEXT = delta(role="assistant", content=""), delta(content="hi")
+CREATED = event(type="response.created", response={"object": "response", "id": "r"})
+EARLY: dict[str, tuple[str, bytes, bytes]] = {
+    "chat": ("chat/completions", ROLE, TEXT),
+    "reasoning before a chat's text": ("chat/completions", delta(reasoning_content="hm"), TEXT),
+    "a tool call": ("chat/completions", ROLE, delta(tool_calls=[{"index": 0, "id": "c"}])),
+    "completions": ("completions", event(choices=[{"text": ""}]), event(choices=[{"text": "hi"}])),
+    "responses": ("responses", CREATED, event(type="response.output_text.delta", delta="hi")),
+    "reasoning before a response's text": (
+        "responses",
+        event(type="response.reasoning_text.delta", delta="hm"),
+        event(type="response.output_text.delta", delta="hi"),
+    ),
+    "a call of responses": (
+        "responses",
+        event(type="response.output_item.added", item={"type": "message"}),
+        event(type="response.output_item.added", item={"type": "function_call", "name": "f"}),
+    ),
+}
+"""Where a stream goes, an event without a text, and the first one with a text."""
+
+
+@pytest.mark.parametrize("shape", EARLY)
+def test_the_first_text_is_timed_and_what_comes_before_it_passes_at_once(shape: str) -> None:
+    path, early, text = EARLY[shape]
+    one, got = Scripted(reply=lambda body: Reply(stream=[early, text + DONE], pause=0.2)), list[tuple[float, bytes]]()
+    with routed(one) as (url, log):
+        with httpx2.stream("POST", f"{url}/v1/{path}", json=SAY | {"stream": True}, timeout=20) as found:
+            got += [(time.monotonic(), chunk) for chunk in found.iter_raw()]
+        ask(url, SAY | {"stream": True}, f"/v1/{path}")
+        lines = log.of_requests(2)
+    assert b"".join(chunk for _, chunk in got) == early + text + DONE
+    assert got[1][0] - got[0][0] > 0.15, "the early event has passed before the text came"
+    assert lines[0]["attempts"][0]["first_ms"] > 190.0
+    assert lines[1]["state"]["a"]["first"] > 190.0, "what is predicted is of the text"
+
+
+def test_the_first_event_of_a_shape_that_is_not_known_counts_as_text_and_a_stream_may_have_none() -> None:
+    one = Scripted(reply=lambda body: Reply(stream=[event(type="ping"), TEXT + DONE], pause=0.5))
+    with routed(one) as (url, log):
+        ask(url, SAY | {"stream": True})
+        assert log.of_requests()[0]["attempts"][0]["first_ms"] < 450.0
+    one = Scripted(reply=lambda body: Reply(stream=[ROLE, delta(), DONE]))
+    with routed(one) as (url, log):
+        for _ in range(2):
+            assert ask(url, SAY | {"stream": True}).content == ROLE + delta() + DONE
+        lines = log.of_requests(2)
+    assert "first_ms" not in lines[0]["attempts"][0]
+    assert lines[1]["state"]["a"]["first"] is None and lines[1]["state"]["a"]["whole"] > 0
+
+
+def test_a_stream_waits_until_its_first_text() -> None:
+    one = Scripted(reply=lambda body: Reply(stream=[ROLE, TEXT + DONE], pause=1.0))
+    with routed(one) as (url, log):
+        threads = [threading.Thread(target=ask, args=(url, SAY | {"stream": True})) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        while len(one.asked) < 2:
+            time.sleep(0.01)
+        time.sleep(0.3)
+        found = ask(url, SAY | {"stream": True})
+        for thread in threads:
+            thread.join()
+        (line,) = [line for line in log.of_requests(3) if line["id"] == found.headers["x-route-id"]]
+    assert line["state"]["a"]["waiting"] > 200.0
 
 
 def test_a_backend_is_cold_until_it_answers_and_when_nobody_asks_it() -> None:

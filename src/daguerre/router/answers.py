@@ -54,6 +54,24 @@ def events_of(body: bytes) -> Iterator[Any]:
             yield value
 
 
+def has_text(event: object) -> bool:
+    """Whether an event of a stream holds text of the answer, or a part of a tool call; reasoning is no text. Of an
+    event whose shape is not known: yes.
+    """
+    value = _dict(event)
+    kind, choices = value.get("type"), value.get("choices")
+    if isinstance(kind, str) and kind.startswith("response."):
+        begins_call = str(_dict(value.get("item")).get("type")).endswith("_call")
+        return "reasoning" not in kind and (bool(value.get("delta")) or begins_call)
+    if not isinstance(choices, list):
+        return True
+    return any(
+        any(said.get(name) for name in ("text", "content", "refusal", "tool_calls", "function_call"))
+        for choice in _dicts(choices)
+        for said in (choice, _dict(choice.get("delta")), _dict(choice.get("message")))
+    )
+
+
 def _loaded(data: bytes) -> Any:
     try:
         return orjson.loads(data)

@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from statistics import NormalDist
 from typing import Any
 
@@ -83,8 +84,8 @@ class Attempts:
             async with AsyncExitStack() as stack:
                 asked = self._upstreams.ask(name, trip.path, trip.body, trip.headers, trip.size)
                 reply = await stack.enter_async_context(asked)
-                check = EventCheck(name)
-                if reply.headers.get("content-type", "").startswith("text/event-stream"):
+                check = EventCheck(name, partial(_text_came, trip, attempt, reply))
+                if reply.streamed:
                     first, chunks = await anext(reply.chunks, b""), reply.chunks
                     if not first:
                         raise BackendError("body", f"{name} sent no event")
@@ -92,7 +93,7 @@ class Attempts:
                 else:
                     (first, value), chunks = await whole_body(name, reply), None
                     check.whole(value)
-                attempt |= {"first_ms": round(trip.passed(), 3)}
+                    _text_came(trip, attempt, reply)
                 return Opened(attempt, reply.status, _passed_back(reply), first, stack.pop_all(), chunks, check)
         except BackendError as error:
             attempt |= {"error": error.kind, "message": str(error), "status": error.status}
@@ -157,6 +158,12 @@ def patience(first: Candidate, second: Candidate) -> float:
         return first.p95
     share = HEDGE_COST * min(1.0, first.cost / second.cost if first.cost and second.cost else 1.0)
     return first.p50 * (first.p95 / first.p50) ** (NormalDist().inv_cdf(1 - max(share, 1e-4)) / 1.645)
+
+
+def _text_came(trip: Trip, attempt: dict[str, Any], reply: Reply) -> None:
+    """Note that the first text of an attempt's answer is there."""
+    attempt["first_ms"] = round(trip.passed(), 3)
+    reply.text_came()
 
 
 def _is(task: asyncio.Future[Opened], opened: Opened) -> bool:

@@ -257,7 +257,7 @@ class Router:
         self._billed(trip, opened, size)
         trip.line |= {"finish": check.finish} if check.finish else {}
         begun = float(attempt["begun_ms"])
-        first = None if opened.chunks is None else float(attempt["first_ms"]) - begun
+        first = None if opened.chunks is None or "first_ms" not in attempt else float(attempt["first_ms"]) - begun
         self.upstreams.latencies.add(name, trip.size, first, ended - begun, time.monotonic())
         self._store.hold(trip.owner, check.tool_calls, name)
         if answer is not None and (made := checks_of(trip.body, trip.operation, answer, opened.chunks is not None)):

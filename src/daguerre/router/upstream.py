@@ -5,10 +5,11 @@ from __future__ import annotations
 import codecs
 import os
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ import aiohttp
 import orjson
 
 from daguerre.errors import InputError
+from daguerre.router.answers import has_text
 from daguerre.router.circuit import Circuit
 from daguerre.router.config import Backend, Config
 from daguerre.router.features import BackendState, Features, State
@@ -52,11 +54,17 @@ class BackendError(Exception):
 
 @dataclass(frozen=True)
 class Reply:
-    """A backend's answer as it begins."""
+    """A backend's answer as it begins. text_came: to be called when the first text of a stream is there."""
 
     status: int
     headers: Mapping[str, str]
     chunks: AsyncIterator[bytes]
+    text_came: Callable[[], None] = lambda: None
+
+    @property
+    def streamed(self) -> bool:
+        """Whether it is a stream of events."""
+        return self.headers.get("content-type", "").startswith("text/event-stream")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +101,16 @@ class Upstream:
         oldest = list(islice(self.waiting.values(), 2))
         return 1000 * (now - oldest[1].since) if len(oldest) > 1 else 0.0
 
-    async def alive_with(self, key: object, chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
-        """The chunks of an answer, noted as they come."""
-        async for chunk in chunks:
+    def text_came(self, key: object) -> None:
+        """A request waits no longer."""
+        self.waiting.pop(key, None)
+
+    async def alive_with(self, key: object, reply: Reply) -> AsyncGenerator[bytes]:
+        """The chunks of an answer, noted as they come. One that is not streamed is waited for no longer."""
+        async for chunk in reply.chunks:
             self.alive = time.monotonic()
-            self.waiting.pop(key, None)
+            if not reply.streamed:
+                self.text_came(key)
             yield chunk
 
     def headers(self, given: Mapping[str, str]) -> dict[str, str]:
@@ -191,8 +204,8 @@ class Upstreams:
             async with self._request(one, path, body, headers) as response:
                 if response.status in TRANSIENT | OURS and not _is_of_client(response.status, body):
                     raise _refused(name, response)
-                async with aclosing(one.alive_with(key, response.chunks)) as chunks:
-                    yield Reply(response.status, response.headers, chunks)
+                async with aclosing(one.alive_with(key, response)) as chunks:
+                    yield Reply(response.status, response.headers, chunks, partial(one.text_came, key))
         except BackendError as error:
             one.circuit.failed(time.monotonic(), error.retry_after)
             raise
@@ -341,11 +354,11 @@ async def whole_body(name: str, reply: Reply) -> tuple[bytes, Any]:
 
 class EventCheck:
     """Looks at a stream of server-sent events as it passes: that it is UTF-8 whose data are JSON, whether it has ended
-    as it should, and what it says of usage. Chunks stay as they are.
+    as it should, and what it says of usage. Chunks stay as they are. text_came: called at the first text.
     """
 
-    def __init__(self, name: str) -> None:
-        self._name, self._rest = name, b""
+    def __init__(self, name: str, text_came: Callable[[], None] | None = None) -> None:
+        self._name, self._rest, self._text_came = name, b"", text_came
         self._text = codecs.getincrementaldecoder("utf-8")()
         self.usage: dict[str, Any] = {}
         self.tool_calls = list[str]()
@@ -379,6 +392,9 @@ class EventCheck:
         except orjson.JSONDecodeError:
             raise BackendError("body", f"{self._name} sent an event that is no JSON") from None
         self.events += 1
+        if self._text_came is not None and has_text(event):
+            self._text_came()
+            self._text_came = None
         if isinstance(event, dict):
             self._look(event)
 
