@@ -83,6 +83,13 @@ def test_a_table_that_names_no_backend_is_named_with_its_line(table: str) -> Non
     assert str(caught.value).startswith(f"route.toml, line {len(text.splitlines())}: ")
 
 
+@pytest.mark.parametrize("login", ["ann:pa55word", "pa55word", ":pa55word"])
+def test_a_url_with_a_password_is_refused_and_not_repeated(login: str) -> None:
+    with pytest.raises(DataError, match=r"^route.toml, line 18: backends\.1\.url: leave .* key_env") as caught:
+        parse_config(WHOLE.replace("https://", f"https://{login}@"), "route.toml")
+    assert "pa55word" not in str(caught.value)
+
+
 def test_a_backend_that_there_is_not_and_a_file_that_is_no_toml() -> None:
     with pytest.raises(InputError, match="did you mean 'local'"):
         parse_config(WHOLE, "route.toml").backend("locl")

@@ -95,7 +95,7 @@ class Backend(Table):
     url         its base, such as http://127.0.0.1:8000/v1; litellm knows those of hosted APIs
     model       the name that it knows the model by; for litellm, with its provider, such as anthropic/claude-opus-4
     key_env, key_file   where its API key is; neither: it needs none
-    body        fields that every request to it gets, such as a decoding mode
+    body        fields that every request to it gets, such as a decoding mode; no secret, since the log has them
     operations  what it serves
     needs       what else it can do: requests that need more never go there; `daguerre` is a request's object of that
                 name, with all that no other need is about
@@ -124,6 +124,13 @@ class Backend(Table):
     latency: Latency = Latency()
     most_in_flight: Count = 64
     timeout: Annotated[float, Field(gt=0)] = 60.0
+
+    @field_validator("url")
+    @classmethod
+    def _no_password(cls, given: HttpUrl | None) -> HttpUrl | None:
+        if given is not None and (given.username or given.password):
+            raise ValueError("leave the user and the password out: name the key with key_env or key_file")
+        return given
 
     @model_validator(mode="after")
     def _one_key(self) -> Self:
