@@ -86,6 +86,25 @@ def test_an_answer_passes_with_what_was_decided_in_its_headers() -> None:
     assert "hello" not in json.dumps(line) and "Say" not in json.dumps(line)
 
 
+def test_headers_of_one_hop_reach_no_backend() -> None:
+    hop = {
+        "connection": "keep-alive, x-hop",
+        "keep-alive": "timeout=5",
+        "te": "trailers",
+        "trailer": "x-after",
+        "proxy-authorization": "Basic c2VjcmV0",
+        "proxy-connection": "keep-alive",
+        "x-hop": "1",
+    }
+    one = Scripted()
+    with routed(one) as (url, _):
+        for stream in (False, True):
+            assert ask(url, SAY | {"stream": stream}, traceparent="00-1-2-01", **hop).status_code == 200
+    for headers in one.headers:
+        assert headers["traceparent"] == "00-1-2-01"
+        assert not hop.keys() & headers.keys()
+
+
 def test_every_route_goes_to_its_own_path() -> None:
     one = Scripted()
     paths = ["chat/completions", "completions", "responses", "embeddings", "fim/completions", "edit/completions"]
