@@ -1,7 +1,7 @@
 """Schemathesis over a router's /openapi.json: requests made from its schemas, valid and not, are never its failure.
 
-Backends are healthy: in front of scripted ones every 5xx would be the router's own, and in front of a real server every
-one that the server does not mean.
+Backends are healthy: in front of scripted ones every 5xx would be the router's own, and in front of a real server one
+of the two has failed.
 """
 
 from __future__ import annotations

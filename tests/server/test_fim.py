@@ -110,8 +110,10 @@ def test_frames_of_the_draft_come_when_they_are_asked_for(client: httpx2.Client)
 def test_what_no_model_was_trained_for_is_said(client: httpx2.Client, path: str, content: str) -> None:
     messages = [{"role": "user", "content": content}]
     response = client.post(path, json={"model": "default", "messages": messages})
-    assert response.status_code == 501
-    assert "was not trained to" in response.json()["error"]["message"]
+    assert response.status_code == 400
+    error = response.json()["error"]
+    assert "was not trained to" in error["message"]
+    assert (error["type"], error["param"], error["code"]) == ("invalid_request_error", "model", "unsupported")
     for wrong in ([], messages * 2, [{"role": "user"}], [{"role": "assistant", "content": "x"}]):
         assert client.post(path, json={"model": "default", "messages": wrong}).status_code == 400
     assert client.post(path, json={"model": "nobody", "messages": messages}).status_code == 404

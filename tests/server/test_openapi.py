@@ -56,5 +56,5 @@ def test_only_routes_that_stream_are_described_as_streams(described: dict[str, A
 
 def test_statuses_that_are_never_sent_are_not_described(described: dict[str, Any]) -> None:
     assert "HTTPValidationError" not in described["components"]["schemas"]
-    assert "501" in described["paths"]["/v1/edit/completions"]["post"]["responses"]
-    assert "501" not in described["paths"]["/v1/completions"]["post"]["responses"]
+    for path in ("/v1/edit/completions", "/v1/apply/completions", "/v1/completions"):
+        assert "501" not in described["paths"][path]["post"]["responses"]

@@ -57,7 +57,7 @@ def answer(error: BaseException, text_field: str | None = None) -> JSONResponse:
     status, body = described(error, text_field)
     if status >= 500 and isinstance(error, ApiError):
         LOG.warning("a request failed: %s", error)
-    elif status >= 500 and status != 501:  # which says what no model was trained for
+    elif status >= 500:
         LOG.error("a request failed", exc_info=error)
     after = getattr(error, "retry_after", RETRY_AFTER)
     headers = {"Retry-After": str(after)} if status in (429, 503) and after is not None else None

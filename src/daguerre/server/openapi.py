@@ -21,7 +21,6 @@ ERRORS = {
     500: "the server failed; its log says why",
     503: "the server is stopping",
 }
-UNTRAINED = ("/v1/edit/completions", "/v1/apply/completions")
 MESSAGES = "/v1/messages"
 TEXT: Schema = {"type": "string"}
 WHOLE: Schema = {"type": "integer", "minimum": 0}
@@ -142,7 +141,7 @@ def _describe(path: str, method: str, operation: Schema, schema: Schema) -> None
         operation["responses"]["202"] = {"description": "It was begun.", "content": _json(an_object({"id": TEXT}))}
     error = MESSAGE_ERROR if path.startswith(MESSAGES) else ERROR
     unready = path in ("/health", "/ready")
-    for status, meaning in {**ERRORS, **({501: "no model is trained for it"} if path in UNTRAINED else {})}.items():
+    for status, meaning in ERRORS.items():
         body = ANSWERS[path] if unready and status == 503 else error
         operation["responses"][str(status)] = {"description": meaning.capitalize() + ".", "content": _json(body)}
 

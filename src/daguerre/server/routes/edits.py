@@ -48,7 +48,7 @@ async def _answer(request: Request, body: EditBody, task: str) -> Response:
             f"the model {served.name!r} was not trained to {WHAT[task]}: {INSTEAD[task]}; a model that was has "
             f'"{task}" in the tasks of its config.json (docs/instructions.md)'
         )
-        raise ApiError(message, 501, "model", "unsupported")
+        raise ApiError(message, 400, "model", "unsupported")
     asked, job = await asyncio.to_thread(_begin, served, body, task, request.state.owner)
     head = head_of(f"chat.completion{'.chunk' if body.stream else ''}", "chatcmpl-", served.name)
     if body.stream:
