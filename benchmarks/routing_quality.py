@@ -32,7 +32,7 @@ from sklearn.pipeline import make_union
 
 from daguerre.evals.machine import machine_facts
 from daguerre.evals.pictures import BLUE, DPI, GRAY, GREEN
-from daguerre.router.quality_fit import apgr, auc, calibration_error, curve, fit_quality, folds_of
+from daguerre.router.quality_fit import PARTS, apgr, auc, calibration_error, cpt, curve, fit_quality, folds_of
 from daguerre.router.quality_rows import Outcomes
 from daguerre.router.reading import read
 
@@ -304,6 +304,13 @@ def table(said: dict[str, Any]) -> str:
             lines.append(
                 f"| {split} | {side} | {each['apgr']:+.3f} | {low:+.3f} to {high:+.3f} | {each['above_0']:.1%} |"
             )
+    lines += ["", "| split | side | CPT(.5) | CPT(.8) |", "| --- | --- | ---: | ---: |"]
+    for split, one in said["splits"].items():
+        for side in COLORS:
+            shares = [cpt(np.array(one["curves"][side]), part) for part in PARTS.values()]
+            lines.append(f"| {split} | {side} | {' | '.join(f'{share:.2f}' for share in shares)} |")
+        lines.append(f"| {split} | random | 0.50 | 0.80 |")
+    lines += ["", "CPT(x): the least share of requests to the stronger model at which the mean curve has x of the gap."]
     lines += [
         "",
         "| split | side | model | log loss | Brier | ECE | AUC |",
@@ -314,11 +321,15 @@ def table(said: dict[str, Any]) -> str:
             for name, each in models.items():
                 numbers = " | ".join(f"{each[key]:.3f}" for key in ("loss", "brier", "ece", "auc"))
                 lines.append(f"| {split} | {side} | {name} | {numbers} |")
-    lines += ["", "| held-out subject | rows | weak | strong | fitted | reference | length | constants chosen on it |"]
-    lines += ["| --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |"]
-    for one in said["subjects"]:
-        numbers = " | ".join(f"{one[key]:.3f}" if key in one else "" for key in ("weak", "strong", *COLORS))
+    sides = (*COLORS, "random")
+    lines += ["", f"| held-out subject | rows | weak | strong | {' | '.join(sides)} | constants chosen on it |"]
+    lines += [f"| --- | ---: | ---: | ---: |{' ---: |' * len(sides)} --- |"]
+    for subject in said["subjects"]:
+        one = {"random": 0.5, **subject} if "fitted" in subject else subject
+        numbers = " | ".join(f"{one[key]:.3f}" if key in one else "" for key in ("weak", "strong", *sides))
         lines.append(f"| {one['subject']} | {one['rows']} | {numbers} | {'yes' if one['design'] else 'no'} |")
+    lines += ["", f"Blank: the stronger model is less than {LEAST_GAP} better there, so there is no gap to recover."]
+    lines += ["Random order has .5 of any gap."]
     return "\n".join(lines) + "\n"
 
 

@@ -24,7 +24,7 @@ from daguerre.router.choose import choose
 from daguerre.router.config import read_config
 from daguerre.router.measures import MEASURES, ROWS, SETTINGS_HASH, counted, hashes, measured, rarity
 from daguerre.router.quality import ARRAYS, PARTS, SHARE, TREES, QualityModel, standard
-from daguerre.router.quality_fit import apgr, calibration_error, curve, fit_quality, folds_of, scales_of
+from daguerre.router.quality_fit import apgr, calibration_error, cpt, curve, fit_quality, folds_of, scales_of
 from daguerre.router.quality_rows import Outcomes, read_outcomes
 from daguerre.router.reading import Reading, read
 from daguerre.router.trees import Forest, plant
@@ -153,6 +153,9 @@ def test_apgr_is_the_area_of_enumerated_shares_and_random_order_has_a_half() -> 
     gains = np.array([1.0, 0.0, -1.0, 1.0])
     assert curve(np.array([4.0, 3.0, 2.0, 1.0]), gains).tolist() == [0, 1, 1, 0, 1]
     assert apgr(np.array([4.0, 3.0, 2.0, 1.0]), gains) == pytest.approx((0.5 + 1 + 0.5 + 0.5) / 4)
+    assert cpt(curve(np.array([4.0, 3.0, 2.0, 1.0]), gains), 0.5) == 0.25
+    assert [cpt(np.linspace(0, 1, 101), part) for part in (0.5, 0.8)] == [0.5, 0.8], "in random order"
+    assert cpt(np.array([0.0, 0.2, 0.7, 0.6, 1.0]), 0.8) == 1.0
     every = [apgr(np.array(order, float), gains) for order in itertools.permutations(range(4))]
     assert np.mean(every) == pytest.approx(0.5)
     assert apgr(np.zeros(4), gains) == pytest.approx(0.5)
@@ -428,7 +431,10 @@ def test_the_command_writes_the_model_and_reports_what_it_held_out(tmp_path: Pat
     assert QualityModel.load(out).report == {name: value for name, value in report.items() if name != "out"}
     text = routing_fit.said(report, out)
     assert "400 requests of 8 groups" in text and "small or large, 400 requests: APGR ." not in text
-    assert f"APGR {report['pairs'][0]['apgr']:.3f}; by length" in text and "quality_model = " in text
+    (pair,) = report["pairs"]
+    assert f"APGR {pair['apgr']:.3f}; by length" in text and "quality_model = " in text
+    assert 0 < pair["cpt_50"] <= pair["cpt_80"] <= 1
+    assert f"for {pair['cpt_50']:.1%} of requests to large, .8 of it for {pair['cpt_80']:.1%}" in text
 
 
 def test_without_scikit_learn_the_command_says_what_to_install(

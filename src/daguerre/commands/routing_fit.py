@@ -63,7 +63,8 @@ def said(report: Mapping[str, Any], out: Path) -> str:
         else:
             lines.append(
                 f"{names}: APGR {pair['apgr']:.3f}; by length {pair['length']:.3f}, at random .500, "
-                f"with both outcomes known {pair['oracle']:.3f}"
+                f"with both outcomes known {pair['oracle']:.3f}; half of the gap for {pair['cpt_50']:.1%} of requests "
+                f"to {pair['strong']}, .8 of it for {pair['cpt_80']:.1%}"
             )
     lines += [f"left out, too few graded answers: {one}" for one in report["left_out"]]
     lines += [f"not used: {num:,} {why}" for why, num in report["unused"].items()]

@@ -40,6 +40,8 @@ CONSTANT = 1e-6
 """A measure that spreads less is the same in all rows."""
 GAP = 0.01
 """Backends whose shares of right answers differ by less are not ranked."""
+PARTS = {"cpt_50": 0.5, "cpt_80": 0.8}
+"""Parts of the gap whose shares of requests a report has."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +62,8 @@ class BackendReport:
 @dataclass(frozen=True, kw_only=True)
 class PairReport:
     """APGR of sending the requests with the highest P(strong right) - P(weak right) to the stronger of two backends,
-    the mean over folds of groups that were held out; random order has .5. length: the longest first.
+    the mean over folds of groups that were held out; random order has .5. length: the longest first. cpt_50, cpt_80:
+    the least share of requests to the stronger one that recovers half, or .8, of the gap; random order needs as much.
     """
 
     weak: str
@@ -69,6 +72,8 @@ class PairReport:
     apgr: float | None
     length: float | None
     oracle: float | None
+    cpt_50: float | None
+    cpt_80: float | None
 
 
 def fit_quality(given: Outcomes, folds: int = FOLDS, seed: int = SEED) -> QualityModel:
@@ -298,7 +303,9 @@ def _pair(given: Outcomes, place: NDArray[np.int64], chances: Array, length: Arr
             continue
         for name, values in scores.items():
             sums.setdefault(name, []).append(apgr(values[rows], gain[rows]))
-    found = {name: float(np.mean(sums[name])) if name in sums else None for name in scores}
+        for name, part in PARTS.items():
+            sums.setdefault(name, []).append(cpt(curve(score[rows], gain[rows]), part))
+    found = {name: float(np.mean(sums[name])) if name in sums else None for name in (*scores, *PARTS)}
     return PairReport(weak=given.backends[one], strong=given.backends[other], rows=int(known.sum()), **found)
 
 
@@ -316,6 +323,11 @@ def apgr(scores: Array, gains: Array) -> float:
     """The mean of PGR(c) over c of 0 to 1, by trapezoids."""
     found = curve(scores, gains)
     return float((found[1:] + found[:-1]).mean() / 2)
+
+
+def cpt(found: Array, part: float) -> float:
+    """The least share c of requests at which a curve of PGR(c), for c of 0 to 1, has this part of the gap."""
+    return float(np.argmax(found >= part)) / (len(found) - 1)
 
 
 def _enough(given: Outcomes, least: int = LEAST) -> tuple[list[int], list[str]]:
