@@ -328,7 +328,7 @@ def table(said: dict[str, Any]) -> str:
         one = {"random": 0.5, **subject} if "fitted" in subject else subject
         numbers = " | ".join(f"{one[key]:.3f}" if key in one else "" for key in ("weak", "strong", *sides))
         lines.append(f"| {one['subject']} | {one['rows']} | {numbers} | {'yes' if one['design'] else 'no'} |")
-    lines += ["", f"Blank: the stronger model is less than {LEAST_GAP} better there, so there is no gap to recover."]
+    lines += ["", f"Blank: the stronger model is not {LEAST_GAP} better there, too little for an APGR."]
     lines += ["Random order has .5 of any gap."]
     return "\n".join(lines) + "\n"
 
