@@ -39,6 +39,7 @@ from daguerre.router.steps import (
 ROOT = Path(__file__).parents[2]
 ASSET = ROOT / "src" / "daguerre" / "assets" / "router" / "steps.npz"
 RECORDED = ROOT / "tests" / "data" / "routing" / "recorded.jsonl.gz"
+BLIND = RECORDED.with_name("recorded_blind.jsonl.gz")
 EDITORS = RECORDED.with_name("recorded_editors.jsonl.gz")
 PRIVATE = ("api_key", "127.0.0.1", "localhost", "/home/", "/root", "/tmp", "Bearer")
 SCORES = json.loads((ROOT / "recipes" / "steps" / "scores.json").read_text(encoding="utf-8"))
@@ -58,6 +59,11 @@ def share_right(some: list[dict[str, Any]]) -> float:
 @pytest.fixture(scope="module")
 def recorded() -> list[dict[str, Any]]:
     return rows_of(RECORDED)
+
+
+@pytest.fixture(scope="module")
+def blind() -> list[dict[str, Any]]:
+    return rows_of(BLIND)
 
 
 @pytest.fixture(scope="module")
@@ -431,11 +437,11 @@ def test_rows_of_editors_are_of_several_plugins_and_have_nothing_private(editors
 
 
 def test_no_recorded_task_is_in_the_training_rows(
-    recorded: list[dict[str, Any]], editors: list[dict[str, Any]], generator: Any
+    recorded: list[dict[str, Any]], blind: list[dict[str, Any]], editors: list[dict[str, Any]], generator: Any
 ) -> None:
     trained = "\n".join(json.dumps(row["body"]).lower() for row in generator.rows())
 
-    for row in [*recorded, *editors]:
+    for row in [*recorded, *blind, *editors]:
         reading = read(row["operation"], row["body"])
         asked = (reading.of("user") or [""])[-1]
         assert json.dumps(asked[:60]).lower().strip('"') not in trained
@@ -443,6 +449,13 @@ def test_no_recorded_task_is_in_the_training_rows(
 
 def test_the_score_on_recorded_rows_is_the_one_that_is_documented(recorded: list[dict[str, Any]]) -> None:
     assert share_right(recorded) == pytest.approx(SCORES["recorded"]["accuracy"], abs=0.006)
+
+
+def test_the_score_on_blind_rows_is_the_one_that_is_documented(blind: list[dict[str, Any]]) -> None:
+    found = share_right(blind)
+
+    assert len(blind) == SCORES["recorded_blind"]["rows"] and found >= 0.85
+    assert found == pytest.approx(SCORES["recorded_blind"]["accuracy"], abs=0.006)
 
 
 def test_the_score_on_rows_of_editors_is_the_one_that_is_documented(editors: list[dict[str, Any]]) -> None:
@@ -455,7 +468,7 @@ def test_the_score_on_rows_of_editors_is_the_one_that_is_documented(editors: lis
 def test_documented_scores_are_those_of_the_last_training() -> None:
     text = (ROOT / "docs" / "routing.md").read_text(encoding="utf-8")
 
-    for name in ("held_out", "recorded", "recorded_editors"):
+    for name in ("held_out", "recorded", "recorded_blind", "recorded_editors"):
         said = SCORES[name]
         diagonal = sum(row[place] for place, row in enumerate(said["confusion"]))
         assert said["accuracy"] == pytest.approx(diagonal / said["rows"], abs=1e-4)
