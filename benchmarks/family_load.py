@@ -3,7 +3,8 @@
     python benchmarks/family_load.py [--shapes qwen3-0.6b qwen3-1.7b] [--threads 2] [--out FILE]
 
 Random weights of the shape, in the publisher's layout, in bfloat16, are written to a folder unless they are there, and
-read once, so that the disk is warm. Each load is a process of its own. Memory is what a load and eight tokens of text
+read once, so that the disk is warm; and so are files of llama.cpp's quantizer, where it is installed. Each load is a
+process of its own. Memory is what a load and eight tokens of text
 add to a process that has imported Daguerre and PyTorch. Linux only.
 """
 
@@ -17,12 +18,17 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from daguerre.evals.bench.family_files import SHAPES, checkpoint
+from daguerre.errors import MissingExtra
+from daguerre.evals.bench.family_files import SHAPES, checkpoint, gguf_files
+from daguerre.evals.machine import machine_facts
 
 KINDS = ("bfloat16", "int8", "approximate_int4")
+FILES = {"Q8_0": "int8", "Q4_0": "approximate_int4"}
+"""Types of GGUF files, and the matrices that they become."""
 MIB = 1 << 20
 
 
@@ -60,14 +66,15 @@ def table(found: dict[str, Any]) -> str:
     lines = [
         "# Loading published shapes",
         "",
-        f"{found['threads']} thread(s), {found['cores']} cores, a warm disk. Memory in MiB, beyond that before.",
+        f"{found['machine']['processor']}, {found['threads']} thread(s), {found['cores']} cores, a warm disk. Memory in "
+        "MiB, beyond that before; the pages of a GGUF file, which is mapped, count as long as they are in memory.",
         "",
-        "| shape | matrices | seconds | processor's | packed weights | after loading | times the weights | at most | "
+        "| shape | from | matrices | seconds | processor's | packed weights | after loading | times the weights | at most | "
         "after eight tokens |",
-        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+        "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     lines += [
-        f"| {one['shape']} | {one['kind']} | {one['seconds']:.1f} | {one['processor_seconds']:.1f} | "
+        f"| {one['shape']} | {one['from']} | {one['kind']} | {one['seconds']:.1f} | {one['processor_seconds']:.1f} | "
         f"{one['weights']:.0f} | {one['loaded']:.0f} | {one['loaded'] / one['weights']:.2f} | {one['peak']:.0f} | "
         f"{one['running']:.0f} |"
         for one in found["loads"]
@@ -90,19 +97,22 @@ def main() -> None:
         return
     loads = []
     for shape in options.shapes:
-        folder = checkpoint(shape, options.parent)
-        for file in folder.glob("*.safetensors"):
-            with file.open("rb") as content:
-                while content.read(64 * MIB):
-                    pass
-        for kind in KINDS:
-            command = [sys.executable, __file__, "--once", str(folder), kind]
+        folder, tried = checkpoint(shape, options.parent), list[tuple[str, Path, str]]()
+        with suppress(MissingExtra):
+            files = gguf_files(shape, list(FILES), options.parent)
+            tried = [(kind, path, FILES[kind]) for kind, path in files.items()]
+        for source, path, kind in [*(("a folder", folder, kind) for kind in KINDS), *tried]:
+            for file in path.glob("*.safetensors") if path.is_dir() else [path]:
+                with file.open("rb") as content:
+                    while content.read(64 * MIB):
+                        pass
+            command = [sys.executable, __file__, "--once", str(path), kind]
             done = subprocess.run(
                 command, check=True, capture_output=True, text=True,
                 env=os.environ | {"OMP_NUM_THREADS": str(options.threads)},
             )  # fmt: skip
-            loads.append({"shape": shape, "kind": kind, **json.loads(done.stdout.splitlines()[-1])})
-    found = {"threads": options.threads, "cores": os.cpu_count(), "loads": loads}
+            loads.append({"shape": shape, "from": source, "kind": kind, **json.loads(done.stdout.splitlines()[-1])})
+    found = {"machine": machine_facts(), "threads": options.threads, "cores": os.cpu_count(), "loads": loads}
     if options.out is not None:
         options.out.with_name(f"{options.out.name}.json").write_text(json.dumps(found, indent=1) + "\n")
         options.out.with_name(f"{options.out.name}.md").write_text(table(found))

@@ -68,10 +68,11 @@ def _is_of_a_file(address: int) -> bool:
     return False
 
 
-@pytest.mark.parametrize(("free", "on_disk"), [(1 << 12, True), (1 << 40, False), (None, False)])
-def test_they_go_there_where_memory_is_short(
-    backbone: Backbone, monkeypatch: pytest.MonkeyPatch, free: int | None, on_disk: bool
+@pytest.mark.parametrize(("share", "on_disk"), [(0.89, False), (0.91, True), (None, False)])
+def test_they_go_there_where_the_whole_model_does_not_fit(
+    backbone: Backbone, monkeypatch: pytest.MonkeyPatch, share: float | None, on_disk: bool
 ) -> None:
+    free = None if share is None else int(4 * backbone.num_parameters / share)
     monkeypatch.setattr(disk, "free_memory", lambda: free)
     assert (NativeBackend(backbone)._packing.experts is not None) == on_disk
     assert NativeBackend(backbone, experts="memory")._packing.experts is None

@@ -102,18 +102,17 @@ class ExpertsFile:
             os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def experts_file(config: ModelConfig, numbers: str, place: Place | None) -> ExpertsFile | None:
+def experts_file(config: ModelConfig, num_weights: int, numbers: str, place: Place | None) -> ExpertsFile | None:
     """The file for a model's experts, in numbers of `panels.Numbers`; None where they are in memory. `place` None: on
-    the disk where the whole model, packed, takes more than FREE of the memory that is free.
+    the disk where all its weights, packed, take more than FREE of the memory that is free.
     """
     mixtures = [one for one in map(config.experts_of, range(config.num_layers)) if one is not None]
     if place == "memory" or not mixtures:
         return None
-    size = BITS[numbers] / 8 * sum(3 * one.num * one.width * config.width for one in mixtures)
-    free = free_memory()
-    if place is None and (free is None or size <= FREE * free):
+    free, bytes_each = free_memory(), BITS[numbers] / 8
+    if place is None and (free is None or bytes_each * num_weights <= FREE * free):
         return None
-    return ExpertsFile(int(size))
+    return ExpertsFile(int(bytes_each * sum(3 * one.num * one.width * config.width for one in mixtures)))
 
 
 def say_where(file: ExpertsFile) -> None:

@@ -68,7 +68,7 @@ class NativeBackend:
         self._answering = None if head is None else Answering(backbone, head)
         self._edits = lru_cache(maxsize=64)(partial(NativeEdit, self.config))  # wrappers ask for the same ones again
         numbers = TYPES[self.dtype] if quantize is None else NUMBERS[quantize]
-        self._packing = Packing(numbers, experts_file(self.config, numbers, experts))
+        self._packing = Packing(numbers, experts_file(self.config, backbone.num_parameters, numbers, experts))
         self._model = (
             pack_gemma(backbone, self._packing)
             if isinstance(backbone, GemmaBackbone)
