@@ -204,7 +204,8 @@ options = api.llama_context_default_params()
 options.n_ctx = int(sys.argv[2])
 context = api.llama_init_from_model(model, options)
 num = min(32, options.n_ctx)
-sys.exit(api.llama_decode(context, api.llama_batch_get_one((api.llama_token * num)(), num)))
+tokens = (api.llama_token * num)()  # which the batch points to, and does not keep
+sys.exit(api.llama_decode(context, api.llama_batch_get_one(tokens, num)))
 """
 
 
