@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -126,6 +127,30 @@ def test_a_run_killed_at_any_moment_ends_with_the_weights_of_one_never_killed(
     run(RECIPE, out, corpus, resume=True)
     assert_same_run(out, reference)
     assert not list((out / "checkpoints").glob(".writing-*"))
+
+
+def test_a_checkpoint_is_made_once_a_minute_has_passed_since_the_last_and_not_before(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a recipe's own `checkpoint_minutes`. The clock stands still but for what is added after a step."""
+    now, taken, saved = 1000.0, {1: 59.0, 2: 1.0, 3: 0.5, 4: 60.0, 5: 0.5}, list[int]()
+    monkeypatch.setattr(trainer, "time", SimpleNamespace(monotonic=lambda: now))
+    made = Trainer(replace(RECIPE, steps=7, checkpoint_steps=0), tmp_path / "run", corpus, quiet=True)
+    save, after_step = made.save, made._after_step
+
+    def watched() -> None:
+        saved.append(made.progress.step)
+        save()
+
+    def later() -> None:
+        nonlocal now
+        now += taken.get(made.progress.step, 0.0)
+        after_step()
+
+    made.save, made._after_step = watched, later  # type: ignore[method-assign]
+    made.run()
+    assert saved == [0, 3, 5, 7]  # as it begins, after 60.5 seconds, after 60.5 more, and at the end
+    assert list_steps(tmp_path / "run") == [5, 7]
 
 
 def test_ctrl_c_finishes_the_step_saves_and_exits_with_zero(corpus: Path, reference: Path, tmp_path: Path) -> None:
