@@ -117,13 +117,7 @@ def test_a_budget_of_time_holds(kind: str, name: str) -> None:
     assert time.thread_time() - began < SECONDS + SLACK
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [
-        *(("regex", name) for name in ("repeated", "repeated more", "any")),
-        *(("schema", name) for name in ("enums", "optional", "one of", "one of, which all overlap")),
-    ],
-)
+@pytest.mark.parametrize(("kind", "name"), CONSTRAINTS)
 def test_a_budget_of_time_holds_within_a_tenth(kind: str, name: str, frozen: None) -> None:
     if compiled.library() is None:
         pytest.skip("the library cannot be compiled here")
