@@ -81,7 +81,8 @@ fuzz: .venv/.dev .venv-fuzz/.atheris
 # looked for: Python leaves memory behind at its end. The runtimes have to be there before Python, and malloc of each small
 # object, so that what lies beside it is seen.
 SANITIZED := tests/models/test_native.py tests/models/test_native_draft_rows.py tests/models/test_native_gemma.py \
-  tests/models/test_kernels.py tests/models/test_edits.py tests/models/test_draws.py
+  tests/models/test_kernels.py tests/models/test_edits.py tests/models/test_draws.py tests/models/test_int4.py \
+  tests/models/test_experts_on_disk.py
 SANITIZED_ONCE := tests/contracts \
   $(addprefix tests/sampling/constraints/test_,compiled.py limits.py programme.py regex.py schema.py tokens.py)
 sanitize: export OMP_NUM_THREADS ?= 1
