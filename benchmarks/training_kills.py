@@ -3,8 +3,9 @@
     python benchmarks/training_kills.py --kills 20 --out benchmarks/results/training-kills
 
 `daguerre train RECIPE --data FOLDER --out RUN --resume` is started and killed by SIGKILL after a random time: while
-PyTorch loads, the folder is read, a step, an evaluation or a checkpoint is under way. Checked after each kill: no
-checkpoint that is listed is damaged, and none is older than a minute more than the steps after it take; log.csv has
+PyTorch loads, the folder is read, a step, an evaluation or a checkpoint is under way. Checkpoints come by time alone,
+as in every recipe, but after `--minutes`, not after one, so that a run has many. Checked after each kill: no checkpoint
+that is listed is damaged, and all steps after the newest one but the last ended within those minutes; log.csv has
 neither gap nor step twice. At the end: the run ends by itself with status 0, its model is that of a run never killed,
 bit for bit, and held.csv has each step that was due once. Exits with status 1 where one of these fails.
 """
@@ -26,16 +27,19 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from daguerre.evals.machine import machine_facts
-from daguerre.train.checkpoint import UNFINISHED, list_checkpoints, load_checkpoint
+from daguerre.train.checkpoint import PREFIX, UNFINISHED, list_checkpoints, load_checkpoint
 
-STEPS, EVERY = 60, 15
+STEPS, EVERY = 1_000, 250
+ROUNDED = 0.05
+"""Seconds by which two times of log.csv may be apart more than they were."""
 RECIPE = f"""
 name = "killed"
 tokenizer = "2k"
 steps = {STEPS}
 precision = "float32"
 eval_steps = {EVERY}
-checkpoint_steps = 2
+checkpoint_steps = 0
+checkpoint_minutes = MINUTES
 log_steps = 1
 
 [model]
@@ -78,12 +82,15 @@ def go_on(folder: Path, out: Path) -> subprocess.Popen[str]:
     return start(folder, out, *(["--resume"] if out.exists() else []))
 
 
-def steps_of(path: Path) -> list[int]:
-    """The steps of whole rows of a CSV; a last row without its end is not read by a resumed run either."""
+def rows_of(path: Path) -> list[dict[str, str]]:
+    """Whole rows of a CSV; a last row without its end is not read by a resumed run either."""
     if not path.exists():
         return []
-    whole = path.read_text(encoding="utf-8").split("\n")[:-1]
-    return [int(row["step"]) for row in csv.DictReader(whole)]
+    return list(csv.DictReader(path.read_text(encoding="utf-8").split("\n")[:-1]))
+
+
+def steps_of(path: Path) -> list[int]:
+    return [int(row["step"]) for row in rows_of(path)]
 
 
 def moment(out: Path) -> str:
@@ -106,24 +113,32 @@ def reached(aim: str, out: Path) -> bool:
     return aim == "writing" and bool(list((out / "checkpoints").glob(f"{UNFINISHED}*")))
 
 
-def check(out: Path) -> list[str]:
-    """What is wrong with a killed run's folder."""
-    wrong, steps = [], steps_of(out / "log.csv")
+def check(out: Path, minutes: float) -> tuple[list[str], float, int]:
+    """(what is wrong with a killed run's folder, seconds and steps from the newest checkpoint to the last step)
+
+    The seconds are the run's own, of `minutes` in log.csv, from the end of the first step after that checkpoint to the
+    end of the last one. A step that ends after the minutes is followed by a checkpoint, not by a step.
+    """
+    wrong, rows = [], rows_of(out / "log.csv")
+    steps = [int(row["step"]) for row in rows]
     if steps != list(range(1, len(steps) + 1)):
         wrong.append(f"log.csv has the steps {steps}")
     checkpoints = list_checkpoints(out / "checkpoints")
     for path in checkpoints:
         load_checkpoint(path)
-    if steps and (not checkpoints or steps[-1] - int(checkpoints[-1].name[5:]) > 2):
-        wrong.append(f"{steps[-1]} steps, and the checkpoints {[path.name for path in checkpoints]}")
-    return wrong
+    if not checkpoints:
+        return wrong + ([f"{steps[-1]} steps, and no checkpoint"] if steps else []), 0.0, 0
+    ended = [60 * float(row["minutes"]) for row in rows[int(checkpoints[-1].name.removeprefix(PREFIX)) :]]
+    if len(ended) > 1 and ended[-2] - ended[0] > 60 * minutes + ROUNDED:
+        wrong.append(f"{ended[-2] - ended[0]:.1f} seconds after {checkpoints[-1].name} a step, and no checkpoint")
+    return wrong, ended[-1] - ended[0] if ended else 0.0, len(ended)
 
 
-def run(folder: Path, kills: int, seed: int, longest: float, pause: float) -> dict[str, Any]:
+def run(folder: Path, kills: int, seed: int, minutes: float, longest: float, pause: float) -> dict[str, Any]:
     """Kill a run so often, let it end, and compare it with one never killed."""
     write_source(folder / "source")
-    (folder / "recipe.toml").write_text(RECIPE, encoding="utf-8")
-    wrong: list[str] = []
+    (folder / "recipe.toml").write_text(RECIPE.replace("MINUTES", str(minutes)), encoding="utf-8")
+    wrong, most_seconds, most_steps = list[str](), 0.0, 0
     whole = start(folder, folder / "whole")
     if whole.wait() != 0:
         raise SystemExit(whole.communicate()[0])
@@ -147,7 +162,9 @@ def run(folder: Path, kills: int, seed: int, longest: float, pause: float) -> di
         if ended and process.returncode != 0:
             wrong.append(f"start {number} ended with status {process.returncode}: {text[-300:]}")
         moments["not killed: at its end" if ended else moment(out)] += 1
-        wrong += [f"kill {number}: {what}" for what in check(out)]
+        found, lost, steps = check(out, minutes)
+        wrong += [f"kill {number}: {what}" for what in found]
+        most_seconds, most_steps = max(most_seconds, lost), max(most_steps, steps)
     last = go_on(folder, out)
     text = last.communicate()[0]
     if last.returncode != 0:
@@ -159,7 +176,8 @@ def run(folder: Path, kills: int, seed: int, longest: float, pause: float) -> di
     same = (out / weights).read_bytes() == (folder / "whole" / weights).read_bytes()
     if not same:
         wrong.append("the model is not that of a run never killed")
-    return {"kills": kills, "moments": dict(moments.most_common()), "same_weights": same, "wrong": wrong}
+    lost = {"minutes": minutes, "most_seconds_lost": round(most_seconds, 2), "most_steps_lost": most_steps}
+    return {"kills": kills, **lost, "moments": dict(moments.most_common()), "same_weights": same, "wrong": wrong}
 
 
 def markdown(report: dict[str, Any]) -> str:
@@ -168,13 +186,16 @@ def markdown(report: dict[str, Any]) -> str:
         [
             "# Training that is killed",
             "",
-            f"`python benchmarks/training_kills.py`: a run of {STEPS} steps with a checkpoint every two, killed "
-            f"{report['kills']} times by SIGKILL, and resumed.",
+            f"`python benchmarks/training_kills.py`: a run of {STEPS:,} steps, killed {report['kills']} times by "
+            f"SIGKILL, and resumed. Checkpoints come by time alone, after {60 * report['minutes']:g} seconds in place "
+            "of a recipe's minute: a kill may lose as much, and the step that is under way.",
             "",
             "| what it was doing | kills |",
             "|---|---:|",
             *(f"| {what} | {num} |" for what, num in report["moments"].items()),
             "",
+            f"* Lost by one kill at most: {report['most_seconds_lost']:.1f} seconds and {report['most_steps_lost']} "
+            "steps that had ended.",
             f"* The model is that of a run never killed, bit for bit: {'yes' if report['same_weights'] else 'NO'}.",
             f"* What went wrong: {len(report['wrong'])}." + "".join(f"\n  * {one}" for one in report["wrong"]),
             "",
@@ -187,13 +208,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--longest", type=float, default=4.0, help="seconds of work before a kill at most")
+    parser.add_argument("--minutes", type=float, default=0.05, help="between two checkpoints; a recipe has one")
+    parser.add_argument("--longest", type=float, default=6.0, help="seconds of work before a kill at most")
     parser.add_argument("--pause", type=float, default=0.002, help="seconds into the writing of a file at most")
     parser.add_argument("--out", type=Path, help="where results go, without an ending")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *rest: sys.exit(1))  # so that the folder is removed
     with TemporaryDirectory() as folder:
-        report = run(Path(folder), given.kills, given.seed, given.longest, given.pause)
+        report = run(Path(folder), given.kills, given.seed, given.minutes, given.longest, given.pause)
     report = {"machine": machine_facts(), **report}
     print(markdown(report))
     if given.out:
