@@ -19,6 +19,8 @@ from daguerre.arguments import Kind
 from daguerre.decoding.checks import CALLS, OPTIONS
 from daguerre.errors import InputError
 from daguerre.models.chat_template import ChatTemplate
+from daguerre.sampling import constraints
+from daguerre.sampling.constraints import Budget, Limits
 from daguerre.scoring.decisions import Choice, Score, YesNo
 from daguerre.trace import TraceStep
 from hostile import HOSTILE, wrongly_met
@@ -65,6 +67,10 @@ MEANS = {
     "device": ("threads",),
     "name": ("model", "folder"),
     "adapter": ("adapter",),
+    "rules": ("rule",),
+    "start": ("rule",),
+    "choice": ("function",),
+    "text": ("schema",),
     "written": ("pin",),
     "given": ("steer",),
 }
@@ -188,6 +194,31 @@ def object_cases(model: Model) -> dict[str, Case]:
     }
 
 
+UNSET = {"began", "memory"}
+"""Fields of a `Budget` that count, and that nobody gives."""
+
+
+def constraint_cases(tokenizer: Tokenizer) -> dict[str, Case]:
+    """What compiles constraints, and its limits."""
+    kept = ("budget", "folder")
+    reading = ("lenient", "strict", "depth", "limits", *kept)
+    common = {"tokenizer": tokenizer}
+    fields = {kind: tuple(one.name for one in dataclasses.fields(kind)) for kind in (Budget, Limits)}
+    return {
+        "compile_regex": Case(constraints.compile_regex, {"pattern": "a", **common}, kept),
+        "compile_choices": Case(constraints.compile_choices, {"choices": ["a", "b"], **common}, kept),
+        "compile_grammar": Case(
+            constraints.compile_grammar, {"rules": {"a": "b"}, "start": "a", **common}, ("depth", *kept)
+        ),
+        "compile_schema": Case(constraints.compile_schema, {"schema": {}, **common}, ("any_depth", *reading)),
+        "compile_tools": Case(
+            constraints.compile_tools, {"tools": TOOLS, **common}, ("choice", "parallel", "text", "marks", *reading)
+        ),
+        "Budget": Case(Budget, {}, tuple(name for name in fields[Budget] if name not in UNSET)),
+        "Limits": Case(Limits, {}, fields[Limits]),
+    }
+
+
 NAMED_OTHERWISE = {
     "Running": "what `Model.start` makes: nobody else does",
     "Result": "an outcome: whatever it is given it holds",
@@ -231,6 +262,10 @@ OBJECTS = (
     *("Tokenizer.default", "Tokenizer.load", "Tokenizer.encode", "Tokenizer.encode_plain", "Tokenizer.decode"),
     *("Tokenizer.decode_bytes", "Tokenizer.token_bytes", "Trace.from_json", "YesNo", "Choice", "Score"),
 )
+CONSTRAINTS = (
+    *("compile_regex", "compile_choices", "compile_grammar", "compile_schema", "compile_tools"),
+    *("Budget", "Limits"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -243,6 +278,11 @@ def of_models(small: Model, make_model: Any) -> dict[str, Case]:
 @pytest.fixture(scope="module")
 def of_objects(small: Model) -> dict[str, Case]:
     return object_cases(small)
+
+
+@pytest.fixture(scope="module")
+def of_constraints(small: Model) -> dict[str, Case]:
+    return constraint_cases(small.tokenizer)
 
 
 def public(owner: object) -> set[str]:
@@ -272,6 +312,21 @@ def test_a_method_refuses_what_it_cannot_use(name: str, of_models: dict[str, Cas
 @pytest.mark.parametrize("name", OBJECTS)
 def test_an_object_refuses_what_it_cannot_hold(name: str, of_objects: dict[str, Case]) -> None:
     assert not list(wrong_of(name, of_objects[name]))
+
+
+def test_every_argument_of_a_constraint_is_attacked(of_constraints: dict[str, Case]) -> None:
+    assert set(constraints.__all__) - {"Programme", "TokenAutomaton"} == set(CONSTRAINTS) == set(of_constraints)
+    for name, case in of_constraints.items():
+        taken = inspect.signature(getattr(constraints, name)).parameters.keys() - UNSET
+        assert taken == {*case.given, *case.others}, name
+
+
+@pytest.mark.parametrize("name", CONSTRAINTS)
+def test_a_constraint_refuses_what_it_cannot_use(
+    name: str, of_constraints: dict[str, Case], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # where a folder named "no" is made
+    assert not list(wrong_of(name, of_constraints[name]))
 
 
 SLOW = {"forbidden": ("long text",)}

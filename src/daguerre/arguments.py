@@ -167,6 +167,23 @@ class SeveralWords(Kind):
 
 
 @dataclass(frozen=True, kw_only=True)
+class NamedWords(Kind):
+    """Texts by name; what is read is a new dict."""
+
+    words: ClassVar[str] = "a dict of texts by name"
+
+    def read(self, name: str, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return WRONG
+        texts = [text for pair in value.items() for text in pair]
+        if not all(isinstance(text, str) for text in texts):
+            return WRONG
+        for text in texts:
+            check_unicode(text, name)
+        return dict(value)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Tokens(Kind):
     """A text, or its token ids; what is read is a string or a list of whole numbers."""
 
@@ -193,13 +210,16 @@ class ForEach(Kind):
 
 @dataclass(frozen=True, kw_only=True)
 class Several(Kind):
-    """A list of values of a kind."""
+    """A list of values of a kind; `count`: of so many."""
 
     one: Kind
     what: str
+    count: int | None = None
 
     def read(self, name: str, value: Any) -> Any:
-        return [self.one(name, each) for each in value] if _is_list(value) else WRONG
+        if not _is_list(value) or self.count not in (None, len(value)):
+            return WRONG
+        return [self.one(name, each) for each in value]
 
     def __str__(self) -> str:
         return self.what + (" or None" if self.none else "")
@@ -395,6 +415,7 @@ __all__ = [
     "ForEach",
     "Instance",
     "Kind",
+    "NamedWords",
     "Number",
     "OneOf",
     "Pairs",

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from daguerre.arguments import Instance, Kind, PathName, Several, Switch, Whole, Words, checks
+from daguerre.arguments import Instance, Kind, NamedWords, PathName, Several, Switch, Whole, Words, checks
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.sampling.constraints.budget import Budget
@@ -33,7 +33,10 @@ DEEP = Whole(low=1, high=32)
 KINDS: dict[str, Kind] = {
     "pattern": Words(),
     "choices": Several(one=Words(), what="a list of texts"),
+    "rules": NamedWords(),
     "start": Words(empty=False),
+    "tools": Several(one=Instance(of=(Mapping,), what="functions, each a dict"), what="a list of functions"),
+    "marks": Several(one=Words(empty=False), what="two texts, before and behind a call", count=2),
     "tokenizer": Instance(of=(Tokenizer,), what="a tokenizer"),
     "depth": DEEP,
     "any_depth": replace(DEEP, none=True),
