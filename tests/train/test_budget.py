@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -272,6 +275,22 @@ def test_the_share_counts_what_is_to_come_and_never_falls() -> None:
     assert budget.share() == pytest.approx(3 / 7, abs=0.01)
     budget.close()
     assert budget.progress.minutes == pytest.approx(3 + 91 / 60)
+
+
+@pytest.mark.slow
+def test_six_seconds_for_all_of_a_run_end_it_and_it_says_what_it_cut(tmp_path: Path) -> None:
+    """`daguerre train --max-minutes 0.1` with no clock but the machine's, however slow or busy that is."""
+    source, out = tmp_path / "source", tmp_path / "run"
+    source.mkdir()
+    for name in "abc":
+        (source / f"{name}.py").write_text("".join(f"def {name}_{i}(x):\n    return x + {i}\n\n\n" for i in range(20)))
+    command = [sys.executable, "-m", "daguerre", "train", "--from", "default", "--data", str(source)]
+    command += ["--out", str(out), "--max-minutes", "0.1", "--device", "cpu"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert re.search(r"the budget is spent|the budget of 0.1 minutes is too short for a step", ran.stderr)
+    assert "the budget has no time for held-out figures" in ran.stderr
+    assert load_model(out / "model")[0].config.num_layers > 0
 
 
 # ---- precision ----------------------------------------------------------------------------------------------------
