@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-from daguerre.errors import InputError
+from daguerre.errors import InputError, shown
 from daguerre.sampling.constraints.automata import new_nfa
 from daguerre.sampling.constraints.budget import Budget
 from daguerre.sampling.constraints.dfa import Dfa
@@ -21,7 +21,9 @@ def compact(value: object) -> str:
 
 
 def escaped(key: str) -> str:
-    """A key as a part of a JSON pointer."""
+    """A key as a part of a JSON pointer. InputError for a key that is no string."""
+    if not isinstance(key, str):
+        raise InputError(f"the schema has the key {shown(key)}: in JSON every key is a string")
     return key.replace("~", "~0").replace("/", "~1")
 
 
