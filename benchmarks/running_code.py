@@ -92,7 +92,8 @@ def table(found: dict[str, Any]) -> str:
         f"Held-out functions with a part missing; their doctests run in a sandbox. {samples} samples a case at "
         f"temperature {found['temperature']}; 95% intervals, by function. Packages: {', '.join(found['packages'])}."
     )
-    return "\n".join(["# Code that runs", "", about, "", head, "|" + " --- |" * 8, *rows, ""])
+    notes = [found["note"], ""] if found.get("note") else []
+    return "\n".join(["# Code that runs", "", about, "", *notes, head, "|" + " --- |" * 8, *rows, ""])
 
 
 def main() -> None:
@@ -106,6 +107,7 @@ def main() -> None:
     options.add_argument("--samples", type=int, default=10)
     options.add_argument("--temperature", type=float, default=0.8)
     options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--note", help="a sentence of the report on what was measured; the one there is kept")
     options.add_argument("--out", type=Path, default=RESULTS)
     given = options.parse_args()
     if given.install:
@@ -118,9 +120,9 @@ def main() -> None:
     how = " ".join("DIR" if one == str(given.packages) else one for one in sys.argv)
     found: dict[str, Any] = {"machine": machine_facts(), "command": how}
     found |= {"samples": given.samples, "temperature": given.temperature, "seed": given.seed}
-    found |= {"packages": sorted({case.test.document.package for case in cases}), "models": {}}
-    if given.out.exists():
-        found["models"] = json.loads(given.out.read_text())["models"]
+    found |= {"packages": sorted({case.test.document.package for case in cases})}
+    before = json.loads(given.out.read_text()) if given.out.exists() else {"models": {}}
+    found |= {"models": before["models"], "note": before.get("note", "") if given.note is None else given.note}
     for named in given.models:
         name, _, path = named.rpartition("=")
         for method, scores in measure(given, judge, cases, name or path, path):

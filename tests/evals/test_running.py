@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import itertools
+import json
 from pathlib import Path
 
 import pytest
@@ -150,3 +152,15 @@ def test_a_model_is_scored_in_every_mode(document: Document, judge: Judge, causa
     known = score("truth", some, [case.part for case in some], [(True, 3), (True, 1)], 3)
     assert (known.greedy, known.exact, known.pass_n) == (1, 1, 1)
     assert known.pass_1 == pytest.approx(2 / 3)
+
+
+def test_the_report_is_what_the_benchmark_writes_of_its_results_with_a_note_on_older_models() -> None:
+    script = Path(__file__).parents[2] / "benchmarks" / "running_code.py"
+    spec = importlib.util.spec_from_file_location("running_code", script)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found = json.loads(module.RESULTS.read_text())
+    page = module.table(found)
+    assert page == module.RESULTS.with_suffix(".md").read_text()
+    assert found["note"] in page and "`instructions` and `prefer` are of earlier versions" in found["note"]
