@@ -119,7 +119,7 @@ def bits_per_byte(model: Model) -> tuple[float, float]:
 
 
 def table(runs: list[dict[str, Any]]) -> str:
-    """The report in Markdown."""
+    """The report in Markdown; the cell of a run that was not made is empty."""
     by = {(run["name"], run["steps"]): run for run in runs}
     start = next(run for run in runs if run["name"] == "ar")
     steps = sorted({run["steps"] for run in runs if run["name"] != "ar"})
@@ -137,10 +137,9 @@ def table(runs: list[dict[str, Any]]) -> str:
     for to in SHAPES:
         for num in steps:
             row = [by.get((f"{to}-{how}", num)) for how in HOW]
-            if all(row):
-                cells = [f"{run['bits']:.3f} ± {run['stderr']:.3f}" for run in row if run]
-                tokens = row[0]["trained"]["tokens"] if row[0] else 0
-                lines.append(f"| {to} | {num} | {tokens:,} | " + " | ".join(cells) + " |")
+            cells = [f"{run['bits']:.3f} ± {run['stderr']:.3f}" if run else "" for run in row]
+            tokens = next((f"{run['trained']['tokens']:,}" for run in row if run), "")
+            lines.append(f"| {to} | {num} | {tokens} | " + " | ".join(cells) + " |")
     return "\n".join([*lines, "", f"![Bits per byte against steps]({RESULTS.stem}.png)", ""])
 
 
