@@ -17,11 +17,16 @@ from safetensors.torch import load_file
 
 import answers
 from answers import some_pairs, write_rows
-from daguerre.errors import CheckpointError, InputError
+from conftest import tiny_config
+from daguerre.errors import CheckpointError, InputError, UnsupportedError
 from daguerre.models.loading import load_model
-from daguerre.train import report
+from daguerre.models.tokenizer import Tokenizer
+from daguerre.train import devices, report
+from daguerre.train.distill.options import Distill
 from daguerre.train.lora import Lora
+from daguerre.train.prefer.options import Prefer
 from daguerre.train.recipe import Recipe
+from daguerre.train.reinforce.options import Reinforce
 from daguerre.train.run import DATA, CopiedAnswers
 from daguerre.train.sft.presets import Sft
 from daguerre.train.stage import Stage
@@ -32,6 +37,9 @@ from training_runs import ADAPT, RECIPE, list_steps, run_until
 RUNNER = Path(__file__).parents[1] / "distributed_run.py"
 STAGES = (Stage(until=1.0, length=32, sequences=1, micro_batches=4),)
 MANY = replace(RECIPE, steps=4, stages=STAGES, checkpoint_steps=1)
+THREE = (replace(STAGES[0], micro_batches=3),)
+ANSWERS: dict[str, Any] = {"stages": THREE, "mixture": {}, "model": None}
+"""Of a recipe that trains answers in three processes."""
 NEAR = 1e-5
 
 
@@ -193,7 +201,11 @@ def test_a_damaged_checkpoint_of_shards_is_refused_in_one_line(
     [
         ({"steps": 0, "minutes": 1.0}, "3 processes need a budget in steps"),
         ({}, "stages have 4 micro-batches, which 3 processes cannot share"),
-        ({"stages": (replace(STAGES[0], micro_batches=3),), "compile": True}, "compile trains in one process"),
+        ({"stages": THREE, "compile": True}, "compile trains in one process"),
+        (ANSWERS | {"prefer": Prefer()}, "prefer trains in one process"),
+        (ANSWERS | {"reinforce": Reinforce(group=3)}, "reinforce trains in one process"),
+        (ANSWERS | {"sft": Sft(), "distill": Distill()}, "distill trains in one process"),
+        (ANSWERS | {"sft": Sft(keep=1.0)}, r"sft\.keep trains in one process"),
         ({"tensor_parallel": 2}, "tensor_parallel=2 is no divisor of 3 processes"),
         ({"tensor_parallel": 3, "lora": Lora()}, "an adapter's matrices are not shared: set tensor_parallel=1"),
     ],
@@ -205,3 +217,11 @@ def test_what_several_processes_cannot_train_is_refused(
     with pytest.raises(InputError, match=message):
         Trainer(replace(MANY, **changes), tmp_path / "run", corpus, quiet=True)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("changes", [{"out_bias": True}, {"mlp_bias": True}, {"draft_head": 8}])
+def test_a_model_that_is_split_for_inference_alone_is_not_trained_split(
+    changes: dict[str, Any], tokenizer: Tokenizer
+) -> None:
+    with pytest.raises(UnsupportedError, match="train whole: set tensor_parallel=1"):
+        devices._check_split(tiny_config(tokenizer, **changes))
