@@ -19,6 +19,7 @@ from daguerre.errors import DaguerreError
 from daguerre.model import Model
 from daguerre.models.loading import save_model
 from daguerre.train import report
+from daguerre.train.curves import draw_curves, read_columns
 from daguerre.train.recipe import load_recipe
 from daguerre.train.reinforce.prompts import PromptReader, PromptSplit, prompts_of
 from daguerre.train.run import CopiedAnswers, run_training
@@ -106,6 +107,36 @@ def test_a_run_that_is_stopped_within_a_rollout_ends_as_one_that_is_not(
     assert float(mine[0]["reward"]) < 0
     held = rows(out, "held.csv")
     assert [row["step"] for row in held] == ["0", "1", "2", "4"] and float(held[0]["reward"]) <= 0
+
+
+@pytest.mark.parametrize("kl", [0.01, 0.0])
+def test_the_picture_has_rewards_the_distance_from_the_start_and_answers(
+    starts: dict[str, str], data: Path, reward: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kl: float
+) -> None:
+    figures, drawn = pytest.importorskip("matplotlib.figure"), list[Any]()
+    save = figures.Figure.savefig
+
+    def kept(figure: Any, *rest: Any, **options: Any) -> None:
+        drawn.append(figure)
+        save(figure, *rest, **options)
+
+    monkeypatch.setattr(figures.Figure, "savefig", kept)
+    out = tmp_path / "run"
+    trainer(starts["causal"], data, out, [f"reinforce.reward={reward}", f"reinforce.kl={kl}"]).run()
+    assert draw_curves(out).stat().st_size > 10_000
+    (figure,) = drawn
+    axes = {each.get_ylabel() or each.get_title(): each for each in figure.axes}
+    log, held = read_columns(out / "log.csv"), read_columns(out / "held.csv")
+    assert log["kl"][-1] > 0 if kl else np.isnan(log["kl"]).all()
+    for name, columns in {
+        "Reward": [log["reward"], held["reward"]],
+        "KL, nats per token": [log["kl"]],
+        "share of tokens that are clipped": [log["clipped"]],
+        "tokens of an answer": [log["answer_length"]],
+        "share whose group has one reward": [log["agree"]],
+    }.items():
+        for line, column in zip(axes[name].get_lines(), columns, strict=True):
+            np.testing.assert_array_equal(line.get_ydata(), column)
 
 
 def test_the_command_line_with_a_function_of_a_file_and_with_a_command(
