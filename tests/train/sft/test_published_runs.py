@@ -1,4 +1,4 @@
-"""Published models of every family that learns answers: runs, resumed, and folders in their publishers' layouts."""
+"""Published models in runs of every recipe for answers, resumed, and folders in their publishers' layouts."""
 
 from __future__ import annotations
 
@@ -31,6 +31,17 @@ TALKS = [
     for a in "abcdefghijkl"
 ]
 SHORT = ["steps=2", "minutes=0", "precision=float32", "stages.0.length=48", "checkpoint_steps=1", "eval_steps=0"]
+ROWS: dict[str, list[dict[str, Any]]] = {
+    "prefer": [{"prompt": f"{a}? ", "chosen": a * 3, "rejected": "z" * 3} for a in "abcdefghijkl"],
+    "reinforce": [{"messages": talk["messages"][:1]} for talk in TALKS],
+    "distill": TALKS,
+}
+ROLLOUTS = ["stages.0.sequences=8", "reinforce.group=4", "reinforce.length=5"]
+OTHERS = {
+    "prefer": ("qwen3", "llada", "sdar"),
+    "reinforce": ("qwen3", "llada", "dream"),
+    "distill": ("llada", "sdar", "fast dllm"),
+}
 PRESETS = {"qwen3": "ar", "llada": "llada", "dream": "dream", "sdar": "sdar", "fast dllm": "fast_dllm", "llama": "ar"}
 
 
@@ -69,6 +80,29 @@ def test_a_published_model_learns_answers_by_its_own_loss_and_stays_in_its_layou
     run_training("sft", start_from=str(source), data=[file], overrides=[*SHORT, "steps=1"], **how)
     run_training("sft", resume=True, overrides=SHORT, **how)
     assert losses == [PRESETS[name]] * 3
+    assert_trained(source, out, name)
+    model = daguerre.load(out / "model", dtype="float32", backend="torch")
+    said = model.chat([{"role": "user", "content": "a?"}], 4)
+    assert said.usage.completion_tokens <= 4
+
+
+@pytest.mark.parametrize(("recipe", "name"), [(recipe, name) for recipe in OTHERS for name in OTHERS[recipe]])
+def test_other_recipes_train_a_published_model_which_stays_in_its_layout(
+    recipe: str, name: str, tmp_path: Path
+) -> None:
+    source, out = published(name, tmp_path / "published"), tmp_path / "run"
+    (tmp_path / "mine.py").write_text("def varied(prompt, answer):\n    return sum(answer.encode()) % 7\n")
+    rewards = f"reinforce.reward={tmp_path / 'mine.py'}:varied"
+    estimate = "reinforce.estimate=" + ("left_to_right" if PRESETS[name] == "ar" else "coupled")
+    more = [rewards, estimate, *ROLLOUTS] if recipe == "reinforce" else []
+    file = write_rows(tmp_path / "rows.jsonl", ROWS[recipe])
+    how: dict[str, Any] = {"device": "cpu", "quiet": True, "out": out, "overrides": [*SHORT, *more]}
+    run_training(recipe, start_from=str(source), data=[file], **how)
+    assert_trained(source, out, name)
+
+
+def assert_trained(source: Path, out: Path, name: str) -> None:
+    """What a run wrote loads as a model of the family that it began with, whose weights alone are others."""
     before, after = load_folder(source), load_folder(out / "model")
     assert after.family == before.family == CASES[name].family
     assert after.backbone.config == before.backbone.config
@@ -76,9 +110,6 @@ def test_a_published_model_learns_answers_by_its_own_loss_and_stays_in_its_layou
     ours, theirs = before.backbone.state_dict(), after.backbone.state_dict()
     assert ours.keys() == theirs.keys()
     assert not all(torch.equal(ours[key], theirs[key]) for key in ours)
-    model = daguerre.load(out / "model", dtype="float32", backend="torch")
-    said = model.chat([{"role": "user", "content": "a?"}], 4)
-    assert said.usage.completion_tokens <= 4
     assert (out / ORIGIN / "tensors.json").is_file()
 
 
