@@ -11,17 +11,23 @@ from typing import Any
 import pytest
 import torch
 
+from answers import some_pairs, write_rows
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.loading import save_model
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train import report
+from daguerre.train.distill.loss import Distillation
 from daguerre.train.feed import Feed
 from daguerre.train.lora import Lora
 from daguerre.train.memory import Rows, memory_of
-from daguerre.train.recipe import Recipe, Stage, TrainedShape
+from daguerre.train.prefer.loss import PreferenceLoss
+from daguerre.train.prefer.rows import PairReader
+from daguerre.train.recipe import Recipe, Stage, TrainedShape, load_recipe
+from daguerre.train.run import DATA, CopiedAnswers
 from daguerre.train.trainer import Trainer
 from live_memory import LiveMemory
+from preferences import some_preferences
 from test_cli import Called, call
 from training_runs import RECIPE
 
@@ -54,8 +60,12 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def wide_start(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> str:
-    backbone = Backbone(WIDE.model_config(tokenizer)).initialize(0)
-    return str(save_model(tmp_path_factory.mktemp("wide") / "model", backbone, tokenizer))
+    return start_of(SHAPE, tokenizer, tmp_path_factory.mktemp("wide"))
+
+
+def start_of(shape: TrainedShape, tokenizer: Tokenizer, folder: Path) -> str:
+    backbone = Backbone(replace(WIDE, model=shape).model_config(tokenizer)).initialize(0)
+    return str(save_model(folder / "model", backbone, tokenizer))
 
 
 def measured(made: Trainer) -> tuple[int, Rows]:
@@ -65,10 +75,18 @@ def measured(made: Trainer) -> tuple[int, Rows]:
         made._step(0.1, feed)
         rows = max(Rows.of(batch) for batch in feed.take(made.progress.micro, stage))
         states = [s for part, _ in made.optimizer.parts for each in part.state.values() for s in each.values()]
-        held = [*made.model.parameters(), *made.average.values.values(), *states]
+        held = [*made.model.parameters(), *made.average.values.values(), *states, *earlier_values(made)]
         with LiveMemory(held) as live:
             made._step(0.2, feed)
     return live.peak, rows
+
+
+def earlier_values(made: Trainer) -> list[torch.Tensor]:
+    """The weights of the start that a run is compared to, or those of its teacher."""
+    loss = made.loss
+    if isinstance(loss, PreferenceLoss):
+        return [*loss.reference.values.values()]
+    return [*loss.teacher.values.values()] if isinstance(loss, Distillation) else []
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -80,6 +98,23 @@ def test_the_arithmetic_is_within_the_tolerance_of_what_is_measured(
     made = Trainer(recipe, tmp_path / "run", corpus, start_from=start, quiet=True)
     peak, rows = measured(made)
     memory = memory_of(made.model, recipe, rows, made.dtype)
+    assert abs(memory.total - peak) < TOLERANCE * peak, memory.line()
+
+
+@pytest.mark.parametrize(("name", "context"), [("prefer", "causal"), ("prefer", "full"), ("distill", "full")])
+def test_the_arithmetic_of_runs_with_earlier_weights_is_within_the_tolerance(
+    name: str, context: Any, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    pairs, shape = name == "prefer", replace(SHAPE, context=context, shift=context == "causal")
+    rows = [{key: 5 * text for key, text in row.items()} for row in (some_preferences if pairs else some_pairs)(40)]
+    file, out = write_rows(tmp_path / "rows.jsonl", rows), tmp_path / "run"
+    how = {"minutes": 0.0, "steps": 3, "eval_steps": 0, "precision": "float32"}
+    recipe: Recipe = replace(load_recipe(name), stages=(STAGE,), **how)  # type: ignore[arg-type]
+    reads: dict[str, Any] = {"reads": PairReader(True), "pairs": True} if pairs else {}
+    data = CopiedAnswers([file], out / DATA, STAGE.length, 0.1, **reads)
+    made = Trainer(recipe, out, data, start_from=start_of(shape, tokenizer, tmp_path), quiet=True)
+    peak, largest = measured(made)
+    memory = memory_of(made.model, recipe, largest, made.dtype)
     assert abs(memory.total - peak) < TOLERANCE * peak, memory.line()
 
 
