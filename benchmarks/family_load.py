@@ -66,11 +66,11 @@ def table(found: dict[str, Any]) -> str:
     lines = [
         "# Loading published shapes",
         "",
-        f"{found['machine']['processor']}, {found['threads']} thread(s), {found['cores']} cores, a warm disk. Memory in "
-        "MiB, beyond that before; the pages of a GGUF file, which is mapped, count as long as they are in memory.",
+        f"{found['machine']['processor']}, {found['threads']} thread(s), {found['cores']} cores, a warm disk. Memory "
+        "in MiB, beyond that before; the pages of a GGUF file, which is mapped, count as long as they are in memory.",
         "",
-        "| shape | from | matrices | seconds | processor's | packed weights | after loading | times the weights | at most | "
-        "after eight tokens |",
+        "| shape | from | matrices | seconds | processor's | packed weights | after loading | times the weights | "
+        "at most | after eight tokens |",
         "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     lines += [

@@ -448,8 +448,8 @@ def test_without_scikit_learn_the_command_says_what_to_install(
 @pytest.mark.slow
 @pytest.mark.skipif(not DATA.exists(), reason=f"the public outcomes are not at {DATA}")
 def test_the_gap_is_recovered_on_rows_held_out_and_less_of_it_on_subjects_held_out() -> None:
-    """The targets, .64 and .60, are of five folds and are met: benchmarks/results/routing-quality.md. Here are three, so
-    less is trained on.
+    """The targets, .64 and .60, are of five folds and are met: benchmarks/results/routing-quality.md. Here are three,
+    so less is trained on.
     """
     with gzip.open(DATA, "rt", encoding="utf-8") as file:
         rows = [json.loads(line) for line in file]
