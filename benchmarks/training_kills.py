@@ -176,8 +176,8 @@ def run(folder: Path, kills: int, seed: int, minutes: float, longest: float, pau
     same = (out / weights).read_bytes() == (folder / "whole" / weights).read_bytes()
     if not same:
         wrong.append("the model is not that of a run never killed")
-    lost = {"minutes": minutes, "most_seconds_lost": round(most_seconds, 2), "most_steps_lost": most_steps}
-    return {"kills": kills, **lost, "moments": dict(moments.most_common()), "same_weights": same, "wrong": wrong}
+    most = {"minutes": minutes, "most_seconds_lost": round(most_seconds, 2), "most_steps_lost": most_steps}
+    return {"kills": kills, **most, "moments": dict(moments.most_common()), "same_weights": same, "wrong": wrong}
 
 
 def markdown(report: dict[str, Any]) -> str:
