@@ -441,10 +441,12 @@ def test_no_recorded_task_is_in_the_training_rows(
 ) -> None:
     trained = "\n".join(json.dumps(row["body"]).lower() for row in generator.rows())
 
+    found = set[str]()
     for row in [*recorded, *blind, *editors]:
         reading = read(row["operation"], row["body"])
-        asked = (reading.of("user") or [""])[-1]
-        assert json.dumps(asked[:60]).lower().strip('"') not in trained
+        asked = json.dumps((reading.of("user") or [""])[-1][:60]).lower().strip('"')
+        found |= {asked} if asked in trained else set()
+    assert found <= {"ping"}, "one word, which is also a part of others"
 
 
 def test_the_score_on_recorded_rows_is_the_one_that_is_documented(recorded: list[dict[str, Any]]) -> None:
