@@ -17,6 +17,7 @@ from daguerre.models.published import FAMILY_KEY
 from daguerre.models.published_weights import find_tensors
 from daguerre.models.republish import check_origin, keep_origin, write_back
 from daguerre.models.tokenizer_files import read_tokenizer
+from oracles import steerling
 from published import CASES, made
 
 TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}"
@@ -76,6 +77,15 @@ def test_blocks_and_ends_may_change_and_weights_may_be_in_several_files(tmp_path
         torch.equal(a, b)
         for a, b in zip(after.state_dict().values(), loaded.backbone.state_dict().values(), strict=True)
     )
+
+
+def test_steerling_keeps_its_context_which_its_config_calls_a_block(tmp_path: Path) -> None:
+    source = steerling.write(tmp_path / "published", steerling.FLAT)
+    before = load_folder(source)
+    keep_origin(source, tmp_path / "origin")
+    after = load_folder(write_back(tmp_path / "origin", tmp_path / "other", before.backbone))
+    assert after.backbone.config == before.backbone.config
+    assert (after.backbone.config.max_positions, after.backbone.config.block_size) == (256, 8)
 
 
 def test_what_was_changed_when_it_was_read_and_cannot_be_undone_is_refused(

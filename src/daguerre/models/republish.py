@@ -36,7 +36,7 @@ ADAPTER = "adapter_config.json"
 STORED = "tensors.json"
 """The file that has the names and types of the published tensors."""
 KINDS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
-BLOCK_KEYS = {"fast_dllm": "bd_size"}
+BLOCK_KEYS = {"fast_dllm": "bd_size", "steerling": "diff_block_size"}
 """The keys of families that do not name the size of a block `block_size`."""
 
 
