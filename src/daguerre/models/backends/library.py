@@ -91,8 +91,9 @@ class Experts(ctypes.Structure):
     """The shape of a model's mixtures of experts; all zeros without any."""
 
     _fields_ = [
-        *_fields("num per_token inner shared groups kept_groups sigmoid normalized on_disk", Int),
+        *_fields("num per_token inner shared groups kept_groups sigmoid normalized", Int),
         ("scale", ctypes.c_float),
+        ("on_disk", Int),
     ]
 
 

@@ -134,7 +134,8 @@ def _experts(config: ModelConfig, packing: Packing) -> interface.Experts:
         return interface.Experts()
     return interface.Experts(
         *(experts.num, experts.per_token, experts.width, experts.shared_width, experts.num_groups, experts.kept_groups),
-        *(int(experts.score == "sigmoid"), int(experts.normalized), int(packing.experts is not None), experts.scale),
+        *(int(experts.score == "sigmoid"), int(experts.normalized), experts.scale),
+        int(packing.experts is not None),
     )
 
 

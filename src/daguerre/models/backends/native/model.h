@@ -24,8 +24,9 @@ struct Layer {
 // Mixtures of experts; `num` is 0 without any. `inner` and `shared` are the widths of an expert and of the shared one. See
 // models/core/config.py. `on_disk`: the experts' matrices begin pages of a file that is mapped, of which memory may hold a part.
 struct Experts {
-  int32_t num, per_token, inner, shared, groups, kept_groups, sigmoid, normalized, on_disk;
+  int32_t num, per_token, inner, shared, groups, kept_groups, sigmoid, normalized;
   float scale;
+  int32_t on_disk;
 };
 
 // The vocabulary projection, whose bias is minus infinity for tokens that are never predicted; and the draft head: matrices
