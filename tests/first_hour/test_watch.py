@@ -106,8 +106,9 @@ def test_no_color_is_honored(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_leaves_a_clean_terminal(tmp_path: Path) -> None:
-    asked = ("generate", "import os\n", "--max-tokens", "200", "--mode", "ar", "--no-stop-loops", "--watch")
-    status, out, shown = drawn(*asked, "--watch-rate", "2", folder=tmp_path, stop=1.0)
+    long = ("--min-tokens", "200", "--max-tokens", "200", "--no-stop-loops")
+    asked = ("generate", "import os\n", *long, "--mode", "ar", "--watch", "--watch-rate", "2")
+    status, out, shown = drawn(*asked, folder=tmp_path, stop=1.0)
 
     assert (status, out) == (130, "")
     assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")
