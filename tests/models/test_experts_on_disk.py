@@ -133,10 +133,23 @@ def test_what_cannot_be_is_said(backbone: Backbone, make_model: Any, cache: Path
         patched.setattr(disk.shutil, "disk_usage", lambda _: full)
         with pytest.raises(InputError, match=r"do not fit on the disk of .*: name another folder in DAGUERRE_CACHE"):
             NativeBackend(backbone, experts="disk")
+    with monkeypatch.context() as patched:  # it fills up while experts are packed
+        patched.setattr(disk.os, "posix_fallocate", raises(OSError(28, "No space left on device")), raising=False)
+        with pytest.raises(InputError, match=r"cannot be written to .*\(No space left on device\): name another"):
+            NativeBackend(backbone, experts="disk")
     cache.rmdir() if cache.exists() else None
     cache.write_text("a file in the folder's place")
     with pytest.raises(InputError, match=r"cannot be written to .*DAGUERRE_CACHE"):
         NativeBackend(backbone, experts="disk")
+
+
+def raises(error: Exception) -> Any:
+    """A function that raises an error, whatever it gets."""
+
+    def function(*_: Any) -> None:
+        raise error
+
+    return function
 
 
 MEMINFO = "MemTotal: 9000 kB\nMemAvailable: 8000 kB\n"

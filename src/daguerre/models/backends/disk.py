@@ -59,9 +59,7 @@ class ExpertsFile:
             with tempfile.TemporaryFile(dir=self.folder) as file:
                 self._file = os.dup(file.fileno())
         except OSError as error:
-            raise InputError(
-                f"experts cannot be written to {self.folder} ({error.strerror}): name another in DAGUERRE_CACHE"
-            ) from None
+            raise self._unwritable(error) from None
         weakref.finalize(self, os.close, self._file)
         self._chunk: mmap.mmap | None = None
         self._used = self._end = 0
@@ -72,13 +70,30 @@ class ExpertsFile:
         if self._chunk is None or self._used + size > len(self._chunk):
             self.settle()
             length = -(-max(size, CHUNK) // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
-            os.ftruncate(self._file, self._end + length)
+            self._reserve(length)
             self._chunk, self._used = mmap.mmap(self._file, length, offset=self._end), 0
             self._end += length
         made = torch.frombuffer(self._chunk, dtype=torch.int32, count=num, offset=self._used)
         self._used += size
         self.num_bytes += size
         return made
+
+    def _reserve(self, length: int) -> None:
+        """Make the file longer. Its room on the disk is taken now where the system can: a page that has none when it is
+        written ends the process.
+        """
+        try:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(self._file, self._end, length)
+            else:
+                os.ftruncate(self._file, self._end + length)
+        except OSError as error:
+            raise self._unwritable(error) from None
+
+    def _unwritable(self, error: OSError) -> InputError:
+        return InputError(
+            f"experts cannot be written to {self.folder} ({error.strerror}): name another in DAGUERRE_CACHE"
+        )
 
     def settle(self) -> None:
         """Write out what was packed last, and give its memory back."""
