@@ -65,7 +65,7 @@ def llama(backbone: Backbone, positions: int, folder: Path) -> Iterator[tuple[st
 
     for kind in WEIGHTS.values():
         quantize(whole, kind, folder / f"{kind}.gguf")
-        yield f"llama.cpp {kind}", partial(scores, LlamaCpp(folder / f"{kind}.gguf", 1, positions, apart=True))
+        yield f"llama.cpp {kind}", partial(scores, LlamaCpp(folder / f"{kind}.gguf", 1, positions))
 
 
 def read(every: dict[str, Scores], windows: Sequence[Window]) -> Iterator[dict[str, tuple[np.ndarray, np.ndarray]]]:

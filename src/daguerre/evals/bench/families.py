@@ -121,7 +121,7 @@ def measure_one(
     failed, peer = None, None
     try:
         positions = CONTEXT + max(NEW, FULL_NEW) + 1
-        peer = None if file is None else LlamaCpp(file, torch.get_num_threads(), positions, apart=True)
+        peer = None if file is None else LlamaCpp(file, torch.get_num_threads(), positions)
     except DaguerreError as error:
         failed = str(error)
     model, block = model_of(checkpoint(name, parent), weights), shape_of(name).block

@@ -25,6 +25,7 @@ NOTE = (
     "weights. Shapes of blocks commit 2.5 tokens a forward by force, and a finished block is computed again as clean "
     "rows, in the forward that starts the next one; canvas tokens are the open positions that their forwards compute. "
     "What accuracy such a pace leaves is a matter of the real weights. A ratio is the median of those of the rounds; "
+    "figures are {clocks}."
 )
 
 
@@ -123,7 +124,7 @@ def families_table(part: dict[str, Any]) -> str:
     kinds = [one for shape in some["shapes"].values() for one in shape["weights"].values()]
     notes = dict.fromkeys(f"llama.cpp was not measured: {one['failed']}" for one in kinds if one["failed"])
     clocks = "; ".join(f"of {one['clock']} on {_threads(num)}" for num, one in part["threads"].items())
-    tables = [f"{NOTE.format_map(some)}figures are {clocks}.", table(header, cells)] if found else []
+    tables = [NOTE.format(**some, clocks=clocks), table(header, cells)] if found else []
     versions = ", ".join(f"{name} {version}" for name, version in some["versions"].items())
     return "\n\n".join([*tables, *filter(None, [deep_table(part)]), *notes, f"With {versions}."])
 

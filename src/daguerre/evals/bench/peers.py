@@ -210,15 +210,13 @@ sys.exit(api.llama_decode(context, api.llama_batch_get_one(tokens, num)))
 
 
 class LlamaCpp:
-    """One model and one context of llama.cpp.
-
-    apart    it computes in threads of its own. It does on a processor with AMX in any case: llama.cpp sets up a
-             thread's tiles once, and does not notice when another engine of the process changes them
+    """One model and one context of llama.cpp. On a processor with AMX it computes in threads of its own: it sets up a
+    thread's tiles once, and does not notice when another engine of the process changes them.
     """
 
-    def __init__(self, path: Path, threads: int, positions: int, apart: bool = False) -> None:
+    def __init__(self, path: Path, threads: int, positions: int) -> None:
         api = self._api = llama_api()
-        self._thread = ThreadPoolExecutor(1) if apart or torch.cpu._is_amx_tile_supported() else None
+        self._thread = ThreadPoolExecutor(1) if torch.cpu._is_amx_tile_supported() else None
         self._batch: Any = None
         options = api.llama_model_default_params()
         options.use_extra_bufts = tiles_run(path, positions)
