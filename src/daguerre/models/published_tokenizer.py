@@ -20,6 +20,7 @@ import copy
 import hashlib
 import json
 import re
+import zlib
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
@@ -83,8 +84,8 @@ class PublishedTokenizer(Tokenizer):
                 f"the tokenizer has ids up to {self.num_tokens - 1} and the model {self._size}: they are not of one "
                 "checkpoint; copy both again"
             )
-        self._bytes = [*self._texts, *[b""] * (self._size - self.num_tokens)]
-        self.special_ids = frozenset(token for token, text in enumerate(self._bytes) if not text)
+        self._bytes = sized = self._texts.sized(self._size)
+        self.special_ids = sized.empty()
 
     @property
     def vocab_size(self) -> int:
@@ -166,7 +167,7 @@ class PublishedTokenizer(Tokenizer):
 
     def to_bytes(self) -> bytes:
         """The content of a `tokenizer.json`: as it was given, with the added tokens that only `config` has."""
-        return self._layout.content.encode()
+        return zlib.decompress(self._layout.packed)
 
     @cached_property
     def named(self) -> dict[str, str]:
@@ -202,7 +203,7 @@ class PublishedTokenizer(Tokenizer):
         return before[0] if before else None
 
     def _state(self) -> tuple[str, dict[str, Any], int]:
-        return self._layout.content, self.config, self._size
+        return self.to_bytes().decode(), self.config, self._size
 
     def __reduce__(self) -> tuple[type[PublishedTokenizer], tuple[str, dict[str, Any], int]]:  # type: ignore[override]
         return PublishedTokenizer, self._state()

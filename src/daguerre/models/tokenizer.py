@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property, lru_cache
 from importlib import resources
 from pathlib import Path
@@ -144,7 +144,7 @@ class Tokenizer:
         return (json.dumps(self._json, ensure_ascii=False, indent=0) + "\n").encode("utf-8")
 
     @cached_property
-    def _bytes(self) -> list[bytes]:
+    def _bytes(self) -> Sequence[bytes]:
         alphabet = byte_of_character()
         table = [b""] * self.vocab_size
         for token, index in self._inner.get_vocab(with_added_tokens=True).items():

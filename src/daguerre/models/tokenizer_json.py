@@ -10,6 +10,7 @@ fallback    a token is written in Unicode, with a mark such as "▁" for a space
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from typing import Any
 import tokenizers
 
 from daguerre.errors import DataError
+from daguerre.models.token_bytes import TokenBytes
 from daguerre.models.tokenizer import byte_of_character
 
 Json = Mapping[str, Any]
@@ -36,18 +38,20 @@ FLAGS = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
 class Layout:
     """A `tokenizer.json`, read.
 
-    content the file, with all added tokens
+    packed  the file, with all added tokens, in UTF-8 and compressed: a text of that size would stay in memory
     inner   the tokenizer, without truncation, padding and dropout
+    num_ids one more than the highest id of the model's vocabulary
     added   the added tokens, in the order of their ids
     unk_id  the token of what cannot be written; None: there is none
     begun   whether the file says what is put before a text
     """
 
-    content: str
+    packed: bytes
     inner: tokenizers.Tokenizer
     normalizer: Json | None
     pre_tokenizer: Json | None
     decoder: Json | None
+    num_ids: int
     added: Sequence[Json]
     unk_id: int | None
     begun: bool
@@ -194,11 +198,12 @@ def _layout(content: str, inner: tokenizers.Tokenizer, values: Json, added: Sequ
     if model.get("unk_token") is not None:
         unk_id = inner.token_to_id(model["unk_token"])
     return Layout(
-        content,
+        zlib.compress(content.encode(), 1),
         inner,
         values.get("normalizer"),
         values.get("pre_tokenizer"),
         values.get("decoder"),
+        1 + max(model["vocab"].values() if isinstance(model["vocab"], dict) else [len(model["vocab"]) - 1], default=-1),
         added,
         unk_id,
         "post_processor" in values,
@@ -244,24 +249,24 @@ def _rebuilt(component: Json | None, begins: bool, exact: bool) -> Json | None:
     return {**component, "add_prefix_space": False, **scheme}
 
 
-def token_texts(layout: Layout) -> tuple[list[bytes], dict[int, int], str | None]:
+def token_texts(layout: Layout) -> tuple[TokenBytes, dict[int, int], str | None]:
     """(the bytes of every token, by id; the token of each byte; why tokens cannot be read as bytes, or None).
 
     Special tokens have no bytes. Where tokens cannot be read, their bytes are those of the text that a token adds
     after another.
     """
-    vocabulary, read = layout.inner.get_vocab(with_added_tokens=False), _reader(layout)
-    written = [(token["id"], str(token["content"]).encode()) for token in layout.added]
-    written += [(index, read(token)) for token, index in vocabulary.items()]
-    _check_ids(index for index, _ in written)
-    texts = [b""] * (max((index for index, _ in written), default=-1) + 1)
-    for index, text in written:
-        texts[index] = text
-    for index in layout.flagged:
-        texts[index] = b""
+    model, read, flagged = layout.inner.model, _reader(layout), layout.flagged
+    added = {token["id"]: str(token["content"]).encode() for token in layout.added}
+    _check_ids([*added, layout.num_ids - 1])
+
+    def text_of(index: int) -> bytes:
+        token = model.id_to_token(index)
+        return b"" if index in flagged else added.get(index, b"") if token is None else read(token)
+
+    texts = TokenBytes(map(text_of, range(max([*added, layout.num_ids - 1]) + 1)))
     alphabet = byte_of_character() if layout.byte_level else FALLBACK if layout.byte_fallback else {}
-    known = [(byte, vocabulary[token]) for token, byte in alphabet.items() if token in vocabulary]
-    token_of = {byte: index for byte, index in known if texts[index]}
+    known = ((byte, model.token_to_id(token)) for token, byte in alphabet.items())
+    token_of = {byte: index for byte, index in known if index is not None and texts[index]}
     return texts, token_of, None if token_of.keys() >= IN_UTF_8 else _why(layout, token_of)
 
 
