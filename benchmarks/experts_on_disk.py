@@ -4,7 +4,8 @@
 
 Random weights of SDAR-30B-A3B's published shape with fewer layers, in 4 bits, blocks of 8, at 2.5 tokens a forward.
 Routers of random weights choose evenly among experts; trained ones do not, and wait less. `--limit`: gigabytes of
-memory for the last run, by a control group of its own, which takes the rights of an administrator.
+memory for the last run, by a control group of its own, which takes the rights of an administrator. Prompts are random,
+and so are answers, so most experts are asked for.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from daguerre.models.backends.disk import gigabytes
 
 WIDTH, EXPERTS, CHOSEN, INNER, HEADS, KV_HEADS, HEAD, VOCABULARY, BLOCK = 2048, 128, 8, 768, 32, 4, 128, 151_936, 8
 GROUP = Path("/sys/fs/cgroup")
-TOKENS, ROUNDS = 40, 5
+PROMPT, TOKENS, ROUNDS = 64, 40, 5
 
 
 def main() -> None:
@@ -145,8 +146,9 @@ def measured(folder: Path, place: Any) -> dict[str, Any]:
     rates, reads = [], []
     for number in range(ROUNDS + 1):
         start, before = time.perf_counter(), _read()
+        prompt = model.tokenizer.decode(np.random.default_rng(number).integers(VOCABULARY, size=PROMPT).tolist())
         options: dict[str, Any] = {"max_tokens": TOKENS, "min_tokens": TOKENS, "policy": Forced(), "seed": number}
-        result = model.generate(f"Round {number}: what is read again, and how often?", mode="block", **options)
+        result = model.generate(prompt, mode="block", temperature=1.0, **options)
         rates.append(result.usage.completion_tokens / (time.perf_counter() - start))
         reads.append((_read() - before) / result.usage.forwards)
     return {
@@ -172,10 +174,11 @@ def _anonymous() -> int:
 
 def table(results: dict[str, Any]) -> str:
     """A page of Markdown."""
+    machine = results["machine"]
     lines = [
         f"# Experts on the disk\n\nSDAR-30B-A3B's shape with {results['layers']} layers of {EXPERTS} experts, of which "
-        f"a row has {CHOSEN}; random weights in 4 bits; blocks of {BLOCK}, {TOKENS} tokens, 2.5 a forward; medians "
-        f"of {ROUNDS}. {results['machine']['processor']}, {results['machine']['threads']} threads.\n",
+        f"a row has {CHOSEN}; random weights in 4 bits; blocks of {BLOCK}, {TOKENS} random tokens behind {PROMPT}, "
+        f"2.5 a forward; medians of {ROUNDS}. {machine['processor']}, {machine['threads']} threads.\n",
         "| | tokens/s | experts on the disk | read in a forward | disk, a second | memory that is no file's |",
         "| --- | ---: | ---: | ---: | ---: | ---: |",
     ]
