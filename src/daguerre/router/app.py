@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from types import MappingProxyType
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -56,11 +57,12 @@ def make_app(router: Router, store: Store, write: Write, keys: Keys | None = Non
         await router.close()
         store.close()
 
-    app = FastAPI(title="Daguerre router", version=daguerre.__version__, lifespan=living, redoc_url=None)
+    app = App(title="Daguerre router", version=daguerre.__version__, lifespan=living, redoc_url=None)
     app.state.pool, app.state.settings, app.state.draining, app.state.num_running = Pool(), settings, False, 0
     app.state.router = router
     errors.install(app)
-    app.router.routes += [Route(path, Backed(router, path), methods=["POST"]) for path in ROUTES]
+    backed = {path: Backed(router, path) for path in ROUTES}
+    app.router.routes += [Route(path, one, methods=["POST"]) for path, one in backed.items()]
     app.include_router(models.router)
     app.add_api_route("/metrics", lambda: Response(router.watch.text(), media_type=COUNTERS), methods=["GET"])
     app.add_api_route("/status", router.status, methods=["GET"])
@@ -68,7 +70,9 @@ def make_app(router: Router, store: Store, write: Write, keys: Keys | None = Non
     app.include_router(page_routes.router)
     app.include_router(stored.router)
     describe(app, config)
-    app.add_middleware(Gate, settings=settings, metrics=router.watch)  # type: ignore[arg-type]
+    gate = Gate(app, settings, router.watch)  # type: ignore[arg-type]
+    app.add_middleware(gate.around)
+    app.short = {path: gate.around(one) for path, one in backed.items()}
     return app
 
 
@@ -77,10 +81,27 @@ def make_router(config: Config, store: Store, classify: Classify, write: Write, 
     return Router(config, Upstreams(config, **how), store, classify, write)
 
 
-class Backed:
-    """The route of a path that backends serve. It is plain ASGI, since what FastAPI does for a route of its own takes
-    longer than a decision.
+class App(FastAPI):
+    """The application. A request that a backend answers goes to its route at once, without what FastAPI puts before
+    one, which takes as long as a decision.
+
+    short  by path: the gate, and such a route behind it
     """
+
+    short: Mapping[str, Gate] = MappingProxyType({})
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        gate = self.short.get(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
+        if gate is None:
+            await super().__call__(scope, receive, send)
+        else:
+            scope["app"] = self
+            await gate(scope, receive, send)
+
+
+class Backed:
+    """The route of a path that backends serve, in plain ASGI."""
 
     def __init__(self, router: Router, path: str) -> None:
         self.path, self._router = path, router

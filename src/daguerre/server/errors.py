@@ -49,6 +49,8 @@ def described(error: BaseException, text_field: str | None = None) -> tuple[int,
         code = TOO_LONG if too_long else "unsupported" if isinstance(error, UnsupportedError) else None
         message, param = " ".join(str(error).split()), text_field if too_long else None
         return error.http_status, error_body(message, error.http_status, param, code)
+    if isinstance(error, HTTPException):
+        return error.status_code, error_body(error.detail, error.status_code)
     return 500, error_body("the server failed on this request; its log says why", 500)
 
 

@@ -6,6 +6,7 @@ Plain ASGI, so that streams are not held back.
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
 import logging
 import time
@@ -51,6 +52,12 @@ class Gate:
         self._app, self._settings, self._metrics = app, settings, metrics
         self._asked: dict[str, deque[float]] = defaultdict(deque)
         self._running: dict[str, int] = defaultdict(int)
+
+    def around(self, app: ASGIApp) -> Gate:
+        """The same limits and counts before another application."""
+        other = copy.copy(self)
+        other._app = app
+        return other
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
