@@ -292,6 +292,9 @@ def test_a_body_that_is_too_large_is_refused() -> None:
     one = Scripted()
     with routed(one, server={"most_body": 1000}) as (url, _):
         assert ask(url, SAY | {"user": "u" * 2000}).status_code == 413
+        text = json.dumps(SAY | {"user": "u" * 2000}).encode()
+        found = httpx2.post(f"{url}/v1/chat/completions", content=iter([text[:500], text[500:]]))  # without a length
+        assert found.status_code == 413 and "1000 bytes" in found.json()["error"]["message"]
     assert not one.asked
 
 
