@@ -32,7 +32,6 @@ DDIT = {
 }
 REASONS = {
     "reordered context": "reordered context",
-    "block context": r"no estimate .* \(block context\)",
     "other noise": 'other noise|told no noise level|told no time|preset = "ar" needs causal context and a shift',
     "no masks": "from left to right alone",
     "not autoregressive": "only an autoregressive model is converted",

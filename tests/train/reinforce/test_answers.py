@@ -103,7 +103,7 @@ def test_what_follows_an_end_is_hidden_with_it_and_has_no_estimate(models):
 
 @pytest.mark.parametrize(
     ("name", "estimate", "said"),
-    [("causal", "coupled", "exact"), ("causal", "spg", "exact"), ("block", "coupled", "block context")],
+    [("causal", "coupled", "exact"), ("causal", "spg", "exact"), ("block_shifted", "coupled", "block context")],
 )
 def test_a_model_without_such_an_estimate_is_refused(models, name, estimate, said):
     with pytest.raises(UnsupportedError, match=said):

@@ -43,6 +43,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "causal": {"context": "causal"},
     "full": {"context": "full", "shift": False},
     "full_shifted": {"context": "full", "shift": True},
+    "block": {"context": "block", "shift": False, "block_size": 4},
 }
 
 
@@ -84,7 +85,7 @@ def trainer(start: str, data: Path, out: Path, sets: list[str], **options: Any) 
 
 
 CASES = [("causal", "left_to_right", 3), ("full", "coupled", 2), ("full", "traced", 1), ("full_shifted", "spg", 2),
-         ("full", "left_to_right", 2)]  # fmt: skip
+         ("full", "left_to_right", 2), ("block", "traced", 2), ("block", "coupled", 1)]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "estimate", "updates"), CASES)
@@ -161,8 +162,8 @@ def test_the_command_line_with_a_function_of_a_file_and_with_a_command(
 
 
 def test_a_rewarded_answer_becomes_likelier(starts: dict[str, str], data: Path, tmp_path: Path) -> None:
-    """One step on a reward of one byte raises its probability, in both kinds of context."""
-    for name, estimate in (("causal", "left_to_right"), ("full", "coupled")):
+    """One step on a reward of one byte raises its probability, in each context."""
+    for name, estimate in (("causal", "left_to_right"), ("full", "coupled"), ("block", "traced")):
         (tmp_path / "one.py").write_text("def even(prompt, answer):\n    return float(len(answer.encode()) % 2)\n")
         rate = ["optim.muon_lr=0.003", "optim.adamw_lr=0.003", "optim.warmup=0", "reinforce.updates=1", "steps=12"]
         sets = [*rate, f"reinforce.reward={tmp_path / 'one.py'}:even", f"reinforce.estimate={estimate}"]

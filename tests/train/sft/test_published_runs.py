@@ -39,7 +39,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
 ROLLOUTS = ["stages.0.sequences=8", "reinforce.group=4", "reinforce.length=5"]
 OTHERS = {
     "prefer": ("qwen3", "llada", "sdar"),
-    "reinforce": ("qwen3", "llada", "dream"),
+    "reinforce": ("qwen3", "llada", "dream", "sdar", "fast dllm"),
     "distill": ("llada", "sdar", "fast dllm"),
 }
 PRESETS = {"qwen3": "ar", "llada": "llada", "dream": "dream", "sdar": "sdar", "fast dllm": "fast_dllm", "llama": "ar"}

@@ -1,5 +1,5 @@
-"""Answers as the rows of a forward, one row of tokens for each view of each answer, and the log-probabilities of their
-tokens.
+"""Answers as the rows of a forward, one row of tokens for each view of each answer (in block context one for each
+answer: `blocks`), and the log-probabilities of their tokens.
 
 Letters: B rows of tokens, R tokens of a row, G tokens of all answers.
 """
@@ -18,7 +18,8 @@ from daguerre.models.core.batched import PADDING, BatchLayout, Rows, run_batch
 from daguerre.models.core.config import ModelConfig
 from daguerre.train.batch import Batch
 from daguerre.train.noising import IGNORE
-from daguerre.train.reinforce.estimates import Views, bounded, coupled, left_to_right, traced
+from daguerre.train.reinforce.blocks import rows_in_blocks
+from daguerre.train.reinforce.estimates import Views, drawn_views
 from daguerre.train.reinforce.options import Reinforce
 
 
@@ -75,20 +76,34 @@ class PolicyBatch(Batch):
 
 
 def views_of(answer: Answer, options: Reinforce, config: ModelConfig, generator: torch.Generator) -> Views:
-    """The views that an answer is estimated in."""
+    """The views that an answer is estimated in, where they are of all of it: in causal and full context."""
     num = len(answer.asked)
     if config.context == "causal":  # all of them in one forward
         return Views(torch.ones(1, num, dtype=torch.bool), torch.ones(1, num))
-    if options.estimate == "traced":
-        return traced(answer.steps, options.together)
-    if options.estimate == "left_to_right" or num == 1:
-        return left_to_right(num)
-    return (bounded if options.estimate == "spg" else coupled)(num, options.pairs, generator)
+    return drawn_views(answer.steps, options, generator)
 
 
 def batch_of(answers: Sequence[Answer], options: Reinforce, config: ModelConfig, seed: int) -> PolicyBatch:
     """Answers in their views, which are drawn by `seed`."""
     generator = torch.Generator().manual_seed(seed)
+    made = rows_in_blocks if config.context == "block" else _rows_of_canvases
+    tokens, layout, target, weight, slot = made(answers, options, config, generator)
+    none = torch.zeros_like(tokens)
+    advantage = torch.cat([torch.full((len(answer.asked),), answer.advantage) for answer in answers])
+    return PolicyBatch(
+        tokens, layout, target, weight, none - 1, none, torch.zeros_like(weight), none - 1, 1.0,
+        sum(len(answer.tokens) for answer in answers), slot=slot, advantage=advantage,
+        power=options.power if options.estimate == "spg" else 0.0,
+        reward=float(np.mean([answer.reward for answer in answers])),
+        length=float(np.mean([len(answer.asked) for answer in answers])),
+        agree=float(np.mean([answer.advantage == 0 for answer in answers])),
+    )  # fmt: skip
+
+
+def _rows_of_canvases(
+    answers: Sequence[Answer], options: Reinforce, config: ModelConfig, generator: torch.Generator
+) -> tuple[Tensor, BatchLayout, Tensor, Tensor, Tensor]:
+    """Tokens, layout, targets, weights and slots in causal and full context: a sequence for each view."""
     views = [views_of(answer, options, config, generator) for answer in answers]
     size, num = max(len(answer.tokens) for answer in answers), sum(len(each.hidden) for each in views)
     tokens = torch.full((num, size), config.pad_id)
@@ -107,17 +122,7 @@ def batch_of(answers: Sequence[Answer], options: Reinforce, config: ModelConfig,
     position = torch.arange(size).expand(num, -1)
     causal = config.context == "causal"
     labels = Rows.make(position) if causal else Rows.make(position, span)
-    layout = BatchLayout(labels, size if causal else 0, config.context, plain=causal)
-    none = torch.zeros_like(tokens)
-    advantage = torch.cat([torch.full((len(answer.asked),), answer.advantage) for answer in answers])
-    return PolicyBatch(
-        tokens, layout, target, weight, none - 1, none, weight.new_zeros(num, size), none - 1, 1.0,
-        sum(len(answer.tokens) for answer in answers), slot=slot, advantage=advantage,
-        power=options.power if options.estimate == "spg" else 0.0,
-        reward=float(np.mean([answer.reward for answer in answers])),
-        length=float(np.mean([len(answer.asked) for answer in answers])),
-        agree=float(np.mean([answer.advantage == 0 for answer in answers])),
-    )  # fmt: skip
+    return tokens, BatchLayout(labels, size if causal else 0, config.context, plain=causal), target, weight, slot
 
 
 def _shown(answer: Answer, views: Views, config: ModelConfig) -> Tensor:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import torch
 
 from daguerre.errors import InputError
+from daguerre.train.reinforce.options import Reinforce
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,16 @@ def traced(steps: torch.Tensor, together: int = 1) -> Views:
     order = steps.unique(return_inverse=True)[1] // together
     view = torch.arange(int(order.max()) + 1).unsqueeze(1)
     return Views(order >= view, (order == view).float())
+
+
+def drawn_views(steps: torch.Tensor, options: Reinforce, generator: torch.Generator) -> Views:
+    """The views of tokens that were committed in these steps, int64 [length], by the estimate of a recipe."""
+    num = len(steps)
+    if options.estimate == "traced":
+        return traced(steps, options.together)
+    if options.estimate == "left_to_right" or num == 1:
+        return left_to_right(num)
+    return (bounded if options.estimate == "spg" else coupled)(num, options.pairs, generator)
 
 
 def _paired(length: int, pairs: int, generator: torch.Generator) -> torch.Tensor:

@@ -75,8 +75,14 @@ class Reinforce:
                     f"the estimate {self.estimate!r} needs full context; in causal context an answer's probability is "
                     'exact: set reinforce.estimate = "left_to_right"'
                 )
-        elif config.context != "full" or config.mask_id is None or config.time_input or config.process != "absorbing":
+        elif config.context not in ("full", "block") or not _by_masks(config):
             raise UnsupportedError(
                 f"no estimate of answers fits this model ({config.context} context): take one with causal context and "
-                "a shift, or one with full context and masks that is told no time"
+                "a shift, or one with full or block context and masks that is told no time"
             )
+
+
+def _by_masks(config: ModelConfig) -> bool:
+    """Whether masked rows alone say how likely a token is."""
+    before = config.context == "block" and config.shift and config.anchor != "clean"
+    return config.mask_id is not None and config.process == "absorbing" and not config.time_input and not before

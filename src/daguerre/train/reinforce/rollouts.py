@@ -27,6 +27,8 @@ from daguerre.train.reinforce.rewards import Rewards
 
 AT_ONCE = 256
 """Answers that are drawn together."""
+MODES = {"causal": "ar", "full": "full", "block": "block"}
+"""How answers are drawn unless a recipe says it, by a model's context."""
 Mixed = Callable[[], AbstractContextManager[Any]]
 
 
@@ -106,7 +108,7 @@ class Roller:
         """
         options, config = self.options, self.model.config
         left = options.estimate == "left_to_right"
-        given: dict[str, Any] = {"mode": options.mode or ("ar" if config.context == "causal" else "full")}
+        given: dict[str, Any] = {"mode": options.mode or MODES[config.context]}
         if not options.mode and left and config.context == "full":
             given |= {"mode": "block", "block_size": 1}
         for name in ("policy", "block_size", "threshold"):
