@@ -202,6 +202,11 @@ def _layout(config: ModelConfig, preset: str) -> str:
         raise UnsupportedError(
             "block context with a shift and a noisy anchor has no loss of answers: take another model"
         )
+    if config.context == "causal" and config.process != "absorbing":
+        raise UnsupportedError(
+            "no loss of answers is built for a canvas that is noised by other tokens behind a causal text, as "
+            "DiffusionGemma's is: take another model"
+        )
     if preset == "ar":
         if config.context != "causal" or not config.shift:
             raise InputError(f'sft.preset = "ar" needs causal context and a shift, and the model has {config.context}')
