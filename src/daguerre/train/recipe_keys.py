@@ -138,8 +138,8 @@ MEANINGS: dict[str, str] = {
     "reinforce.power": "of the upper bound that answers below their group's mean have; spg",
     "reinforce.together": "steps of decoding in one view; traced",
     "reinforce.length": "the most tokens of an answer, or of a gap of a template",
-    "reinforce.mode": "of decoding; empty: ar in causal context; block in block context; in full context a token at a time "
-    "from left to right for left_to_right, else full",
+    "reinforce.mode": "of decoding; empty: ar in causal context; block in block context; in full context a token at a "
+    "time from left to right for left_to_right, else full",
     "reinforce.policy": "of decoding: which tokens are committed first; empty: that of the mode",
     "reinforce.steps": "the most forwards of an answer, with policies that have steps; 0: one for each token",
     "reinforce.block_size": "of decoding, in mode block; 0: the mode's",
