@@ -32,7 +32,7 @@ DDIT = {
 }
 REASONS = {
     "reordered context": "reordered context",
-    "other noise": 'other noise|told no noise level|told no time|noised by other tokens',
+    "other noise": "other noise|told no noise level|told no time|noised by other tokens",
     "no masks": "from left to right alone",
     "not autoregressive": "only an autoregressive model is converted",
     "no layout": "no published layout is",
