@@ -132,10 +132,12 @@ def test_a_file_becomes_a_folder_for_transformers(tmp_path: Path) -> None:
 def test_numbers_are_those_that_the_package_makes_of_the_stored_bytes(
     dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    backbone = make_backbone(tiny_config(Tokenizer.default("2k"), width=64, num_heads=2, mlp_width=96)).initialize(1)
-    write_gguf(backbone, Tokenizer.default("2k"), tmp_path / "m.gguf", dtype)
+    width, inner = (256, 512) if dtype.endswith("_k") else (64, 96)
+    shape = tiny_config(Tokenizer.default("2k"), width=width, num_heads=2, mlp_width=inner)
+    write_gguf(make_backbone(shape).initialize(1), Tokenizer.default("2k"), tmp_path / "m.gguf", dtype)
     made = {tensor.name: tensor for tensor in gguf.GGUFReader(tmp_path / "m.gguf").tensors}
-    monkeypatch.setattr(gguf_file, "BLOCK", 200)  # three rows
+    most = 3 * width + 8
+    monkeypatch.setattr(gguf_file, "BLOCK", most)  # three rows
     with GgufFile(tmp_path / "m.gguf") as file:
         assert file.keys() == made.keys()
         for name, tensor in made.items():
@@ -143,9 +145,20 @@ def test_numbers_are_those_that_the_package_makes_of_the_stored_bytes(
             assert np.array_equal(file.get_tensor(name).float().numpy(), wanted)
             parts = [*file.row_blocks(name)]
             assert np.array_equal(torch.cat([part for _, part in parts]).float().numpy(), wanted)
-            assert wanted.ndim < 2 or all(part.numel() <= 200 for _, part in parts)
+            assert wanted.ndim < 2 or all(part.numel() <= most for _, part in parts)
     kinds = {entry.kind for entry in read_header(tmp_path / "m.gguf").entries.values()}
-    assert kinds == {"F32", dtype.upper()} | ({"Q8_0"} if dtype == "q4_0" else set())
+    assert kinds == {"F32", dtype.upper()} | {"q4_0": {"Q8_0"}, "q4_k": {"Q6_K"}}.get(dtype, set())
+
+
+@pytest.mark.parametrize(("width", "kind"), [(64, "Q8_0"), (24, "F16")])
+def test_rows_that_are_no_whole_number_of_blocks_have_a_type_of_shorter_ones(
+    width: int, kind: str, tmp_path: Path
+) -> None:
+    shape = tiny_config(Tokenizer.default("2k"), width=width, num_heads=2, mlp_width=256)
+    write_gguf(make_backbone(shape).initialize(1), Tokenizer.default("2k"), tmp_path / "m.gguf", "q4_k")
+    entries = read_header(tmp_path / "m.gguf").entries
+    assert entries["token_embd.weight"].kind == entries["blk.0.attn_q.weight"].kind == kind
+    assert entries["blk.0.ffn_down.weight"].kind == "Q4_K"
 
 
 def test_no_matrix_is_in_float32_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -128,7 +128,7 @@ def export_model(
         typer.Option(
             "--dtype",
             help="Type of the weights: with --out bfloat16 (the default) or float32; with --gguf f32, f16, bf16 (the "
-            "default), q8_0 or q4_0.",
+            "default), q8_0, q4_0, q6_k or q4_k.",
         ),
     ] = None,
     revision: Revision = None,

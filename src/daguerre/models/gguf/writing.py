@@ -28,15 +28,18 @@ from daguerre.models.families.base import Piece
 from daguerre.models.gguf.facts import ARCHITECTURES, BLOCK, FAMILY, SHIFTED
 from daguerre.models.gguf.file import BLOCK as NUMBERS
 from daguerre.models.gguf.header import KINDS
+from daguerre.models.gguf.k_types import QUANTIZED, quantize_k
 from daguerre.models.gguf.pieces import PAIRED, ROPE_FACTORS, as_pairs, gguf_pieces
 from daguerre.models.gguf.writing_words import add_tokenizer
 from daguerre.models.tokenizer import Tokenizer
 
-DTYPES = ("f32", "f16", "bf16", "q8_0", "q4_0")
+DTYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q6_k", "q4_k")
 """Types of matrices that are written; norms and biases are float32."""
-PROJECTION = "Q8_0"
+PROJECTION = {"Q4_0": "Q8_0", "Q4_K": "Q6_K"}
 """The type of the vocabulary's projection beside 4-bit matrices: in 4 bits it costs most."""
-FILE_TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q8_0": 7, "BF16": 32}
+SHORTER = {"Q4_K": "Q8_0", "Q6_K": "Q8_0"}
+"""The type of rows that are no whole number of blocks; of these in turn, and of other types, F16."""
+FILE_TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q8_0": 7, "Q4_K": 14, "Q6_K": 18, "BF16": 32}
 """llama.cpp's numbers of files by the type of most matrices."""
 ALIKE: dict[tuple[str, bool], dict[str, str]] = {
     ("causal", True): {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3"},
@@ -218,12 +221,14 @@ def _write_tensors(writer: Any, gguf: Any, backbone: Backbone, kind: str) -> dic
 
 def _kind(piece: Piece, tensor: Tensor, kind: str, config: ModelConfig) -> str:
     """The type in which a tensor is written: norms and biases as they are, a row that is no whole number of blocks as
-    F16, and of 4-bit files the vocabulary's projection as PROJECTION.
+    SHORTER or F16, and of 4-bit files the vocabulary's projection as PROJECTION.
     """
     if tensor.ndim < 2:
         return "F32"
     projects = piece.name == ("token_embd.weight" if config.tied else "output.weight")
-    kind = PROJECTION if kind == "Q4_0" and projects else kind
+    kind = PROJECTION.get(kind, kind) if projects else kind
+    if tensor.shape[-1] % KINDS[kind].block:
+        kind = SHORTER.get(kind, "F16")
     return "F16" if tensor.shape[-1] % KINDS[kind].block else kind
 
 
@@ -238,7 +243,10 @@ def stored(tensor: Tensor, kind: str) -> np.ndarray:
     step = max(1, NUMBERS // tensor.shape[-1])
     for start in range(0, len(tensor), step):
         rows = tensor[start : start + step].detach().float().cpu().contiguous().numpy()
-        out[start : start + step] = gguf.quants.quantize(rows, number).view(np.uint8).reshape(len(rows), -1)
+        if kind in QUANTIZED:
+            out[start : start + step] = quantize_k(rows, kind)
+        else:
+            out[start : start + step] = gguf.quants.quantize(rows, number).view(np.uint8).reshape(len(rows), -1)
     return out
 
 
