@@ -50,6 +50,8 @@ APPROXIMATE: tuple[CacheMode, ...] = ("approximate_prefix", "approximate_dual")
 ROWS = (1, 4, 8, 16)
 MIN_SECONDS = 0.3
 """Seconds for which a shorter forward is repeated in each round."""
+PAUSE = 0.3
+"""Seconds before each timing on several threads: those of the other engine spin for a moment after they are done."""
 DEFAULT_WEIGHTS = ("int8", "approximate_int4")
 READ = 1 << 29
 """Bytes that memory's speed is measured on."""
@@ -57,6 +59,8 @@ Step = Callable[[], object]
 
 
 @dataclass(frozen=True)
+
+
 class Forced(Policy):
     """Commits as many tokens in the request's forwards as COUNTS says, over and over: five blocks of 8 in 16 forwards,
     which are 2.5 tokens a forward.
@@ -134,6 +138,8 @@ def measure_one(
     for number in range(rounds):
         for called, run in steps.items():
             progress(number, rounds)
+            if torch.get_num_threads() > 1:
+                time.sleep(PAUSE)
             took[called].append(seconds(run, clock, once=called.endswith("text")))
     if peer is not None:
         peer.close()
