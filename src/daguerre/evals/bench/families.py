@@ -59,8 +59,6 @@ Step = Callable[[], object]
 
 
 @dataclass(frozen=True)
-
-
 class Forced(Policy):
     """Commits as many tokens in the request's forwards as COUNTS says, over and over: five blocks of 8 in 16 forwards,
     which are 2.5 tokens a forward.
