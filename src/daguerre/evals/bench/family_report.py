@@ -197,7 +197,8 @@ def paint(figure: Any, part: dict[str, Any]) -> None:
     right.set_title("Time of a forward, times that of one row", loc="left", fontsize=10)
     right.grid(alpha=0.25)
     if several:
-        right.legend(frameon=False, fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.17))
+        handles, labels = right.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=8)
     else:
         right.remove()
     for panel in (left, right):
