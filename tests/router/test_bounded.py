@@ -5,13 +5,14 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import uvicorn
 
 from daguerre.router.app import make_app, make_router
-from daguerre.router.bounded import MOST_HEAD, BoundedProtocol
+from daguerre.router.bounded import MOST_HEAD, BoundedProtocol, Joined
 from daguerre.router.store import Store
 from daguerre.server.run import bind
 from routing import backend, config
@@ -66,3 +67,36 @@ def test_a_head_without_an_end_ends_the_connection(port: int, piece: bytes) -> N
     found = asked(port, GET + b"x-note: ", *[piece] * 30)
     assert b"200 OK" not in found
     assert not found or (b"400 Bad Request" in found and b"at most 65536 bytes" in found)
+
+
+class Sent:
+    """A transport and a loop, which note what is done with them."""
+
+    def __init__(self) -> None:
+        self.written, self.closed, self.later = list[bytes](), False, list[Callable[[], None]]()
+
+    def write(self, data: bytes) -> None:
+        assert not self.closed
+        self.written.append(data)
+
+    def close(self) -> None:
+        self.closed = True
+
+    def call_soon(self, what: Callable[[], None]) -> None:
+        self.later.append(what)
+
+
+def test_a_head_goes_out_with_what_follows_or_alone_in_the_next_turn() -> None:
+    sent = Sent()
+    one: Any = Joined(sent, sent)  # type: ignore[arg-type]
+    one.write(b"HTTP/1.1 200 OK\r\n\r\n")
+    one.write(b"body")
+    one.write(b"more")
+    assert sent.written == [b"HTTP/1.1 200 OK\r\n\r\nbody", b"more"]
+    sent.later.pop()()
+    assert len(sent.written) == 2
+    one.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+    sent.later.pop()()
+    one.write(b"HTTP/1.1 503 Service Unavailable\r\n\r\n")
+    one.close()
+    assert sent.closed and [part[9:12] for part in sent.written[2:]] == [b"204", b"503"]

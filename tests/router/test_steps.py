@@ -6,10 +6,12 @@ import gzip
 import hashlib
 import io
 import json
+import re
 import sys
 import zlib
 from collections import Counter
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -17,9 +19,9 @@ import pytest
 
 from daguerre.errors import CheckpointError
 from daguerre.router.config import STEPS
-from daguerre.router.reading import read
+from daguerre.router.reading import read, strings
 from daguerre.router.step_loops import loop_of, parts_of
-from daguerre.router.step_words import form_of
+from daguerre.router.step_words import FOUND, PATTERNS, alternatives, form_of, holding, literal
 from daguerre.router.steps import (
     FACTS,
     PLACES,
@@ -484,3 +486,27 @@ def test_rows_that_are_hashed_together_are_those_of_each_n_gram(items: list[str]
     ]
 
     assert _rows("pairs", items) == each
+
+
+def test_words_apart_from_patterns_find_what_the_patterns_find() -> None:
+    said = [word for pattern in PATTERNS.values() for word in re.findall(r"[\w'-]+", pattern)]
+    said += ["who's", "_who", "who_", "why-not", "2", "%", "?", ":", ";", "/", ",", "HOLE", "[fill", *"\n ."]
+    random, texts = Random(0), [""]
+    for _ in range(3000):
+        between = random.choice([" ", " ", "", "_", "\n"])
+        texts.append(random.choice(["", "\n", " "]) + between.join(random.choices(said, k=random.randint(1, 9))))
+    with gzip.open(BLIND, "rt") as lines:
+        texts += [text for line in list(lines)[:200] for text in strings(json.loads(line))]
+    for text in texts:
+        wanted = {name for name, pattern in FOUND.items() if text and pattern.search(text.lower())}
+        assert holding(text) == wanted, text
+
+
+def test_bars_in_parentheses_and_brackets_part_nothing() -> None:
+    assert alternatives(r"\b(a|b)\b|[|(]c|\|d|\(|e(f|(g|h))") == [r"\b(a|b)\b", "[|(]c", r"\|d", r"\(", "e(f|(g|h))"]
+
+
+def test_a_literal_stands_in_all_that_a_pattern_matches() -> None:
+    wanted = {"a?bc": "bc", "abc+d": "abc", "ab*cd": "cd", r"\d+ words": " words", "(ab|c)def": "def", "[abc]de": "de"}
+    wanted |= {r"\bx{0,2}yz\b": "yz", "wie viele?": "wie viel", r"\.\w+": "", "(abc)": "", "a.b": "a"}
+    assert {pattern: literal(pattern) for pattern in wanted} == wanted

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 from daguerre.router.reading import strings
 
@@ -154,6 +155,80 @@ ASKING = (
 """Patterns of which one at least stands in most requests that are not plain questions."""
 FOUND = {name: re.compile(pattern, 0 if pattern.islower() else re.IGNORECASE) for name, pattern in PATTERNS.items()}
 """They search lower-case text; those with no capital of their own are the faster for it."""
+
+
+def alternatives(pattern: str) -> list[str]:
+    """What stands between the bars of a pattern that are in no parentheses and no brackets."""
+    bars = [place for place, sign, depth in _signs(pattern) if sign == "|" and not depth]
+    return [pattern[first + 1 : last] for first, last in pairwise([-1, *bars, len(pattern)])]
+
+
+def _signs(pattern: str) -> Iterator[tuple[int, str, int]]:
+    """The place and the sign of each parenthesis and bar that is one, and how many parentheses are open then."""
+    depth = 0
+    for found in re.finditer(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[()|]", pattern):
+        depth -= found[0] == ")"
+        if found[0] in ("(", ")", "|"):
+            yield found.start(), found[0], depth
+        depth += found[0] == "("
+
+
+PIECE = re.compile(r"(?s)(?P<piece>\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.)(?P<repeated>[*+?]|\{\d*,?\d*\}|)")
+"""A sign, an escape or a list of characters, and how often it stands."""
+
+
+def literal(pattern: str) -> str:
+    """Characters that stand in every text that an alternative matches, the longest run of them; "": none are known."""
+    runs, depth = [""], 0
+    for found in PIECE.finditer(pattern):
+        piece, repeated = found["piece"], found["repeated"]
+        depth -= piece == ")"
+        plain = not depth and len(piece) == 1 and piece not in "().^$"
+        if plain and repeated in ("", "+"):
+            runs[-1] += piece
+        if not plain or repeated:
+            runs.append("")
+        depth += piece == "("
+    return max(runs, key=len)
+
+
+class Parted(NamedTuple):
+    """A pattern without capitals: whole words, any of which is enough; and what is left, which is looked for where one
+    of `literals` stands.
+    """
+
+    words: frozenset[str]
+    literals: tuple[str, ...]
+    left: re.Pattern[str] | None
+
+    @classmethod
+    def of(cls, pattern: str) -> Parted:
+        """The parts of a pattern."""
+        words, left, literals = set[str](), list[str](), list[str]()
+        for part in alternatives(pattern):
+            closed = next((place for place, sign, depth in _signs(part) if sign == ")" and not depth), 0)
+            if not part.startswith(r"\b(") or part[closed:] != r")\b":
+                left.append(part)
+                literals.append(literal(part))
+                continue
+            inner = alternatives(part[3:closed])
+            others = [one for one in inner if not one.isalpha()]
+            words |= {one for one in inner if one.isalpha()}
+            left += [rf"\b({'|'.join(others)})\b"] if others else []
+            literals += map(literal, others)
+        return cls(frozenset(words), tuple(literals), re.compile("|".join(left)) if left else None)
+
+    def stands_in(self, text: str, words: frozenset[str]) -> bool:
+        """Whether a text in lower case, of these words, holds the pattern."""
+        if not self.words.isdisjoint(words):
+            return True
+        return self.left is not None and any(map(text.__contains__, self.literals)) and bool(self.left.search(text))
+
+
+PARTED = {name: Parted.of(pattern) for name, pattern in PATTERNS.items() if pattern.islower()}
+"""To look for words among a text's words, or for characters, takes far less time than to search for a pattern."""
+CAPITAL = {name: pattern for name, pattern in FOUND.items() if name not in PARTED}
+WORDS = re.compile(r"\w+")
 FORM: dict[str, Callable[[int, list[str]], bool]] = {
     "form one": lambda n, kinds: n == 1,
     "form two": lambda n, kinds: n == 2,
@@ -223,8 +298,12 @@ PERSONA = re.compile(r"\s*(?:you are|you're|you work|act as|du bist|tu es|vous Ã
 
 def holding(text: str) -> frozenset[str]:
     """Names of the patterns that a text holds; an empty one holds none."""
+    if not text:
+        return frozenset()
     low = text.lower()
-    return frozenset(name for name, pattern in FOUND.items() if pattern.search(low)) if text else frozenset()
+    words = frozenset(WORDS.findall(low))
+    out = {name for name, pattern in CAPITAL.items() if pattern.search(low)}
+    return frozenset(out.union(name for name, parted in PARTED.items() if parted.stands_in(low, words)))
 
 
 held_by_instructions = lru_cache(maxsize=256)(holding)
