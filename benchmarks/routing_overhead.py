@@ -7,7 +7,8 @@ A backend with a constant latency, a proxy and the load are processes of their o
 of steps come at random (Poisson) times that do not wait for answers, and a latency counts from the time at which its
 request was due, so a proxy that falls behind is seen to. The sides take turns, `--rounds` times; the overhead at a
 quantile is a side's quantile less that of the direct way in the same round, and the table has medians over rounds. The
-router writes its log of decisions. The highest rate is the last of `RATES` whose p99 overhead is below `MOST_MS`.
+router writes its log of decisions, and nothing is measured while another side is still busy. The highest rate is the
+last of `RATES` whose p99 overhead is below `MOST_MS`.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ SIDES = ("direct", "daguerre", "litellm")
 RATES = (25, 50, 100, 200, 300, 400, 500, 600, 800, 1000, 1200, 1500)
 MOST_MS = 50.0
 NUM_BODIES = 400
+IDLE, MOST_REST = 0.03, 60
+"""Of `rest`: seconds of a core within one second that are none, and the most seconds."""
 CONFIG = """
 [server]
 port = {port}
@@ -120,6 +123,7 @@ def measure(given: argparse.Namespace, folder: Path) -> tuple[list[dict[str, Any
             for kind, some in bodies.items():
                 for name, side in sides.items():
                     one = load(side, some, given.rate, given.seconds, number)
+                    rest(side)
                     found.append({"side": name, "kind": kind, "round": number, **one})
                     say(found[-1])
         highest = {} if given.no_highest else {kind: dict(most(sides, some)) for kind, some in bodies.items()}
@@ -170,6 +174,15 @@ def load(side: Process, bodies: list[bytes], rate: float, seconds: float, seed: 
         "cpu_ms": 1000 * (side.seconds() - before) / len(answers),
         "load": os.getloadavg()[0],
     }
+
+
+def rest(side: Process) -> None:
+    """Wait until a side is idle: a proxy that fell behind goes on with requests whose clients have left."""
+    for _ in range(MOST_REST):
+        before = side.seconds()
+        time.sleep(1.0)
+        if side.seconds() - before < IDLE:
+            return
 
 
 async def _load(

@@ -23,15 +23,17 @@ import re
 import zlib
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tokenizers
 
 from daguerre.arguments import check_unicode
 from daguerre.errors import DataError, InputError
-from daguerre.models.chat_template import ChatTemplate
 from daguerre.models.tokenizer import Tokenizer, encoding_of
 from daguerre.models.tokenizer_json import Json, panics_raised, read_layout, token_texts
+
+if TYPE_CHECKING:  # which would bring Jinja to models that have no template
+    from daguerre.models.chat_template import ChatTemplate
 
 NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 DECIDING = ("LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer", "CohereTokenizer", "GPTNeoXTokenizer")
@@ -177,6 +179,8 @@ class PublishedTokenizer(Tokenizer):
     @cached_property
     def chat_template(self) -> ChatTemplate | None:
         """How messages are written for the model; None: there is no template."""
+        from daguerre.models.chat_template import ChatTemplate
+
         given = self.config.get("chat_template")
         return ChatTemplate.of(given, self.named) if given else None
 

@@ -20,9 +20,6 @@ from daguerre.server.log import LineWriter, log_lines
 from daguerre.server.run import BACKLOG, KEEP_ALIVE, Server, bind
 from daguerre.server.settings import Keys
 
-LOOKED_THROUGH = (10_000, 20, 20)
-"""Thresholds of the garbage collector: requests leave few cycles, and to look for them holds up all others."""
-
 
 def run_router(config: Config, keys: Keys, port: int | None = None) -> None:
     """Serve until a signal. InputError where it cannot."""
@@ -55,7 +52,6 @@ def run_router(config: Config, keys: Keys, port: int | None = None) -> None:
         log.line(f"daguerre: routing to {names} at {where} (OpenAI's base URL: {where}/v1)")
         gc.collect()
         gc.freeze()  # what lives as long as the process is not looked through again and again
-        gc.set_threshold(*LOOKED_THROUGH)
         try:
             Server(served, app).run(sockets=[listening])
         finally:
