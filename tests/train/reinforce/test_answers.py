@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from daguerre.errors import InputError, UnsupportedError
-from daguerre.train.reinforce.answers import Answer, batch_of, estimates, views_of
+from daguerre.train.reinforce.answer import Answer
+from daguerre.train.reinforce.answers import batch_of, estimates, views_of
 from daguerre.train.reinforce.forwards import exact, in_views
 from daguerre.train.reinforce.loss import PolicyLoss
 from daguerre.train.reinforce.options import ESTIMATES, Reinforce

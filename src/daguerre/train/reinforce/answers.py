@@ -18,30 +18,10 @@ from daguerre.models.core.batched import PADDING, BatchLayout, Rows, run_batch
 from daguerre.models.core.config import ModelConfig
 from daguerre.train.batch import Batch
 from daguerre.train.noising import IGNORE
+from daguerre.train.reinforce.answer import Answer
 from daguerre.train.reinforce.blocks import rows_in_blocks
 from daguerre.train.reinforce.estimates import Views, drawn_views
 from daguerre.train.reinforce.options import Reinforce
-
-
-@dataclass(frozen=True)
-class Answer:
-    """A prompt with the answer that was drawn.
-
-    tokens     int64 (T,), the whole canvas
-    asked      int64 (L,), the positions of the answer's tokens, up to the first end of text of each gap
-    behind     int64 (P,), positions behind such an end, which follow from it
-    end        int64 (P,), for each of these the number of its end among the answer's tokens
-    steps      int64 (L,), the forward that committed each token
-    reward, advantage   what it got, and by how much that is above the mean of its group
-    """
-
-    tokens: Tensor
-    asked: Tensor
-    behind: Tensor
-    end: Tensor
-    steps: Tensor
-    reward: float = 0.0
-    advantage: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)

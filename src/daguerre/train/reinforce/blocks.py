@@ -8,7 +8,7 @@ probability is exact, and every view of the others shows it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,11 +16,9 @@ from torch import Tensor
 from daguerre.models.core.batched import CLEAN, PADDING, BatchLayout, Rows
 from daguerre.models.core.config import ModelConfig
 from daguerre.train.noising import IGNORE
+from daguerre.train.reinforce.answer import Answer
 from daguerre.train.reinforce.estimates import Views, drawn_views
 from daguerre.train.reinforce.options import Reinforce
-
-if TYPE_CHECKING:
-    from daguerre.train.reinforce.answers import Answer
 
 
 class _Part(NamedTuple):

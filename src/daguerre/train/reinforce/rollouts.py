@@ -19,7 +19,7 @@ from daguerre.decoding.sample import Sample
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.train.reinforce.answers import Answer
+from daguerre.train.reinforce.answer import Answer
 from daguerre.train.reinforce.options import Reinforce
 from daguerre.train.reinforce.policy import advantages
 from daguerre.train.reinforce.prompts import Prompt
