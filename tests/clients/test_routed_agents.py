@@ -143,7 +143,7 @@ async def test_ten_steps_whose_types_nobody_names_land_where_the_classifier_send
         features = line["features"]
         assert "step" not in features["wishes"] and "ignored" not in line
         assert len(features["steps"]) == 13 and max(features["steps"].values()) < 1, "predicted, and not named"
-        assert line["checks"] == {"tools": True, "schema": True}
+        assert line["checks"] == {"tools": True}
     assert [line["features"]["step"] == "plan" for line in lines] == [text in PLANS for text in ASKED]
     assert [line["decision"]["backend"] for line in lines] == [STRONG if text in PLANS else "blocks" for text in ASKED]
     assert [attempt["backend"] for line in lines for attempt in line["attempts"]] == [
