@@ -40,7 +40,7 @@ def drawn(*arguments: str, folder: Path, stop: float | None = None, **environmen
         except OSError:
             break
         shown += part
-        if part and not first and b"step 1, " in shown:
+        if part and not first and re.search(rb"step \d+, ", shown):
             first = time.monotonic()
         if stop is not None and first and time.monotonic() - first > stop:
             process.send_signal(signal.SIGINT)

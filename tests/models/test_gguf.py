@@ -295,8 +295,8 @@ def test_a_file_that_cannot_be_written_leaves_nothing(
     with pytest.raises(InputError, match=r"cannot write .* \(No space left on device\): make room"):
         write_gguf(model.backbone, model.tokenizer, tmp_path / "m.gguf")
     assert not [*tmp_path.iterdir()]
-    with pytest.raises(InputError, match="unknown dtype 'q4_k'"):
-        write_gguf(model.backbone, model.tokenizer, tmp_path / "m.gguf", "q4_k")
+    with pytest.raises(InputError, match="unknown dtype 'q5_k'"):
+        write_gguf(model.backbone, model.tokenizer, tmp_path / "m.gguf", "q5_k")
 
 
 def test_without_the_package_the_command_to_install_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

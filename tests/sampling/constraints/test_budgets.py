@@ -24,7 +24,7 @@ from daguerre.sampling.constraints.regex import regex_dfa
 
 SECONDS, SLACK = 0.3, 2.0
 """Of processor time. The bar is 10%; a machine that is busy, or a small budget, needs more."""
-LONG, BAR = 2.0, 1.1
+LONG, BAR, TRIES = 2.0, 1.1, 3
 """A budget that is large enough for the bar itself."""
 MIB = 24
 TESTS = Path(__file__).parents[2]
@@ -121,10 +121,12 @@ def test_a_budget_of_time_holds(kind: str, name: str) -> None:
 def test_a_budget_of_time_holds_within_a_tenth(kind: str, name: str, frozen: None) -> None:
     if compiled.library() is None:
         pytest.skip("the library cannot be compiled here")
-    began = time.thread_time()
-    compiled_within(kind, name, Budget(seconds=LONG))
-
-    assert time.thread_time() - began < LONG * BAR
+    for _ in range(TRIES):  # other processes can slow down what lies between two looks at the clock
+        began = time.thread_time()
+        compiled_within(kind, name, Budget(seconds=LONG))
+        if (took := time.thread_time() - began) < LONG * BAR:
+            return
+    raise AssertionError(f"{took:.2f} s of a budget of {LONG:g}, and no less in {TRIES} tries")
 
 
 def run_python(code: str) -> str:
