@@ -157,7 +157,7 @@ def draw(runs: list[dict[str, Any]], path: Path) -> None:
                 )
     axes.axhline(next(run["bits"] for run in runs if run["name"] == "ar"), color="gray", linewidth=1)
     axes.set(xscale="log", xlabel="steps (gray: the autoregressive model)", ylabel="bits per byte, a bound")
-    axes.legend(frameon=False)
+    figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=8)
     write_figure(figure, path)
 
 
