@@ -145,7 +145,7 @@ def table(runs: list[dict[str, Any]]) -> str:
 
 def draw(runs: list[dict[str, Any]], path: Path) -> None:
     """The curves."""
-    figure = new_figure(6.4, 4.4)
+    figure = new_figure(9.6, 5.0)
     axes = figure.subplots()
     for color, to in enumerate(SHAPES):
         for how, style in zip(HOW, ("-", ":", "--"), strict=True):
