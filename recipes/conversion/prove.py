@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from daguerre.errors import DaguerreError, DataError
+from daguerre.errors import DaguerreError, DataError, TrainingError
 from daguerre.evals.machine import machine_facts
 from daguerre.evals.results import new_figure, write_figure, write_json, write_report
 from daguerre.files import atomic_write
@@ -83,7 +83,7 @@ def data(out: Path) -> Path:
 
 
 def train(out: Path, name: str, steps: int, overrides: list[str], start: Path | None) -> Path:
-    """A run's folder, trained to its end and measured."""
+    """A run's folder, trained to its end and measured. TrainingError for a run that was interrupted."""
     folder = out / f"{name}-{steps}"
     if (folder / "result.json").exists():
         return folder
@@ -97,8 +97,11 @@ def train(out: Path, name: str, steps: int, overrides: list[str], start: Path | 
         out=folder,
         device="cpu",
     )
+    done = read_extra(trained)["trained"]
+    if done["step"] < steps:
+        raise TrainingError(f"{folder} has {done['step']} of {steps} steps: run the script again to go on with it")
     bits, error = bits_per_byte(load(trained))
-    facts = {"name": name, "steps": steps, "trained": read_extra(trained)["trained"], "bits": bits, "stderr": error}
+    facts = {"name": name, "steps": steps, "trained": done, "bits": bits, "stderr": error}
     write_json(folder / "result.json", facts | {"machine": machine_facts()})
     print(name, steps, f"{bits:.3f} bits per byte (standard error {error:.3f})", flush=True)
     return folder
