@@ -157,38 +157,34 @@ FOUND = {name: re.compile(pattern, 0 if pattern.islower() else re.IGNORECASE) fo
 """They search lower-case text; those with no capital of their own are the faster for it."""
 
 
+PIECE = re.compile(r"(?s)(?P<sign>\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.)(?P<repeated>[*+?]|\{\d*,?\d*\}|)")
+"""A sign of a pattern, which may be an escape or a list of characters, and how often it may stand."""
+
+
+def _pieces(pattern: str) -> Iterator[tuple[int, str, str, int]]:
+    """The place of each piece, its sign and how often, and how many parentheses are open around it."""
+    depth = 0
+    for found in PIECE.finditer(pattern):
+        depth -= found["sign"] == ")"
+        yield found.start(), found["sign"], found["repeated"], depth
+        depth += found["sign"] == "("
+
+
 def alternatives(pattern: str) -> list[str]:
     """What stands between the bars of a pattern that are in no parentheses and no brackets."""
-    bars = [place for place, sign, depth in _signs(pattern) if sign == "|" and not depth]
+    bars = [place for place, sign, _, depth in _pieces(pattern) if sign == "|" and not depth]
     return [pattern[first + 1 : last] for first, last in pairwise([-1, *bars, len(pattern)])]
-
-
-def _signs(pattern: str) -> Iterator[tuple[int, str, int]]:
-    """The place and the sign of each parenthesis and bar that is one, and how many parentheses are open then."""
-    depth = 0
-    for found in re.finditer(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[()|]", pattern):
-        depth -= found[0] == ")"
-        if found[0] in ("(", ")", "|"):
-            yield found.start(), found[0], depth
-        depth += found[0] == "("
-
-
-PIECE = re.compile(r"(?s)(?P<piece>\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.)(?P<repeated>[*+?]|\{\d*,?\d*\}|)")
-"""A sign, an escape or a list of characters, and how often it stands."""
 
 
 def literal(pattern: str) -> str:
     """Characters that stand in every text that an alternative matches, the longest run of them; "": none are known."""
-    runs, depth = [""], 0
-    for found in PIECE.finditer(pattern):
-        piece, repeated = found["piece"], found["repeated"]
-        depth -= piece == ")"
-        plain = not depth and len(piece) == 1 and piece not in "().^$"
+    runs = [""]
+    for _, sign, repeated, depth in _pieces(pattern):
+        plain = not depth and len(sign) == 1 and sign not in "().^$"
         if plain and repeated in ("", "+"):
-            runs[-1] += piece
+            runs[-1] += sign
         if not plain or repeated:
             runs.append("")
-        depth += piece == "("
     return max(runs, key=len)
 
 
@@ -206,7 +202,7 @@ class Parted(NamedTuple):
         """The parts of a pattern."""
         words, left, literals = set[str](), list[str](), list[str]()
         for part in alternatives(pattern):
-            closed = next((place for place, sign, depth in _signs(part) if sign == ")" and not depth), 0)
+            closed = next((place for place, sign, _, depth in _pieces(part) if sign == ")" and not depth), 0)
             if not part.startswith(r"\b(") or part[closed:] != r")\b":
                 left.append(part)
                 literals.append(literal(part))
