@@ -72,8 +72,8 @@ class Reinforce:
         if config.context == "causal" and config.shift:
             if self.estimate != "left_to_right":
                 raise UnsupportedError(
-                    f"the estimate {self.estimate!r} needs full context; in causal context an answer's probability is "
-                    'exact: set reinforce.estimate = "left_to_right"'
+                    f"the estimate {self.estimate!r} needs full or block context; in causal context an answer's "
+                    'probability is exact: set reinforce.estimate = "left_to_right"'
                 )
         elif config.context not in ("full", "block") or not _by_masks(config):
             raise UnsupportedError(
