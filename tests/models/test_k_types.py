@@ -55,8 +55,8 @@ def test_what_is_tried_is_better_than_the_greatest_number_alone(kind: str) -> No
     assert far < np.sqrt(((plain - groups) ** 2).mean())
 
 
-def test_numbers_that_have_such_a_form_stay_as_they_are() -> None:
-    """What was read from a file is written as it was."""
+def test_numbers_that_have_such_a_form_hardly_change() -> None:
+    """What was read from a file is written almost as it was."""
     rows = np.random.default_rng(2).normal(size=(8, 256)).astype(np.float32)
     for kind in QUANTIZED:
         once = read(quantize_k(rows, kind), kind)
