@@ -3,9 +3,9 @@
     python benchmarks/experts_on_disk.py --folder FOLDER --limit 1.2 --out benchmarks/results/experts-on-disk
 
 Random weights of SDAR-30B-A3B's published shape with fewer layers, in 4 bits, blocks of 8, at 2.5 tokens a forward.
-Routers of random weights choose evenly among experts; trained ones do not, and wait less. `--limit`: gigabytes of
-memory for the last run, by a control group of its own, which takes the rights of an administrator. Prompts are random,
-and so are answers, so most experts are asked for.
+Prompts and answers are random. Routers of random weights ask for few experts all the same; how many a trained one asks
+for is not known here. `--limit`: gigabytes of memory for the last run, by a control group of its own, which takes the
+rights of an administrator.
 """
 
 from __future__ import annotations
