@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from daguerre.errors import InputError
-from daguerre.models.core.attention import ATTN_IMPLS, Block, attend, prepare
+from daguerre.models.core import attention
+from daguerre.models.core.attention import ATTN_IMPLS, Block, attend, prepare, tiles
 
 BATCH, HEADS, KV_HEADS, ROWS, HEAD = 2, 4, 2, 9, 6
 CPU = torch.device("cpu")
@@ -27,18 +28,18 @@ def two_blocks() -> list[Block]:
     """Five plain causal rows, then four with a random mask."""
     mask = torch.rand(BATCH, 1, 4, ROWS, generator=torch.Generator().manual_seed(1)) < 0.5
     mask[..., 5] = True
-    return [(slice(0, 5), 5, None), (slice(5, 9), ROWS, mask)]
+    return [(slice(0, 5), slice(0, 5), None), (slice(5, 9), slice(0, ROWS), mask)]
 
 
 def by_loops(q: Tensor, k: Tensor, v: Tensor, blocks: list[Block]) -> Tensor:
     out = torch.zeros_like(q)
-    for rows, num_keys, mask in blocks:
+    for rows, keys, mask in blocks:
         for b in range(BATCH):
             for n in range(HEADS):
                 kv = n // (HEADS // KV_HEADS)
                 for r in range(rows.start, rows.stop):
                     seen = [
-                        c for c in range(num_keys) if (c <= r if mask is None else bool(mask[b, 0, r - rows.start, c]))
+                        c for c in range(keys.stop) if (c <= r if mask is None else bool(mask[b, 0, r - rows.start, c]))
                     ]
                     scores = torch.stack([q[b, n, r] @ k[b, kv, c] / math.sqrt(HEAD) for c in seen])
                     weights = (scores - scores.max()).exp()
@@ -55,6 +56,41 @@ def test_an_implementation_equals_loops_over_single_vectors(impl: str) -> None:
     q, k, v = tensors()
     with torch.no_grad():
         assert torch.allclose(run(impl, q, k, v), by_loops(q, k, v, two_blocks()), atol=1e-12)
+
+
+@pytest.mark.parametrize("tile", [1, 2, 4])
+def test_tiles_are_those_of_the_whole(tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    q, k, v = tensors()
+    generator = torch.Generator().manual_seed(3)
+    weight = torch.randn(BATCH, HEADS, ROWS, HEAD, generator=generator, dtype=torch.float64)
+    whole = run("matmul", q, k, v)
+    wanted = torch.autograd.grad((whole * weight).sum(), (q, k, v))
+    monkeypatch.setattr(attention, "TILE", tile)
+    cut = run("matmul", q, k, v)
+    found = torch.autograd.grad((cut * weight).sum(), (q, k, v))
+    assert torch.allclose(cut, whole, atol=1e-12)
+    assert all(torch.allclose(one, other, atol=1e-12) for one, other in zip(found, wanted, strict=True))
+
+
+def test_a_tile_has_the_keys_that_its_rows_see(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "TILE", 2)
+    found = list(tiles((slice(0, 5), slice(0, 5), None), CPU))
+    assert [(rows, keys) for rows, keys, _ in found] == [
+        (slice(0, 2), slice(0, 2)),
+        (slice(2, 4), slice(0, 4)),
+        (slice(4, 5), slice(0, 5)),
+    ]
+    assert found[1][2].tolist() == [[[[True, True, True, False], [True, True, True, True]]]]
+    document = torch.tensor([0, 0, 0, 1, 1, 1])  # two texts that share a sequence
+    mask = (document[:, None] == document)[None, None] & torch.ones(6, 6, dtype=torch.bool).tril()
+    shifted = torch.cat([mask, mask.roll(1, -1)])  # and another example, which sees one key further right
+    assert [keys for _, keys, _ in tiles((slice(4, 10), slice(0, 6), mask), CPU)] == [
+        slice(0, 2),
+        slice(0, 4),
+        slice(3, 6),
+    ]
+    rows, keys, part = next(tiles((slice(4, 10), slice(0, 6), shifted), CPU))
+    assert (rows, keys, part.shape) == (slice(4, 6), slice(0, 3), (2, 1, 2, 3))
 
 
 @each_impl

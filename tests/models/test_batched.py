@@ -84,10 +84,10 @@ def test_the_blocks_of_a_plain_layout_equal_those_of_the_rule() -> None:
     noisy = Rows.make(torch.arange(3, 6).expand(2, -1), span=0, horizon=3)
     rows = Rows.cat([Rows.make(position), noisy])
     plain, general = (BatchLayout(rows, num_clean=6, plain=plain).blocks(None) for plain in (True, False))
-    assert plain[0] == (slice(0, 6), 6, None)
+    assert plain[0] == (slice(0, 6), slice(0, 6), None)
     assert general[0][2] is not None
     assert torch.equal(general[0][2][0, 0], torch.ones(6, 6, dtype=torch.bool).tril())
-    assert plain[1][:2] == general[1][:2] == (slice(6, 9), 9)
+    assert plain[1][:2] == general[1][:2] == (slice(6, 9), slice(0, 9))
     assert plain[1][2] is not None
     assert general[1][2] is not None
     assert torch.equal(plain[1][2], general[1][2])
@@ -96,8 +96,8 @@ def test_the_blocks_of_a_plain_layout_equal_those_of_the_rule() -> None:
 def test_cached_rows_come_before_those_of_the_forward_as_keys() -> None:
     cached = Rows.make(torch.arange(4)[None])
     layout = BatchLayout.causal(2, start=4)
-    ((rows, num_keys, mask),) = layout.blocks(cached)
-    assert (rows, num_keys) == (slice(0, 2), 6)
+    ((rows, keys, mask),) = layout.blocks(cached)
+    assert (rows, keys) == (slice(0, 2), slice(0, 6))
     assert mask is not None
     assert mask[0, 0].tolist() == [[True] * 5 + [False], [True] * 6]
 
@@ -105,16 +105,16 @@ def test_cached_rows_come_before_those_of_the_forward_as_keys() -> None:
 def test_a_causal_forward_behind_a_cache_is_not_plain() -> None:
     """Rows that start at zero may still follow cached ones: the triangle alone would hide those."""
     cached = Rows.make(torch.arange(3)[None], document=1)
-    ((_, num_keys, mask),) = BatchLayout.causal(2).blocks(cached)
-    assert num_keys == 5
+    ((_, keys, mask),) = BatchLayout.causal(2).blocks(cached)
+    assert keys == slice(0, 5)
     assert mask is not None
     assert mask[0, 0].tolist() == [[False] * 3 + [True, False], [False] * 3 + [True, True]]
 
 
 def test_noisy_rows_alone_make_one_block() -> None:
     layout = BatchLayout(Rows.make(torch.arange(3)[None], span=0), num_clean=0)
-    ((rows, num_keys, mask),) = layout.blocks(None)
-    assert (rows, num_keys) == (slice(0, 3), 3)
+    ((rows, keys, mask),) = layout.blocks(None)
+    assert (rows, keys) == (slice(0, 3), slice(0, 3))
     assert mask is not None
     assert mask.all()
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 
 from daguerre.heldout import load_frozen
+from daguerre.models.core.attention import tiles
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.lora_factors import adapted
@@ -48,10 +49,11 @@ class Rows:
 
     @classmethod
     def of(cls, batch: Batch) -> Rows:
-        """Of a micro-batch: clean rows see clean ones, noisy ones all."""
-        num, rows = batch.tokens.shape
-        clean = batch.layout.num_clean
-        return cls(num * rows, num * (clean * clean + (rows - clean) * rows), int((batch.target != IGNORE).sum()))
+        """Of a micro-batch: rows are multiplied with the keys of their tile (`models.core.attention.tiles`)."""
+        device = batch.tokens.device
+        parts = [part for block in batch.layout.blocks(None) for *_, part in tiles(block, device)]
+        products = len(batch.tokens) * sum(part.shape[2] * part.shape[3] for part in parts)
+        return cls(batch.tokens.numel(), products, int((batch.target != IGNORE).sum()))
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ Letters: B examples, R rows, C keys, N heads, G query heads for each key-value h
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 import torch.nn.functional as F
@@ -13,12 +13,14 @@ from torch import Tensor
 
 from daguerre.errors import unknown
 
-Block = tuple[slice, int, Tensor | None]
-"""Query rows, the number of keys they are multiplied with, and a mask; None means the causal triangle."""
+Block = tuple[slice, slice, Tensor | None]
+"""Query rows, the keys they are multiplied with, and a mask; None means the causal triangle."""
 Attention = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """attend(layer, q, k, v): attention (..., R, N, H) of a layer's queries (..., R, N, H) over the keys and values
 (..., R, kv heads, H) of this forward and the cached ones. A backbone gets one such function for each forward."""
 Product = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
+TILE = 128
+"""Query rows that `matmul` multiplies together with the keys that any of them sees."""
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, blocks: list[Block], attn_impl: str = "sdpa") -> Tensor:
@@ -26,22 +28,35 @@ def attend(q: Tensor, k: Tensor, v: Tensor, blocks: list[Block], attn_impl: str 
     if attn_impl not in ATTN_IMPLS:
         raise unknown("attn_impl", attn_impl, ATTN_IMPLS)
     product = ATTN_IMPLS[attn_impl]
-    parts = [product(q[:, :, rows], k[:, :, :num_keys], v[:, :, :num_keys], mask) for rows, num_keys, mask in blocks]
+    parts = [product(q[:, :, rows], k[:, :, keys], v[:, :, keys], mask) for rows, keys, mask in blocks]
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
 
 
 def prepare(blocks: list[Block], dtype: torch.dtype, attn_impl: str, device: torch.device) -> list[Block]:
-    """Turn boolean masks into the biases that the implementation adds to scores, once for all layers."""
+    """Blocks as the implementation takes them, once for all layers: for `matmul`, tiles of rows with the keys that any
+    of them sees, and biases that are added to scores in place of masks.
+    """
     if attn_impl != "matmul":
         return blocks
     out: list[Block] = []
-    for rows, num_keys, mask in blocks:
-        if mask is None:
-            num = rows.stop - rows.start
-            mask = torch.ones(1, 1, num, num_keys, dtype=torch.bool, device=device).tril()
-        bias = torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, torch.finfo(dtype).min)
-        out.append((rows, num_keys, bias))
+    for rows, keys, mask in (tile for block in blocks for tile in tiles(block, device)):
+        bias = torch.zeros(mask.shape, dtype=dtype, device=device).masked_fill_(~mask, torch.finfo(dtype).min)
+        out.append((rows, keys, bias))
     return out
+
+
+def tiles(block: Block, device: torch.device) -> Iterator[tuple[slice, slice, Tensor]]:
+    """A block in parts of `TILE` rows, each with the keys from the first to the last that any of its rows sees in any
+    example: about half of a causal triangle, and less of texts that share a sequence.
+    """
+    rows, keys, mask = block
+    if mask is None:
+        mask = torch.ones(1, 1, rows.stop - rows.start, keys.stop, dtype=torch.bool, device=device).tril()
+    for start in range(0, mask.shape[2], TILE):
+        part = mask[:, :, start : start + TILE]
+        seen = part.flatten(0, 2).any(0).nonzero()
+        first, last = int(seen[0]), int(seen[-1]) + 1
+        yield slice(rows.start + start, rows.start + start + part.shape[2]), slice(first, last), part[..., first:last]
 
 
 def sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:

@@ -145,13 +145,13 @@ class BatchLayout:
                 continue
             num_keys = past + stop
             if self.plain and start == 0 and past == 0 and self.context == "causal":
-                out.append((slice(start, stop), num_keys, None))
+                out.append((slice(start, stop), slice(0, num_keys), None))
                 continue
             mask = allowed(self.rows[start:stop], keys[:num_keys], self.context, self.block_size)
             if self.seen is not None:
                 assert past == 0
                 mask = mask & self.seen[:, start:stop, :num_keys]
-            out.append((slice(start, stop), num_keys, mask[:, None]))
+            out.append((slice(start, stop), slice(0, num_keys), mask[:, None]))
         return out
 
 
