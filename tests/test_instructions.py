@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,20 @@ from hypothesis import strategies as st
 
 import daguerre
 from daguerre.errors import CheckpointError, InputError
-from daguerre.instructions import MARKER, changed, changes, lettered, lines_of, listing, read_listing, tasks_in
+from daguerre.instructions import (
+    MARKER,
+    apply_pattern,
+    apply_prompt,
+    bounds_of,
+    changed,
+    changes,
+    lettered,
+    lines_of,
+    listing,
+    read_listing,
+    read_merge,
+    tasks_in,
+)
 
 LINES = st.lists(st.text(st.characters(exclude_characters="\n", codec="utf-8"), max_size=12), min_size=1, max_size=30)
 
@@ -44,7 +58,7 @@ def test_what_has_no_label_stays_as_it_is() -> None:
 )
 def test_markers_of_models_are_known(line: str) -> None:
     assert MARKER.fullmatch(line)
-    assert lettered(["x = 1", line]) == "a x = 1\n...\n"
+    assert lettered(["x = 1", line]) == "a x = 1 #\n...\n"
 
 
 @pytest.mark.parametrize("line", ["...", "# existing code", "x = 1  # ... existing code ...", "# ... and so on"])
@@ -56,6 +70,64 @@ def test_a_snippet_has_as_many_lines_as_there_are_letters() -> None:
     assert lettered([""] * 52).endswith("Y\nZ\n")
     with pytest.raises(InputError, match="52 lines"):
         lettered([""] * 53)
+
+
+CODE = ["import os", "", "x = 1", "print(x)"]
+
+
+def test_a_merge_shows_numbers_at_the_ends_of_lines() -> None:
+    snippet = ["# ... existing code ...", "x = 1", "", "y = 2 #7", "print(x)"]
+    assert apply_prompt(CODE, snippet) == (
+        "#> file\nimport os #1\n#2\nx = 1 #3\nprint(x) #4\n"
+        "#> apply\n...\na x = 1 #\nb\nc y = 2 #7\nd print(x)\n#> result\n"
+    )
+    answer = "...\na x = 1 #3\nb\nc y = 2 #7\nd print(x)\n"
+    assert re.fullmatch(apply_pattern(snippet), answer)
+    for other in (
+        answer + "x",
+        answer.replace("x = 1", "x = 2"),
+        answer.replace("#3", "#0"),
+        answer.replace("#7", "#8"),
+    ):
+        assert not re.fullmatch(apply_pattern(snippet), other)
+    assert bounds_of(snippet) == [False, True, False, False, False]
+    assert lettered(["x = 1", "# ...", ""], [1, 0, 12]) == "a x = 1 #1\n...\nb #12\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "made"),
+    [
+        ("...\na x = 1 #3\nb\nc y = 2 #7\nd print(x)\n", ["import os", "", "x = 1", "", "y = 2 #7", "print(x)"]),
+        ("...\na x = 1 #3\nb y #4\n...\n", ["import os", "", "x = 1", "y"]),
+        ("a import re\nb import os #1\n...\n", ["import re", *CODE]),
+        ("...\na #2\nb z\n", ["import os", "", "z"]),
+        ("...\na x = 2 #3\n...\n", ["import os", "", "x = 2", "print(x)"]),
+        ("...\na import os #1\n...\nb x = 1 #3\n...\n", CODE),
+        ("a y\nb z\n", ["y", "z"]),
+        ("...\n", CODE),
+    ],
+)
+def test_an_edit_makes_a_file(answer: str, made: list[str]) -> None:
+    assert read_merge(CODE, answer) == made
+    lines = answer.splitlines(keepends=True)
+    certain = [read_merge(CODE, "".join(lines[:num]), ended=False) for num in range(1, len(lines) + 1)]
+    assert all(made[: len(part)] == part for part in certain)
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ("...\na x = 1\n...\n", "without its number: 'x = 1'"),
+        ("...\na x = 1 #9\n...\n", "lines 9 to 9 are not there"),
+        ("...\na x = 1 #0\n...\n", "not there"),
+        ("...\na print(x) #4\nb x = 1 #3\n...\n", "lines 4 to 3"),
+        ("...\na x = 1 #3\n...\nb x = 1 #3\n", "come twice"),
+        ("...\na x #99999999\n", "without its number"),
+    ],
+)
+def test_what_is_no_edit_of_the_file_is_refused(answer: str, why: str) -> None:
+    with pytest.raises(InputError, match=why):
+        read_merge(CODE, answer)
 
 
 def test_a_folder_says_what_its_model_was_trained_to_do(tmp_path: Path) -> None:

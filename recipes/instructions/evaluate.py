@@ -2,12 +2,13 @@
 
 Answers are written greedily, in mode "speculative", whose text is that of one token a forward. What counts as exact:
 
-    apply                    the whole file without labels, byte for byte
+    apply                    the file that the edit makes, byte for byte
     rename                   the places that change, and so the file that they make, byte for byte
     fix, next_edit           the lines that change and their numbers, byte for byte, and so the file that they make
     type, call               the expression, as a syntax tree
 
-Beside them: `rule` merges by equal lines (`merges.merge_by_rule`), or renames every word that is the name.
+Beside them: `rule` merges by equal lines (`merges.merge_by_rule`), or renames every word that is the name; `served` are
+merges as the server asks for them, with the snippet's lines as they are and only numbers to choose.
 """
 
 from __future__ import annotations
@@ -22,13 +23,15 @@ from typing import Any
 
 from make import HELD
 from merges import merge_by_rule
+from pieces import LONGEST, MOST
 from tasks import Row
 
 import daguerre
 from daguerre.decoding.drive import Together
 from daguerre.decoding.plans import plan_generate
 from daguerre.decoding.sample import Sample
-from daguerre.instructions import places_of, read_listing, read_rename, replaced
+from daguerre.errors import InputError
+from daguerre.instructions import apply_pattern, places_of, read_listing, read_merge, read_rename, replaced
 from daguerre.model import Model
 from daguerre.router.values import wilson
 
@@ -36,7 +39,7 @@ AT_ONCE = 32
 """Answers that are written together."""
 MORE = 16
 """Tokens that an answer may be longer than the right one."""
-LENGTHS = (100, 200, 300)
+LENGTHS = (100, 200, 300, 400, 500, 600)
 """Tokens of files, for the table by length."""
 
 
@@ -77,8 +80,8 @@ def read_rows(path: Path, tasks: Sequence[str] = (), num: int | None = None) -> 
     return [row for name in names for row in [one for one in rows if one.task == name][:num]]
 
 
-def answers(model: Model, rows: Sequence[Row]) -> Iterator[str]:
-    """What a model answers, in order; rows of like length share a batch."""
+def answers(model: Model, rows: Sequence[Row], served: bool = False) -> Iterator[str]:
+    """What a model answers, in order; rows of like length share a batch. served: merges as the server asks for them."""
     encode = model.tokenizer.encode
     sizes = [len(encode(row.completion)) for row in rows]
     order = sorted(range(len(rows)), key=lambda i: sizes[i])
@@ -89,7 +92,13 @@ def answers(model: Model, rows: Sequence[Row]) -> Iterator[str]:
             Sample(
                 model.denoiser,
                 plan_generate(
-                    model.denoiser, model.tokenizer, rows[i].prompt, sizes[i] + MORE, heal=False, temperature=0.0
+                    model.denoiser,
+                    model.tokenizer,
+                    rows[i].prompt,
+                    sizes[i] + MORE,
+                    heal=False,
+                    temperature=0.0,
+                    regex=apply_pattern(rows[i].facts["snippet"]) if served else None,
                 ),
                 0,
                 None,
@@ -106,8 +115,11 @@ def is_exact(row: Row, answer: str) -> bool:
     return CHECKS[row.task](row, answer)
 
 
-def _same_text(row: Row, answer: str) -> bool:
-    return answer.endswith("\n") and read_listing(answer) == read_listing(row.completion)
+def _same_file(row: Row, answer: str) -> bool:
+    try:
+        return answer.endswith("\n") and read_merge(row.facts["code"], answer) == row.facts["merged"]
+    except InputError:
+        return False
 
 
 def _same_line(row: Row, answer: str) -> bool:
@@ -129,7 +141,7 @@ def _same_tree(row: Row, answer: str) -> bool:
 
 
 CHECKS: dict[str, Callable[[Row, str], bool]] = {
-    "apply": _same_text,
+    "apply": _same_file,
     "rename": _same_names,
     "fix": _same_line,
     "type": _same_tree,
@@ -144,22 +156,23 @@ def measured(task: str, rows: Sequence[Row], found: Sequence[bool], sizes: Seque
         kind: [ok for row, ok in zip(rows, found, strict=True) if kind in row.kind.split("+")]
         for kind in kinds_of(rows)
     }
-    bounds = list(zip((0, *LENGTHS), LENGTHS, strict=False))
-    lengths = {
-        f"{low + 1} to {high}": [ok for size, ok in zip(sizes, found, strict=True) if low < size <= high]
-        for low, high in bounds
-    }
-    of = {
-        name: {key: Share.of(values) for key, values in table.items() if values}
-        for name, table in (("k", kinds), ("l", lengths))
-    }
     beside = {}
     if task == "apply":
         rule = [merge_by_rule(row.facts["code"], row.facts["snippet"]) == row.facts["merged"] for row in rows]
         beside["rule"] = Share.of(rule)
     if task == "rename":
         beside["rule"] = Share.of([_every_place(row) == row.facts["result"] for row in rows])
-    return Measured(task, Share.of(found), of["k"], of["l"], beside)
+    shares = {kind: Share.of(values) for kind, values in kinds.items()}
+    return Measured(task, Share.of(found), shares, by_length(found, sizes), beside)
+
+
+def by_length(found: Sequence[bool], sizes: Sequence[int], bounds: Sequence[int] = LENGTHS) -> dict[str, Share]:
+    """Shares by tokens of the file."""
+    out = {}
+    for low, high in zip((0, *bounds), bounds, strict=False):
+        if chosen := [ok for size, ok in zip(sizes, found, strict=True) if low < size <= high]:
+            out[f"{low + 1} to {high}"] = Share.of(chosen)
+    return out
 
 
 def _every_place(row: Row) -> list[str]:
@@ -182,6 +195,11 @@ def evaluate(model: Model, rows: Sequence[Row]) -> tuple[list[Measured], list[di
         right = [is_exact(row, answer) for row, answer in zip(of_task, said, strict=True)]
         sizes = [len(model.tokenizer.encode(file_of(row))) for row in of_task]
         found.append(measured(task, of_task, right, sizes))
+        if task == "apply":
+            given = [is_exact(row, answer) for row, answer in zip(of_task, answers(model, of_task, True), strict=True)]
+            for name, values in (("written freely", right), ("served", given)):
+                halves = by_length(values, sizes, (MOST, LONGEST))
+                found[-1].beside.update({f"{name}, files of {key}": share for key, share in halves.items()})
         wrong += [
             {"task": task, "kind": row.kind, "prompt": row.prompt, "right": row.completion, "wrote": answer}
             for row, answer, ok in zip(of_task, said, right, strict=True)
@@ -193,6 +211,8 @@ def evaluate(model: Model, rows: Sequence[Row]) -> tuple[list[Measured], list[di
 
 def file_of(row: Row) -> str:
     """The file that a row shows, without numbers."""
+    if row.task == "apply":
+        return "".join(line + "\n" for line in row.facts["code"])
     return read_listing(row.prompt.split("#> ", 2)[1].split("\n", 1)[1])
 
 

@@ -1,7 +1,8 @@
 """Write tasks to train on, and held-out ones: `python recipes/instructions/make.py --out DIR`.
 
     DIR/train.jsonl   {"prompt", "completion"} rows of all tasks, and {"text"} rows of plain code: data of the recipe
-    DIR/held.jsonl    tasks of files of held-out packages, with what a check or a rule needs
+    DIR/held.jsonl    tasks of files of held-out packages, with what a check or a rule needs: `--held` of each task, and
+                      as many merges of longer files
 
 The same seed makes the same files from the same installed packages.
 """
@@ -14,9 +15,10 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 
-from pieces import Piece, held_files, pieces_of, training_files
+from pieces import LONGEST, MOST, Piece, held_files, pieces_of, training_files
 from statements import Donors
 from tasks import MAKERS, Row
 
@@ -24,12 +26,14 @@ from daguerre.files import atomic_write
 from daguerre.models.tokenizer import Tokenizer
 
 TRAIN, HELD = "train.jsonl", "held.jsonl"
-SHARES = {"apply": 0.58, "rename": 0.15, "fix": 0.14, "type": 0.02, "call": 0.05, "next_edit": 0.06}
-"""Of the tasks that are trained on."""
+SHARES = {"rename": 0.4, "fix": 0.35, "type": 0.05, "call": 0.1, "next_edit": 0.1}
+"""Of the tasks that are trained on, but for merges."""
+MERGES = 0.4
+"""Merges, of files of up to LONGEST tokens, for each other task."""
 PLAIN = 0.3
 """Rows of plain code, as a share of those of tasks: two fifths of all tokens."""
-MOST_TOKENS = 830
-"""Tokens of a prompt and its answer, and of plain code."""
+MOST_TOKENS, PLAIN_TOKENS = 1200, 830
+"""Tokens of a prompt and its answer; of plain code."""
 FEW = 3000
 """Pieces that donors are taken of."""
 TRIES = 12
@@ -59,14 +63,14 @@ def rows_of(
 def plain_rows(
     files: Iterable[tuple[str, str]], seed: int, tokenizer: Tokenizer, characters: int = 2200
 ) -> Iterator[dict[str, str]]:
-    """Windows of files, from the beginning of a line to the end of one, of at most MOST_TOKENS."""
+    """Windows of files, from the beginning of a line to the end of one, of at most PLAIN_TOKENS."""
     rng = random.Random(seed)
     for _, text in files:
         start = 0 if len(text) < characters or rng.random() < 0.2 else rng.randrange(len(text) - characters // 2)
         start = text.find("\n", start) + 1 if start else 0
         part = text[start : start + characters]
         part = part if start + characters >= len(text) else part[: part.rfind("\n") + 1]
-        if len(part) > 300 and len(tokenizer.encode(part)) <= MOST_TOKENS:
+        if len(part) > 300 and len(tokenizer.encode(part)) <= PLAIN_TOKENS:
             yield {"text": part}
 
 
@@ -80,12 +84,18 @@ def main() -> None:
     options = parser.parse_args()
     tokenizer, rng = Tokenizer.default("2k"), random.Random(options.seed)
     files = [file for _, file in zip(range(options.files), training_files(options.seed), strict=False)]
-    pieces = [piece for file in files for piece in pieces_of(*file, tokenizer, rng, options.pieces)]
+    pieces, longer = (
+        [piece for file in files for piece in pieces_of(*file, tokenizer, rng, options.pieces, longest)]
+        for longest in (MOST, LONGEST)
+    )
     rng.shuffle(pieces)
+    rng.shuffle(longer)
     donors = Donors()
     for piece in pieces[:FEW]:
         donors.add(piece)
     made = list(rows_of(pieces, donors, SHARES, options.seed, tokenizer))
+    merges = rows_of(longer, donors, {"apply": 1.0}, options.seed, tokenizer)
+    made += list(islice(merges, int(MERGES * len(made))))
     written = [json.dumps({"prompt": row.prompt, "completion": row.completion}) for row in made]
     windows = (row for turn in range(9) for row in plain_rows(files, options.seed + turn, tokenizer))
     written += [json.dumps(row) for _, row in zip(range(int(PLAIN * len(made))), windows, strict=False)]
@@ -94,14 +104,19 @@ def main() -> None:
     with atomic_write(options.out / TRAIN) as file:
         file.write(("\n".join(written) + "\n").encode())
     print(f"{len(files):,} files, {len(pieces):,} pieces; tasks:", dict(Counter(row.task for row in made)), flush=True)
-    held = [piece for file in held_files() for piece in pieces_of(*file, tokenizer, rng, 24)]
+    held, longer = (
+        [piece for file in held_files() for piece in pieces_of(*file, tokenizer, rng, 24, longest)]
+        for longest in (MOST, LONGEST)
+    )
+    longer = [piece for piece in longer if len(tokenizer.encode(piece.text)) > MOST]
     rng.shuffle(held)
+    rng.shuffle(longer)
     donors = Donors()
     for piece in held:
         donors.add(piece)
     rows = list[Row]()
-    for task in MAKERS:
-        found = rows_of(held, donors, {task: 1.0}, options.seed, tokenizer)
+    for task, chosen in [("apply", longer), *((task, held) for task in MAKERS)]:
+        found = rows_of(chosen, donors, {task: 1.0}, options.seed, tokenizer)
         rows += (row for _, row in zip(range(options.held), found, strict=False))
     with atomic_write(options.out / HELD) as file:
         file.write("".join(json.dumps(asdict(row)) + "\n" for row in rows).encode())

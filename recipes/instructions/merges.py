@@ -4,8 +4,8 @@ A snippet has chunks of new lines between lines of the file, with `# ... existin
 chunk begins and ends with lines that are in the file once, or at the file's own beginning or end, so that the merge is
 the only one. Sometimes a chunk is preceded by the head of the function that it is in, as models write snippets.
 
-The answer begins each line with the label of what it copies: a number outside chunks and for a chunk's first line,
-letters inside (`daguerre.instructions`).
+The answer is the snippet, with the number that the first and the last line of each chunk have in the file
+(`daguerre.instructions`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from string import ascii_letters
 from pieces import Piece, parses
 from statements import Donors, Site, sites_of
 
-from daguerre.instructions import MARKER, labeled
+from daguerre.instructions import MARKER, lettered
 
 EXISTING = "# ... existing code ..."
 WORD = re.compile(r"[A-Za-z_]\w*|\d+")
@@ -41,7 +41,7 @@ class Hunk:
 
 @dataclass(frozen=True)
 class Merge:
-    """A snippet for a file, the file that it makes, and that as the listing that a model writes."""
+    """A snippet for a file, the file that it makes, and that as the edit that a model writes."""
 
     snippet: list[str]
     merged: list[str]
@@ -181,29 +181,28 @@ def _shown(
             chunks.append((first, end, [*made, *hunk.lines, *lines[hunk.end : end]]))
         else:
             chunks.append((start, end, [*lines[start : hunk.start], *hunk.lines, *lines[hunk.end : end]]))
-    snippet, answer, at = list[str](), "", 0
-    letters = iter(ascii_letters)
+    snippet, numbers, at = list[str](), list[int](), 0  # of first and last lines of chunks: their numbers in the file
     for start, end, made in chunks:
         if start > at:
             snippet.append(_marker(made[0]))
+            numbers.append(0)
         if (head := _head(piece, start)) is not None and head >= at and start - head > 1 and rng.random() < 0.4:
             indented = lines[head][: len(lines[head]) - len(lines[head].lstrip())]
             if head == at:
                 snippet.pop()
+                numbers.pop()
             elif len(indented) != len(made[0]) - len(made[0].lstrip()):
                 snippet[-1] = indented + EXISTING
             snippet += [lines[head], _marker(made[0])]
-            next(letters, None)
-        answer += "".join(labeled(i + 1, lines[i]) for i in range(at, start))
-        for number, line in enumerate(made):
-            if (letter := next(letters, None)) is None:
-                return None
-            answer += labeled(start + 1, line) if number == 0 and start > 0 else labeled(letter, line)
+            numbers += [head + 1, 0]
         snippet += made
+        numbers += [end] * len(made) if start == 0 else [start + 1, *[end] * (len(made) - 1)]
         at = end
     if at < len(lines):
         snippet.append(_marker(lines[at]))
-        answer += "".join(labeled(i + 1, lines[i]) for i in range(at, len(lines)))
+        numbers.append(0)
+    if sum(not MARKER.fullmatch(line) for line in snippet) > len(ascii_letters):
+        return None
     kept = Counter(snippet)
     anchors = {made[0] for start, _, made in chunks if start} | {
         made[-1] for _, end, made in chunks if end < len(lines)
@@ -212,7 +211,7 @@ def _shown(
         return None
     if len(snippet) >= len(merged) or not any(MARKER.fullmatch(line) for line in snippet):
         return None
-    return Merge(snippet, merged, answer, kinds)
+    return Merge(snippet, merged, lettered(snippet, numbers), kinds)
 
 
 def _marker(line: str) -> str:

@@ -28,8 +28,8 @@ FORKS = frozenset({"httpx2", "httpcore2"})
 """Installed packages that come from held-out ones."""
 FILES, STDLIB_FILES = 60, 500
 """Files that are taken of a package, and of the standard library."""
-FEWEST, MOST = 40, 300
-"""Tokens of a piece."""
+FEWEST, MOST, LONGEST = 40, 300, 600
+"""Tokens of a piece; the longest for merges."""
 PER_TOKEN = 3.0
 """Characters of a token, about."""
 LONGEST_LINE = 140
@@ -92,8 +92,10 @@ def held_files() -> Iterator[tuple[str, str]]:
     yield from ((document.package, document.text) for document in load_frozen())
 
 
-def pieces_of(package: str, text: str, tokenizer: Tokenizer, rng: random.Random, most: int) -> Iterator[Piece]:
-    """At most `most` pieces of a file, of different lengths."""
+def pieces_of(
+    package: str, text: str, tokenizer: Tokenizer, rng: random.Random, most: int, longest: int = MOST
+) -> Iterator[Piece]:
+    """At most `most` pieces of a file, of different lengths up to so many tokens."""
     try:
         tree = parsed(text)
     except (SyntaxError, ValueError, RecursionError):
@@ -108,7 +110,7 @@ def pieces_of(package: str, text: str, tokenizer: Tokenizer, rng: random.Random,
             )
     for _ in range(4 * most if tree.body else 0):
         head, body, first = rng.choice(groups)
-        budget = int(PER_TOKEN * rng.uniform(FEWEST, 1.1 * MOST))
+        budget = int(PER_TOKEN * rng.uniform(FEWEST, 1.1 * longest))
         at = rng.randrange(len(body))
         made = _run(lines, body, at, first, budget - len(head))
         if made is None or (candidate := head + made) in seen:
@@ -116,7 +118,7 @@ def pieces_of(package: str, text: str, tokenizer: Tokenizer, rng: random.Random,
         seen.add(candidate)
         short = candidate.count("\n") >= 4 and max(map(len, candidate.split("\n"))) <= LONGEST_LINE
         clean = candidate.isascii() and not any(c in candidate for c in "\t\f\r\v")
-        if short and clean and parses(candidate) and FEWEST <= len(tokenizer.encode(candidate)) <= MOST:
+        if short and clean and parses(candidate) and FEWEST <= len(tokenizer.encode(candidate)) <= longest:
             yield Piece(package, candidate)
             if (most := most - 1) == 0:
                 return

@@ -84,7 +84,7 @@ def last_checkpoint(run: Path) -> tuple[Model, dict[str, Any]]:
     path = find_checkpoint(run, True)
     assert path is not None
     tensors, state = load_checkpoint(path)
-    start = daguerre.load()
+    start = daguerre.load(rope_scaling=state["recipe"]["rope_scaling"])
     backbone = Backbone(start.config)
     backbone.load_state_dict({**tensors["model"], **tensors["average"]}, strict=False)
     return Model(backbone.eval().requires_grad_(False), start.tokenizer), state["progress"]

@@ -1,21 +1,24 @@
 """Tasks on a file of code as texts, for a model that was trained on them (docs/instructions.md), and its answers read.
 
-A file is shown with its lines numbered, a snippet with its lines lettered, and an answer begins each line with the
-label of the line that it copies. Labels say which of two equal lines is meant, so a copy does not lose its place.
+A file is shown with its lines numbered, and an answer names lines by their numbers. For a merge the numbers are at the
+ends of lines, and the answer is an edit: the snippet, whose lines have letters, with the number that the first and the
+last line of each of its chunks have in the file. What is not between two such lines stays as it is.
 
     #> file
-    1 import os
-    2
-    3 x = 1
+    import os #1
+    #2
+    x = 1 #3
+    print(x) #4
     #> apply
     ...
-    a x = 1
+    a x = 1 #
     b y = 2
+    c print(x)
     #> result
-    1 import os
-    2
-    3 x = 1
+    ...
+    a x = 1 #3
     b y = 2
+    c print(x)
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ FILE, RESULT, GAP, NOTHING = "#> file\n", "#> result\n", "...\n", "None\n"
 MARKER = re.compile(r"[ \t]*(#|//)[ \t]*\.{3}[ \t]*(existing code|rest of( the)? code)?[ \t]*(\.{3})?[ \t]*")
 """A line of a snippet that stands for lines of the file that stay as they are."""
 _LABEL = re.compile(r"\A(?:\d+|[A-Za-z])(?: |\Z)")
+_NUMBER = re.compile(r" ?#(\d{1,6})\Z")
 
 
 def lines_of(text: str) -> list[str]:
@@ -72,22 +76,87 @@ def changed(lines: Sequence[str], answer: str, first: int = 1) -> list[str]:
     return out
 
 
-def lettered(snippet: Sequence[str]) -> str:
-    """The lines of a snippet with letters; markers as they are shown. InputError for more than there are letters."""
+def numbered(line: str, number: object) -> str:
+    """A line with a number at its end."""
+    return f"{line} #{number}" if line else f"#{number}"
+
+
+def bounds_of(snippet: Sequence[str]) -> list[bool]:
+    """Whether each line of a snippet is a marker's neighbor, and so the first or the last line of a chunk."""
+    gaps = [MARKER.fullmatch(line) is not None for line in snippet]
+    beside = [False, *gaps, False]
+    return [not gap and (beside[i] or beside[i + 2]) for i, gap in enumerate(gaps)]
+
+
+def lettered(snippet: Sequence[str], numbers: Sequence[object] | None = None) -> str:
+    """The lines of a snippet with letters; markers as they are shown. The first and last lines of chunks end with their
+    `numbers` in the file, or with the place of one. InputError for more lines than there are letters.
+    """
     letters, out = iter(ascii_letters), ""
-    for line in snippet:
+    numbers = [""] * len(snippet) if numbers is None else numbers
+    for line, bound, number in zip(snippet, bounds_of(snippet), numbers, strict=True):
         if MARKER.fullmatch(line):
             out += GAP
         elif (letter := next(letters, None)) is None:
             raise InputError(f"a snippet may have {len(ascii_letters)} lines: send a shorter one")
         else:
-            out += labeled(letter, line)
+            out += labeled(letter, numbered(line, number) if bound else line)
     return out
 
 
 def apply_prompt(code: Sequence[str], snippet: Sequence[str]) -> str:
-    """Merge a snippet into a file; the answer is a listing of the whole file."""
-    return f"{FILE}{listing(code)}#> apply\n{lettered(snippet)}{RESULT}"
+    """Merge a snippet into a file; the answer is an edit (`read_merge`)."""
+    lines = "".join(numbered(line, number) + "\n" for number, line in enumerate(code, 1))
+    return f"{FILE}{lines}#> apply\n{lettered(snippet)}{RESULT}"
+
+
+def apply_pattern(snippet: Sequence[str]) -> str:
+    """The regular expression of an edit that has the lines of a snippet as they are, with any numbers."""
+    marks = ["\0"] * len(snippet)  # which no line of text has
+    return re.escape(lettered(snippet, marks)).replace(re.escape("\0"), "[1-9][0-9]{0,5}")
+
+
+def read_merge(code: Sequence[str], answer: str, ended: bool = True) -> list[str]:
+    """The lines of the file that an edit makes; of an edit that has not `ended`, those that are certain: its last line
+    may have a number that is no part of it. InputError, in a few words, where the answer is no edit of the file.
+    """
+    parts: list[list[str]] = [[]]
+    for line in lines_of(answer):
+        if line + "\n" == GAP:
+            parts.append([])
+        else:
+            parts[-1].append(_LABEL.sub("", line, count=1))
+    out, at = list[str](), 0
+    for place, part in enumerate(parts):
+        last = place == len(parts) - 1
+        if not part:
+            out += code[at:] if last and ended else []
+            continue
+        lines, first = list(part), at + 1
+        if place:
+            lines[0], first = _numbered(part[0])
+        if not last:
+            lines[-1], end = _numbered(part[-1])
+            _check_order(at < first <= end <= len(code), first, end)
+        else:
+            _check_order(at < first <= len(code) or not place, first, len(code))
+            end, lines = len(code), lines if ended else lines[:-1]
+        out += [*code[at : first - 1], *lines]
+        at = end
+    return out
+
+
+def _numbered(line: str) -> tuple[str, int]:
+    """A line and the number at its end. InputError for none."""
+    found = _NUMBER.search(line)
+    if found is None:
+        raise InputError(f"a line of the file is named without its number: {line!r}")
+    return line[: found.start()], int(found[1])
+
+
+def _check_order(right: bool, first: int, last: int) -> None:
+    if not right:
+        raise InputError(f"lines {first} to {last} are not there, or come twice")
 
 
 def places_of(code: Sequence[str], name: str, first: int = 1, last: int | None = None) -> list[tuple[int, int]]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx2
 import pytest
 
 from conftest import MakeModel
-from daguerre.instructions import apply_prompt, next_edit_prompt, read_listing
+from daguerre.instructions import apply_prompt, next_edit_prompt
 from daguerre.model import Model
 from daguerre.server.app import make_app
 from daguerre.server.edits import edit_asked, history_of, merge_asked
@@ -68,22 +69,79 @@ def say(content: str, **more: Any) -> dict[str, Any]:
     return {"model": "taught", "messages": [{"role": "user", "content": content}], **more}
 
 
-def test_a_merge_is_what_the_model_writes_without_labels(client: httpx2.Client, taught: Model) -> None:
-    answer = asked(client, "/v1/apply/completions", say(MERGE.format("\n".join(CODE), "\n".join(SNIPPET))))
-    one = merge_asked(taught, MERGE.format("\n".join(CODE), "\n".join(SNIPPET)))
+def merge(code: list[str] = CODE, snippet: list[str] = SNIPPET, end: str = "") -> str:
+    return MERGE.format("\n".join(code) + end, "\n".join(snippet))
+
+
+def test_a_merge_is_the_file_that_the_edit_makes(taught: Model) -> None:
+    one = merge_asked(taught, merge())
     assert one.prompt == apply_prompt(CODE, SNIPPET)
-    assert one.prompt.endswith("4 y = 2\n#> apply\n...\na x = 1\nb z = 3\n...\n#> result\n")
-    written = taught.generate(one.prompt, one.max_tokens, temperature=0.0, heal=False)
-    assert answer["object"] == "chat.completion"
-    assert answer["choices"][0]["message"]["content"] == read_listing(written.text).removesuffix("\n")
-    assert answer["usage"]["completion_tokens"] == written.usage.completion_tokens > 1
+    assert one.prompt.endswith("y = 2 #4\n#> apply\n...\na x = 1 #\nb z = 3 #\n...\n#> result\n")
+    written = "...\na x = 1 #3\nb z = 3 #4\n...\n"
+    assert one.content(written) == "import os\n\nx = 1\nz = 3"
+    assert merge_asked(taught, merge(end="\n")).content(written) == "import os\n\nx = 1\nz = 3\n"
 
 
-@pytest.mark.parametrize("content", [MERGE.format("\n".join(CODE), "\n".join(SNIPPET)), EDIT])
-def test_a_stream_has_the_text_of_the_answer(client: httpx2.Client, content: str) -> None:
-    path = "/v1/edit/completions" if content is EDIT else "/v1/apply/completions"
-    whole = asked(client, path, say(content))
-    *parts, last = streamed(client, path, say(content, stream_options={"include_usage": True}))
+def test_of_an_edit_that_is_being_written_what_is_certain_is_known(taught: Model) -> None:
+    one = merge_asked(taught, merge(snippet=["# ...", "x = 1", "z = 3", "y = 2 #4"]))
+    lines = ["...\n", "a x = 1 #3\n", "b z = 3\n", "c y = 2 #4\n"]
+    parts = [one.content("".join(lines[:num]) + "b z", False) for num in range(5)]
+    assert parts == ["", "", "import os\n", "import os\n\nx = 1", "import os\n\nx = 1\nz = 3"]
+    assert one.content("".join(lines)) == "import os\n\nx = 1\nz = 3\ny = 2 #4"
+
+
+@pytest.fixture
+def numbers(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    """Leaves a model one choice for the numbers of its edit."""
+
+    def only(first: str, last: str) -> None:
+        def pattern(snippet: list[str]) -> str:
+            return f"\\.\\.\\.\na x = 1 #{first}\nb z = 3 #{last}\n\\.\\.\\.\n"
+
+        monkeypatch.setattr("daguerre.server.edits.apply_pattern", pattern)
+
+    return only
+
+
+def test_a_merge_is_answered_and_streamed(client: httpx2.Client, numbers: Callable[[str, str], None]) -> None:
+    numbers("3", "4")
+    path, body = "/v1/apply/completions", say(merge())
+    answer = asked(client, path, body)
+    assert answer["choices"][0]["message"]["content"] == "import os\n\nx = 1\nz = 3"
+    assert answer["choices"][0]["finish_reason"] == "stop" and answer["usage"]["completion_tokens"] > 10
+    *parts, last = streamed(client, path, {**body, "stream_options": {"include_usage": True}})
+    said = [part["choices"][0]["delta"].get("content", "") for part in parts]
+    assert "".join(said) == "import os\n\nx = 1\nz = 3" and sum(map(bool, said)) > 1
+    assert last["usage"]["total_tokens"] == answer["usage"]["total_tokens"]
+    few = client.post(path, json={**body, "max_tokens": 3})
+    assert few.status_code == 400 and few.json()["error"]["param"] == "max_tokens"
+
+
+def test_any_model_writes_the_lines_of_the_snippet(client: httpx2.Client) -> None:
+    """What its numbers are worth is another question: this one has learned nothing."""
+    answer = client.post("/v1/apply/completions", json=say(merge()))
+    if answer.status_code == 200:
+        assert "x = 1\nz = 3" in answer.json()["choices"][0]["message"]["content"]
+    else:
+        assert answer.status_code == 502 and "are not there, or come twice" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("wrong", [("4", "3"), ("3", "9")])
+def test_what_is_no_edit_is_an_error_that_says_so(
+    client: httpx2.Client, wrong: tuple[str, str], numbers: Callable[[str, str], None]
+) -> None:
+    numbers(*wrong)
+    answer = client.post("/v1/apply/completions", json=say(merge()))
+    assert answer.status_code == 502 and answer.json()["error"]["code"] == "invalid_answer"
+    assert "lines around it" in answer.json()["error"]["message"]
+    with client.stream("POST", "/v1/apply/completions", json={**say(merge()), "stream": True}) as stream:
+        *_, last = [line for line in stream.iter_lines() if line]
+    assert json.loads(last.removeprefix("data: "))["error"]["code"] == "invalid_answer"
+
+
+def test_a_stream_has_the_text_of_the_answer(client: httpx2.Client) -> None:
+    whole = asked(client, "/v1/edit/completions", say(EDIT))
+    *parts, last = streamed(client, "/v1/edit/completions", say(EDIT, stream_options={"include_usage": True}))
     said = "".join(part["choices"][0]["delta"].get("content", "") for part in parts)
     assert said == whole["choices"][0]["message"]["content"]
     assert parts[-1]["choices"][0]["finish_reason"] == whole["choices"][0]["finish_reason"]

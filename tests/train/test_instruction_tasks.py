@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from daguerre.errors import InputError
-from daguerre.instructions import MARKER, changed, lines_of, read_listing, read_rename, rename_prompt
+from daguerre.instructions import changed, lettered, lines_of, read_listing, read_merge, read_rename, rename_prompt
 from daguerre.model import load
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train import report
@@ -72,17 +72,12 @@ def test_every_task_is_made(made: dict[str, list[Any]]) -> None:
     assert all(len(rows) >= 10 for rows in made.values()), {task: len(rows) for task, rows in made.items()}
 
 
-def test_a_merge_is_what_the_labels_of_its_answer_point_at(
-    scripts: SimpleNamespace, made: dict[str, list[Any]]
-) -> None:
+def test_a_merge_is_what_its_edit_makes(scripts: SimpleNamespace, made: dict[str, list[Any]]) -> None:
     kinds = set()
     for row in made["apply"]:
         facts, kinds = row.facts, kinds | set(row.kind.split("+"))
-        shown = {str(i + 1): line for i, line in enumerate(facts["code"])}
-        letters = iter("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
-        shown |= {next(letters): line for line in facts["snippet"] if not MARKER.fullmatch(line)}
-        labels = [line.split(" ", 1)[0] for line in lines_of(row.completion)]
-        assert [shown[label] for label in labels] == facts["merged"] == lines_of(read_listing(row.completion))
+        assert read_merge(facts["code"], row.completion) == facts["merged"]
+        assert re.sub(r" #\d+$", "", row.completion, flags=re.M) == lettered(facts["snippet"]).replace(" #\n", "\n")
         ast.parse("\n".join(facts["merged"]))
         assert facts["merged"] != facts["code"] and len(facts["snippet"]) < len(facts["merged"])
         assert scripts.merges.merge_by_rule(facts["code"], facts["snippet"]) == facts["merged"]
@@ -234,8 +229,11 @@ def test_files_of_held_out_packages_are_not_trained_on(
 
 def test_answers_are_checked_as_the_task_says(scripts: SimpleNamespace) -> None:
     exact, row = scripts.evaluate.is_exact, scripts.tasks.Row
-    assert exact(row("apply", "", "", "1 a\nb\n"), "1 a\n2\n")  # the file is what counts
-    assert not exact(row("apply", "", "", "1 a\n"), "1 a")
+    facts = {"code": ["a", "b"], "merged": ["a", "c"]}
+    for answer in ("...\na a #1\nb c\n", "...\na c #2\n", "a a\nb c #2\n...\n"):  # the file is what counts
+        assert exact(row("apply", "", "", "", facts), answer)
+        assert not exact(row("apply", "", "", "", facts), answer.removesuffix("\n"))
+    assert not exact(row("apply", "", "", "", facts), "...\na c\n...\n")
     assert not exact(row("fix", "", "", "3 a\n"), "4 a\n")
     assert exact(row("type", "", "", "'a | None'\n"), '"a | None"\n')
     assert not exact(row("call", "", "", "f(1, b=2)\n"), "f(1, 2)\n")

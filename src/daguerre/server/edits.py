@@ -10,7 +10,17 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from daguerre.instructions import apply_prompt, changed, lines_of, listing, next_edit_prompt, read_listing
+from daguerre.errors import InputError
+from daguerre.instructions import (
+    apply_pattern,
+    apply_prompt,
+    changed,
+    lettered,
+    lines_of,
+    listing,
+    next_edit_prompt,
+    read_merge,
+)
 from daguerre.model import Model
 from daguerre.server.errors import TOO_LONG, ApiError
 
@@ -28,22 +38,33 @@ class Asked:
 
     prompt      the text that it continues
     max_tokens  of its answer
-    region      the text that a next edit changes, whose first line has this number; None for a merge
+    code        the lines of the file of a merge, or of the region that a next edit changes
     ends        whether the answer ends with an end of line
+    first       the number of the first line of a region
+    pattern     of a merge: what the answer matches as a whole
     """
 
     prompt: str
     max_tokens: int
-    region: str | None
+    code: list[str]
     ends: bool
     first: int = 1
+    pattern: str | None = None
 
-    def content(self, written: str) -> str:
-        """The answer of the API, of what the model has written."""
-        if self.region is None:
-            text = read_listing(written)
+    def content(self, written: str, ended: bool = True) -> str:
+        """The answer of the API, of what the model has written; of a merge that has not `ended` what is certain of it.
+        ApiError where the model has not written an edit of the file.
+        """
+        if self.pattern is not None:
+            if not ended and not (written := written[: written.rfind("\n") + 1]):
+                return ""
+            try:
+                text = "".join(line + "\n" for line in read_merge(self.code, written, ended))
+            except InputError as error:
+                message = f"the model wrote no edit of this file ({error}): send a snippet with other lines around it"
+                raise ApiError(message, 502, code="invalid_answer") from error
             return text if self.ends else text.removesuffix("\n")
-        lines = lines_of(self.region)
+        lines = self.code
         made = changed(lines, written, self.first)
         return NOTHING if made == lines else "```\n" + "".join(line + "\n" for line in made) + "```"
 
@@ -51,9 +72,10 @@ class Asked:
 def merge_asked(model: Model, content: str) -> Asked:
     """The merge that a message asks for. ApiError for what is none, and for a file that is too long."""
     code, snippet = _between(content, "original_code"), _between(content, "update_snippet")
-    prompt = apply_prompt(lines_of(code), lines_of(snippet))
-    answer = listing(lines_of(code)) + snippet
-    return Asked(prompt, _room(model, prompt, answer), None, code.endswith("\n"))
+    lines, new = lines_of(code), lines_of(snippet)
+    prompt = apply_prompt(lines, new)
+    room = _room(model, prompt, lettered(new, [len(lines)] * len(new)))
+    return Asked(prompt, room, lines, code.endswith("\n"), pattern=apply_pattern(new))
 
 
 def edit_asked(model: Model, content: str) -> Asked:
@@ -67,7 +89,7 @@ def edit_asked(model: Model, content: str) -> Asked:
         shown = [*head, *body, *tail]
         prompt = next_edit_prompt(shown, history, len(head) + 1, len(head) + len(body))
         if _fits(model, prompt, answer) or not (head or tail or history):
-            return Asked(prompt, _room(model, prompt, answer), region, region.endswith("\n"), len(head) + 1)
+            return Asked(prompt, _room(model, prompt, answer), body, region.endswith("\n"), len(head) + 1)
         if not head and not tail:
             history = history[1:]
         elif len(head) > len(tail):

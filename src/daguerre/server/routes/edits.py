@@ -54,7 +54,8 @@ async def _answer(request: Request, body: EditBody, task: str) -> Response:
     if body.stream:
         return event_stream(guarded(_chunks(asked, job, body, head), lambda error: [sse(error)]))
     result = await result_of(request, job)
-    said = {"role": "assistant", "content": asked.content(result.text), "refusal": None}
+    content = asked.content(result.text, result.finish_reason == "stop")
+    said = {"role": "assistant", "content": content, "refusal": None}
     choice = {"index": 0, "message": said, "logprobs": None, "finish_reason": finish_of(result)}
     return json_answer({**head, "choices": [choice], "usage": usage_of(result.choices, job)})
 
@@ -64,14 +65,19 @@ def _begin(served: Served, body: EditBody, task: str, owner: str) -> tuple[Asked
     with naming():
         asked = TASKS[task](served.model, str(body.messages[0]["content"]))
         max_tokens = asked.max_tokens if body.max_tokens is None else min(asked.max_tokens, body.max_tokens)
-        options: dict[str, Any] = {"temperature": body.temperature, "heal": False, "owner": owner}
+        options: dict[str, Any] = {
+            "temperature": body.temperature,
+            "heal": False,
+            "owner": owner,
+            "regex": asked.pattern,
+        }
         options |= {} if body.seed is None else {"seed": body.seed % 2**64}
         generate = partial(served.engine.generate, asked.prompt, max_tokens)
         return asked, generate(**options)
 
 
 async def _chunks(asked: Asked, job: Job, body: EditBody, head: dict[str, Any]) -> AsyncIterator[bytes]:
-    """A merge comes line by line, as it is written; a next edit at once, since the last line may change its meaning."""
+    """A merge comes as it is written, a next edit at once, since the last line may change its meaning."""
 
     def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
         part = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
@@ -82,9 +88,11 @@ async def _chunks(asked: Asked, job: Job, body: EditBody, head: dict[str, Any]) 
     async with aclosing(deltas(job, every=False)) as source:  # type: ignore[type-var]
         async for delta in source:
             written, result = written + delta.text, delta.result
-            whole = asked.content(written[: written.rfind("\n") + 1]) if asked.region is None else ""
+            whole = sent
             if result is not None:
-                whole = asked.content(result.text)
+                whole = asked.content(result.text, result.finish_reason == "stop")
+            elif asked.pattern is not None and "\n" in delta.text:
+                whole = asked.content(written, False)
             if (more := whole[len(sent) :]) and (result is not None or more.strip("\n")):
                 sent = whole
                 yield chunk({"content": more})
