@@ -75,6 +75,20 @@ def test_a_snippet_has_as_many_lines_as_there_are_letters() -> None:
 CODE = ["import os", "", "x = 1", "print(x)"]
 
 
+def test_a_number_is_that_of_an_equal_line_or_of_any_where_there_is_none() -> None:
+    code, gap = ["a", "b", "a", "c"], "# ..."
+    allowed = {
+        (first, last)
+        for first in range(6)
+        for last in range(6)
+        if re.fullmatch(
+            apply_pattern(code, [gap, "a", "new", gap, "d", gap]),
+            f"...\na a #{first}\nb new #{last}\n...\nc d #1\n...\n",
+        )
+    }
+    assert allowed == {(first, last) for first in (1, 3) for last in (1, 2, 3, 4)}
+
+
 def test_a_merge_shows_numbers_at_the_ends_of_lines() -> None:
     snippet = ["# ... existing code ...", "x = 1", "", "y = 2 #7", "print(x)"]
     assert apply_prompt(CODE, snippet) == (
@@ -82,14 +96,17 @@ def test_a_merge_shows_numbers_at_the_ends_of_lines() -> None:
         "#> apply\n...\na x = 1 #\nb\nc y = 2 #7\nd print(x)\n#> result\n"
     )
     answer = "...\na x = 1 #3\nb\nc y = 2 #7\nd print(x)\n"
-    assert re.fullmatch(apply_pattern(snippet), answer)
+    assert re.fullmatch(apply_pattern(CODE, snippet), answer)
     for other in (
         answer + "x",
         answer.replace("x = 1", "x = 2"),
-        answer.replace("#3", "#0"),
+        answer.replace("#3", "#5"),
         answer.replace("#7", "#8"),
     ):
-        assert not re.fullmatch(apply_pattern(snippet), other)
+        assert not re.fullmatch(apply_pattern(CODE, snippet), other)
+    free = apply_pattern(CODE, snippet, equal=False)
+    assert re.fullmatch(free, answer) and re.fullmatch(free, answer.replace("#3", "#2"))
+    assert not re.fullmatch(apply_pattern(CODE, snippet), answer.replace("#3", "#2"))
     assert bounds_of(snippet) == [False, True, False, False, False]
     assert lettered(["x = 1", "# ...", ""], [1, 0, 12]) == "a x = 1 #1\n...\nb #12\n"
 

@@ -7,8 +7,9 @@ Answers are written greedily, in mode "speculative", whose text is that of one t
     fix, next_edit           the lines that change and their numbers, byte for byte, and so the file that they make
     type, call               the expression, as a syntax tree
 
-Beside them: `rule` merges by equal lines (`merges.merge_by_rule`), or renames every word that is the name; `served` are
-merges as the server asks for them, with the snippet's lines as they are and only numbers to choose.
+Beside them: `rule` merges by equal lines (`merges.merge_by_rule`), or renames every word that is the name; `numbers`
+are merges whose text is given, so that the model chooses numbers alone; `served` are merges as the server asks for
+them, where a number is that of an equal line, if the file has one.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 import argparse
 import ast
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -80,8 +81,8 @@ def read_rows(path: Path, tasks: Sequence[str] = (), num: int | None = None) -> 
     return [row for name in names for row in [one for one in rows if one.task == name][:num]]
 
 
-def answers(model: Model, rows: Sequence[Row], served: bool = False) -> Iterator[str]:
-    """What a model answers, in order; rows of like length share a batch. served: merges as the server asks for them."""
+def answers(model: Model, rows: Sequence[Row], given: str | None = None) -> Iterator[str]:
+    """What a model answers, in order; rows of like length share a batch. given: of merges, "numbers" or "served"."""
     encode = model.tokenizer.encode
     sizes = [len(encode(row.completion)) for row in rows]
     order = sorted(range(len(rows)), key=lambda i: sizes[i])
@@ -98,7 +99,7 @@ def answers(model: Model, rows: Sequence[Row], served: bool = False) -> Iterator
                     sizes[i] + MORE,
                     heal=False,
                     temperature=0.0,
-                    regex=apply_pattern(rows[i].facts["snippet"]) if served else None,
+                    regex=_pattern(rows[i], given),
                 ),
                 0,
                 None,
@@ -108,6 +109,10 @@ def answers(model: Model, rows: Sequence[Row], served: bool = False) -> Iterator
         Together(model.denoiser.backend, samples).run()
         out |= {i: sample.result().text for i, sample in zip(chosen, samples, strict=True)}
     yield from (out[i] for i in range(len(rows)))
+
+
+def _pattern(row: Row, given: str | None) -> str | None:
+    return None if given is None else apply_pattern(row.facts["code"], row.facts["snippet"], given == "served")
 
 
 def is_exact(row: Row, answer: str) -> bool:
@@ -192,14 +197,14 @@ def evaluate(model: Model, rows: Sequence[Row]) -> tuple[list[Measured], list[di
     for task in dict.fromkeys(row.task for row in rows):
         of_task = [row for row in rows if row.task == task]
         said = list(answers(model, of_task))
-        right = [is_exact(row, answer) for row, answer in zip(of_task, said, strict=True)]
+        right = _exact(of_task, said)
         sizes = [len(model.tokenizer.encode(file_of(row))) for row in of_task]
         found.append(measured(task, of_task, right, sizes))
         if task == "apply":
-            given = [is_exact(row, answer) for row, answer in zip(of_task, answers(model, of_task, True), strict=True)]
-            for name, values in (("written freely", right), ("served", given)):
-                halves = by_length(values, sizes, (MOST, LONGEST))
-                found[-1].beside.update({f"{name}, files of {key}": share for key, share in halves.items()})
+            for given in (None, "numbers", "served"):
+                ways = right if given is None else _exact(of_task, answers(model, of_task, given))
+                for key, share in by_length(ways, sizes, (MOST, LONGEST)).items():
+                    found[-1].beside[f"{given or 'freely'}, {key} tokens"] = share
         wrong += [
             {"task": task, "kind": row.kind, "prompt": row.prompt, "right": row.completion, "wrote": answer}
             for row, answer, ok in zip(of_task, said, right, strict=True)
@@ -207,6 +212,10 @@ def evaluate(model: Model, rows: Sequence[Row]) -> tuple[list[Measured], list[di
         ]
         print(f"| {task} | {found[-1].all} |", flush=True)
     return found, wrong
+
+
+def _exact(rows: Sequence[Row], said: Iterable[str]) -> list[bool]:
+    return [is_exact(row, answer) for row, answer in zip(rows, said, strict=True)]
 
 
 def file_of(row: Row) -> str:

@@ -7,7 +7,7 @@
 tasks   the share of held-out tasks that are exact (evaluate.py)
 revise  for the wrong lines of the task `fix`: `revise` of the model that the run began with, in several ways, told
         which line is wrong; and the same of lines whose right form has as many tokens, as revision cannot change that
-bits    bits per byte of the frozen held-out sample, before and after
+bits    bits per byte of the frozen held-out sample, before and after, in windows of the tokens that the start had
 Parts that are there are kept. Where the machine is busy, `--num` has fewer rows of each task measured.
 """
 
@@ -17,6 +17,7 @@ import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,9 +73,10 @@ def _revised(model: Model, row: Row, revision: Revision) -> str:
     return revised_text(model, before, code[at], "".join("\n" + line for line in [*code[at + 1 :], ""]), revision)
 
 
-def measure_bits(model: Model, windows: int | None) -> dict[str, float]:
+def measure_bits(model: Model, windows: int | None, positions: int) -> dict[str, float]:
     """Bits per byte of so many windows of the frozen sample, evenly spread; the bound on a few of them."""
     how: dict[str, Any] = {"layouts": ("ar", 16), "exact_windows": windows, "bound_windows": 32, "samples": 2}
+    how["positions"] = positions
     found = bits_per_byte(model.denoiser.backend, model.tokenizer, load_frozen(), **how)
     return {one.layout: one.value for one in found}
 
@@ -244,8 +246,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         elif part == "revise":
             values[part] = measure_revise(daguerre.load(options.before), rows)
         else:
-            models = {"before": options.before, "after": options.model}
-            values[part] = {name: measure_bits(daguerre.load(one), options.windows) for name, one in models.items()}
+            before, after = daguerre.load(options.before), daguerre.load(options.model)
+            measured = partial(measure_bits, windows=options.windows, positions=before.config.max_positions)
+            values[part] = {"before": measured(before), "after": measured(after)}
             print(values[part], flush=True)
         write_json(path, values)
     if options.report:

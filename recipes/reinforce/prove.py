@@ -31,6 +31,7 @@ from evaluate import measure, read_rows  # noqa: E402
 from daguerre.decoding.drive import Together  # noqa: E402
 from daguerre.decoding.plans import plan_generate  # noqa: E402
 from daguerre.decoding.sample import Sample  # noqa: E402
+from daguerre.errors import TrainingError  # noqa: E402
 from daguerre.evals.machine import machine_facts  # noqa: E402
 from daguerre.evals.results import new_figure, write_figure, write_json, write_report  # noqa: E402
 from daguerre.files import atomic_write  # noqa: E402
@@ -113,7 +114,9 @@ def rows_of(task: str, out: Path) -> Path:
 
 
 def run(task: str, what: str, minutes: float, out: Path) -> None:
-    """One run and its measurement: the start, more of it, or reinforcement by an estimate."""
+    """One run and its measurement: the start, more of it, or reinforcement by an estimate. TrainingError for a run that
+    was interrupted.
+    """
     folder, made, data = out / f"{task}-{what}", TASKS[task], rows_of(task, out)
     if (folder / "result.json").is_file():
         return
@@ -138,6 +141,10 @@ def run(task: str, what: str, minutes: float, out: Path) -> None:
         how["max_minutes"] = minutes
     if not (folder / "model").is_dir() or how["resume"]:
         run_training(name, **how)
+    spent, steps = read_extra(folder / "model")["trained"], json.loads((folder / "recipe.json").read_text())["steps"]
+    if what != START and spent["minutes"] < 0.9 * minutes and spent["step"] != steps:
+        said = f"{spent['minutes']:.1f} of {minutes:g} minutes"
+        raise TrainingError(f"{folder} has {said}: run the script again to go on with it")
     score(task, what, out)
 
 

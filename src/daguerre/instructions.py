@@ -110,10 +110,18 @@ def apply_prompt(code: Sequence[str], snippet: Sequence[str]) -> str:
     return f"{FILE}{lines}#> apply\n{lettered(snippet)}{RESULT}"
 
 
-def apply_pattern(snippet: Sequence[str]) -> str:
-    """The regular expression of an edit that has the lines of a snippet as they are, with any numbers."""
-    marks = ["\0"] * len(snippet)  # which no line of text has
-    return re.escape(lettered(snippet, marks)).replace(re.escape("\0"), "[1-9][0-9]{0,5}")
+def apply_pattern(code: Sequence[str], snippet: Sequence[str], equal: bool = True) -> str:
+    """The regular expression of an edit of a file that has the lines of a snippet as they are. A first or last line of
+    a chunk may have the number of any line that is `equal` to it, and of any line at all where none is, or `equal` is
+    false.
+    """
+    choices = []
+    for line in snippet:
+        same = [number for number, other in enumerate(code, 1) if equal and other == line]
+        choices.append("|".join(map(str, same or range(1, len(code) + 1))))
+    marks = [f"\0{place}\0" for place in range(len(snippet))]  # which no line of text has
+    pattern = re.escape(lettered(snippet, marks))
+    return re.sub(r"\0(\d+)\0", lambda mark: f"({choices[int(mark[1])]})", pattern)
 
 
 def read_merge(code: Sequence[str], answer: str, ended: bool = True) -> list[str]:

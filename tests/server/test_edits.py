@@ -95,7 +95,7 @@ def numbers(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
     """Leaves a model one choice for the numbers of its edit."""
 
     def only(first: str, last: str) -> None:
-        def pattern(snippet: list[str]) -> str:
+        def pattern(code: list[str], snippet: list[str]) -> str:
             return f"\\.\\.\\.\na x = 1 #{first}\nb z = 3 #{last}\n\\.\\.\\.\n"
 
         monkeypatch.setattr("daguerre.server.edits.apply_pattern", pattern)

@@ -92,7 +92,8 @@ def needs_next_token(mode: ModeSpec, config: ModelConfig) -> None:
     """UnsupportedError for a model without an autoregressive distribution."""
     if not config.can_draft:
         shift = "a shift" if config.shift else "no shift"
+        instead = 'mode "block"' if config.context == "block" else 'mode "block" or "full"'
         raise UnsupportedError(
             f'mode "{mode.name}" needs causal context and a shift, and this model has {config.context} context and '
-            f'{shift}: use mode "block" or "full"'
+            f"{shift}: use {instead}"
         )

@@ -134,6 +134,7 @@ def bits_per_byte(
     bound_windows: int | None = BOUND_WINDOWS,
     samples: int | None = None,
     seed: int = 0,
+    positions: int | None = None,
     progress: Progress = no_progress,
 ) -> list[Bits]:
     """Score documents under each layout: "ar"; a bound by its number of tokens in a span, or "full"; "chain 16".
@@ -141,6 +142,7 @@ def bits_per_byte(
     exact_windows, bound_windows  how many windows, evenly spread, get the exact score, and how many of those a bound;
                                   None: all
     samples                       draws of masks in each window; None: 2 for spans, 4 for "full"
+    positions                     of a window; None: all that the model has
     progress                      called as progress(layout, windows done, windows to do)
 
     UnsupportedError for a layout that the model's context cannot honor.
@@ -148,7 +150,7 @@ def bits_per_byte(
     chosen = list(default_layouts(backend.config) if layouts is None else layouts)
     for layout in chosen:
         check_layout(backend.config, *kind_of(layout))
-    windows = make_windows(documents, tokenizer, backend.config.max_positions)
+    windows = make_windows(documents, tokenizer, positions or backend.config.max_positions)
     windows = [windows[i] for i in spread(len(windows), exact_windows if "ar" in chosen else None)]
     scorer = _Scorer(backend, seed, progress)
     exact = scorer.score(windows, "ar", 1) if "ar" in chosen else None

@@ -75,7 +75,7 @@ def merge_asked(model: Model, content: str) -> Asked:
     lines, new = lines_of(code), lines_of(snippet)
     prompt = apply_prompt(lines, new)
     room = _room(model, prompt, lettered(new, [len(lines)] * len(new)))
-    return Asked(prompt, room, lines, code.endswith("\n"), pattern=apply_pattern(new))
+    return Asked(prompt, room, lines, code.endswith("\n"), pattern=apply_pattern(lines, new))
 
 
 def edit_asked(model: Model, content: str) -> Asked:
