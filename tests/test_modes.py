@@ -139,6 +139,16 @@ def test_one_short_gap_is_searched_by_beam_where_no_option_asks_for_denoising(co
             assert mode(name) == chosen(config, True)
 
 
+@pytest.mark.parametrize("name", ["causal_unshifted", "full", "full_unshifted", "block", "block_shifted", "reordered"])
+def test_the_modes_that_are_named_in_place_of_ar_serve_the_model(name: str, models: dict[str, Model]) -> None:
+    with pytest.raises(UnsupportedError, match="needs causal context and a shift") as error:
+        models[name].generate("x", 4, mode="ar")
+    named = re.findall(r'"(\w+)"', str(error.value).split(": use")[1])
+    assert named
+    for mode in named:
+        assert models[name].generate("x", 4, mode=mode).usage.mode == mode
+
+
 def test_which_gaps_are_searched_by_default(causal: Model) -> None:
     before, after = "def f(a):\n    return ", "\n\n\nprint(f(1))\n"
     assert causal.infill(before, after, 6).usage.mode == "beam"

@@ -39,12 +39,16 @@ def test_windows_cover_every_byte_once(tokenizer: Tokenizer, documents: list[Doc
     assert all(window.tokens[0] == tokenizer.bos_id and len(window.tokens) <= 64 for window in windows)
 
 
-def test_the_exact_figure_is_that_of_the_scores_of_the_windows(causal: Model, documents: list[Document]) -> None:
-    windows = make_windows(documents, causal.tokenizer, 256)
+@pytest.mark.parametrize(("positions", "length"), [(None, 256), (64, 64)])
+def test_the_exact_figure_is_that_of_the_scores_of_the_windows(
+    causal: Model, documents: list[Document], positions: int | None, length: int
+) -> None:
+    windows = make_windows(documents, causal.tokenizer, length)
     nats = sum(score_tokens(causal.denoiser.backend, window.tokens.tolist()).value for window in windows)
     num_bytes = sum(len(each.text.encode()) for each in documents)
 
-    (figure,) = bits_per_byte(causal.denoiser.backend, causal.tokenizer, documents, layouts=["ar"])
+    how = {"layouts": ["ar"], "positions": positions}
+    (figure,) = bits_per_byte(causal.denoiser.backend, causal.tokenizer, documents, **how)  # type: ignore[arg-type]
 
     assert figure.value == pytest.approx(nats / np.log(2) / num_bytes)
     assert (figure.num_bytes, figure.num_windows, figure.num_scored) == (num_bytes, len(windows), len(windows))
