@@ -40,6 +40,8 @@ AT_ONCE = 32
 """Answers that are written together."""
 MORE = 16
 """Tokens that an answer may be longer than the right one."""
+SOME = 4
+"""Of so many merges one is written under a constraint, too, which takes a forward for each token."""
 LENGTHS = (100, 200, 300, 400, 500, 600)
 """Tokens of files, for the table by length."""
 
@@ -201,9 +203,10 @@ def evaluate(model: Model, rows: Sequence[Row]) -> tuple[list[Measured], list[di
         sizes = [len(model.tokenizer.encode(file_of(row))) for row in of_task]
         found.append(measured(task, of_task, right, sizes))
         if task == "apply":
-            for given in (None, "numbers", "served"):
-                ways = right if given is None else _exact(of_task, answers(model, of_task, given))
-                for key, share in by_length(ways, sizes, (MOST, LONGEST)).items():
+            for given, some in ((None, 1), ("numbers", SOME), ("served", SOME)):
+                chosen = of_task[::some]
+                ways = right if given is None else _exact(chosen, answers(model, chosen, given))
+                for key, share in by_length(ways, sizes[::some], (MOST, LONGEST)).items():
                     found[-1].beside[f"{given or 'freely'}, {key} tokens"] = share
         wrong += [
             {"task": task, "kind": row.kind, "prompt": row.prompt, "right": row.completion, "wrote": answer}
