@@ -133,7 +133,7 @@ def page(values: dict[str, Any]) -> str:
         "Written by `python recipes/instructions/prove.py --report`; what it means: "
         "[docs/instructions.md](../../docs/instructions.md).",
         "",
-        f"{machine['processor']}, {machine['instruction_set']}, one thread of a shared machine. Trained for "
+        f"{machine['processor']}, {machine['instruction_set']}. Trained for "
         f"{trained['minutes']:.1f} minutes of wall clock: {trained['step']:,} steps, {trained['tokens']:,} tokens.",
         "Exact shares of held-out tasks with 95% intervals (Wilson).",
         "",
