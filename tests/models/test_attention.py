@@ -91,6 +91,11 @@ def test_a_tile_has_the_keys_that_its_rows_see(monkeypatch: pytest.MonkeyPatch) 
     ]
     rows, keys, part = next(tiles((slice(4, 10), slice(0, 6), shifted), CPU))
     assert (rows, keys, part.shape) == (slice(4, 6), slice(0, 3), (2, 1, 2, 3))
+    blind = prepare(
+        [(slice(0, 2), slice(0, 6), torch.zeros(1, 1, 2, 6, dtype=torch.bool))], torch.float32, "matmul", CPU
+    )
+    q = torch.ones(1, 1, 2, 3)
+    assert attend(q, *2 * [torch.ones(1, 1, 6, 3)], blind, "matmul").isfinite().all()
 
 
 @each_impl

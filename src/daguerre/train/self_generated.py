@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from daguerre.models.core.attention import Block
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.batched import CLEAN, PADDING, BatchCache, BatchLayout, Rows, run_batch
 from daguerre.train.batch import Batch
@@ -51,13 +52,13 @@ class Branches(BatchLayout):
     The text is segment 0; branch k is segment k + 1.
     """
 
-    def blocks(self, cached: Rows | None) -> list[tuple[slice, int, Tensor | None]]:
+    def blocks(self, cached: Rows | None) -> list[Block]:
         keys = self.rows if cached is None else Rows.cat([cached, self.rows])
         same_branch = keys.segment[:, None] == self.rows.segment[:, :, None]
         same_branch &= keys.position[:, None] <= self.rows.position[:, :, None]
         text = (keys.segment == 0) & (keys.span != PADDING)
         before = text[:, None] & (keys.position[:, None] < self.rows.horizon[:, :, None])
-        return [(slice(0, self.rows.num_rows), keys.num_rows, (same_branch | before)[:, None])]
+        return [(slice(0, self.rows.num_rows), slice(0, keys.num_rows), (same_branch | before)[:, None])]
 
 
 def _with_self_generated_text(model: Backbone, batch: Batch, attn_impl: str) -> Batch:

@@ -54,8 +54,8 @@ def tiles(block: Block, device: torch.device) -> Iterator[tuple[slice, slice, Te
         mask = torch.ones(1, 1, rows.stop - rows.start, keys.stop, dtype=torch.bool, device=device).tril()
     for start in range(0, mask.shape[2], TILE):
         part = mask[:, :, start : start + TILE]
-        seen = part.flatten(0, 2).any(0).nonzero()
-        first, last = int(seen[0]), int(seen[-1]) + 1
+        seen = part.flatten(0, 2).any(0).nonzero().flatten().tolist() or [0]  # rows of padding may see none
+        first, last = seen[0], seen[-1] + 1
         yield slice(rows.start + start, rows.start + start + part.shape[2]), slice(first, last), part[..., first:last]
 
 
