@@ -40,6 +40,7 @@ TINY = [
         "sft.keep=0",
         "model.width=32",
         "model.num_layers=1",
+        "rope_scaling=",
     ),
     *("model.num_heads=2", "model.num_kv_heads=1", "model.mlp_width=32", "model.max_positions=2048"),
 ]
