@@ -75,6 +75,13 @@ def test_a_snippet_has_as_many_lines_as_there_are_letters() -> None:
 CODE = ["import os", "", "x = 1", "print(x)"]
 
 
+def test_any_text_may_be_in_a_snippet() -> None:
+    snippet = ["# ...", "\x000\x00", "\x007\x00 (a|b)*", "\r\\ #3", "# ..."]
+    pattern = apply_pattern(CODE, snippet)
+    assert re.fullmatch(pattern, lettered(snippet, ["", 1, "", 4, ""]))
+    assert not re.fullmatch(pattern, lettered(snippet, ["", 1, "", 5, ""]))
+
+
 def test_a_number_is_that_of_an_equal_line_or_of_any_where_there_is_none() -> None:
     code, gap = ["a", "b", "a", "c"], "# ..."
     allowed = {

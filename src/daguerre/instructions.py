@@ -115,13 +115,12 @@ def apply_pattern(code: Sequence[str], snippet: Sequence[str], equal: bool = Tru
     a chunk may have the number of any line that is `equal` to it, and of any line at all where none is, or `equal` is
     false.
     """
-    choices = []
-    for line in snippet:
+    out = ""
+    for line, bound, shown in zip(snippet, bounds_of(snippet), lines_of(lettered(snippet)), strict=True):
         same = [number for number, other in enumerate(code, 1) if equal and other == line]
-        choices.append("|".join(map(str, same or range(1, len(code) + 1))))
-    marks = [f"\0{place}\0" for place in range(len(snippet))]  # which no line of text has
-    pattern = re.escape(lettered(snippet, marks))
-    return re.sub(r"\0(\d+)\0", lambda mark: f"({choices[int(mark[1])]})", pattern)
+        numbers = "|".join(map(str, same or range(1, len(code) + 1)))
+        out += re.escape(shown) + (f"({numbers})" if bound else "") + "\n"
+    return out
 
 
 def read_merge(code: Sequence[str], answer: str, ended: bool = True) -> list[str]:

@@ -50,13 +50,16 @@ def tiles(block: Block, device: torch.device) -> Iterator[tuple[slice, slice, Te
     example: about half of a causal triangle, and less of texts that share a sequence.
     """
     rows, keys, mask = block
-    if mask is None:
-        mask = torch.ones(1, 1, rows.stop - rows.start, keys.stop, dtype=torch.bool, device=device).tril()
-    for start in range(0, mask.shape[2], TILE):
-        part = mask[:, :, start : start + TILE]
-        seen = part.flatten(0, 2).any(0).nonzero().flatten().tolist() or [0]  # rows of padding may see none
-        first, last = seen[0], seen[-1] + 1
-        yield slice(rows.start + start, rows.start + start + part.shape[2]), slice(first, last), part[..., first:last]
+    for start in range(rows.start, rows.stop, TILE):
+        stop, first, last = min(start + TILE, rows.stop), 0, keys.stop
+        if mask is None:
+            last -= rows.stop - stop
+            part = torch.ones(1, 1, stop - start, last, dtype=torch.bool, device=device).tril(last - (stop - start))
+        else:
+            part = mask[:, :, start - rows.start : stop - rows.start]
+            seen = part.flatten(0, 2).any(0).nonzero().flatten().tolist() or [0]  # rows of padding may see none
+            first, last = seen[0], seen[-1] + 1
+        yield slice(start, stop), slice(first, last), part[..., first:last]
 
 
 def sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
