@@ -46,10 +46,15 @@ ANSWERS, POINTS = "answers.jsonl", "points.jsonl"
 TOKENS, AT_ONCE = 48, 64
 START, MORE = "start", "more"
 TRAJECTORIES = ["method=trajectories", "states=2", "window=[1.0, 3.0]", "rounds=1"]
+ON_POLICY = ["method=on_policy", "sharpness=4.0", "steps=8", "rollouts=4", "kl=0.05", "rounds=1"]
 RUNS: dict[str, tuple[str, list[str]]] = {
     MORE: ("blocks-more.toml", []),
     "sdtt": ("blocks.toml", []),
     "trajectories": ("blocks.toml", [f"distill.{option}" for option in TRAJECTORIES]),
+    "on_policy": (
+        "blocks.toml",
+        [f"distill.{option}" for option in ON_POLICY] + ["optim.muon_lr=0.001", "optim.adamw_lr=0.0002"],
+    ),
 }
 """The recipe of each run, and what it sets."""
 SIZE = 8
