@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -82,18 +84,46 @@ def test_any_text_may_be_in_a_snippet() -> None:
     assert not re.fullmatch(pattern, lettered(snippet, ["", 1, "", 5, ""]))
 
 
-def test_a_number_is_that_of_an_equal_line_or_of_any_where_there_is_none() -> None:
+NUMBERS = [f"{sign}{number}" for sign in ("", "+") for number in range(6)]
+
+
+@pytest.mark.parametrize(
+    ("chunks", "equal"),
+    [
+        ([["a", "new", "d"], ["c"]], True),
+        ([["a"], ["new"], ["c", "e"]], True),
+        ([["a"], ["", "new"], ["a"]], True),
+        ([["b", "new"], ["c"]], False),
+        ([["c"], ["b"]], True),
+    ],
+)
+def test_numbers_are_those_of_equal_lines_or_any_that_are_in_order(chunks: list[list[str]], equal: bool) -> None:
     code, gap = ["a", "b", "a", "c"], "# ..."
-    allowed = {
-        (first, last)
-        for first in range(6)
-        for last in range(6)
-        if re.fullmatch(
-            apply_pattern(code, [gap, "a", "new", gap, "d", gap]),
-            f"...\na a #{first}\nb new #{last}\n...\nc d #1\n...\n",
-        )
-    }
-    assert allowed == {(first, last) for first in (1, 3) for last in (1, 2, 3, 4)}
+    snippet = [line for chunk in chunks for line in (gap, *chunk)] + [gap]
+    bounds = [i for i, bound in enumerate(bounds_of(snippet)) if bound]
+    pattern = re.compile(apply_pattern(code, snippet, equal))
+    edits, allowed = set(), set()
+    for numbers in product(NUMBERS, repeat=len(bounds)):
+        placed = dict(zip(bounds, numbers, strict=True))
+        answer = lettered(snippet, [placed.get(i, "") for i in range(len(snippet))])
+        if pattern.fullmatch(answer):
+            allowed.add(numbers)
+        with suppress(InputError):
+            read_merge(code, answer)
+            if all(_may_be(code, snippet[i], number) or not equal for i, number in placed.items()):
+                edits.add(numbers)
+    if edits:
+        assert edits <= allowed
+        for place in range(len(bounds)):  # none that no edit has
+            assert {one[place] for one in allowed} == {one[place] for one in edits}
+    else:
+        assert allowed == {("4", "2")}
+
+
+def _may_be(code: list[str], line: str, number: str) -> bool:
+    if not line.strip():
+        return number.startswith("+")
+    return line not in code or (not number.startswith("+") and 0 < int(number) <= 4 and code[int(number) - 1] == line)
 
 
 def test_a_merge_shows_numbers_at_the_ends_of_lines() -> None:
@@ -128,6 +158,12 @@ def test_a_merge_shows_numbers_at_the_ends_of_lines() -> None:
         ("...\na x = 2 #3\n...\n", ["import os", "", "x = 2", "print(x)"]),
         ("...\na import os #1\n...\nb x = 1 #3\n...\n", CODE),
         ("a y\nb z\n", ["y", "z"]),
+        ("a import re #+0\n...\n", ["import re", *CODE]),
+        ("...\na y #+4\n", [*CODE, "y"]),
+        ("...\na y #+1\nb z #+1\n...\n", ["import os", "y", "z", "", "x = 1", "print(x)"]),
+        ("...\na y #+2\nb x = 1 #3\n...\nc z #4\n", ["import os", "", "y", "x = 1", "z"]),
+        ("...\na x = 1 #3\nb y #+3\n...\n", ["import os", "", "x = 1", "y", "print(x)"]),
+        ("...\na y #+1\n...\nb #+1\nc z #3\n...\n", ["import os", "y", "", "z", "print(x)"]),
         ("...\n", CODE),
     ],
 )

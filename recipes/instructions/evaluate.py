@@ -2,7 +2,7 @@
 
 Answers are written greedily, in mode "speculative", whose text is that of one token a forward. What counts as exact:
 
-    apply                    the file that the edit makes, byte for byte
+    apply, repeated, bare    the file that the edit makes, byte for byte
     rename                   the places that change, and so the file that they make, byte for byte
     fix, next_edit           the lines that change and their numbers, byte for byte, and so the file that they make
     type, call               the expression, as a syntax tree
@@ -36,6 +36,8 @@ from daguerre.instructions import apply_pattern, places_of, read_listing, read_m
 from daguerre.model import Model
 from daguerre.router.values import wilson
 
+MERGES = ("apply", "repeated", "bare")
+"""Tasks whose answers are edits."""
 AT_ONCE = 32
 """Answers that are written together."""
 MORE = 16
@@ -148,7 +150,7 @@ def _same_tree(row: Row, answer: str) -> bool:
 
 
 CHECKS: dict[str, Callable[[Row, str], bool]] = {
-    "apply": _same_file,
+    **dict.fromkeys(MERGES, _same_file),
     "rename": _same_names,
     "fix": _same_line,
     "type": _same_tree,
@@ -164,7 +166,7 @@ def measured(task: str, rows: Sequence[Row], found: Sequence[bool], sizes: Seque
         for kind in kinds_of(rows)
     }
     beside = {}
-    if task == "apply":
+    if task in MERGES:
         rule = [merge_by_rule(row.facts["code"], row.facts["snippet"]) == row.facts["merged"] for row in rows]
         beside["rule"] = Share.of(rule)
     if task == "rename":
@@ -202,7 +204,7 @@ def evaluate(model: Model, rows: Sequence[Row]) -> tuple[list[Measured], list[di
         right = _exact(of_task, said)
         sizes = [len(model.tokenizer.encode(file_of(row))) for row in of_task]
         found.append(measured(task, of_task, right, sizes))
-        if task == "apply":
+        if task in MERGES:
             for given, some in ((None, 1), ("numbers", SOME), ("served", SOME)):
                 chosen = of_task[::some]
                 ways = right if given is None else _exact(chosen, answers(model, chosen, given))
@@ -223,7 +225,7 @@ def _exact(rows: Sequence[Row], said: Iterable[str]) -> list[bool]:
 
 def file_of(row: Row) -> str:
     """The file that a row shows, without numbers."""
-    if row.task == "apply":
+    if row.task in MERGES:
         return "".join(line + "\n" for line in row.facts["code"])
     return read_listing(row.prompt.split("#> ", 2)[1].split("\n", 1)[1])
 

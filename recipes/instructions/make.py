@@ -28,8 +28,11 @@ from daguerre.models.tokenizer import Tokenizer
 TRAIN, HELD = "train.jsonl", "held.jsonl"
 SHARES = {"rename": 0.4, "fix": 0.35, "type": 0.05, "call": 0.1, "next_edit": 0.1}
 """Of the tasks that are trained on, but for merges."""
-MERGES = 0.4
-"""Merges, of files of up to LONGEST tokens, for each other task."""
+MERGES = {"apply": 0.4, "touches": 0.35, "bare": 0.15, "repeated": 0.1}
+"""Of the merges, of files of up to LONGEST tokens."""
+MORE = 0.8
+"""Merges for each other task."""
+HELD_TASKS = [task for task in MAKERS if task != "touches"]
 PLAIN = 0.3
 """Rows of plain code, as a share of those of tasks: two fifths of all tokens."""
 MOST_TOKENS, PLAIN_TOKENS = 1200, 830
@@ -94,8 +97,8 @@ def main() -> None:
     for piece in pieces[:FEW]:
         donors.add(piece)
     made = list(rows_of(pieces, donors, SHARES, options.seed, tokenizer))
-    merges = rows_of(longer, donors, {"apply": 1.0}, options.seed, tokenizer)
-    made += list(islice(merges, int(MERGES * len(made))))
+    merges = rows_of(longer, donors, MERGES, options.seed, tokenizer)
+    made += list(islice(merges, int(MORE * len(made))))
     written = [json.dumps({"prompt": row.prompt, "completion": row.completion}) for row in made]
     windows = (row for turn in range(9) for row in plain_rows(files, options.seed + turn, tokenizer))
     written += [json.dumps(row) for _, row in zip(range(int(PLAIN * len(made))), windows, strict=False)]
@@ -115,7 +118,7 @@ def main() -> None:
     for piece in held:
         donors.add(piece)
     rows = list[Row]()
-    for task, chosen in [("apply", longer), *((task, held) for task in MAKERS)]:
+    for task, chosen in [("apply", longer), *((task, held) for task in HELD_TASKS)]:
         found = rows_of(chosen, donors, {task: 1.0}, options.seed, tokenizer)
         rows += (row for _, row in zip(range(options.held), found, strict=False))
     with atomic_write(options.out / HELD) as file:

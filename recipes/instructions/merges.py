@@ -4,6 +4,14 @@ A snippet has chunks of new lines between lines of the file, with `# ... existin
 chunk begins and ends with lines that are in the file once, or at the file's own beginning or end, so that the merge is
 the only one. Sometimes a chunk is preceded by the head of the function that it is in, as models write snippets.
 
+Other snippets are what people and models write, too, and have a right merge that the rule does not find:
+
+    repeated   a chunk begins or ends with lines that the file has more than once, but in this order only here
+    bare       a chunk begins or ends with a new line: a line changed, lines put at the end of the file or of the body
+               whose head is shown, or before or behind the only line of the file that is shown
+
+And `touches` are for training alone: many short chunks, and so many numbers, often of lines that are much alike.
+
 The answer is the snippet, with the number that the first and the last line of each chunk have in the file
 (`daguerre.instructions`).
 """
@@ -37,6 +45,18 @@ class Hunk:
     start: int
     end: int
     lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Lines of a snippet in place of lines [start, end) of a file. `bare` ends, the first and the last, are new lines
+    that take no line's place.
+    """
+
+    start: int
+    end: int
+    lines: Sequence[str]
+    bare: tuple[bool, bool] = (False, False)
 
 
 @dataclass(frozen=True)
@@ -122,8 +142,10 @@ EDITS: dict[str, tuple[float, Callable[[Piece, Site, Donors, random.Random], Hun
 """Edits, and how often each is tried."""
 
 
-def merge_of(piece: Piece, donors: Donors, rng: random.Random) -> Merge | None:
-    """A merge of one to three edits; None where what was drawn does not fit."""
+def merge_of(piece: Piece, donors: Donors, rng: random.Random, repeated: bool = False) -> Merge | None:
+    """A merge of one to three edits; None where what was drawn does not fit. repeated: some lines around its chunks are
+    in the file more than once.
+    """
     sites = sites_of(piece)
     if not sites:
         return None
@@ -141,7 +163,7 @@ def merge_of(piece: Piece, donors: Donors, rng: random.Random) -> Merge | None:
     merged = _merged(piece.lines, hunks)
     if not merged or not parses("\n".join(merged) + "\n"):
         return None
-    return _shown(piece, hunks, merged, tuple(kinds), rng)
+    return _shown(piece, hunks, merged, tuple(kinds), rng, repeated)
 
 
 def _merged(lines: Sequence[str], hunks: Sequence[Hunk]) -> list[str]:
@@ -156,7 +178,7 @@ def _merged(lines: Sequence[str], hunks: Sequence[Hunk]) -> list[str]:
 
 
 def _shown(
-    piece: Piece, hunks: list[Hunk], merged: list[str], kinds: tuple[str, ...], rng: random.Random
+    piece: Piece, hunks: list[Hunk], merged: list[str], kinds: tuple[str, ...], rng: random.Random, repeated: bool
 ) -> Merge | None:
     lines, counts = piece.lines, Counter(piece.lines)
     new = {line for hunk in hunks for line in hunk.lines}
@@ -167,9 +189,9 @@ def _shown(
     chunks: list[tuple[int, int, list[str]]] = []
     for hunk in hunks:
         start, end = max(0, hunk.start - rng.randint(1, 3)), min(len(lines), hunk.end + rng.randint(1, 3))
-        while start > 0 and not once(start):
+        while start > 0 and not (once(start) or (repeated and _is_only(lines, start, hunk.start))):
             start -= 1
-        while end < len(lines) and not once(end - 1):
+        while end < len(lines) and not (once(end - 1) or (repeated and _is_only(lines, hunk.end, end))):
             end += 1
         if hunk.start - start > MOST_CONTEXT or end - hunk.end > MOST_CONTEXT:
             return None
@@ -181,37 +203,22 @@ def _shown(
             chunks.append((first, end, [*made, *hunk.lines, *lines[hunk.end : end]]))
         else:
             chunks.append((start, end, [*lines[start : hunk.start], *hunk.lines, *lines[hunk.end : end]]))
-    snippet, numbers, at = list[str](), list[int](), 0  # of first and last lines of chunks: their numbers in the file
+    shown, at = list[Chunk](), 0
     for start, end, made in chunks:
-        if start > at:
-            snippet.append(_marker(made[0]))
-            numbers.append(0)
         if (head := _head(piece, start)) is not None and head >= at and start - head > 1 and rng.random() < 0.4:
-            indented = lines[head][: len(lines[head]) - len(lines[head].lstrip())]
-            if head == at:
-                snippet.pop()
-                numbers.pop()
-            elif len(indented) != len(made[0]) - len(made[0].lstrip()):
-                snippet[-1] = indented + EXISTING
-            snippet += [lines[head], _marker(made[0])]
-            numbers += [head + 1, 0]
-        snippet += made
-        numbers += [end] * len(made) if start == 0 else [start + 1, *[end] * (len(made) - 1)]
+            shown.append(Chunk(head, head + 1, [lines[head]]))
+        shown.append(Chunk(start, end, made))
         at = end
-    if at < len(lines):
-        snippet.append(_marker(lines[at]))
-        numbers.append(0)
-    if sum(not MARKER.fullmatch(line) for line in snippet) > len(ascii_letters):
+    merge = _assembled(lines, shown, kinds)
+    if merge is None or merge.merged != merged or len(merge.snippet) >= len(merged):
         return None
-    kept = Counter(snippet)
+    kept = Counter(merge.snippet)
     anchors = {made[0] for start, _, made in chunks if start} | {
         made[-1] for _, end, made in chunks if end < len(lines)
     }
-    if any(kept[line] != 1 for line in anchors) or any(MARKER.fullmatch(line) for line in lines):
-        return None
-    if len(snippet) >= len(merged) or not any(MARKER.fullmatch(line) for line in snippet):
-        return None
-    return Merge(snippet, merged, lettered(snippet, numbers), kinds)
+    if repeated:
+        return merge if any(counts[line] > 1 for line in anchors) else None
+    return merge if all(kept[line] == 1 for line in anchors) else None
 
 
 def _marker(line: str) -> str:
@@ -228,6 +235,141 @@ def _head(piece: Piece, at: int) -> int | None:
     if not inside or piece.lines.count(piece.lines[max(inside)]) != 1:
         return None
     return max(inside)
+
+
+def _is_only(lines: Sequence[str], start: int, end: int) -> bool:
+    """Whether lines [start, end) begin and end with text, and follow one another nowhere else."""
+    run = lines[start:end]
+    others = (lines[at : at + len(run)] for at in range(len(lines)) if at != start)
+    return bool(run) and bool(run[0].strip() and run[-1].strip()) and all(other != run for other in others)
+
+
+def _assembled(lines: Sequence[str], chunks: Sequence[Chunk], kinds: tuple[str, ...]) -> Merge | None:
+    """A merge of these chunks, which are in order; None for too many lines, and where nothing is left out."""
+    snippet, numbers, out, at = list[str](), list[object](), list[str](), 0
+    for chunk in chunks:
+        first, last = (f"+{chunk.start}" if chunk.bare[0] else chunk.start + 1), chunk.end
+        if opened := chunk.start > at:
+            snippet.append(_marker(chunk.lines[0]))
+            numbers.append("")
+        snippet += chunk.lines
+        ends: list[object] = [f"+{last}" if chunk.bare[1] else last] * len(chunk.lines)
+        numbers += [first, *ends[1:]] if opened else ends
+        out += [*lines[at : chunk.start], *chunk.lines]
+        at = chunk.end
+    if at < len(lines):
+        snippet.append(_marker(lines[at]))
+        numbers.append("")
+    shown = [line for line in snippet if not MARKER.fullmatch(line)]
+    if len(shown) > len(ascii_letters) or any(map(MARKER.fullmatch, lines)) or len(snippet) == len(shown):
+        return None
+    return Merge(snippet, [*out, *lines[at:]], lettered(snippet, numbers), kinds)
+
+
+# ---- chunks that begin or end with new lines ------------------------------------------------------------------------
+
+
+def bare_of(piece: Piece, donors: Donors, rng: random.Random) -> Merge | None:
+    """A merge of a chunk that begins or ends with a new line; None where what was drawn does not fit."""
+    made = rng.choice((_appended, _in_body, _beside, _changed))(piece, donors, rng)
+    return made if made is not None and parses("\n".join(made.merged) + "\n") else None
+
+
+def _appended(piece: Piece, donors: Donors, rng: random.Random) -> Merge | None:
+    """A function behind the last line of the file, or statements before the first one."""
+    lines, end = piece.lines, len(piece.lines)
+    if rng.random() < 0.3:
+        new = [line for _ in range(rng.randint(1, 3)) for line in donors.some(rng, "")]
+        return _assembled(lines, [Chunk(0, 0, new, (True, True))], ("prepended",))
+    last = piece.tree.body[-1]
+    inside = isinstance(last, ast.ClassDef) and rng.random() < 0.7
+    indent = " " * last.body[0].col_offset if isinstance(last, ast.ClassDef) and inside else ""
+    blank = [""] * rng.choice((0, 1) if inside else (0, 1, 2))
+    new = [*blank, *donors.some(rng, indent, function=True)]
+    return _assembled(lines, [Chunk(end, end, new, (True, True))], ("appended",))
+
+
+def _in_body(piece: Piece, donors: Donors, rng: random.Random) -> Merge | None:
+    """Statements at the end of a function or of a class, whose head is shown."""
+    lines, heads = piece.lines, Counter(piece.lines)
+    able = [
+        node
+        for node in ast.walk(piece.tree)
+        if isinstance(node, ast.FunctionDef | ast.ClassDef)
+        and heads[lines[node.lineno - 1]] == 1
+        and lines[node.lineno - 1].endswith(":")
+        and node.body[0].lineno > node.lineno
+    ]
+    if not able:
+        return None
+    node = rng.choice(able)
+    end, indent = node.end_lineno or 0, " " * node.body[0].col_offset
+    is_class = isinstance(node, ast.ClassDef)
+    new = [*([""] if is_class and rng.random() < 0.5 else []), *donors.some(rng, indent, function=is_class)]
+    head = Chunk(node.lineno - 1, node.lineno, [lines[node.lineno - 1]])
+    return _assembled(lines, [head, Chunk(end, end, new, (True, True))], ("body",))
+
+
+def _beside(piece: Piece, donors: Donors, rng: random.Random) -> Merge | None:
+    """New lines before or behind a line that the file has once, and that is all of the file that is shown."""
+    lines, counts = piece.lines, Counter(piece.lines)
+    site = rng.choice(sites_of(piece))
+    new = donors.some(rng, site.indent, function=rng.random() < 0.3)
+    before = rng.random() < 0.5
+    at = site.start if before else site.end - 1
+    if counts[lines[at]] != 1 or lines[at] in new:
+        return None
+    if before:
+        chunk = Chunk(at, at + 1, [*new, lines[at]], (True, False))
+    else:
+        chunk = Chunk(at, at + 1, [lines[at], *new], (False, True))
+    return _assembled(lines, [chunk], ("beside",))
+
+
+def _changed(piece: Piece, donors: Donors, rng: random.Random) -> Merge | None:
+    """Changed lines alone, in place of what they were."""
+    chunks = list[Chunk]()
+    for site in rng.sample(sites := sites_of(piece), min(len(sites), rng.randint(1, 3))):
+        hunk = rng.choice((_mutate, _mutate, _parameter))(piece, site, donors, rng)
+        if hunk is not None and all(hunk.start > one.end or hunk.end < one.start for one in chunks):
+            if not set(hunk.lines) & set(piece.lines):
+                chunks.append(Chunk(hunk.start, hunk.end, hunk.lines))
+    return _assembled(piece.lines, sorted(chunks, key=lambda one: one.start), ("changed",)) if chunks else None
+
+
+# ---- many numbers ---------------------------------------------------------------------------------------------------
+
+FEWEST_TOUCHED, MOST_TOUCHED = 5, 18
+ALIKE = 8.0
+"""How much likelier a line is shown that ends or begins as another one does."""
+
+
+def touches_of(piece: Piece, donors: Donors, rng: random.Random) -> Merge | None:
+    """A merge of many chunks, each a line of the file, or two with another one between them or in place of some."""
+    lines, counts = piece.lines, Counter(piece.lines)
+    once = [i for i, line in enumerate(lines) if line.strip() and counts[line] == 1]
+    ends = Counter(end for line in set(lines) if line.strip() for end in _ends(line))
+    weights = {i: ALIKE if any(ends[end] > 1 for end in _ends(lines[i])) else 1.0 for i in once}
+    chosen = sorted(once, key=lambda i: rng.random() ** (1 / weights[i]))[-rng.randint(FEWEST_TOUCHED, MOST_TOUCHED) :]
+    chunks, at = list[Chunk](), 0
+    for i in sorted(chosen):
+        others = [j for j in once if i < j <= i + 4]
+        if i < at or (i == at and chunks):  # a chunk that meets the last one
+            continue
+        if others and rng.random() < 0.2:
+            end = rng.choice(others) + 1
+            indent = lines[i][: len(lines[i]) - len(lines[i].lstrip())]
+            chunks.append(Chunk(i, end, [lines[i], *donors.some(rng, indent)[:2], lines[end - 1]]))
+        else:
+            chunks.append(Chunk(i, i + 1, [lines[i]]))
+        at = chunks[-1].end
+    return _assembled(lines, chunks, ("touches",)) if len(chunks) > 2 else None
+
+
+def _ends(line: str) -> tuple[str, str]:
+    """The beginning and the end of a line, a third of it each."""
+    text = line.strip()
+    return "<" + text[: 1 + len(text) // 3], text[-1 - len(text) // 3 :] + ">"
 
 
 # ---- the rule -------------------------------------------------------------------------------------------------------

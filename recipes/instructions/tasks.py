@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from string import ascii_letters
 from typing import Any
 
-from merges import WORD, merge_of
+from merges import WORD, Merge, bare_of, merge_of, touches_of
 from pieces import Piece
 from statements import Donors, sites_of
 
@@ -59,11 +59,29 @@ class Row:
 
 def apply_row(piece: Piece, donors: Donors, rng: random.Random) -> Row | None:
     """A merge."""
-    made = merge_of(piece, donors, rng)
+    return _merge_row("apply", piece, merge_of(piece, donors, rng))
+
+
+def repeated_row(piece: Piece, donors: Donors, rng: random.Random) -> Row | None:
+    """A merge whose chunks begin or end with lines that the file has more than once."""
+    return _merge_row("repeated", piece, merge_of(piece, donors, rng, repeated=True))
+
+
+def bare_row(piece: Piece, donors: Donors, rng: random.Random) -> Row | None:
+    """A merge whose chunks begin or end with new lines."""
+    return _merge_row("bare", piece, bare_of(piece, donors, rng))
+
+
+def touches_row(piece: Piece, donors: Donors, rng: random.Random) -> Row | None:
+    """A merge of many chunks."""
+    return _merge_row("touches", piece, touches_of(piece, donors, rng))
+
+
+def _merge_row(task: str, piece: Piece, made: Merge | None) -> Row | None:
     if made is None:
         return None
     facts = {"code": piece.lines, "snippet": made.snippet, "merged": made.merged}
-    return Row("apply", "+".join(sorted(set(made.kinds))), apply_prompt(piece.lines, made.snippet), made.answer, facts)
+    return Row(task, "+".join(sorted(set(made.kinds))), apply_prompt(piece.lines, made.snippet), made.answer, facts)
 
 
 # ---- names ----------------------------------------------------------------------------------------------------------
@@ -401,6 +419,9 @@ def _called_lines(piece: Piece, donors: Donors, rng: random.Random) -> tuple[str
 
 MAKERS: dict[str, Callable[[Piece, Donors, random.Random], Row | None]] = {
     "apply": apply_row,
+    "repeated": repeated_row,
+    "bare": bare_row,
+    "touches": touches_row,
     "rename": rename_row,
     "fix": fix_row,
     "type": type_row,

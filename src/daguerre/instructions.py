@@ -2,7 +2,9 @@
 
 A file is shown with its lines numbered, and an answer names lines by their numbers. For a merge the numbers are at the
 ends of lines, and the answer is an edit: the snippet, whose lines have letters, with the number that the first and the
-last line of each of its chunks have in the file. What is not between two such lines stays as it is.
+last line of each of its chunks have in the file. What is not between two such lines stays as it is. The first or last
+line of a chunk may also be new. Its number is then that of the line which it replaces, or with a plus that of the line
+after which it is inserted, `#+0` at the beginning.
 
     #> file
     import os #1
@@ -25,6 +27,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from string import ascii_letters
 
@@ -37,7 +41,7 @@ FILE, RESULT, GAP, NOTHING = "#> file\n", "#> result\n", "...\n", "None\n"
 MARKER = re.compile(r"[ \t]*(#|//)[ \t]*\.{3}[ \t]*(existing code|rest of( the)? code)?[ \t]*(\.{3})?[ \t]*")
 """A line of a snippet that stands for lines of the file that stay as they are."""
 _LABEL = re.compile(r"\A(?:\d+|[A-Za-z])(?: |\Z)")
-_NUMBER = re.compile(r" ?#(\d{1,6})\Z")
+_NUMBER = re.compile(r" ?#(\+?)(\d{1,6})\Z")
 
 
 def lines_of(text: str) -> list[str]:
@@ -112,15 +116,46 @@ def apply_prompt(code: Sequence[str], snippet: Sequence[str]) -> str:
 
 def apply_pattern(code: Sequence[str], snippet: Sequence[str], equal: bool = True) -> str:
     """The regular expression of an edit of a file that has the lines of a snippet as they are. A first or last line of
-    a chunk may have the number of any line that is `equal` to it, and of any line at all where none is, or `equal` is
-    false.
+    a chunk may have the number of any line that is `equal` to it, and a blank one may be inserted after any line. Where
+    no line is equal, or `equal` is false, it may replace any line or be inserted after any. Numbers are in order:
+    those that no edit of the file has are left out.
     """
+    places = _places(code, snippet, equal)
     out = ""
-    for line, bound, shown in zip(snippet, bounds_of(snippet), lines_of(lettered(snippet)), strict=True):
-        same = [number for number, other in enumerate(code, 1) if equal and other == line]
-        numbers = "|".join(map(str, same or range(1, len(code) + 1)))
-        out += re.escape(shown) + (f"({numbers})" if bound else "") + "\n"
+    for i, shown in enumerate(lines_of(lettered(snippet))):
+        numbers = "|".join(f"{'' if first < last else '[+]'}{last}" for first, last in places.get(i, ()))
+        out += re.escape(shown) + (f"({numbers})" if i in places else "") + "\n"
     return out
+
+
+_Span = tuple[int, int]
+"""Lines [first, last) of a file, from 0, that a line of a snippet replaces: one or none."""
+
+
+def _places(code: Sequence[str], snippet: Sequence[str], equal: bool) -> dict[int, list[_Span]]:
+    """What each first or last line of a chunk may replace, by its number in the snippet, in order."""
+    anywhere = [(i, i + 1) for i in range(len(code))] + [(i, i) for i in range(len(code) + 1)]
+    out: dict[int, list[_Span]] = {}
+    for i, (line, bound) in enumerate(zip(snippet, bounds_of(snippet), strict=True)):
+        if bound and equal and not line.strip():
+            out[i] = anywhere[len(code) :]
+        elif bound:
+            out[i] = [(n, n + 1) for n, other in enumerate(code) if equal and other == line] or anywhere
+    order = list(out)
+    for turn in (order, order[::-1]):
+        for one, other in pairwise(turn):
+            apart = any(map(MARKER.fullmatch, snippet[min(one, other) : max(one, other)]))
+            fit = partial(_fit, before=one < other, apart=apart)
+            out[other] = [span for span in out[other] if any(fit(near, span) for near in out[one])] or out[other]
+    return out
+
+
+def _fit(near: _Span, span: _Span, before: bool, apart: bool) -> bool:
+    """Whether a bound may replace `span` where its neighbor, which stands `before` it, replaces `near`. Bounds of other
+    chunks are `apart`.
+    """
+    first, second = (near, span) if before else (span, near)
+    return first[1] <= second[0] if apart else first[0] <= second[0] and first[1] <= second[1]
 
 
 def read_merge(code: Sequence[str], answer: str, ended: bool = True) -> list[str]:
@@ -139,31 +174,27 @@ def read_merge(code: Sequence[str], answer: str, ended: bool = True) -> list[str
         if not part:
             out += code[at:] if last and ended else []
             continue
-        lines, first = list(part), at + 1
+        lines, first, end = list(part), (at, at), (len(code), len(code))
         if place:
             lines[0], first = _numbered(part[0])
         if not last:
             lines[-1], end = _numbered(part[-1])
-            _check_order(at < first <= end <= len(code), first, end)
-        else:
-            _check_order(at < first <= len(code) or not place, first, len(code))
-            end, lines = len(code), lines if ended else lines[:-1]
-        out += [*code[at : first - 1], *lines]
-        at = end
+        elif not ended:
+            lines = lines[:-1]
+        if not (at <= first[0] <= end[0] and first[1] <= end[1] <= len(code)):
+            raise InputError(f"lines {first[0] + 1} to {end[1]} are not there, or come twice")
+        out += [*code[at : first[0]], *lines]
+        at = end[1]
     return out
 
 
-def _numbered(line: str) -> tuple[str, int]:
-    """A line and the number at its end. InputError for none."""
+def _numbered(line: str) -> tuple[str, _Span]:
+    """A line and what the number at its end says that it replaces. InputError for none."""
     found = _NUMBER.search(line)
     if found is None:
         raise InputError(f"a line of the file is named without its number: {line!r}")
-    return line[: found.start()], int(found[1])
-
-
-def _check_order(right: bool, first: int, last: int) -> None:
-    if not right:
-        raise InputError(f"lines {first} to {last} are not there, or come twice")
+    number = int(found[2])
+    return line[: found.start()], (number if found[1] else number - 1, number)
 
 
 def places_of(code: Sequence[str], name: str, first: int = 1, last: int | None = None) -> list[tuple[int, int]]:

@@ -9,6 +9,7 @@ import random
 import re
 from collections.abc import Iterator
 from dataclasses import asdict
+from difflib import SequenceMatcher
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,17 @@ from typing import Any
 import pytest
 
 from daguerre.errors import InputError
-from daguerre.instructions import changed, lettered, lines_of, read_listing, read_merge, read_rename, rename_prompt
+from daguerre.instructions import (
+    apply_pattern,
+    bounds_of,
+    changed,
+    lettered,
+    lines_of,
+    read_listing,
+    read_merge,
+    read_rename,
+    rename_prompt,
+)
 from daguerre.model import load
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train import report
@@ -83,6 +94,57 @@ def test_a_merge_is_what_its_edit_makes(scripts: SimpleNamespace, made: dict[str
         assert facts["merged"] != facts["code"] and len(facts["snippet"]) < len(facts["merged"])
         assert scripts.merges.merge_by_rule(facts["code"], facts["snippet"]) == facts["merged"]
     assert kinds >= {"insert", "replace", "mutate", "delete"}
+
+
+@pytest.mark.parametrize("task", ["repeated", "bare", "touches"])
+def test_what_a_rule_does_not_find_is_an_edit_too(made: dict[str, list[Any]], task: str) -> None:
+    for row in made[task]:
+        code, snippet = row.facts["code"], row.facts["snippet"]
+        assert read_merge(code, row.completion) == row.facts["merged"]
+        assert re.sub(r" ?#\+?\d+$", "", row.completion, flags=re.M) == re.sub(
+            r" ?#$", "", lettered(snippet), flags=re.M
+        )
+        assert re.fullmatch(apply_pattern(code, snippet, equal=False), row.completion)
+
+
+def test_new_lines_at_the_end_of_a_chunk_take_no_line_away(made: dict[str, list[Any]]) -> None:
+    kinds = set()
+    for row in made["bare"]:
+        code, merged, snippet = (row.facts[name] for name in ("code", "merged", "snippet"))
+        kinds.add(row.kind)
+        ast.parse("\n".join(merged))
+        how = {tag for tag, *_ in SequenceMatcher(None, code, merged, autojunk=False).get_opcodes()} - {"equal"}
+        if row.kind == "changed":
+            assert len(merged) == len(code) and not how - {"replace"}
+            assert {new for old, new in zip(code, merged, strict=True) if old != new} <= set(snippet)
+        else:
+            assert how == {"insert"}
+        if row.kind in ("appended", "prepended"):
+            assert code == (merged[: len(code)] if row.kind == "appended" else merged[-len(code) :])
+        if row.kind == "body":  # the body whose head is shown has another statement, and no other body has
+            assert _bodies("\n".join(merged), snippet[0 if code[0] == snippet[0] else 1]) == 1 + _bodies(
+                "\n".join(code), snippet[0 if code[0] == snippet[0] else 1]
+            )
+    assert kinds == {"appended", "prepended", "body", "beside", "changed"}
+
+
+def _bodies(text: str, head: str) -> int:
+    """The number of statements in the body below a line."""
+    at = text.split("\n").index(head) + 1
+    (node,) = (one for one in ast.walk(ast.parse(text)) if getattr(one, "lineno", 0) == at and hasattr(one, "body"))
+    return len(node.body)
+
+
+def test_lines_that_a_file_has_twice_are_told_apart_by_the_next_ones(
+    scripts: SimpleNamespace, made: dict[str, list[Any]]
+) -> None:
+    found = []
+    for row in made["repeated"]:
+        code, snippet = row.facts["code"], row.facts["snippet"]
+        bounds = [line for line, bound in zip(snippet, bounds_of(snippet), strict=True) if bound]
+        assert any(code.count(line) > 1 for line in bounds)
+        found.append(scripts.merges.merge_by_rule(code, snippet) == row.facts["merged"])
+    assert 0 < sum(found) < len(found)
 
 
 def test_the_rule_needs_the_lines_that_it_looks_for(scripts: SimpleNamespace) -> None:

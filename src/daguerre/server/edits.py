@@ -74,7 +74,7 @@ def merge_asked(model: Model, content: str) -> Asked:
     code, snippet = _between(content, "original_code"), _between(content, "update_snippet")
     lines, new = lines_of(code), lines_of(snippet)
     prompt = apply_prompt(lines, new)
-    room = _room(model, prompt, lettered(new, [len(lines)] * len(new)))
+    room = _room(model, prompt, lettered(new, [f"+{len(lines)}"] * len(new)))
     return Asked(prompt, room, lines, code.endswith("\n"), pattern=apply_pattern(lines, new))
 
 
