@@ -94,12 +94,16 @@ NUMBERS = [f"{sign}{number}" for sign in ("", "+") for number in range(6)]
         ([["a"], ["new"], ["c", "e"]], True),
         ([["a"], ["", "new"], ["a"]], True),
         ([["b", "new"], ["c"]], False),
+        ([["new", "a"], ["e", "f"]], True),
         ([["c"], ["b"]], True),
     ],
 )
-def test_numbers_are_those_of_equal_lines_or_any_that_are_in_order(chunks: list[list[str]], equal: bool) -> None:
+@pytest.mark.parametrize("whole", [slice(None), slice(1, None), slice(0, -1)])
+def test_numbers_are_those_of_equal_lines_or_any_that_are_in_order(
+    chunks: list[list[str]], equal: bool, whole: slice
+) -> None:
     code, gap = ["a", "b", "a", "c"], "# ..."
-    snippet = [line for chunk in chunks for line in (gap, *chunk)] + [gap]
+    snippet = ([line for chunk in chunks for line in (gap, *chunk)] + [gap])[whole]
     bounds = [i for i, bound in enumerate(bounds_of(snippet)) if bound]
     pattern = re.compile(apply_pattern(code, snippet, equal))
     edits, allowed = set(), set()
@@ -117,7 +121,7 @@ def test_numbers_are_those_of_equal_lines_or_any_that_are_in_order(chunks: list[
         for place in range(len(bounds)):  # none that no edit has
             assert {one[place] for one in allowed} == {one[place] for one in edits}
     else:
-        assert allowed == {("4", "2")}
+        assert allowed == {("4", "2")}  # the snippet has the lines in another order: the answer is no edit
 
 
 def _may_be(code: list[str], line: str, number: str) -> bool:
@@ -163,7 +167,7 @@ def test_a_merge_shows_numbers_at_the_ends_of_lines() -> None:
         ("...\na y #+1\nb z #+1\n...\n", ["import os", "y", "z", "", "x = 1", "print(x)"]),
         ("...\na y #+2\nb x = 1 #3\n...\nc z #4\n", ["import os", "", "y", "x = 1", "z"]),
         ("...\na x = 1 #3\nb y #+3\n...\n", ["import os", "", "x = 1", "y", "print(x)"]),
-        ("...\na y #+1\n...\nb #+1\nc z #3\n...\n", ["import os", "y", "", "z", "print(x)"]),
+        ("...\na y #+1\n...\nb #+2\nc z #3\n...\n", ["import os", "y", "", "", "z", "print(x)"]),
         ("...\n", CODE),
     ],
 )
@@ -183,6 +187,12 @@ def test_an_edit_makes_a_file(answer: str, made: list[str]) -> None:
         ("...\na print(x) #4\nb x = 1 #3\n...\n", "lines 4 to 3"),
         ("...\na x = 1 #3\n...\nb x = 1 #3\n", "come twice"),
         ("...\na x #99999999\n", "without its number"),
+        ("...\na x #+5\n", "not there"),
+        ("...\na y #+1\nb x = 1 #3\n...\n", "lines 2 to 3"),  # an inserted line removes none
+        ("...\na x = 1 #3\nb y #+4\n...\n", "lines 3 to 4"),
+        ("...\na y #+1\nb y #+2\n...\n", "lines 2 to 2"),
+        ("...\na y #+3\n", "lines 4 to 4"),
+        ("a y #+1\n...\n", "lines 1 to 1"),
     ],
 )
 def test_what_is_no_edit_of_the_file_is_refused(answer: str, why: str) -> None:

@@ -4,7 +4,7 @@ A file is shown with its lines numbered, and an answer names lines by their numb
 ends of lines, and the answer is an edit: the snippet, whose lines have letters, with the number that the first and the
 last line of each of its chunks have in the file. What is not between two such lines stays as it is. The first or last
 line of a chunk may also be new. Its number is then that of the line which it replaces, or with a plus that of the line
-after which it is inserted, `#+0` at the beginning.
+after which it is inserted, `#+0` at the beginning. A chunk with an inserted end removes no line between its ends.
 
     #> file
     import os #1
@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from string import ascii_letters
@@ -141,21 +140,34 @@ def _places(code: Sequence[str], snippet: Sequence[str], equal: bool) -> dict[in
             out[i] = anywhere[len(code) :]
         elif bound:
             out[i] = [(n, n + 1) for n, other in enumerate(code) if equal and other == line] or anywhere
+        if bound and not any(map(MARKER.fullmatch, snippet[:i])):  # of the chunk at the beginning of the file
+            out[i] = [span for span in out[i] if _fit((0, 0), span, _is_empty(span))]
+        if bound and not any(map(MARKER.fullmatch, snippet[i:])):  # of that at its end
+            out[i] = [span for span in out[i] if _fit(span, (len(code), len(code)), _is_empty(span))]
     order = list(out)
     for turn in (order, order[::-1]):
         for one, other in pairwise(turn):
             apart = any(map(MARKER.fullmatch, snippet[min(one, other) : max(one, other)]))
-            fit = partial(_fit, before=one < other, apart=apart)
-            out[other] = [span for span in out[other] if any(fit(near, span) for near in out[one])] or out[other]
+            out[other] = [
+                span
+                for span in out[other]
+                if any(_agree(*((near, span) if one < other else (span, near)), apart) for near in out[one])
+            ] or out[other]
     return out
 
 
-def _fit(near: _Span, span: _Span, before: bool, apart: bool) -> bool:
-    """Whether a bound may replace `span` where its neighbor, which stands `before` it, replaces `near`. Bounds of other
-    chunks are `apart`.
-    """
-    first, second = (near, span) if before else (span, near)
-    return first[1] <= second[0] if apart else first[0] <= second[0] and first[1] <= second[1]
+def _agree(first: _Span, second: _Span, apart: bool) -> bool:
+    """Whether two neighboring bounds, of one chunk or of two that are `apart`, may replace these lines."""
+    return first[1] <= second[0] if apart else _fit(first, second, _is_empty(first) or _is_empty(second))
+
+
+def _fit(first: _Span, last: _Span, inserted: bool) -> bool:
+    """Whether a chunk may begin and end here. Where one of its ends is `inserted`, there is no line between them."""
+    return last[0] == first[1] if inserted else first[0] <= last[0] and first[1] <= last[1]
+
+
+def _is_empty(span: _Span) -> bool:
+    return span[0] == span[1]
 
 
 def read_merge(code: Sequence[str], answer: str, ended: bool = True) -> list[str]:
@@ -181,7 +193,8 @@ def read_merge(code: Sequence[str], answer: str, ended: bool = True) -> list[str
             lines[-1], end = _numbered(part[-1])
         elif not ended:
             lines = lines[:-1]
-        if not (at <= first[0] <= end[0] and first[1] <= end[1] <= len(code)):
+        inserted = bool(place and _is_empty(first) and (ended or not last)) or (not last and _is_empty(end))
+        if not (at <= first[0] and _fit(first, end, inserted) and end[1] <= len(code)):
             raise InputError(f"lines {first[0] + 1} to {end[1]} are not there, or come twice")
         out += [*code[at : first[0]], *lines]
         at = end[1]
