@@ -95,6 +95,8 @@ NUMBERS = [f"{sign}{number}" for sign in ("", "+") for number in range(6)]
         ([["a"], ["", "new"], ["a"]], True),
         ([["b", "new"], ["c"]], False),
         ([["new", "a"], ["e", "f"]], True),
+        ([["new", "b", "a"], ["c", "f"]], True),
+        ([["a", "b", "new"], ["e"]], False),
         ([["c"], ["b"]], True),
     ],
 )
@@ -164,10 +166,18 @@ def test_a_merge_shows_numbers_at_the_ends_of_lines() -> None:
         ("a y\nb z\n", ["y", "z"]),
         ("a import re #+0\n...\n", ["import re", *CODE]),
         ("...\na y #+4\n", [*CODE, "y"]),
+        ("...\na y #+2\nb x = 1\nc print(x)\n", ["import os", "", "y", "x = 1", "print(x)"]),
+        ("...\na x = 1 #3\nb print(x)\nc y #+4\n...\n", [*CODE, "y"]),
+        ("a import os\nb y #+1\n...\n", ["import os", "y", *CODE[1:]]),
+        ("...\na y #+1\nb\nc x = 1 #3\n...\n", ["import os", "y", *CODE[1:]]),
+        ("...\na import os #1\nb x = 1 #3\n...\n", ["import os", "x = 1", "print(x)"]),
+        ("a x\nb y #2\n...\n", ["x", "y", *CODE[2:]]),
+        ("...\na x = 2 #3\nb y #3\n...\n", ["import os", "", "x = 2", "y", "print(x)"]),
         ("...\na y #+1\nb z #+1\n...\n", ["import os", "y", "z", "", "x = 1", "print(x)"]),
         ("...\na y #+2\nb x = 1 #3\n...\nc z #4\n", ["import os", "", "y", "x = 1", "z"]),
         ("...\na x = 1 #3\nb y #+3\n...\n", ["import os", "", "x = 1", "y", "print(x)"]),
-        ("...\na y #+1\n...\nb #+2\nc z #3\n...\n", ["import os", "y", "", "", "z", "print(x)"]),
+        ("...\na y #+1\n...\nb #+2\nc x = 1\nd z #4\n...\n", ["import os", "y", "", "", "x = 1", "z"]),
+        ("...\na #+1\nb x = 1\nc z #4\n...\n", ["import os", "", "x = 1", "z"]),
         ("...\n", CODE),
     ],
 )
@@ -188,10 +198,13 @@ def test_an_edit_makes_a_file(answer: str, made: list[str]) -> None:
         ("...\na x = 1 #3\n...\nb x = 1 #3\n", "come twice"),
         ("...\na x #99999999\n", "without its number"),
         ("...\na x #+5\n", "not there"),
-        ("...\na y #+1\nb x = 1 #3\n...\n", "lines 2 to 3"),  # an inserted line removes none
+        ("...\na y #+0\nb x = 1 #3\n...\n", "lines 1 to 3"),  # line 1 is not in the chunk
         ("...\na x = 1 #3\nb y #+4\n...\n", "lines 3 to 4"),
-        ("...\na y #+1\nb y #+2\n...\n", "lines 2 to 2"),
+        ("...\na x = 2 #3\nb y #+3\n...\n", "lines 3 to 3"),
+        ("...\na y #+1\nb y #+3\n...\n", "lines 2 to 3"),
         ("...\na y #+3\n", "lines 4 to 4"),
+        ("...\na y #1\nb x = 1 #3\n...\n", "lines 1 to 3"),  # more lines than the chunk has, behind another one
+        ("a y #2\n...\n", "lines 1 to 2"),
         ("a y #+1\n...\n", "lines 1 to 1"),
     ],
 )

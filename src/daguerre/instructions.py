@@ -4,7 +4,8 @@ A file is shown with its lines numbered, and an answer names lines by their numb
 ends of lines, and the answer is an edit: the snippet, whose lines have letters, with the number that the first and the
 last line of each of its chunks have in the file. What is not between two such lines stays as it is. The first or last
 line of a chunk may also be new. Its number is then that of the line which it replaces, or with a plus that of the line
-after which it is inserted, `#+0` at the beginning. A chunk with an inserted end removes no line between its ends.
+after which it is inserted, `#+0` at the beginning. So that few lines are lost by a wrong number, a chunk may not remove
+everything (`_fit`).
 
     #> file
     import os #1
@@ -27,6 +28,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from string import ascii_letters
@@ -141,33 +143,49 @@ def _places(code: Sequence[str], snippet: Sequence[str], equal: bool) -> dict[in
         elif bound:
             out[i] = [(n, n + 1) for n, other in enumerate(code) if equal and other == line] or anywhere
         if bound and not any(map(MARKER.fullmatch, snippet[:i])):  # of the chunk at the beginning of the file
-            out[i] = [span for span in out[i] if _fit((0, 0), span, _is_empty(span))]
+            out[i] = [span for span in out[i] if _fit(code, snippet[: i + 1], (0, 0), span, (False, True))]
         if bound and not any(map(MARKER.fullmatch, snippet[i:])):  # of that at its end
-            out[i] = [span for span in out[i] if _fit(span, (len(code), len(code)), _is_empty(span))]
+            end = len(code), len(code)
+            out[i] = [span for span in out[i] if _fit(code, snippet[i:], span, end, (True, False))]
     order = list(out)
     for turn in (order, order[::-1]):
         for one, other in pairwise(turn):
-            apart = any(map(MARKER.fullmatch, snippet[min(one, other) : max(one, other)]))
+            chunk = snippet[min(one, other) : max(one, other) + 1]
+            agree = partial(_agree, code, None if any(map(MARKER.fullmatch, chunk)) else chunk)
             out[other] = [
                 span
                 for span in out[other]
-                if any(_agree(*((near, span) if one < other else (span, near)), apart) for near in out[one])
+                if any(agree(near, span) if one < other else agree(span, near) for near in out[one])
             ] or out[other]
     return out
 
 
-def _agree(first: _Span, second: _Span, apart: bool) -> bool:
-    """Whether two neighboring bounds, of one chunk or of two that are `apart`, may replace these lines."""
-    return first[1] <= second[0] if apart else _fit(first, second, _is_empty(first) or _is_empty(second))
+def _agree(code: Sequence[str], chunk: Sequence[str] | None, first: _Span, second: _Span) -> bool:
+    """Whether two neighboring bounds, of a chunk or of two (None), may replace these lines."""
+    return first[1] <= second[0] if chunk is None else _fit(code, chunk, first, second)
 
 
-def _fit(first: _Span, last: _Span, inserted: bool) -> bool:
-    """Whether a chunk may begin and end here. Where one of its ends is `inserted`, there is no line between them."""
-    return last[0] == first[1] if inserted else first[0] <= last[0] and first[1] <= last[1]
-
-
-def _is_empty(span: _Span) -> bool:
-    return span[0] == span[1]
+def _fit(
+    code: Sequence[str],
+    chunk: Sequence[str],
+    first: _Span,
+    last: _Span,
+    bounds: tuple[bool, bool] = (True, True),
+) -> bool:
+    """Whether a chunk may begin and end here. Of its ends, those that are no `bounds` are the file's. Next to a bound
+    that is inserted, the first line with text that the chunk removes is one that it has itself. With a bound that
+    replaces another line than its own, the chunk removes no more lines than it has.
+    """
+    if first[0] > last[0] or first[1] > last[1]:
+        return False
+    removed = [line for line in code[first[0] : last[1]] if line.strip()]
+    for bound, span, line, near in zip(bounds, (first, last), (chunk[0], chunk[-1]), (0, -1), strict=True):
+        if bound and span[0] == span[1]:
+            if removed and removed[near] not in chunk:
+                return False
+        elif bound and code[span[0]] != line and last[1] - first[0] > len(chunk):
+            return False
+    return True
 
 
 def read_merge(code: Sequence[str], answer: str, ended: bool = True) -> list[str]:
@@ -191,12 +209,10 @@ def read_merge(code: Sequence[str], answer: str, ended: bool = True) -> list[str
             lines[0], first = _numbered(part[0])
         if not last:
             lines[-1], end = _numbered(part[-1])
-        elif not ended:
-            lines = lines[:-1]
-        inserted = bool(place and _is_empty(first) and (ended or not last)) or (not last and _is_empty(end))
-        if not (at <= first[0] and _fit(first, end, inserted) and end[1] <= len(code)):
+        bounds = place > 0 and (ended or not last), not last
+        if not (at <= first[0] and end[1] <= len(code) and _fit(code, lines, first, end, bounds)):
             raise InputError(f"lines {first[0] + 1} to {end[1]} are not there, or come twice")
-        out += [*code[at : first[0]], *lines]
+        out += [*code[at : first[0]], *(lines if ended or not last else lines[:-1])]
         at = end[1]
     return out
 

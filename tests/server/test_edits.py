@@ -126,6 +126,12 @@ def test_any_model_writes_the_lines_of_the_snippet(client: httpx2.Client) -> Non
         assert answer.status_code == 502 and "are not there, or come twice" in answer.json()["error"]["message"]
 
 
+def test_any_model_appends_what_is_behind_the_last_marker(client: httpx2.Client) -> None:
+    code, new = ["import os", "", "x = 1"], ["", "", "def f():", "    return 2"]
+    answer = asked(client, "/v1/apply/completions", say(merge(code, ["# ... existing code ...", *new])))
+    assert answer["choices"][0]["message"]["content"] == "\n".join([*code, *new])
+
+
 @pytest.mark.parametrize("wrong", [("4", "3"), ("3", "9")])
 def test_what_is_no_edit_is_an_error_that_says_so(
     client: httpx2.Client, wrong: tuple[str, str], numbers: Callable[[str, str], None]
