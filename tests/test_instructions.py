@@ -80,8 +80,8 @@ CODE = ["import os", "", "x = 1", "print(x)"]
 def test_any_text_may_be_in_a_snippet() -> None:
     snippet = ["# ...", "\x000\x00", "\x007\x00 (a|b)*", "\r\\ #3", "# ..."]
     pattern = apply_pattern(CODE, snippet)
-    assert re.fullmatch(pattern, lettered(snippet, ["", 1, "", 4, ""]))
-    assert not re.fullmatch(pattern, lettered(snippet, ["", 1, "", 5, ""]))
+    assert re.fullmatch(pattern, lettered(snippet, ["", "+1", "", "+1", ""]))
+    assert not re.fullmatch(pattern, lettered(snippet, ["", "+1", "", "+5", ""]))
 
 
 NUMBERS = [f"{sign}{number}" for sign in ("", "+") for number in range(6)]
@@ -129,7 +129,24 @@ def test_numbers_are_those_of_equal_lines_or_any_that_are_in_order(
 def _may_be(code: list[str], line: str, number: str) -> bool:
     if not line.strip():
         return number.startswith("+")
-    return line not in code or (not number.startswith("+") and 0 < int(number) <= 4 and code[int(number) - 1] == line)
+    if line not in code:
+        return number.startswith("+")  # none of them is like it
+    return not number.startswith("+") and 0 < int(number) <= 4 and code[int(number) - 1] == line
+
+
+def test_a_line_replaces_none_but_the_one_that_is_most_like_it() -> None:
+    code, gap = ["import os", "def area(self):", "def total(self):", "    return 1"], "# ..."
+    for whole, numbers in (
+        (["# ...", "def area(self, unit):", gap], {"2", "+0", "+1", "+2", "+3", "+4"}),
+        (["# ...", "print(os)", gap], {"+0", "+1", "+2", "+3", "+4"}),
+        (["import abc", gap], {"+0"}),
+        ([gap, "    return 2"], {"4", "+4"}),
+    ):
+        pattern = re.compile(apply_pattern(code, whole))
+        answers = {
+            number: lettered(whole, ["" if line == gap else number for line in whole]) for number in [*NUMBERS, "5"]
+        }
+        assert {number for number, answer in answers.items() if pattern.fullmatch(answer)} == numbers
 
 
 def test_a_merge_shows_numbers_at_the_ends_of_lines() -> None:

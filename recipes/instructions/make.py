@@ -34,7 +34,7 @@ MORE = 0.8
 """Merges for each other task."""
 HELD_TASKS = [task for task in MAKERS if task != "touches"]
 PLAIN = 0.3
-"""Rows of plain code, as a share of those of tasks: two fifths of all tokens."""
+"""Rows of plain code, as a share of those of tasks: a third of all tokens."""
 MOST_TOKENS, PLAIN_TOKENS = 1200, 830
 """Tokens of a prompt and its answer; of plain code."""
 FEW = 3000

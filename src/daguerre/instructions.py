@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from difflib import SequenceMatcher
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -41,6 +42,8 @@ TASKS = ("apply", "rename", "fix", "type", "call", "next_edit")
 FILE, RESULT, GAP, NOTHING = "#> file\n", "#> result\n", "...\n", "None\n"
 MARKER = re.compile(r"[ \t]*(#|//)[ \t]*\.{3}[ \t]*(existing code|rest of( the)? code)?[ \t]*(\.{3})?[ \t]*")
 """A line of a snippet that stands for lines of the file that stay as they are."""
+SIMILAR = 0.75
+"""How like a line is to one that it may replace unseen: the ratio of `difflib.SequenceMatcher`."""
 _LABEL = re.compile(r"\A(?:\d+|[A-Za-z])(?: |\Z)")
 _NUMBER = re.compile(r" ?#(\+?)(\d{1,6})\Z")
 
@@ -117,9 +120,9 @@ def apply_prompt(code: Sequence[str], snippet: Sequence[str]) -> str:
 
 def apply_pattern(code: Sequence[str], snippet: Sequence[str], equal: bool = True) -> str:
     """The regular expression of an edit of a file that has the lines of a snippet as they are. A first or last line of
-    a chunk may have the number of any line that is `equal` to it, and a blank one may be inserted after any line. Where
-    no line is equal, or `equal` is false, it may replace any line or be inserted after any. Numbers are in order:
-    those that no edit of the file has are left out.
+    a chunk may have the number of any line that is `equal` to it. Where none is, it may be inserted after any line, or
+    replace the one that it is most like (SIMILAR); a blank one is inserted. Where `equal` is false it may be anywhere.
+    Numbers are in order: those that no edit has are left out.
     """
     places = _places(code, snippet, equal)
     out = ""
@@ -135,16 +138,21 @@ _Span = tuple[int, int]
 
 def _places(code: Sequence[str], snippet: Sequence[str], equal: bool) -> dict[int, list[_Span]]:
     """What each first or last line of a chunk may replace, by its number in the snippet, in order."""
-    anywhere = [(i, i + 1) for i in range(len(code))] + [(i, i) for i in range(len(code) + 1)]
+    inserted = [(i, i) for i in range(len(code) + 1)]
     out: dict[int, list[_Span]] = {}
     for i, (line, bound) in enumerate(zip(snippet, bounds_of(snippet), strict=True)):
-        if bound and equal and not line.strip():
-            out[i] = anywhere[len(code) :]
-        elif bound:
-            out[i] = [(n, n + 1) for n, other in enumerate(code) if equal and other == line] or anywhere
-        if bound and not any(map(MARKER.fullmatch, snippet[:i])):  # of the chunk at the beginning of the file
+        if not bound:
+            continue
+        begins, ends = (not any(map(MARKER.fullmatch, part)) for part in (snippet[:i], snippet[i:]))
+        same = [(n, n + 1) for n, other in enumerate(code) if not equal or other == line]
+        if equal and not line.strip():
+            same = []
+        elif not same:
+            same = [(n, n + 1) for n in _most_like(code, line)]
+        out[i] = same if equal and line in code and same else same + inserted
+        if begins:  # the chunk at the beginning of the file
             out[i] = [span for span in out[i] if _fit(code, snippet[: i + 1], (0, 0), span, (False, True))]
-        if bound and not any(map(MARKER.fullmatch, snippet[i:])):  # of that at its end
+        if ends:
             end = len(code), len(code)
             out[i] = [span for span in out[i] if _fit(code, snippet[i:], span, end, (True, False))]
     order = list(out)
@@ -158,6 +166,12 @@ def _places(code: Sequence[str], snippet: Sequence[str], equal: bool) -> dict[in
                 if any(agree(near, span) if one < other else agree(span, near) for near in out[one])
             ] or out[other]
     return out
+
+
+def _most_like(code: Sequence[str], line: str) -> list[int]:
+    """The numbers, from 0, of the lines that are most like this one, if they are SIMILAR."""
+    ratios = [SequenceMatcher(None, line.strip(), other.strip(), autojunk=False).ratio() for other in code]
+    return [n for n, ratio in enumerate(ratios) if ratio >= SIMILAR and ratio == max(ratios)]
 
 
 def _agree(code: Sequence[str], chunk: Sequence[str] | None, first: _Span, second: _Span) -> bool:

@@ -132,6 +132,17 @@ def test_any_model_appends_what_is_behind_the_last_marker(client: httpx2.Client)
     assert answer["choices"][0]["message"]["content"] == "\n".join([*code, *new])
 
 
+def test_a_snippet_without_markers_at_its_ends_leaves_the_rest(client: httpx2.Client) -> None:
+    code = ["import os", "", "x = 1", "y = 2", "print(x)"]
+    for snippet, made in (
+        (["x = 1", "z = 3", "y = 2"], [*code[:3], "z = 3", *code[3:]]),
+        (["from abc import ABC", "# ... existing code ..."], ["from abc import ABC", *code]),
+        (["# ... existing code ...", "del x, y"], [*code, "del x, y"]),
+    ):
+        answer = asked(client, "/v1/apply/completions", say(merge(code, snippet)))
+        assert answer["choices"][0]["message"]["content"] == "\n".join(made)
+
+
 @pytest.mark.parametrize("wrong", [("4", "3"), ("3", "9")])
 def test_what_is_no_edit_is_an_error_that_says_so(
     client: httpx2.Client, wrong: tuple[str, str], numbers: Callable[[str, str], None]

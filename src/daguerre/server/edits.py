@@ -27,7 +27,7 @@ from daguerre.server.errors import TOO_LONG, ApiError
 MORE = 16
 """Tokens that an answer may have beyond those of what it copies."""
 PATH = re.compile(r"\A(?:current_file_path|code_snippet_file_path):[^\n]*\n")
-CURSOR = "<|cursor|>"
+CURSOR, MARK = "<|cursor|>", "# ..."
 NOTHING = "None"
 """Mercury's answer where no edit is due, and the model's, with an end of line."""
 
@@ -72,10 +72,20 @@ class Asked:
 def merge_asked(model: Model, content: str) -> Asked:
     """The merge that a message asks for. ApiError for what is none, and for a file that is too long."""
     code, snippet = _between(content, "original_code"), _between(content, "update_snippet")
-    lines, new = lines_of(code), lines_of(snippet)
+    lines = lines_of(code)
+    new = _marked(lines, lines_of(snippet))
     prompt = apply_prompt(lines, new)
     room = _room(model, prompt, lettered(new, [f"+{len(lines)}"] * len(new)))
     return Asked(prompt, room, lines, code.endswith("\n"), pattern=apply_pattern(lines, new))
+
+
+def _marked(code: list[str], snippet: list[str]) -> list[str]:
+    """A snippet with a marker before its first line, if that is one of the file but not its first, and the same behind
+    the last: many leave them out, and mean that the rest of the file stays.
+    """
+    before = snippet[0] != code[0] and snippet[0].strip() and snippet[0] in code
+    behind = snippet[-1] != code[-1] and snippet[-1].strip() and snippet[-1] in code
+    return [*([MARK] if before else []), *snippet, *([MARK] if behind else [])]
 
 
 def edit_asked(model: Model, content: str) -> Asked:
