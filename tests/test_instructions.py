@@ -127,10 +127,8 @@ def test_numbers_are_those_of_equal_lines_or_any_that_are_in_order(
 
 
 def _may_be(code: list[str], line: str, number: str) -> bool:
-    if not line.strip():
+    if not line.strip() or line not in code:  # none of them is like it
         return number.startswith("+")
-    if line not in code:
-        return number.startswith("+")  # none of them is like it
     return not number.startswith("+") and 0 < int(number) <= 4 and code[int(number) - 1] == line
 
 

@@ -4,8 +4,8 @@ A file is shown with its lines numbered, and an answer names lines by their numb
 ends of lines, and the answer is an edit: the snippet, whose lines have letters, with the number that the first and the
 last line of each of its chunks have in the file. What is not between two such lines stays as it is. The first or last
 line of a chunk may also be new. Its number is then that of the line which it replaces, or with a plus that of the line
-after which it is inserted, `#+0` at the beginning. So that few lines are lost by a wrong number, a chunk may not remove
-everything (`_fit`).
+after which it is inserted, `#+0` at the beginning. What such a chunk may remove is bounded (`_fit`), so that a wrong
+number loses few lines.
 
     #> file
     import os #1
@@ -29,7 +29,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from string import ascii_letters
@@ -43,7 +42,7 @@ FILE, RESULT, GAP, NOTHING = "#> file\n", "#> result\n", "...\n", "None\n"
 MARKER = re.compile(r"[ \t]*(#|//)[ \t]*\.{3}[ \t]*(existing code|rest of( the)? code)?[ \t]*(\.{3})?[ \t]*")
 """A line of a snippet that stands for lines of the file that stay as they are."""
 SIMILAR = 0.75
-"""How like a line is to one that it may replace unseen: the ratio of `difflib.SequenceMatcher`."""
+"""How like a new line is, at least, to the line that it may replace: the ratio of `difflib.SequenceMatcher`."""
 _LABEL = re.compile(r"\A(?:\d+|[A-Za-z])(?: |\Z)")
 _NUMBER = re.compile(r" ?#(\+?)(\d{1,6})\Z")
 
@@ -143,28 +142,22 @@ def _places(code: Sequence[str], snippet: Sequence[str], equal: bool) -> dict[in
     for i, (line, bound) in enumerate(zip(snippet, bounds_of(snippet), strict=True)):
         if not bound:
             continue
-        begins, ends = (not any(map(MARKER.fullmatch, part)) for part in (snippet[:i], snippet[i:]))
-        same = [(n, n + 1) for n, other in enumerate(code) if not equal or other == line]
-        if equal and not line.strip():
-            same = []
-        elif not same:
-            same = [(n, n + 1) for n in _most_like(code, line)]
-        out[i] = same if equal and line in code and same else same + inserted
-        if begins:  # the chunk at the beginning of the file
+        if not equal:
+            out[i] = [(n, n + 1) for n in range(len(code))] + inserted
+        elif not line.strip():
+            out[i] = inserted
+        else:
+            same = [(n, n + 1) for n, other in enumerate(code) if other == line]
+            out[i] = same or [(n, n + 1) for n in _most_like(code, line)] + inserted
+        if not any(map(MARKER.fullmatch, snippet[:i])):  # the chunk at the beginning of the file
             out[i] = [span for span in out[i] if _fit(code, snippet[: i + 1], (0, 0), span, (False, True))]
-        if ends:
+        if not any(map(MARKER.fullmatch, snippet[i:])):  # that at its end
             end = len(code), len(code)
             out[i] = [span for span in out[i] if _fit(code, snippet[i:], span, end, (True, False))]
-    order = list(out)
-    for turn in (order, order[::-1]):
-        for one, other in pairwise(turn):
-            chunk = snippet[min(one, other) : max(one, other) + 1]
-            agree = partial(_agree, code, None if any(map(MARKER.fullmatch, chunk)) else chunk)
-            out[other] = [
-                span
-                for span in out[other]
-                if any(agree(near, span) if one < other else agree(span, near) for near in out[one])
-            ] or out[other]
+    for one, other in pairwise(list(out)):
+        out[other] = _agreeing(code, snippet[one : other + 1], out[other], out[one], before=True) or out[other]
+    for other, one in pairwise(list(out)[::-1]):
+        out[one] = _agreeing(code, snippet[one : other + 1], out[one], out[other], before=False) or out[one]
     return out
 
 
@@ -174,9 +167,21 @@ def _most_like(code: Sequence[str], line: str) -> list[int]:
     return [n for n, ratio in enumerate(ratios) if ratio >= SIMILAR and ratio == max(ratios)]
 
 
-def _agree(code: Sequence[str], chunk: Sequence[str] | None, first: _Span, second: _Span) -> bool:
-    """Whether two neighboring bounds, of a chunk or of two (None), may replace these lines."""
-    return first[1] <= second[0] if chunk is None else _fit(code, chunk, first, second)
+def _agreeing(
+    code: Sequence[str], shown: Sequence[str], spans: Sequence[_Span], near: Sequence[_Span], before: bool
+) -> list[_Span]:
+    """The spans of a bound that go with some of its neighbor, which stands `before` or behind it. The lines of the
+    snippet from one to the other are `shown`: those of a chunk, or with a marker between two chunks.
+    """
+    if any(map(MARKER.fullmatch, shown)):
+        nearest = min(last for _, last in near) if before else max(first for first, _ in near)
+        return [span for span in spans if (nearest <= span[0] if before else span[1] <= nearest)]
+    inserted = {span for span in near if span[0] == span[1]}  # two that are at one place agree
+    return [
+        span
+        for span in spans
+        if span in inserted or any(_fit(code, shown, *((other, span) if before else (span, other))) for other in near)
+    ]
 
 
 def _fit(
@@ -192,10 +197,11 @@ def _fit(
     """
     if first[0] > last[0] or first[1] > last[1]:
         return False
-    removed = [line for line in code[first[0] : last[1]] if line.strip()]
-    for bound, span, line, near in zip(bounds, (first, last), (chunk[0], chunk[-1]), (0, -1), strict=True):
+    removed = code[first[0] : last[1]]
+    for bound, span, line, order in zip(bounds, (first, last), (chunk[0], chunk[-1]), (1, -1), strict=True):
         if bound and span[0] == span[1]:
-            if removed and removed[near] not in chunk:
+            nearest = next((other for other in removed[::order] if other.strip()), None)
+            if nearest is not None and nearest not in chunk:
                 return False
         elif bound and code[span[0]] != line and last[1] - first[0] > len(chunk):
             return False
