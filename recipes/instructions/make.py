@@ -28,11 +28,12 @@ from daguerre.models.tokenizer import Tokenizer
 TRAIN, HELD = "train.jsonl", "held.jsonl"
 SHARES = {"rename": 0.4, "fix": 0.35, "type": 0.05, "call": 0.1, "next_edit": 0.1}
 """Of the tasks that are trained on, but for merges."""
-MERGES = {"apply": 0.4, "touches": 0.35, "bare": 0.15, "repeated": 0.1}
-"""Of the merges, of files of up to LONGEST tokens."""
-MORE = 0.8
+MERGE_SHARES = {"apply": 0.4, "touches": 0.35, "bare": 0.15, "repeated": 0.1}
+"""Of the merges, which are of files of up to LONGEST tokens."""
+MERGES = 0.8
 """Merges for each other task."""
 HELD_TASKS = [task for task in MAKERS if task != "touches"]
+"""What is measured on held-out files."""
 PLAIN = 0.3
 """Rows of plain code, as a share of those of tasks: a third of all tokens."""
 MOST_TOKENS, PLAIN_TOKENS = 1200, 830
@@ -97,8 +98,8 @@ def main() -> None:
     for piece in pieces[:FEW]:
         donors.add(piece)
     made = list(rows_of(pieces, donors, SHARES, options.seed, tokenizer))
-    merges = rows_of(longer, donors, MERGES, options.seed, tokenizer)
-    made += list(islice(merges, int(MORE * len(made))))
+    merges = rows_of(longer, donors, MERGE_SHARES, options.seed, tokenizer)
+    made += list(islice(merges, int(MERGES * len(made))))
     written = [json.dumps({"prompt": row.prompt, "completion": row.completion}) for row in made]
     windows = (row for turn in range(9) for row in plain_rows(files, options.seed + turn, tokenizer))
     written += [json.dumps(row) for _, row in zip(range(int(PLAIN * len(made))), windows, strict=False)]

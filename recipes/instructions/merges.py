@@ -4,13 +4,13 @@ A snippet has chunks of new lines between lines of the file, with `# ... existin
 chunk begins and ends with lines that are in the file once, or at the file's own beginning or end, so that the merge is
 the only one. Sometimes a chunk is preceded by the head of the function that it is in, as models write snippets.
 
-Other snippets are what people and models write, too, and have a right merge that the rule does not find:
+People and models also write other snippets, whose right merge the rule often misses:
 
-    repeated   a chunk begins or ends with lines that the file has more than once, but in this order only here
-    bare       a chunk begins or ends with a new line: a line changed, lines put at the end of the file or of the body
-               whose head is shown, or before or behind the only line of the file that is shown
+    repeated   a chunk begins or ends with lines that the file has more than once, but one after the other only here
+    bare       a chunk begins or ends with a new line: a changed line, lines put at the end of the file or of the body
+               whose head is shown, or next to the only line of the file that is shown
 
-And `touches` are for training alone: many short chunks, and so many numbers, often of lines that are much alike.
+`touches` are for training alone: many short chunks, and so many numbers, often of lines that are much alike.
 
 The answer is the snippet, with the number that the first and the last line of each chunk have in the file
 (`daguerre.instructions`).

@@ -121,17 +121,16 @@ def test_new_lines_at_the_end_of_a_chunk_take_no_line_away(made: dict[str, list[
             assert how == {"insert"}
         if row.kind in ("appended", "prepended"):
             assert code == (merged[: len(code)] if row.kind == "appended" else merged[-len(code) :])
-        if row.kind == "body":  # the body whose head is shown has another statement, and no other body has
-            assert _bodies("\n".join(merged), snippet[0 if code[0] == snippet[0] else 1]) == 1 + _bodies(
-                "\n".join(code), snippet[0 if code[0] == snippet[0] else 1]
-            )
+        if row.kind == "body":  # the body whose head is shown has another statement
+            head = snippet[0 if code[0] == snippet[0] else 1]
+            assert _num_statements(merged, head) == 1 + _num_statements(code, head)
     assert kinds == {"appended", "prepended", "body", "beside", "changed"}
 
 
-def _bodies(text: str, head: str) -> int:
+def _num_statements(lines: list[str], head: str) -> int:
     """The number of statements in the body below a line."""
-    at = text.split("\n").index(head) + 1
-    (node,) = (one for one in ast.walk(ast.parse(text)) if getattr(one, "lineno", 0) == at and hasattr(one, "body"))
+    at, tree = lines.index(head) + 1, ast.parse("\n".join(lines))
+    (node,) = (one for one in ast.walk(tree) if getattr(one, "lineno", 0) == at and hasattr(one, "body"))
     return len(node.body)
 
 
