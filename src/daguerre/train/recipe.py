@@ -8,8 +8,8 @@ from __future__ import annotations
 import tomllib
 import types
 import typing
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -339,14 +339,32 @@ def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
     return _build(Recipe, values, "")
 
 
-def recipe_from_dict(values: Mapping[str, Any]) -> Recipe:
-    """The recipe that `asdict` wrote into a run's folder; version 0.1 had other names for two options."""
+def recipe_from_dict(values: Mapping[str, Any], overrides: Sequence[str] = ()) -> Recipe:
+    """The recipe that `asdict` wrote into a run's folder, with `section.key=value` overrides. Version 0.1 had other
+    names for two options."""
     values = dict(_table(values, ""))
     if "backend" in values:
         values["attn_impl"] = values.pop("backend")
     if isinstance(values.get("mixture"), Mapping):
         values["mixture"] = {name: _renamed_teacher(share) for name, share in values["mixture"].items()}
+    for item in overrides:
+        _override(values, item)
     return _build(Recipe, values, "")
+
+
+def changed_settings(before: Recipe, now: Recipe) -> list[str]:
+    """Each setting that two recipes differ in, as "sft.keep 12.0 -> 6.0"."""
+    old, new = (dict(_settings(asdict(recipe), "")) for recipe in (before, now))
+    return [f"{key} {old.get(key)} -> {new.get(key)}" for key in old | new if old.get(key) != new.get(key)]
+
+
+def _settings(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    """A table's settings with dotted names."""
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _settings(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
 
 
 def _renamed_teacher(share: Any) -> Any:

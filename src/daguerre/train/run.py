@@ -22,12 +22,12 @@ from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.checkpoint import CHECKPOINTS, find_checkpoint, list_checkpoints, load_state
 from daguerre.train.corpus.harvest import NO_TIME
 from daguerre.train.prefer.rows import PairReader
-from daguerre.train.recipe import Recipe, load_recipe, recipe_from_dict
+from daguerre.train.recipe import Recipe, changed_settings, load_recipe, recipe_from_dict
 from daguerre.train.reinforce.prompts import PromptReader, PromptSplit
 from daguerre.train.sft.corpus import AnswerFiles
 from daguerre.train.sft.files import KINDS, data_files
 from daguerre.train.shards import is_corpus
-from daguerre.train.trainer import DATA, Corpus, Trainer
+from daguerre.train.trainer import DATA, RECIPE, Corpus, Trainer
 from daguerre.train.user_folder import UserFolder
 
 ADAPT = "adapt"
@@ -75,6 +75,7 @@ def run_training(
     corpus: Corpus
     if checkpoint is not None:
         corpus = _corpus_of_run(given, folder, checkpoint)
+        _say_changed(folder, recipe, say)
     elif (recipe.sft or recipe.prefer or recipe.reinforce) and not (len(given) == 1 and is_corpus(given[0])):
         corpus = _answers(given, folder, recipe)
     else:
@@ -105,15 +106,26 @@ def _recipe(
 
 
 def _recipe_of_run(folder: Path, overrides: Sequence[str]) -> Recipe:
-    saved = folder / "recipe.json"
+    saved = folder / RECIPE
     if not saved.is_file():
         raise InputError(f"no run to resume at {folder}: give its folder with --out, or its recipe")
-    if overrides:
-        raise InputError("--set needs the recipe by name when a run is resumed")
     try:
-        return recipe_from_dict(json.loads(saved.read_text(encoding="utf-8")))
+        values = json.loads(saved.read_text(encoding="utf-8"))
+        recipe_from_dict(values)
     except (OSError, ValueError, InputError) as error:
         raise CheckpointError(f"{saved} is damaged ({error}): name the run's recipe, then --resume") from error
+    return recipe_from_dict(values, overrides)
+
+
+def _say_changed(folder: Path, recipe: Recipe, say: Callable[[str], None]) -> None:
+    """Say which settings a resumed run goes on with that are not those it had: an override of before that was not
+    given again, for example."""
+    try:
+        before = recipe_from_dict(json.loads((folder / RECIPE).read_text(encoding="utf-8")))
+    except (OSError, ValueError, InputError):  # nothing to compare with
+        return
+    for change in changed_settings(before, recipe):
+        say(f"not as the run was: {change}")
 
 
 READING = 1 / 6

@@ -83,6 +83,7 @@ from daguerre.train.start import first_model
 from daguerre.train.stopping import stopped_by_signals
 from daguerre.train.user_folder import files_read, own_vocabulary
 
+RECIPE = "recipe.json"
 DATA = "data"
 """The folder in a run of the corpus that was made for it."""
 Corpus = Path | Callable[[Tokenizer, ModelConfig], Path]
@@ -132,7 +133,7 @@ class Trainer:
             self._restore(found, *saved)
         own = self.devices.folder(out)
         own.mkdir(parents=True, exist_ok=True)
-        with atomic_write(own / "recipe.json") as file:
+        with atomic_write(own / RECIPE) as file:
             file.write((json.dumps(asdict(recipe), indent=2) + "\n").encode())
         self.reporter = Reporter(own, recipe, self.progress.step if found else None, quiet=self._quiet)
         self.spending = Spending(recipe, self.budget, self.reporter.say)
