@@ -19,8 +19,6 @@ from daguerre.instructions import (
     apply_pattern,
     apply_prompt,
     bounds_of,
-    changed,
-    changes,
     lettered,
     lines_of,
     listing,
@@ -38,15 +36,6 @@ def test_a_listing_is_read_back(lines: list[str]) -> None:
     assert lines_of(text) == lines
     assert read_listing(listing(lines)) == text
     assert read_listing("".join(f"b {line}\n" if line else "b\n" for line in lines)) == text
-
-
-@given(LINES, st.data())
-def test_changes_make_the_other_lines(lines: list[str], data: st.DataObject) -> None:
-    other = [data.draw(st.sampled_from((line, line + "x", ""))) for line in lines]
-    first = data.draw(st.integers(1, 30))
-    said = changes(lines, other, first)
-    assert changed(lines, said, first) == other
-    assert (said == "None\n") == (lines == other)
 
 
 def test_what_has_no_label_stays_as_it_is() -> None:

@@ -3,11 +3,11 @@
 Answers are written greedily, in mode "speculative", whose text is that of one token a forward. What counts as exact:
 
     apply, repeated, bare    the file that the edit makes, byte for byte
-    rename                   the places that change, and so the file that they make, byte for byte
-    fix, next_edit           the lines that change and their numbers, byte for byte, and so the file that they make
+    rename, next_edit        the places that change, and so the file that they make, byte for byte
+    fix                      the line and its number, byte for byte
     type, call               the expression, as a syntax tree
 
-Beside them: `rule` merges by equal lines (`merges.merge_by_rule`), or renames every word that is the name; `numbers`
+Beside them: `rule` merges by equal lines (`merges.merge_by_rule`), or takes every place that is shown; `numbers`
 are merges whose text is given, so that the model chooses numbers alone; `served` are merges as the server asks for
 them, where a number is that of an equal line, if the file has one.
 """
@@ -20,6 +20,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from string import ascii_letters
 from typing import Any
 
 from make import HELD
@@ -32,8 +33,9 @@ from daguerre.decoding.drive import Together
 from daguerre.decoding.plans import plan_generate
 from daguerre.decoding.sample import Sample
 from daguerre.errors import InputError
-from daguerre.instructions import apply_pattern, places_of, read_listing, read_merge, read_rename, replaced
+from daguerre.instructions import apply_pattern, read_listing, read_merge, read_rename
 from daguerre.model import Model
+from daguerre.next_edits import Change, read_next_edit
 from daguerre.router.values import wilson
 
 MERGES = ("apply", "repeated", "bare")
@@ -140,6 +142,11 @@ def _same_names(row: Row, answer: str) -> bool:
     return answer.endswith("\n") and made == list(row.facts["result"])
 
 
+def _same_edit(row: Row, answer: str) -> bool:
+    change, places = Change(**row.facts["change"]), row.facts["places"]
+    return answer.endswith("\n") and read_next_edit(row.facts["code"], change, places, answer) == row.facts["right"]
+
+
 def _same_tree(row: Row, answer: str) -> bool:
     try:
         return ast.dump(ast.parse(answer.strip(), mode="eval")) == ast.dump(
@@ -155,7 +162,7 @@ CHECKS: dict[str, Callable[[Row, str], bool]] = {
     "fix": _same_line,
     "type": _same_tree,
     "call": _same_tree,
-    "next_edit": _same_line,
+    "next_edit": _same_edit,
 }
 
 
@@ -169,8 +176,8 @@ def measured(task: str, rows: Sequence[Row], found: Sequence[bool], sizes: Seque
     if task in MERGES:
         rule = [merge_by_rule(row.facts["code"], row.facts["snippet"]) == row.facts["merged"] for row in rows]
         beside["rule"] = Share.of(rule)
-    if task == "rename":
-        beside["rule"] = Share.of([_every_place(row) == row.facts["result"] for row in rows])
+    if task in ("rename", "next_edit"):
+        beside["rule"] = Share.of([is_exact(row, " ".join(ascii_letters) + "\n") for row in rows])
     shares = {kind: Share.of(values) for kind, values in kinds.items()}
     return Measured(task, Share.of(found), shares, by_length(found, sizes), beside)
 
@@ -182,12 +189,6 @@ def by_length(found: Sequence[bool], sizes: Sequence[int], bounds: Sequence[int]
         if chosen := [ok for size, ok in zip(sizes, found, strict=True) if low < size <= high]:
             out[f"{low + 1} to {high}"] = Share.of(chosen)
     return out
-
-
-def _every_place(row: Row) -> list[str]:
-    old, new = row.facts["names"]
-    places = places_of(row.facts["code"], old, *row.facts["region"])
-    return replaced(row.facts["code"], places, old, [new] * len(places))
 
 
 def kinds_of(rows: Sequence[Row]) -> list[str]:

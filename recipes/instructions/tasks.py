@@ -6,8 +6,8 @@ fix         a line has a planted error; the answer is that line as it was
 type        an annotation was taken away; the answer is that annotation
 call        values for parameters, in any order; the answer is the call: parameters without a default by position, the
             others by name, in the order of the definition
-next_edit   a change that some lines have seen is due in others; the answer has the lines of a region that
-            change
+next_edit   a change that some lines have seen is due in others; the places of a region where it may be due are shown
+            with letters, and the answer has those that change
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import random
 import re
 import tokenize
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from string import ascii_letters
 from typing import Any
 
@@ -28,17 +28,17 @@ from pieces import Piece
 from statements import Donors, sites_of
 
 from daguerre.instructions import (
+    NOTHING,
     apply_prompt,
     call_prompt,
-    changes,
     fix_prompt,
     labeled,
-    next_edit_prompt,
     places_of,
     rename_prompt,
     replaced,
     type_prompt,
 )
+from daguerre.next_edits import Change, last_change, next_edit_prompt, places_due, read_next_edit
 
 MOST_PLACES = 12
 """Lines of the region of a next edit."""
@@ -358,63 +358,65 @@ def call_row(piece: Piece, donors: Donors, rng: random.Random) -> Row | None:
 
 
 def next_edit_row(piece: Piece, donors: Donors, rng: random.Random) -> Row | None:
-    """A change that was begun goes on."""
+    """A change that was begun goes on: some of the lines that it is due in have it, and a region has more of them."""
     changed = _renamed_lines(piece, donors, rng) if rng.random() < 0.7 else _called_lines(piece, donors, rng)
     if changed is None:
         return None
-    kind, lines = changed
-    places = [i for i, (old, new) in enumerate(zip(piece.lines, lines, strict=True)) if old != new]
-    if len(places) < 2:
+    kind, lines, sites = changed
+    able = sorted({line for line, _ in sites})
+    if len(able) < 2:
         return None
-    done = rng.randint(1, min(4, len(places) - 1))
-    history = [(piece.lines[i], lines[i]) for i in places[:done]]
-    current = [lines[i] if i in places[:done] else line for i, line in enumerate(piece.lines)]
-    at = places[done]
-    nothing = rng.random() < 0.1
-    if nothing:
-        able = [i for i in range(len(lines)) if all(abs(i - p) > 2 for p in places)]
-        if not able:
-            return None
-        at = rng.choice(able)
-    first, last = max(0, at - rng.randint(0, 5)), min(len(lines), at + 1 + rng.randint(0, 5))
-    if nothing:
-        while any(first <= p < last for p in places):
-            first, last = min(first + 1, at), max(last - 1, at + 1)
-    answer = changes(current[first:last], lines[first:last], first + 1)
-    facts = {"code": current, "region": [first, last], "right": lines[first:last], "changes": not nothing}
-    kind = "nothing due" if nothing else kind
-    return Row("next_edit", kind, next_edit_prompt(current, history, first + 1, last), answer, facts)
+    done = able[: rng.randint(1, min(4, len(able) - 1))]
+    code = [lines[i] if i in done else line for i, line in enumerate(piece.lines)]
+    change = last_change([(piece.lines[i], lines[i]) for i in done])
+    due = {site for site in sites if site[0] not in done}
+    able = able[len(done) :]
+    if change is not None and rng.random() < 0.15:
+        able, kind = [line for line, _ in places_due(code, change, 1, len(code)) if line not in able], "nothing due"
+    if change is None or not able:
+        return None
+    at, reach = able[0], (0, 0) if kind == "nothing due" else (rng.randint(0, 5), rng.randint(0, 5))
+    first, last = max(0, at - reach[0]), min(len(lines), at + 1 + reach[1])
+    places = places_due(code, change, first + 1, last)
+    if len(places) > MOST_NAMED:
+        return None
+    letters = [letter for letter, place in zip(ascii_letters, places, strict=False) if place in due]
+    answer = " ".join(letters) + "\n" if letters else NOTHING
+    right = [*code[:first], *lines[first:last], *code[last:]]
+    if read_next_edit(code, change, places, answer) != right:
+        return None
+    facts = {"code": code, "change": asdict(change), "places": places, "right": right}
+    return Row("next_edit", kind, next_edit_prompt(code, change, places), answer, facts)
 
 
-def _renamed_lines(piece: Piece, donors: Donors, rng: random.Random) -> tuple[str, list[str]] | None:
+_Edit = tuple[str, list[str], list[tuple[int, int]]]
+"""A kind of edit, all lines behind it, and the places (line, column) of the words at which it was made."""
+
+
+def _renamed_lines(piece: Piece, donors: Donors, rng: random.Random) -> _Edit | None:
     new, found = fresh_name(piece, donors, rng), _everywhere(piece, rng)
     if new is None or found is None or found[0] in in_strings(piece):
         return None
-    return "rename", renamed(piece.lines, found[1], found[0], new)
+    return "rename", renamed(piece.lines, found[1], found[0], new), found[1]
 
 
-def _called_lines(piece: Piece, donors: Donors, rng: random.Random) -> tuple[str, list[str]] | None:
-    calls: dict[str, list[ast.Call]] = {}
+def _called_lines(piece: Piece, donors: Donors, rng: random.Random) -> _Edit | None:
+    calls: dict[str, list[tuple[int, int]]] = {}
     for node in ast.walk(piece.tree):
         if isinstance(node, ast.Call) and node.lineno == node.end_lineno:
             name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", None)
             if name is not None:
-                calls.setdefault(name, []).append(node)
-    able = [nodes for nodes in calls.values() if len({node.lineno for node in nodes}) > 1]
+                calls.setdefault(name, []).append((node.lineno - 1, (node.func.end_col_offset or 0) - len(name)))
+    able = [name for name, sites in calls.items() if len({line for line, _ in sites}) > 1]
     if not able:
         return None
-    more, lines = (
-        f"{rng.choice(donors.names)}={rng.choice(('None', 'True', '0', rng.choice(donors.names)))}",
-        list(piece.lines),
-    )
-    for node in sorted(rng.choice(able), key=lambda node: -(node.end_col_offset or 0)):
-        at, end = node.lineno - 1, (node.end_col_offset or 0) - 1
-        if lines[at][end : end + 1] != ")":  # another call of the line has moved it
-            return None
-        lines[at] = (
-            lines[at][:end].rstrip(", ") + ("" if lines[at][:end].endswith("(") else ", ") + more + lines[at][end:]
-        )
-    return "argument", lines
+    more = f"{rng.choice(donors.names)}={rng.choice(('None', 'True', '0', rng.choice(donors.names)))}"
+    name = rng.choice(able)
+    places, sites = places_due(piece.lines, change := Change(name, more, True), 1, len(piece.lines)), calls[name]
+    if not set(sites) <= set(places):
+        return None
+    letters = [letter for letter, place in zip(ascii_letters, places, strict=False) if place in sites]
+    return "argument", read_next_edit(piece.lines, change, places, " ".join(letters)), sites
 
 
 MAKERS: dict[str, Callable[[Piece, Donors, random.Random], Row | None]] = {

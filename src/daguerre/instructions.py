@@ -67,22 +67,6 @@ def read_listing(text: str) -> str:
     return "".join(_LABEL.sub("", line, count=1) + "\n" for line in lines_of(text)) if text else ""
 
 
-def changes(old: Sequence[str], new: Sequence[str], first: int = 1) -> str:
-    """A listing of the lines that differ between as many lines each, with their numbers; "None" where none does."""
-    pairs = enumerate(zip(old, new, strict=True), first)
-    return "".join(labeled(number, line) for number, (was, line) in pairs if line != was) or NOTHING
-
-
-def changed(lines: Sequence[str], answer: str, first: int = 1) -> list[str]:
-    """Lines with those of a listing in place of the ones of the same number; numbers of no line are left out."""
-    out = list(lines)
-    for line in lines_of(answer):
-        number, _, text = line.partition(" ")
-        if number.isdecimal() and 0 <= int(number) - first < len(out):
-            out[int(number) - first] = text
-    return out
-
-
 def numbered(line: str, number: object) -> str:
     """A line with a number at its end."""
     return f"{line} #{number}" if line else f"#{number}"
@@ -271,9 +255,16 @@ def rename_prompt(code: Sequence[str], old: str, new: str, first: int = 1, last:
         raise InputError(
             f"{old} is there {len(places)} times, and {len(ascii_letters)} places can be shown: name fewer lines"
         )
+    return choice_prompt(code, places, old, f"rename {old} to {new}")
+
+
+def choice_prompt(code: Sequence[str], places: Sequence[tuple[int, int]], old: str, title: str) -> str:
+    """Ask at which of these places something is to be done to a word; the lines that have them are shown again, with a
+    letter in place of each word.
+    """
     lines = replaced(code, places, old, [f"${letter}" for letter, _ in zip(ascii_letters, places, strict=False)])
     shown = "".join(labeled(i + 1, lines[i]) for i in sorted({line for line, _ in places}))
-    return f"{FILE}{listing(code)}#> rename {old} to {new}\n{shown}{RESULT}"
+    return f"{FILE}{listing(code)}#> {title}\n{shown}{RESULT}"
 
 
 def read_rename(
@@ -298,14 +289,6 @@ def type_prompt(code: Sequence[str], what: str) -> str:
 def call_prompt(code: Sequence[str], function: str, values: str) -> str:
     """Write the call of a function with these values, "x=1, y=2"; the answer is the call alone."""
     return f"{FILE}{listing(code)}#> call {function} with {values}\n{RESULT}"
-
-
-def next_edit_prompt(code: Sequence[str], history: Sequence[tuple[str, str]], first: int, last: int) -> str:
-    """Predict the next edit in lines `first` to `last`, from 1. history: lines that changed, oldest first, each as it
-    was and as it is, empty where there was none, or is none. The answer has the lines that change (`changes`).
-    """
-    edits = "".join("".join(f"{s}{line}\n" for s, line in zip("-+", edit, strict=True) if line) for edit in history)
-    return f"{FILE}{listing(code)}#> edits\n{edits}#> next {first} to {last}\n{RESULT}"
 
 
 def tasks_in(folder: Path, adapter: Path | None = None) -> tuple[str, ...]:

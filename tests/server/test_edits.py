@@ -10,8 +10,9 @@ import httpx2
 import pytest
 
 from conftest import MakeModel
-from daguerre.instructions import apply_prompt, next_edit_prompt
+from daguerre.instructions import apply_prompt
 from daguerre.model import Model
+from daguerre.next_edits import Change, next_edit_prompt
 from daguerre.server.app import make_app
 from daguerre.server.edits import edit_asked, history_of, merge_asked
 from daguerre.server.errors import ApiError
@@ -31,9 +32,9 @@ import os
 
 <|code_to_edit|>
 x = o<|cursor|>s.sep
-y = 2
+y = os.name
 <|/code_to_edit|>
-print(x)
+print(os)
 <|/current_file_content|>
 
 <|edit_diff_history|>
@@ -42,8 +43,9 @@ print(x)
 @@ -1,2 +1,1 @@
  import os
 -import re
--import sys
+-z = os.sep
 +import abc
++z = posix.sep
  y = 1
 -w = 1
 <|/edit_diff_history|>"""
@@ -78,8 +80,8 @@ def test_a_merge_is_the_file_that_the_edit_makes(taught: Model) -> None:
     assert one.prompt == apply_prompt(CODE, SNIPPET)
     assert one.prompt.endswith("y = 2 #4\n#> apply\n...\na x = 1 #\nb z = 3 #\n...\n#> result\n")
     written = "...\na x = 1 #3\nb z = 3 #4\n...\n"
-    assert one.content(written) == "import os\n\nx = 1\nz = 3"
-    assert merge_asked(taught, merge(end="\n")).content(written) == "import os\n\nx = 1\nz = 3\n"
+    assert one.content(written, True) == "import os\n\nx = 1\nz = 3"
+    assert merge_asked(taught, merge(end="\n")).content(written, True) == "import os\n\nx = 1\nz = 3\n"
 
 
 def test_of_an_edit_that_is_being_written_what_is_certain_is_known(taught: Model) -> None:
@@ -87,7 +89,7 @@ def test_of_an_edit_that_is_being_written_what_is_certain_is_known(taught: Model
     lines = ["...\n", "a x = 1 #3\n", "b z = 3\n", "c y = 2 #4\n"]
     parts = [one.content("".join(lines[:num]) + "b z", False) for num in range(5)]
     assert parts == ["", "", "import os\n", "import os\n\nx = 1", "import os\n\nx = 1\nz = 3"]
-    assert one.content("".join(lines)) == "import os\n\nx = 1\nz = 3\ny = 2 #4"
+    assert one.content("".join(lines), True) == "import os\n\nx = 1\nz = 3\ny = 2 #4"
 
 
 @pytest.fixture
@@ -165,27 +167,39 @@ def test_a_stream_has_the_text_of_the_answer(client: httpx2.Client) -> None:
     assert last["usage"]["total_tokens"] == whole["usage"]["total_tokens"]
 
 
-def test_a_next_edit_is_fenced_and_none_where_nothing_changes(client: httpx2.Client, taught: Model) -> None:
+def test_a_next_edit_is_fenced_and_none_where_nothing_changes(taught: Model) -> None:
     one = edit_asked(taught, EDIT)
-    code = ["import os", "", "x = os.sep", "y = 2", "print(x)"]
-    assert one.prompt == next_edit_prompt(code, [("import re", "import abc"), ("import sys", ""), ("w = 1", "")], 3, 4)
-    assert "#> edits\n-import re\n+import abc\n-import sys\n-w = 1\n#> next 3 to 4\n#> result\n" in one.prompt
-    assert one.content("None\n") == one.content("3 x = os.sep\n") == one.content("9 z\n") == "None"
-    assert one.content("3 x = abc.sep\n") == "```\nx = abc.sep\ny = 2\n```"
-    written = taught.generate(one.prompt, one.max_tokens, temperature=0.0, heal=False).text
-    answer = asked(client, "/v1/edit/completions", say(EDIT))
-    assert answer["choices"][0]["message"]["content"] == one.content(written)
+    code = ["import os", "", "x = os.sep", "y = os.name", "print(os)"]
+    assert one.prompt == next_edit_prompt(code, Change("os", "posix"), [(2, 4), (3, 4)])
+    assert one.prompt.endswith("#> rename os to posix\n3 x = $a.sep\n4 y = $b.name\n#> result\n")
+    assert one.content("None\n", True) == "None"
+    assert one.content("b\n", True) == "```\nx = os.sep\ny = posix.name\n```"
+
+
+@pytest.mark.parametrize("history", ["", "-x = os.sep\n+y = 3\n", "-import os\n", "-re.sub(a)\n+re.match(a)\n"])
+def test_of_edits_that_have_no_place_in_the_region_nothing_follows(client: httpx2.Client, history: str) -> None:
+    content = EDIT[: EDIT.index("--- a.py")] + history + "<|/edit_diff_history|>"
+    answer = asked(client, "/v1/edit/completions", say(content))
+    assert answer["choices"][0]["message"]["content"] == "None"
+
+
+def test_any_model_repeats_the_last_edit_or_leaves_the_region(client: httpx2.Client) -> None:
+    content = asked(client, "/v1/edit/completions", say(EDIT))["choices"][0]["message"]["content"]
+    lines = (("x = os.sep", "x = posix.sep"), ("y = os.name", "y = posix.name"))
+    able = {f"```\n{x}\n{y}\n```" for x in lines[0] for y in lines[1]} - {f"```\n{lines[0][0]}\n{lines[1][0]}\n```"}
+    assert content in able | {"None"}
 
 
 def test_of_a_long_file_the_lines_around_the_region_are_shown(taught: Model) -> None:
     long = EDIT.replace("import os\n\n<|code", "import os\n" + "a = b\n" * 200 + "<|code").replace(
-        "print(x)\n", "print(x)\n" + "c = d\n" * 200
+        "print(os)\n", "print(os)\n" + "c = d\n" * 200
     )
     one = edit_asked(taught, long)
     assert len(taught.tokenizer.encode(one.prompt)) + one.max_tokens <= 256
-    assert " a = b\n" in one.prompt and " c = d\n" in one.prompt and " x = os.sep\n" in one.prompt
+    assert " a = b\n" in one.prompt and " c = d\n" in one.prompt and " x = $a.sep\n" in one.prompt
+    assert one.content("a\n", True) == "```\nx = posix.sep\ny = os.name\n```"
     with pytest.raises(ApiError, match="send less code"):
-        edit_asked(taught, EDIT.replace("y = 2\n", "y = 2\n" * 200))
+        edit_asked(taught, EDIT.replace("y = os.name\n", "y = os.name\n" * 200))
 
 
 def test_what_cannot_be_asked_is_said(client: httpx2.Client) -> None:

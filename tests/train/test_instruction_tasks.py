@@ -7,6 +7,7 @@ import inspect
 import json
 import random
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
 from difflib import SequenceMatcher
@@ -20,7 +21,6 @@ from daguerre.errors import InputError
 from daguerre.instructions import (
     apply_pattern,
     bounds_of,
-    changed,
     lettered,
     lines_of,
     read_listing,
@@ -262,15 +262,34 @@ def _names(head: str) -> set[str]:
     return {node.id for node in ast.walk(ast.parse(f"lambda {head}: None")) if isinstance(node, ast.Name)}
 
 
-def test_a_next_edit_goes_on_with_the_change_of_the_history(made: dict[str, list[Any]]) -> None:
+def test_a_next_edit_goes_on_with_the_change_that_some_lines_have(
+    scripts: SimpleNamespace, made: dict[str, list[Any]]
+) -> None:
+    """What is due is known from a transformer of trees; what was done is read in its lines."""
+    kinds = Counter(row.kind for row in made["next_edit"])
+    assert set(kinds) == {"rename", "argument", "nothing due"}
     for row in made["next_edit"]:
-        first, last = row.facts["region"]
-        code = row.facts["code"]
-        right = changed(code[first:last], row.completion, first + 1)
-        assert right == row.facts["right"] and (row.completion == "None\n") != row.facts["changes"]
-        assert (right != code[first:last]) == row.facts["changes"]
-        new = row.prompt.rsplit("#> edits\n", 1)[1].split("\n")[1].removeprefix("+")
-        assert new in code  # the history is in the file
+        code, right, change = row.facts["code"], row.facts["right"], row.facts["change"]
+        assert (row.kind == "nothing due") == (row.completion == "None\n") == (code == right)
+        assert change["text"] in "\n".join(code)  # some lines have it
+        num = len(row.completion.split()) if code != right else 0
+        assert scripts.evaluate.is_exact(row, row.completion)
+        assert not scripts.evaluate.is_exact(row, row.completion.removesuffix("\n"))
+        if change["argument"]:
+            name, _, value = change["text"].partition("=")
+            trees = [ast.parse("\n".join(lines)) for lines in (code, right)]
+            calls = [[node for node in ast.walk(tree) if isinstance(node, ast.Call)] for tree in trees]
+            given = [
+                sum(any(one.arg == name and ast.unparse(one.value) == value for one in node.keywords) for node in nodes)
+                for nodes in calls
+            ]
+            assert given[1] - given[0] == num and len(calls[0]) == len(calls[1])
+        else:
+            before, after = (
+                Counter(name for name, *_ in scripts.tasks.identifiers("\n".join(lines))) for lines in (code, right)
+            )
+            old, new = change["word"], change["text"]
+            assert before[old] - after[old] == num == after[new] - before[new]
 
 
 def test_files_of_held_out_packages_are_not_trained_on(

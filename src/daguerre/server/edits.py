@@ -2,26 +2,28 @@
 
 Apply: a file and a snippet with `... existing code ...` for what stays; the answer is the merged file. Next edit: a
 file with a region, and diffs of the edits before, oldest first; the answer is the region as it should be, fenced, or
-"None" where it stays as it is. `daguerre.instructions` has the texts of both.
+"None" where it stays as it is. `daguerre.instructions` and `daguerre.next_edits` have the texts of both.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from string import ascii_letters
 
 from daguerre.errors import InputError
-from daguerre.instructions import (
-    apply_pattern,
-    apply_prompt,
-    changed,
-    lettered,
-    lines_of,
-    listing,
-    next_edit_prompt,
-    read_merge,
-)
+from daguerre.instructions import RESULT, apply_pattern, apply_prompt, lettered, lines_of, read_merge
 from daguerre.model import Model
+from daguerre.next_edits import (
+    Change,
+    last_change,
+    next_edit_pattern,
+    next_edit_prompt,
+    places_due,
+    read_next_edit,
+)
 from daguerre.server.errors import TOO_LONG, ApiError
 
 MORE = 16
@@ -29,7 +31,7 @@ MORE = 16
 PATH = re.compile(r"\A(?:current_file_path|code_snippet_file_path):[^\n]*\n")
 CURSOR, MARK = "<|cursor|>", "# ..."
 NOTHING = "None"
-"""Mercury's answer where no edit is due, and the model's, with an end of line."""
+"""Mercury's answer where no edit is due."""
 
 
 @dataclass(frozen=True)
@@ -38,35 +40,17 @@ class Asked:
 
     prompt      the text that it continues
     max_tokens  of its answer
-    code        the lines of the file of a merge, or of the region that a next edit changes
-    ends        whether the answer ends with an end of line
-    first       the number of the first line of a region
-    pattern     of a merge: what the answer matches as a whole
+    pattern     the regular expression that its answer matches
+    content     the answer of the API, of what the model has written, and whether it has ended. ApiError where that is
+                no edit of the file
+    grows       whether it has a part of the answer, of what has not ended
     """
 
     prompt: str
     max_tokens: int
-    code: list[str]
-    ends: bool
-    first: int = 1
-    pattern: str | None = None
-
-    def content(self, written: str, ended: bool = True) -> str:
-        """The answer of the API, of what the model has written; of a merge that has not `ended` what is certain of it.
-        ApiError where the model has not written an edit of the file.
-        """
-        if self.pattern is not None:
-            if not ended and not (written := written[: written.rfind("\n") + 1]):
-                return ""
-            try:
-                text = "".join(line + "\n" for line in read_merge(self.code, written, ended))
-            except InputError as error:
-                message = f"the model wrote no edit of this file ({error}): send a snippet with other lines around it"
-                raise ApiError(message, 502, code="invalid_answer") from error
-            return text if self.ends else text.removesuffix("\n")
-        lines = self.code
-        made = changed(lines, written, self.first)
-        return NOTHING if made == lines else "```\n" + "".join(line + "\n" for line in made) + "```"
+    pattern: str
+    content: Callable[[str, bool], str]
+    grows: bool
 
 
 def merge_asked(model: Model, content: str) -> Asked:
@@ -76,7 +60,19 @@ def merge_asked(model: Model, content: str) -> Asked:
     new = _marked(lines, lines_of(snippet))
     prompt = apply_prompt(lines, new)
     room = _room(model, prompt, lettered(new, [f"+{len(lines)}"] * len(new)))
-    return Asked(prompt, room, lines, code.endswith("\n"), pattern=apply_pattern(lines, new))
+    return Asked(prompt, room, apply_pattern(lines, new), partial(_merged, lines, code.endswith("\n")), grows=True)
+
+
+def _merged(code: list[str], ends: bool, written: str, ended: bool) -> str:
+    """The merged file, or what is certain of it."""
+    if not ended and not (written := written[: written.rfind("\n") + 1]):
+        return ""
+    try:
+        text = "".join(line + "\n" for line in read_merge(code, written, ended))
+    except InputError as error:
+        message = f"the model wrote no edit of this file ({error}): send a snippet with other lines around it"
+        raise ApiError(message, 502, code="invalid_answer") from error
+    return text if ends else text.removesuffix("\n")
 
 
 def _marked(code: list[str], snippet: list[str]) -> list[str]:
@@ -94,18 +90,26 @@ def edit_asked(model: Model, content: str) -> Asked:
     region = _between(file, "code_to_edit")
     before, after = re.split(r"<\|code_to_edit\|>.*<\|/code_to_edit\|>\n?", file, maxsplit=1, flags=re.DOTALL)
     head, body, tail = (lines_of(text) if text else [] for text in (before, region, after))
-    history, answer = history_of(_between(content, "edit_diff_history", optional=True)), listing(body)
+    change = last_change(history_of(_between(content, "edit_diff_history", optional=True)))
+    due = [] if change is None else places_due(body, change, 1, len(body))
+    if change is None or not due:
+        return Asked(RESULT, MORE, next_edit_pattern(0), lambda written, ended: NOTHING, grows=False)
+    content_of = partial(_edited, body, change, due)
     while True:
-        shown = [*head, *body, *tail]
-        prompt = next_edit_prompt(shown, history, len(head) + 1, len(head) + len(body))
-        if _fits(model, prompt, answer) or not (head or tail or history):
-            return Asked(prompt, _room(model, prompt, answer), body, region.endswith("\n"), len(head) + 1)
-        if not head and not tail:
-            history = history[1:]
-        elif len(head) > len(tail):
+        places = [(len(head) + line, column) for line, column in due]
+        prompt, answer = next_edit_prompt([*head, *body, *tail], change, places), " ".join(ascii_letters[: len(due)])
+        if _fits(model, prompt, answer) or not (head or tail):
+            return Asked(prompt, _room(model, prompt, answer), next_edit_pattern(len(due)), content_of, grows=False)
+        if len(head) > len(tail):
             head = head[1 + len(head) // 8 :]
         else:
             tail = tail[: -1 - len(tail) // 8]
+
+
+def _edited(body: list[str], change: Change, due: list[tuple[int, int]], written: str, ended: bool) -> str:
+    """The region with the change at the places that were named, fenced; or "None"."""
+    made = read_next_edit(body, change, due, written)
+    return NOTHING if made == body else "```\n" + "".join(line + "\n" for line in made) + "```"
 
 
 def history_of(diffs: str) -> list[tuple[str, str]]:

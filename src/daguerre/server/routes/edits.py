@@ -77,7 +77,7 @@ def _begin(served: Served, body: EditBody, task: str, owner: str) -> tuple[Asked
 
 
 async def _chunks(asked: Asked, job: Job, body: EditBody, head: dict[str, Any]) -> AsyncIterator[bytes]:
-    """A merge comes as it is written, a next edit at once, since the last line may change its meaning."""
+    """A merge comes as it is written, a next edit at once."""
 
     def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
         part = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
@@ -91,7 +91,7 @@ async def _chunks(asked: Asked, job: Job, body: EditBody, head: dict[str, Any]) 
             whole = sent
             if result is not None:
                 whole = asked.content(result.text, result.finish_reason == "stop")
-            elif asked.pattern is not None and "\n" in delta.text:
+            elif asked.grows and "\n" in delta.text:
                 whole = asked.content(written, False)
             if (more := whole[len(sent) :]) and (result is not None or more.strip("\n")):
                 sent = whole

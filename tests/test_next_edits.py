@@ -1,0 +1,105 @@
+"""What was done last, and where the same is due, of lines written by hand and of random ones."""
+
+from __future__ import annotations
+
+import ast
+import re
+from itertools import combinations
+from string import ascii_letters
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daguerre.next_edits import (
+    Change,
+    last_change,
+    next_edit_pattern,
+    next_edit_prompt,
+    places_due,
+    read_next_edit,
+)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "change"),
+    [
+        ("total = a + total", "left = a + left", Change("total", "left")),
+        ("x = y", "x = self.y", Change("y", "self.y")),
+        ("f(a)", "f(a.name)", Change("a", "a.name")),
+        ("x = 1", "x = 23", Change("1", "23")),
+        ("f(a)", "f(a, b=1)", Change("f", "b=1", True)),
+        ("f(a) + f(c, d)", "f(a, b=1) + f(c, d, b=1)", Change("f", "b=1", True)),
+        ("x.open()", "x.open('r')", Change("open", "'r'", True)),
+        ("g(f(a), 2)", "g(f(a), 2, 3)", Change("g", "3", True)),
+        ("def f(a):", "def f(a, b=1):", None),
+        ("f(a)", "f(b, a)", None),
+        ("f[a]", "f[a, b]", None),
+        ("a = b", "c = d", None),
+        ("a = b", "a =", None),
+        ("a = b", "a = b", None),
+        ("x", "", None),
+        ("", "x", None),
+    ],
+)
+def test_what_was_done_is_read_off_the_lines(old: str, new: str, change: Change | None) -> None:
+    assert last_change([(old, new)]) == change
+    earlier = ("a.b", "a.c")
+    assert last_change([earlier, (old, new)]) == (change or Change("b", "c"))
+
+
+WORDS = st.lists(st.sampled_from(["a", "b", "total", "(", ")", ", ", " = ", ".", "'", "é", "1"]), max_size=14)
+
+
+@given(WORDS, st.sampled_from(["left", "self.total", "total.x", "2"]))
+def test_a_renamed_word_is_found_and_renamed_elsewhere(parts: list[str], text: str) -> None:
+    """Whatever line it is in, the change is known, and done to the line it makes the new one; then nothing is due."""
+    old, change = " total " + " ".join(parts), Change("total", text)
+    new = re.sub(r"\btotal\b", text, old)
+    assert last_change([(old, new)]) == change
+    places = places_due([old], change, 1, 1)
+    assert read_next_edit([old], change, places, " ".join(ascii_letters)) == [new]
+    assert not places_due([new], change, 1, 1)
+
+
+ARGUMENTS = st.recursive(
+    st.sampled_from(["a", "'('", '")"', "[1, 2]", "b=')'", "g(2)"]),
+    lambda inner: st.lists(inner, max_size=3).map(
+        lambda given: f"f({', '.join(sorted(given, key=lambda x: '=' in x))})"
+    ),
+    max_leaves=8,
+)
+
+
+@given(ARGUMENTS)
+def test_an_argument_is_added_to_calls_as_a_tree_has_them(text: str) -> None:
+    change, line = Change("f", "k=7", True), f"x = {text}"
+    places = places_due([line], change, 1, 1)
+    calls = [node for node in ast.walk(ast.parse(line)) if isinstance(node, ast.Call) and ast.unparse(node.func) == "f"]
+    assert sorted(column for _, column in places) == sorted(node.col_offset for node in calls)
+    made = ast.parse(read_next_edit([line], change, places, " ".join(ascii_letters))[0])
+    want = ast.parse(line)
+    for node in ast.walk(want):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "f":
+            node.keywords.append(ast.keyword("k", ast.Constant(7)))
+    assert ast.dump(made) == ast.dump(want)
+
+
+def test_only_places_of_the_region_that_lack_the_change_are_shown() -> None:
+    code = ["def f(a):", "    return f(", "x = f(1) + f(2, b=3)", "f = g.f(')')", "f(0)"]
+    change = Change("f", "b=3", True)
+    places = places_due(code, change, 1, 4)
+    assert places == [(2, 4), (3, 6)]
+    prompt = next_edit_prompt(code, change, places)
+    assert prompt.endswith("#> rename f to f(b=3)\n3 x = $a(1) + f(2, b=3)\n4 f = g.$b(')')\n#> result\n")
+    assert read_next_edit(code, change, places, "b\n") == [*code[:3], "f = g.f(')', b=3)", code[4]]
+    assert len(places_due(["x " * 60], Change("x", "y"), 1, 1)) == 52
+
+
+@pytest.mark.parametrize("num", [0, 1, 4])
+def test_an_answer_is_any_choice_of_the_letters(num: int) -> None:
+    pattern = re.compile(next_edit_pattern(num))
+    able = [" ".join(some) + "\n" for size in range(1, num + 1) for some in combinations(ascii_letters[:num], size)]
+    assert all(pattern.fullmatch(answer) for answer in ["None\n", *able])
+    for wrong in ("", "\n", "b a\n", "a a\n", "a  b\n", "a", "None", f"{ascii_letters[num]}\n"):
+        assert not pattern.fullmatch(wrong)
