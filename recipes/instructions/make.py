@@ -108,6 +108,7 @@ def main() -> None:
     with atomic_write(options.out / TRAIN) as file:
         file.write(("\n".join(written) + "\n").encode())
     print(f"{len(files):,} files, {len(pieces):,} pieces; tasks:", dict(Counter(row.task for row in made)), flush=True)
+    rng = random.Random(f"{options.seed} held")  # what is held out does not depend on what is trained on
     held, longer = (
         [piece for file in held_files() for piece in pieces_of(*file, tokenizer, rng, 24, longest)]
         for longest in (MOST, LONGEST)
