@@ -96,6 +96,14 @@ def test_only_places_of_the_region_that_lack_the_change_are_shown() -> None:
     assert len(places_due(["x " * 60], Change("x", "y"), 1, 1)) == 52
 
 
+def test_long_lines_and_long_histories_are_not_looked_at() -> None:
+    """Their time would grow with the square of their length: this would take minutes."""
+    long = "f(" * 50_000 + ")" * 50_000
+    assert last_change([("a.b", "a.c"), (long, long.replace("f", "g"))]) == Change("b", "c")
+    assert last_change([("a.b", "a.c"), *[("x = y", "z = w")] * 10_000]) is None
+    assert places_due([long, "f()"], Change("f", "k=1", True), 1, 2) == [(1, 0)]
+
+
 @pytest.mark.parametrize("num", [0, 1, 4])
 def test_an_answer_is_any_choice_of_the_letters(num: int) -> None:
     pattern = re.compile(next_edit_pattern(num))

@@ -11,10 +11,13 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from itertools import islice
 from string import ascii_letters
 
 from daguerre.instructions import NOTHING, choice_prompt, replaced
 
+RECENT, LONGEST = 50, 1000
+"""Lines of the history that are looked at; characters of a line that is. Both bound the time of a request."""
 _WORD = re.compile(r"\w+")
 _PIECE = re.compile(r"\w+|\s+|[^\w\s]")
 _DEFINED = re.compile(r"\b(?:def|class)\s+\Z")
@@ -32,10 +35,11 @@ class Change:
 
 def last_change(history: Sequence[tuple[str, str]]) -> Change | None:
     """What was done last, of lines that changed, oldest first, each as it was and as it is; empty where there was none,
-    or is none. A line counts where one thing was done to it, once or more often. None where none does.
+    or is none. A line counts where one thing was done to it, once or more often. None where none of RECENT does.
     """
-    for old, new in reversed(history):
-        found = {_change(*parts) for parts in _differences(old, new)} if old and new else set()
+    for old, new in reversed(history[-RECENT:]):
+        able = old and new and max(len(old), len(new)) <= LONGEST
+        found = {_change(*parts) for parts in _differences(old, new)} if able else set()
         if len(found) == 1 and (change := found.pop()) is not None:
             return change
     return None
@@ -98,16 +102,18 @@ def _end_of_call(line: str, start: int) -> int | None:
 def places_due(code: Sequence[str], change: Change, first: int, last: int) -> list[tuple[int, int]]:
     """(line, column), from 0, of each place in lines `first` to `last`, from 1, where a change may be due: a word that
     is no part of its new text, or a call that ends in its line and does not have the argument. At most 52, which have
-    letters.
+    letters; none in lines longer than LONGEST.
     """
     word = re.compile(rf"\b{re.escape(change.word)}\b" + (r"(?=\()" if change.argument else ""))
-    found = [
+    lacks = _lacks_argument if change.argument else _lacks_text
+    found = (
         (i, one.start())
         for i in range(first - 1, last)
+        if len(code[i]) <= LONGEST
         for one in word.finditer(code[i])
-        if (_lacks_argument if change.argument else _lacks_text)(code[i], one.start(), change)
-    ]
-    return found[: len(ascii_letters)]
+        if lacks(code[i], one.start(), change)
+    )
+    return list(islice(found, len(ascii_letters)))
 
 
 def _lacks_text(line: str, column: int, change: Change) -> bool:
