@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import islice
+from keyword import iskeyword
 from string import ascii_letters
 
 from daguerre.instructions import NOTHING, choice_prompt, replaced
@@ -26,7 +27,7 @@ _OPEN, _CLOSE, _QUOTES = "([{", ")]}", "\"'"
 
 @dataclass(frozen=True)
 class Change:
-    """A word that became a text; or a function, whose calls got this text as their last argument."""
+    """A name that became a text; or a function, whose calls got this text as their last argument."""
 
     word: str
     text: str
@@ -55,17 +56,21 @@ def _differences(old: str, new: str) -> Iterator[tuple[str, str, str, str]]:
 
 def _change(before: str, removed: str, added: str, behind: str) -> Change | None:
     if removed:
-        return Change(removed, added) if added and _WORD.fullmatch(removed) else None
+        return Change(removed, added) if _is_name(removed) and added and not re.search(r"\s", added) else None
     name = _function_called(before)
     if name is not None and behind.startswith(")") and (before.endswith("(") or added.lstrip().startswith(",")):
         return Change(name, added.strip(", "), argument=True)
     word = _WORD.match(behind)
-    if word is not None and not added[-1].isspace():  # `x` became `self.x`
+    if word is not None and _is_name(word[0]) and added.endswith("."):  # `x` became `self.x`
         return Change(word[0], added + word[0])
     word = re.search(r"\w+\Z", before)
-    if word is not None and added[0] == ".":  # `x` became `x.value`
+    if word is not None and _is_name(word[0]) and added.startswith("."):  # `x` became `x.value`
         return Change(word[0], word[0] + added)
     return None
+
+
+def _is_name(text: str) -> bool:
+    return text.isidentifier() and not iskeyword(text)
 
 
 def _function_called(before: str) -> str | None:
