@@ -27,6 +27,9 @@ from daguerre.next_edits import (
         ("total = a + total", "left = a + left", Change("total", "left")),
         ("x = y", "x = self.y", Change("y", "self.y")),
         ("f(a)", "f(a.name)", Change("a", "a.name")),
+        ("x = s", "x = self.s", Change("s", "self.s")),
+        ("y = a + a", "y = a + b", Change("a", "b")),
+        ("names = name", "names = title", Change("name", "title")),
         ("x = 1", "x = 23", None),
         ("x and y", "x or y", None),
         ("f(x)", "f(-x)", None),
@@ -35,6 +38,22 @@ from daguerre.next_edits import (
         ("f(a) + f(c, d)", "f(a, b=1) + f(c, d, b=1)", Change("f", "b=1", True)),
         ("x.open()", "x.open('r')", Change("open", "'r'", True)),
         ("g(f(a), 2)", "g(f(a), 2, 3)", Change("g", "3", True)),
+        ("x = f(a)", "x = f(a, g())", Change("f", "g()", True)),
+        ("print(x)", "print(x, (1, 2))", Change("print", "(1, 2)", True)),
+        ("f('(')", "f('(', k=1)", Change("f", "k=1", True)),
+        ("f('it(s', a)", "f('it(s', a, k=1)", Change("f", "k=1", True)),
+        ("f() + f()", "f() + f(1)", Change("f", "1", True)),
+        ("f(a)  # g(b)", "f(a)  # g(b, c)", None),
+        ("x = y", "x = 1 + self.y", None),
+        ("f(x)", "f(y, a.x)", None),
+        ("f(x)", "f(x.y, z)", None),
+        ("x = a", "x = a.b  # note", None),
+        ("f(a)", "f(a, 'b)", None),
+        ("f(a)", "f(a,)", None),
+        ("f()", "f( )", None),
+        ("return(a, b)", "return(a, b, c)", None),
+        ("f(a)", "f(a, x for x in y)", None),
+        ("cafe\u0301 = 1", "tea = 1", None),
         ("def f(a):", "def f(a, b=1):", None),
         ("f(a)", "f(b, a)", None),
         ("f[a]", "f[a, b]", None),
@@ -54,7 +73,7 @@ def test_what_was_done_is_read_off_the_lines(old: str, new: str, change: Change 
 WORDS = st.lists(st.sampled_from(["a", "b", "total", "(", ")", ", ", " = ", ".", "'", "é", "1"]), max_size=14)
 
 
-@given(WORDS, st.sampled_from(["left", "self.total", "total.x", "2", "y[0]"]))
+@given(WORDS, st.sampled_from(["left", "self.total", "total.x", "subtotal.total", "total.total", "tot"]))
 def test_a_renamed_word_is_found_and_renamed_elsewhere(parts: list[str], text: str) -> None:
     """Whatever line it is in, the change is known, and done to the line it makes the new one; then nothing is due."""
     old, change = " total " + " ".join(parts), Change("total", text)
@@ -105,6 +124,36 @@ def test_long_lines_and_long_histories_are_not_looked_at() -> None:
     assert last_change([("a.b", "a.c"), (long, long.replace("f", "g"))]) == Change("b", "c")
     assert last_change([("a.b", "a.c"), *[("x = y", "z = w")] * 10_000]) is None
     assert places_due([long, "f()"], Change("f", "k=1", True), 1, 2) == [(1, 0)]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "made"),
+    [
+        ("b=1", "f(c, b=2) + f(b=10) + f(g(b=1))", "f(c, b=2) + f(b=10) + f(g(b=1), b=1)"),
+        ("b=1", "f(x for x in y)", "f(x for x in y)"),
+        ("b=1", "f(a,  # :)", "f(a,  # :)"),
+        ("b=1", "f(**c) + f(d, )", "f(**c, b=1) + f(d, b=1)"),
+        ("1", "f(k=2) + f(**c) + f(\t) + f(10)", "f(k=2) + f(**c) + f(1) + f(10, 1)"),
+        ("1", "f('a', f(2,)) + g.f(1)", "f('a', f(2, 1), 1) + g.f(1)"),
+        ("1", "f(f(f(", "f(f(f("),
+        ("1", "x = 'f(2) ' \"f(3)\"", "x = 'f(2) ' \"f(3)\""),
+        ("1", "café_f(2) + f (3) + self.f(4)", "café_f(2) + f (3) + self.f(4, 1)"),
+    ],
+)
+def test_an_argument_is_added_where_it_can_be(text: str, line: str, made: str) -> None:
+    change = Change("f", text, True)
+    places = places_due([line], change, 1, 1)
+    assert read_next_edit([line], change, places, " ".join(ascii_letters)) == [made]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("a," * 499, "b," * 499), ("a " * 499, "a b " * 249), ("f(" * 499, "g(" * 499), ("f()" * 333, "f(1)" * 249)],
+)
+def test_hostile_lines_take_no_time_worth_a_test_of_it(old: str, new: str) -> None:
+    """Fifty such lines took minutes once; a test that does not end is seen."""
+    assert last_change([("x.y", "x.z"), *[(old, new)] * 49]) in (Change("y", "z"), Change("f", "g"), None)
+    places_due([old] * 2000, Change("f", "k=1", True), 1, 2000)
 
 
 @pytest.mark.parametrize("num", [0, 1, 4])

@@ -24,7 +24,7 @@ from string import ascii_letters
 from typing import Any
 
 from merges import WORD, Merge, bare_of, merge_of, touches_of
-from pieces import Piece
+from pieces import Piece, parses
 from statements import Donors, sites_of
 
 from daguerre.instructions import (
@@ -40,8 +40,6 @@ from daguerre.instructions import (
 )
 from daguerre.next_edits import Change, last_change, next_edit_prompt, places_due, read_next_edit
 
-MOST_PLACES = 12
-"""Lines of the region of a next edit."""
 MOST_NAMED = 26
 """Places of a name to be renamed."""
 
@@ -385,7 +383,7 @@ def next_edit_row(piece: Piece, donors: Donors, rng: random.Random) -> Row | Non
     right = [*code[:first], *lines[first:last], *code[last:]]
     if read_next_edit(code, change, places, answer) != right:
         return None
-    facts = {"code": code, "change": asdict(change), "places": places, "right": right}
+    facts = {"code": code, "change": asdict(change), "places": places, "right": right, "region": [first, last]}
     return Row("next_edit", kind, next_edit_prompt(code, change, places), answer, facts)
 
 
@@ -416,7 +414,8 @@ def _called_lines(piece: Piece, donors: Donors, rng: random.Random) -> _Edit | N
     if not set(sites) <= set(places):
         return None
     letters = [letter for letter, place in zip(ascii_letters, places, strict=False) if place in sites]
-    return "argument", read_next_edit(piece.lines, change, places, " ".join(letters)), sites
+    lines = read_next_edit(piece.lines, change, places, " ".join(letters))
+    return ("argument", lines, sites) if parses("\n".join(lines)) else None
 
 
 MAKERS: dict[str, Callable[[Piece, Donors, random.Random], Row | None]] = {

@@ -1,16 +1,16 @@
 """The next edit in a region of a file: what the edits before it have done elsewhere is done there, too.
 
-The lines that changed say what was done last: a word became another text, or a call got an argument. The places of the
-region where the same may be due are shown as those of a rename are, with letters, and the model answers with the
-letters of those that change (`daguerre.instructions`). Of edits that do neither nothing follows.
+The lines that changed say what was done last: a name became another one, or calls of a function got an argument. The
+places of the region where the same may be due are shown as those of a rename are, with letters, and the model answers
+with the letters of those that change (`daguerre.instructions`). Nothing follows from edits that do neither.
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from difflib import SequenceMatcher
+from dataclasses import dataclass, field
 from itertools import islice
 from keyword import iskeyword
 from string import ascii_letters
@@ -18,11 +18,10 @@ from string import ascii_letters
 from daguerre.instructions import NOTHING, choice_prompt, replaced
 
 RECENT, LONGEST = 50, 1000
-"""Lines of the history that are looked at; characters of a line that is. Both bound the time of a request."""
-_WORD = re.compile(r"\w+")
-_PIECE = re.compile(r"\w+|\s+|[^\w\s]")
-_DEFINED = re.compile(r"\b(?:def|class)\s+\Z")
-_OPEN, _CLOSE, _QUOTES = "([{", ")]}", "\"'"
+"""Lines of the history that are looked at, and characters of a line that is: so they take little time."""
+_NAMES = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
+_GIVEN = re.compile(r"\s*([^\W\d]\w*)\s*=(?!=)")
+_PART = re.compile(r"""\w+|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|[^\w\s]""")
 
 
 @dataclass(frozen=True)
@@ -34,102 +33,112 @@ class Change:
     argument: bool = False
 
 
-def last_change(history: Sequence[tuple[str, str]]) -> Change | None:
-    """What was done last, of lines that changed, oldest first, each as it was and as it is; empty where there was none,
-    or is none. A line counts where one thing was done to it, once or more often. None where none of RECENT does.
-    """
-    for old, new in reversed(history[-RECENT:]):
-        able = old and new and max(len(old), len(new)) <= LONGEST
-        found = {_change(*parts) for parts in _differences(old, new)} if able else set()
-        if len(found) == 1 and (change := found.pop()) is not None:
-            return change
-    return None
+@dataclass
+class _Call:
+    """A call that ends in its line: the function's name and column, and where the brackets and arguments are."""
+
+    name: str
+    column: int
+    start: int
+    end: int = 0
+    commas: list[int] = field(default_factory=list)
+
+    def arguments(self, line: str) -> list[str]:
+        edges = [self.start - 1, *self.commas, self.end]
+        parts = [line[a + 1 : b].strip() for a, b in zip(edges, edges[1:], strict=False)]
+        return [part for part in parts if part]
 
 
-def _differences(old: str, new: str) -> Iterator[tuple[str, str, str, str]]:
-    """What is before a place of a line, removed there, added there, and behind it."""
-    was, now = _PIECE.findall(old), _PIECE.findall(new)
-    for tag, i, j, k, n in SequenceMatcher(None, was, now, autojunk=False).get_opcodes():
-        if tag != "equal":
-            yield "".join(was[:i]), "".join(was[i:j]), "".join(now[k:n]), "".join(was[j:])
-
-
-def _change(before: str, removed: str, added: str, behind: str) -> Change | None:
-    if removed:
-        return Change(removed, added) if _is_name(removed) and added and not re.search(r"\s", added) else None
-    name = _function_called(before)
-    if name is not None and behind.startswith(")") and (before.endswith("(") or added.lstrip().startswith(",")):
-        return Change(name, added.strip(", "), argument=True)
-    word = _WORD.match(behind)
-    if word is not None and _is_name(word[0]) and added.endswith("."):  # `x` became `self.x`
-        return Change(word[0], added + word[0])
-    word = re.search(r"\w+\Z", before)
-    if word is not None and _is_name(word[0]) and added.startswith("."):  # `x` became `x.value`
-        return Change(word[0], word[0] + added)
-    return None
+def _calls(line: str) -> list[_Call]:
+    """The calls of a line, but for what its definitions, texts and comments have."""
+    found, open_ = list[_Call](), list[_Call]()
+    before, last = "", re.match("", line)
+    for part in _PART.finditer(line):
+        text = part[0]
+        if text in ("#", '"', "'"):  # a comment, or a text that goes on in the next line
+            break
+        if text in "([{":
+            assert last is not None
+            is_call = (
+                text == "(" and _is_name(last[0]) and last.end() == part.start() and before not in ("def", "class")
+            )
+            open_.append(_Call(last[0] if is_call else "", last.start(), part.end()))
+        elif text in ")]}" and open_:
+            call = open_.pop()
+            call.end = part.start()
+            if call.name:
+                found.append(call)
+        elif text == "," and open_:
+            open_[-1].commas.append(part.start())
+        before, last = last[0] if last is not None else "", part
+    return found
 
 
 def _is_name(text: str) -> bool:
-    return text.isidentifier() and not iskeyword(text)
+    return text.isidentifier() and not iskeyword(text) and re.fullmatch(r"\w+", text) is not None
 
 
-def _function_called(before: str) -> str | None:
-    """The function of the innermost call that is open at the end of a text; not one that is defined there."""
-    depth = 0
-    for i in range(len(before) - 1, -1, -1):
-        depth += (before[i] in _CLOSE) - (before[i] in _OPEN)
-        if depth < 0:
-            name = re.search(r"\w+\Z", before[:i]) if before[i] == "(" else None
-            return name[0] if name is not None and not _DEFINED.search(before[: name.start()]) else None
-    return None
-
-
-def _end_of_call(line: str, start: int) -> int | None:
-    """Where the bracket is that closes the one before `start`; None where the line has none. Brackets in texts do not
-    count.
+def last_change(history: Sequence[tuple[str, str]]) -> Change | None:
+    """What was done last, of lines that changed, oldest first, each as it was and as it is. A line counts if one thing
+    that was done to it, once or wherever it can be, makes it what it is. None where none of the RECENT lines counts.
     """
-    depth, quote, i = 0, "", start
-    while i < len(line):
-        char = line[i]
-        if quote:
-            i += char == "\\"
-            quote = "" if char == quote else quote
-        elif char in _QUOTES:
-            quote = char
-        else:
-            if char in _CLOSE and depth == 0:
-                return i
-            depth += (char in _OPEN) - (char in _CLOSE)
-        i += 1
+    for old, new in reversed(history[-RECENT:]):
+        if old != new and max(len(old), len(new)) <= LONGEST:
+            at = next((i for i, (x, y) in enumerate(zip(old, new, strict=False)) if x != y), min(len(old), len(new)))
+            for change, column in (*_arguments(new, at), *_renames(old, new, at)):
+                places = places_due([old], change, 1, 1)
+                if [new] in (_made([old], change, places), _made([old], change, [(0, column)])):
+                    return change
     return None
+
+
+def _arguments(new: str, at: int) -> Iterator[tuple[Change, int]]:
+    """Arguments that calls may have got, and the columns of these, where a line begins to be another."""
+    for call in _calls(new):
+        given = call.arguments(new)
+        begin = call.commas[-1] if call.commas else call.start
+        if given and abs(begin - at) <= 2 and not re.search(r"\bfor\b", given[-1]):
+            yield Change(call.name, given[-1], argument=True), call.column
+
+
+def _renames(old: str, new: str, at: int) -> Iterator[tuple[Change, int]]:
+    """Names that may have become another, and their columns, where a line begins to be another."""
+    for word in re.finditer(r"\w+", old):
+        if word.start() <= at <= word.end() and _is_name(word[0]):
+            for times in {1, len(re.findall(rf"\b{word[0]}\b", old))}:
+                text = new[word.start() : word.end() + (len(new) - len(old)) // times]
+                if _NAMES.fullmatch(text):
+                    yield Change(word[0], text), word.start()
 
 
 def places_due(code: Sequence[str], change: Change, first: int, last: int) -> list[tuple[int, int]]:
-    """(line, column), from 0, of each place in lines `first` to `last`, from 1, where a change may be due: a word that
-    is no part of its new text, or a call that ends in its line and does not have the argument. At most 52, which have
-    letters; none in lines longer than LONGEST.
+    """(line, column), from 0, of each place in lines `first` to `last`, from 1, where a change may be due: a name that
+    is no part of its new text, or a call that ends in its line and may have the argument but has not. At most 52, since
+    each has a letter; none in lines longer than LONGEST.
     """
-    word = re.compile(rf"\b{re.escape(change.word)}\b" + (r"(?=\()" if change.argument else ""))
-    lacks = _lacks_argument if change.argument else _lacks_text
-    found = (
-        (i, one.start())
-        for i in range(first - 1, last)
-        if len(code[i]) <= LONGEST
-        for one in word.finditer(code[i])
-        if lacks(code[i], one.start(), change)
-    )
-    return list(islice(found, len(ascii_letters)))
+    columns = _columns_of_calls if change.argument else _columns_of_names
+    lines = (i for i in range(first - 1, last) if change.word in code[i] and len(code[i]) <= LONGEST)
+    return list(islice(((i, column) for i in lines for column in columns(code[i], change)), len(ascii_letters)))
 
 
-def _lacks_text(line: str, column: int, change: Change) -> bool:
-    start = column - max(0, change.text.find(change.word))
-    return start < 0 or line[start : start + len(change.text)] != change.text
+def _columns_of_names(line: str, change: Change) -> Iterator[int]:
+    within = [part.start() for part in re.finditer(rf"\b{re.escape(change.word)}\b", change.text)]
+    for found in re.finditer(rf"\b{re.escape(change.word)}\b", line):
+        is_whole = unicodedata.combining(line[found.end() : found.end() + 1] or " ") == 0
+        done = any(line.startswith(change.text, found.start() - start) for start in within if found.start() >= start)
+        if is_whole and not done:
+            yield found.start()
 
 
-def _lacks_argument(line: str, column: int, change: Change) -> bool:
-    start = column + len(change.word) + 1
-    end = _end_of_call(line, start)
-    return end is not None and not _DEFINED.search(line[:column]) and change.text not in line[start:end]
+def _columns_of_calls(line: str, change: Change) -> Iterator[int]:
+    named = _GIVEN.match(change.text)
+    for call in sorted(_calls(line), key=lambda call: call.column):
+        given = call.arguments(line)
+        names = [found[1] for part in given if (found := _GIVEN.match(part))]
+        has = change.text in given or (named is not None and named[1] in names)
+        able = named is not None or change.text.startswith("*") or not (names or any(p.startswith("**") for p in given))
+        if call.name == change.word and able and not has and not any(re.search(r"\bfor\b", part) for part in given):
+            yield call.column
 
 
 def next_edit_prompt(code: Sequence[str], change: Change, places: Sequence[tuple[int, int]]) -> str:
@@ -151,14 +160,19 @@ def next_edit_pattern(num: int) -> str:
 def read_next_edit(code: Sequence[str], change: Change, places: Sequence[tuple[int, int]], answer: str) -> list[str]:
     """The lines of the file with the change at the places that an answer names."""
     said = set(answer.split())
-    chosen = [place for letter, place in zip(ascii_letters, places, strict=False) if letter in said]
+    return _made(code, change, [place for letter, place in zip(ascii_letters, places, strict=False) if letter in said])
+
+
+def _made(code: Sequence[str], change: Change, places: Sequence[tuple[int, int]]) -> list[str]:
+    """The lines with the change at these places of `places_due`."""
     if not change.argument:
-        return replaced(code, chosen, change.word, [change.text] * len(chosen))
+        return replaced(code, places, change.word, [change.text] * len(places))
     out = list(code)
-    for line, column in reversed(chosen):  # of a call in a call the inner one comes first
-        start = column + len(change.word) + 1
-        end = _end_of_call(out[line], start)
-        assert end is not None
-        given = out[line][start:end].rstrip(", ")
-        out[line] = out[line][:start] + given + (", " if given else "") + change.text + out[line][end:]
+    for i in {line for line, _ in places}:
+        line = code[i]
+        calls = [call for call in _calls(line) if (i, call.column) in places]
+        for call in sorted(calls, key=lambda call: -call.end):
+            given = line[call.start : call.end].rstrip().removesuffix(",").rstrip()
+            end = call.start + len(given)
+            out[i] = out[i][:end] + (", " if given else "") + change.text + out[i][call.end :]
     return out

@@ -214,6 +214,11 @@ def test_what_cannot_be_asked_is_said(client: httpx2.Client) -> None:
     assert "52 lines" in client.post("/v1/apply/completions", json=say(many)).json()["error"]["message"]
 
 
+def test_many_markers_take_no_time(client: httpx2.Client) -> None:
+    answer = client.post("/v1/edit/completions", json=say("<|current_file_content|>" * 50_000))
+    assert answer.status_code == 400 and "<|/current_file_content|>" in answer.json()["error"]["message"]
+
+
 def test_models_say_what_they_were_trained_for(client: httpx2.Client) -> None:
     listed = {
         one["id"]: one["supported_endpoints"] for one in client.get("/v1/models").json()["data"] if "created" in one
@@ -222,7 +227,9 @@ def test_models_say_what_they_were_trained_for(client: httpx2.Client) -> None:
     assert [one["id"] for one in client.get("/v1/edit/completions/models").json()["data"]] == ["taught"]
 
 
-def test_lines_that_diffs_change_are_paired() -> None:
+def test_lines_that_diffs_change_are_paired_where_as_many_were_removed() -> None:
     assert history_of("") == []
-    assert history_of("--- a\n+++ a\n@@ -1 +1 @@\n-a\n+b\n c\n+d") == [("a", "b"), ("", "d")]
-    assert history_of("-a\n-b\n+c\n-d\n+e\n+f") == [("a", "c"), ("b", ""), ("d", "e"), ("", "f")]
+    assert history_of("--- a\n+++ a\n@@ -1 +1 @@\n-a\n+b\n c\n+d") == [("a", "b")]
+    assert history_of("-a\n-b\n+c\n-d\n+e\n-f\n-g\n+h\n+i") == [("d", "e"), ("f", "h"), ("g", "i")]
+    assert history_of("-a\n\\ No newline at end of file\n+b\n\\ No newline at end of file") == [("a", "b")]
+    assert history_of("-x = total\n-y = total\n+# n\n+x = left\n+y = left") == []

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import inspect
+import io
 import json
 import random
 import re
+import tokenize
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -262,34 +264,37 @@ def _names(head: str) -> set[str]:
     return {node.id for node in ast.walk(ast.parse(f"lambda {head}: None")) if isinstance(node, ast.Name)}
 
 
-def test_a_next_edit_goes_on_with_the_change_that_some_lines_have(
-    scripts: SimpleNamespace, made: dict[str, list[Any]]
-) -> None:
-    """What is due is known from a transformer of trees; what was done is read in its lines."""
+def test_a_next_edit_is_done_wherever_the_region_has_it(scripts: SimpleNamespace, made: dict[str, list[Any]]) -> None:
+    """By tokens and trees: in the region no name is left that was to change, no call without its argument; what is not
+    in the region, comments and texts are as they were.
+    """
     kinds = Counter(row.kind for row in made["next_edit"])
     assert set(kinds) == {"rename", "argument", "nothing due"}
     for row in made["next_edit"]:
         code, right, change = row.facts["code"], row.facts["right"], row.facts["change"]
+        first, last = row.facts["region"]
         assert (row.kind == "nothing due") == (row.completion == "None\n") == (code == right)
-        assert change["text"] in "\n".join(code)  # some lines have it
-        num = len(row.completion.split()) if code != right else 0
-        assert scripts.evaluate.is_exact(row, row.completion)
+        assert code[:first] == right[:first] and code[last:] == right[last:]
         assert not scripts.evaluate.is_exact(row, row.completion.removesuffix("\n"))
+        tree = ast.parse("\n".join(right))
         if change["argument"]:
             name, _, value = change["text"].partition("=")
-            trees = [ast.parse("\n".join(lines)) for lines in (code, right)]
-            calls = [[node for node in ast.walk(tree) if isinstance(node, ast.Call)] for tree in trees]
-            given = [
-                sum(any(one.arg == name and ast.unparse(one.value) == value for one in node.keywords) for node in nodes)
-                for nodes in calls
-            ]
-            assert given[1] - given[0] == num and len(calls[0]) == len(calls[1])
+            for node in ast.walk(tree):
+                if isinstance(node, ast.Call) and node.lineno == node.end_lineno and first < node.lineno <= last:
+                    function = ast.unparse(node.func).rpartition(".")[2]
+                    given = {one.arg: ast.unparse(one.value) for one in node.keywords}
+                    assert function != change["word"] or given.get(name) == value
         else:
-            before, after = (
-                Counter(name for name, *_ in scripts.tasks.identifiers("\n".join(lines))) for lines in (code, right)
-            )
-            old, new = change["word"], change["text"]
-            assert before[old] - after[old] == num == after[new] - before[new]
+            before, after = (list(tokens(lines)) for lines in (code, right))
+            for old, new in zip(before, after, strict=True):
+                due = old == (tokenize.NAME, change["word"], old[2]) and first < old[2] <= last
+                assert new == ((tokenize.NAME, change["text"], old[2]) if due else old)
+
+
+def tokens(lines: list[str]) -> Iterator[tuple[int, str, int]]:
+    """Kind, text and line of each token."""
+    for token in tokenize.generate_tokens(io.StringIO("\n".join(lines)).readline):
+        yield token.type, token.string, token.start[0]
 
 
 def test_files_of_held_out_packages_are_not_trained_on(

@@ -46,6 +46,12 @@ def test_a_shipped_recipe_loads_by_name_and_comes_back_from_json() -> None:
         assert recipe_from_dict(json.loads(json.dumps(asdict(recipe)))) == recipe
 
 
+def test_a_section_that_a_saved_recipe_does_not_have_can_be_set() -> None:
+    saved = json.loads(json.dumps(asdict(load_recipe("adapt"))))
+    assert saved["lora"] is None
+    assert recipe_from_dict(saved, ["lora.rank=8"]) == load_recipe("adapt", ["lora.rank=8"])
+
+
 def test_a_shipped_recipe_describes_a_model_that_holds_its_longest_window(tokenizer: Tokenizer) -> None:
     cases: list[str] = ["small", "full"]
     for name in cases:

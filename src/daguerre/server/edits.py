@@ -88,8 +88,8 @@ def edit_asked(model: Model, content: str) -> Asked:
     """The next edit that a message asks for: of a file that is too long, the lines around the region are shown."""
     file = PATH.sub("", _between(content, "current_file_content")).replace(CURSOR, "")
     region = _between(file, "code_to_edit")
-    before, after = re.split(r"<\|code_to_edit\|>.*<\|/code_to_edit\|>\n?", file, maxsplit=1, flags=re.DOTALL)
-    head, body, tail = (lines_of(text) if text else [] for text in (before, region, after))
+    before, _, behind = _cut(file, "code_to_edit") or ("", "", "")
+    head, body, tail = (lines_of(text) if text else [] for text in (before, region, behind))
     change = last_change(history_of(_between(content, "edit_diff_history", optional=True)))
     due = [] if change is None else places_due(body, change, 1, len(body))
     if change is None or not due:
@@ -113,43 +113,42 @@ def _edited(body: list[str], change: Change, due: list[tuple[int, int]], written
 
 
 def history_of(diffs: str) -> list[tuple[str, str]]:
-    """The lines that diffs change, each as it was and as it is, oldest first; the empty one where there is none."""
+    """The lines that diffs change, each as it was and as it is, oldest first. Where as many lines were removed as were
+    added, they are paired; where not, what became of which is not known, and they are left out.
+    """
     out: list[tuple[str, str]] = []
     old: list[str] = []
     new: list[str] = []
-
-    def close() -> None:
-        num = max(len(old), len(new))
-        out.extend(zip(old + [""] * (num - len(old)), new + [""] * (num - len(new)), strict=True))
-        old.clear()
-        new.clear()
-
-    for line in lines_of(diffs):
-        if line.startswith(("---", "+++")):
-            close()
-        elif line.startswith("-"):
-            if new:
-                close()
-            old.append(line[1:])
-        elif line.startswith("+"):
-            new.append(line[1:])
-        else:
-            close()
-    close()
-    return [pair for pair in out if any(pair)]
+    for line in [*lines_of(diffs), ""]:
+        sign = "" if line.startswith(("---", "+++")) else line[:1]
+        if sign == "\\":  # "\\ No newline at end of file"
+            continue
+        if sign != "+" and not (sign == "-" and not new):
+            out += zip(old, new, strict=True) if len(old) == len(new) else ()
+            old, new = [], []
+        if sign in ("-", "+"):
+            (old if sign == "-" else new).append(line[1:])
+    return out
 
 
 def _between(content: str, name: str, optional: bool = False) -> str:
     """The text between two markers of Mercury's, each with the end of its line. ApiError where they are not there."""
-    found = re.search(
-        rf"<\|{name}\|>\n?(.*?)(?:\n(?=<\|/{name}\|>)|(?=<\|/{name}\|>))<\|/{name}\|>", content, re.DOTALL
-    )
+    found = _cut(content, name)
     if found is None or not (found[1] or optional):
         if optional:
             return ""
         message = f"the message has no <|{name}|> ... <|/{name}|> with a text between them"
         raise ApiError(message, param="messages", code="invalid_message")
     return found[1]
+
+
+def _cut(content: str, name: str) -> tuple[str, str, str] | None:
+    """What is before two markers, between them and behind them, without the ends of lines that are theirs."""
+    before, opened, rest = content.partition(f"<|{name}|>")
+    text, closed, behind = rest.partition(f"<|/{name}|>")
+    if not (opened and closed):
+        return None
+    return before, text.removeprefix("\n").removesuffix("\n"), behind.removeprefix("\n")
 
 
 def _fits(model: Model, prompt: str, answer: str) -> bool:

@@ -355,7 +355,7 @@ def recipe_from_dict(values: Mapping[str, Any], overrides: Sequence[str] = ()) -
 def changed_settings(before: Recipe, now: Recipe) -> list[str]:
     """Each setting that two recipes differ in, as "sft.keep 12.0 -> 6.0"."""
     old, new = (dict(_settings(asdict(recipe), "")) for recipe in (before, now))
-    return [f"{key} {old.get(key)} -> {new.get(key)}" for key in old | new if old.get(key) != new.get(key)]
+    return [f"{key} {old.get(key)!r} -> {new.get(key)!r}" for key in old | new if old.get(key) != new.get(key)]
 
 
 def _settings(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
@@ -388,7 +388,9 @@ def _override(values: dict[str, Any], item: str) -> None:
                 raise InputError(f"--set {key}: name the entry by its number, 0 to {len(place) - 1}")
             place = place[int(parent)]
         else:
-            place = place.setdefault(parent, {})
+            if place.get(parent) is None:  # a section that a saved recipe says it does not have
+                place[parent] = {}
+            place = place[parent]
         if not isinstance(place, dict | list):
             raise InputError(f"--set {key}: {parent} is a value, not a table")
     if isinstance(place, list):

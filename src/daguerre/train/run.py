@@ -65,7 +65,8 @@ def run_training(
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file: give --out a folder")
     source = str(model_folder(start_from)) if start_from is not None else None
-    say = Console(stderr=True, quiet=quiet, highlight=False, markup=False, soft_wrap=True).print
+    silent = quiet or os.environ.get("RANK", "0") != "0"  # of several processes the first one speaks
+    say = Console(stderr=True, quiet=silent, highlight=False, markup=False, soft_wrap=True).print
     again = resume and bool(given) and folder.exists() and not list_checkpoints(folder / CHECKPOINTS)
     if again:  # killed after it had begun to write, before its first checkpoint
         say(f"{folder} holds no checkpoint yet: the run begins")
