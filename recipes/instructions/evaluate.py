@@ -143,7 +143,7 @@ def _same_names(row: Row, answer: str) -> bool:
 
 
 def _same_edit(row: Row, answer: str) -> bool:
-    change, places = Change(**row.facts["change"]), row.facts["places"]
+    change, places = Change(**row.facts["change"]), [(line, column) for line, column in row.facts["places"]]
     return answer.endswith("\n") and read_next_edit(row.facts["code"], change, places, answer) == row.facts["right"]
 
 

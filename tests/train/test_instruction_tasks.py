@@ -275,7 +275,9 @@ def test_a_next_edit_is_done_wherever_the_region_has_it(scripts: SimpleNamespace
         first, last = row.facts["region"]
         assert (row.kind == "nothing due") == (row.completion == "None\n") == (code == right)
         assert code[:first] == right[:first] and code[last:] == right[last:]
-        assert not scripts.evaluate.is_exact(row, row.completion.removesuffix("\n"))
+        read = scripts.tasks.Row(**json.loads(json.dumps(asdict(row))))
+        assert scripts.evaluate.is_exact(read, row.completion)
+        assert not scripts.evaluate.is_exact(read, row.completion.removesuffix("\n"))
         tree = ast.parse("\n".join(right))
         if change["argument"]:
             name, _, value = change["text"].partition("=")
