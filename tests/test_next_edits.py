@@ -8,7 +8,7 @@ from itertools import combinations
 from string import ascii_letters
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daguerre.next_edits import (
@@ -73,6 +73,7 @@ def test_what_was_done_is_read_off_the_lines(old: str, new: str, change: Change 
 WORDS = st.lists(st.sampled_from(["a", "b", "total", "(", ")", ", ", " = ", ".", "'", "é", "1"]), max_size=14)
 
 
+@settings(deadline=None)
 @given(WORDS, st.sampled_from(["left", "self.total", "total.x", "subtotal.total", "total.total", "tot"]))
 def test_a_renamed_word_is_found_and_renamed_elsewhere(parts: list[str], text: str) -> None:
     """Whatever line it is in, the change is known, and done to the line it makes the new one; then nothing is due."""
@@ -93,6 +94,7 @@ ARGUMENTS = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(ARGUMENTS)
 def test_an_argument_is_added_to_calls_as_a_tree_has_them(text: str) -> None:
     change, line = Change("f", "k=7", True), f"x = {text}"
