@@ -28,7 +28,7 @@ LAYERS = (
     ("canvas", "trace"),
     ("models", "noise", "sampling"),
     ("decoding",),
-    ("scoring", "instructions"),
+    ("scoring", "instructions", "next_edits"),
     ("model",),
     ("engine",),
     ("daguerre",),
