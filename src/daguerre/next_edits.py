@@ -18,7 +18,7 @@ from string import ascii_letters
 from daguerre.instructions import NOTHING, choice_prompt, replaced
 
 RECENT, LONGEST = 50, 1000
-"""Lines of the history that are looked at, and characters of a line that is: so they take little time."""
+"""The most lines of the history, and characters of a line, that are looked at: the time of a request is bounded."""
 _NAMES = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 _GIVEN = re.compile(r"\s*([^\W\d]\w*)\s*=(?!=)")
 _PART = re.compile(r"""\w+|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|[^\w\s]""")
@@ -52,17 +52,16 @@ class _Call:
 def _calls(line: str) -> list[_Call]:
     """The calls of a line, but for what its definitions, texts and comments have."""
     found, open_ = list[_Call](), list[_Call]()
-    before, last = "", re.match("", line)
+    before, last = "", None
     for part in _PART.finditer(line):
         text = part[0]
         if text in ("#", '"', "'"):  # a comment, or a text that goes on in the next line
             break
         if text in "([{":
-            assert last is not None
-            is_call = (
-                text == "(" and _is_name(last[0]) and last.end() == part.start() and before not in ("def", "class")
-            )
-            open_.append(_Call(last[0] if is_call else "", last.start(), part.end()))
+            name, column = "", 0
+            if text == "(" and last is not None and last.end() == part.start() and before not in ("def", "class"):
+                name, column = last[0] if _is_name(last[0]) else "", last.start()
+            open_.append(_Call(name, column, part.end()))
         elif text in ")]}" and open_:
             call = open_.pop()
             call.end = part.start()
