@@ -237,21 +237,21 @@ def test_a_folder_without_a_run_is_said_to_have_none(tmp_path: Path) -> None:
         resume(tmp_path)
 
 
-def test_a_resumed_run_says_what_it_goes_on_with_that_it_did_not_have(
+def test_a_resumed_run_says_which_settings_have_changed(
     start: str, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "run"
     place: dict[str, Any] = {"out": out, "device": "cpu"}
     run_training(None, start_from=start, data=source, overrides=[*TINY, "optim.clip=0.5"], quiet=True, **place)
     run_training(None, resume=True, **place)
-    assert "not as the run was" not in capsys.readouterr().err
+    assert "setting changed" not in capsys.readouterr().err
     run_training(None, resume=True, overrides=["steps=3"], **place)
-    changes = [line for line in capsys.readouterr().err.splitlines() if "not as the run was" in line]
-    assert changes == ["not as the run was: steps 2 -> 3"]
+    changes = [line for line in capsys.readouterr().err.splitlines() if "setting changed" in line]
+    assert changes == ["setting changed: steps 2 -> 3"]
     assert list_steps(out)[-1] == 3
     run_training("adapt", resume=True, overrides=[*TINY, "steps=4"], **place)
-    changes = [line for line in capsys.readouterr().err.splitlines() if "not as the run was" in line]
-    assert changes == ["not as the run was: optim.clip 0.5 -> 1.0", "not as the run was: steps 3 -> 4"]
+    changes = [line for line in capsys.readouterr().err.splitlines() if "setting changed" in line]
+    assert changes == ["setting changed: optim.clip 0.5 -> 1.0", "setting changed: steps 3 -> 4"]
     with pytest.raises(InputError, match="stepz"):
         resume(out, overrides=["stepz=3"])
 

@@ -119,14 +119,13 @@ def _recipe_of_run(folder: Path, overrides: Sequence[str]) -> Recipe:
 
 
 def _say_changed(folder: Path, recipe: Recipe, say: Callable[[str], None]) -> None:
-    """Say which settings a resumed run goes on with that are not those it had: an override of before that was not
-    given again, for example."""
+    """Say which settings of a resumed run have changed: by an override that was not given again, for example."""
     try:
         before = recipe_from_dict(json.loads((folder / RECIPE).read_text(encoding="utf-8")))
     except (OSError, ValueError, InputError):  # nothing to compare with
         return
     for change in changed_settings(before, recipe):
-        say(f"not as the run was: {change}")
+        say(f"setting changed: {change}")
 
 
 READING = 1 / 6
