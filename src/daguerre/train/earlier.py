@@ -11,8 +11,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from daguerre.errors import CheckpointError
+from daguerre.errors import CheckpointError, InputError
 from daguerre.files import synced_write
+from daguerre.models.loading import load_model, model_folder
 
 FILE = "reference.pt"
 """The file in a run of the trained weights as they were at its start."""
@@ -56,12 +57,27 @@ class Earlier:
 
 
 class Reference(Earlier):
-    """The trained weights as they were when a run began, which it keeps in a file."""
+    """The trained weights as they were when a run began, or as another model has them; the run keeps them in a file."""
 
-    def keep(self, run: Path, resumed: bool) -> None:
-        """Write them into a run; of one that is resumed, read them. CheckpointError where they are not there."""
+    def become(self, name: str) -> None:
+        """Take the weights of another model. InputError where that has others than are trained."""
+        other, _ = load_model(model_folder(name))
+        found = dict(other.named_parameters())
+        if {n: w.shape for n, w in found.items()} != {n: w.shape for n, w in self.values.items()}:
+            raise InputError(
+                f"sft.keep_of: {name} has other weights than this run trains: name the model that the one of --from "
+                "was trained from, and train all weights"
+            )
+        self.restore(found)
+
+    def keep(self, run: Path, resumed: bool, of: str = "") -> None:
+        """Write them, or those of the model `of`, into a run; of one that is resumed, read them. CheckpointError where
+        they are not there.
+        """
         path = run / FILE
         if not resumed:
+            if of:
+                self.become(of)
             with synced_write(path) as file:
                 torch.save({name: weight.cpu() for name, weight in self.values.items()}, file)
             return

@@ -101,6 +101,7 @@ MEANINGS: dict[str, str] = {
     "sft.rainbow": "tokens that follow an end of text in turn, with the padding rainbow",
     "sft.held_out": "share of the rows that is held out",
     "sft.keep": "weight of the divergence from the model as it began, on rows of plain text; 0: they are learned",
+    "sft.keep_of": "a model whose law is kept in place of the start's: that from which the start was trained",
     "prefer.beta": "what margins of log-probability are multiplied by: the lower, the further from the start",
     "prefer.smoothing": "share of the pairs that are taken to be the wrong way round",
     "prefer.sft": "weight of the mean next-token or masked loss of the chosen answer",

@@ -128,7 +128,7 @@ class Trainer:
         if self.devices.is_first:
             keep(start_from, out, self._resumed, recipe.convert, self.model.config)
         if isinstance(self.loss, PreferenceLoss | KeepingLoss):
-            self.loss.reference.keep(out, self._resumed)
+            self.loss.reference.keep(out, self._resumed, recipe.sft.keep_of if recipe.sft else "")
         if found is not None and saved is not None:
             self._restore(found, *saved)
         own = self.devices.folder(out)

@@ -17,6 +17,7 @@ from daguerre.errors import InputError
 from daguerre.model import Model
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.batched import run_batch
+from daguerre.models.loading import load_model
 from daguerre.train.batch import Batch, batch_loss
 from daguerre.train.noising import IGNORE
 from daguerre.train.run import DATA, CopiedAnswers
@@ -140,11 +141,45 @@ def test_a_run_that_is_resumed_keeps_to_the_same_start(tmp_path: Path) -> None:
     assert (tmp_path / "run" / weights).read_bytes() == (tmp_path / "whole" / weights).read_bytes()
 
 
+def test_a_second_run_keeps_the_law_of_the_model_that_its_start_was_trained_from(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "rows.jsonl", mixed_rows())
+    recipe = replace(RECIPE, model=None, steps=4)
+    Trainer(replace(RECIPE, steps=2), tmp_path / "base", _files(path, tmp_path / "base"), quiet=True).run()
+    base, tuned = (str(tmp_path / name / "model") for name in ("base", "tuned"))
+    Trainer(recipe, tmp_path / "tuned", _files(path, tmp_path / "tuned"), start_from=base, quiet=True).run()
+    for name, sft in (("start", Sft(keep=1.0)), ("base", Sft(keep=1.0, keep_of=base))):
+        out = tmp_path / f"keeps-{name}"
+        trainer = Trainer(replace(recipe, sft=sft), out, _files(path, out), start_from=tuned, quiet=True)
+        weights = {n: w.detach().clone() for n, w in trainer.model.named_parameters()}
+        other, _ = load_model(base)
+        assert isinstance(trainer.loss, KeepingLoss)
+        for key, kept in trainer.loss.reference.values.items():
+            assert torch.equal(kept, weights[key] if name == "start" else other.get_parameter(key))
+        assert any(not torch.equal(weights[key], other.get_parameter(key)) for key in weights)
+        if name == "base":
+            run_until(2, trainer)
+            again = Trainer(replace(recipe, sft=sft), out, out / DATA, resume=True, quiet=True)
+            assert isinstance(again.loss, KeepingLoss)
+            for key, kept in again.loss.reference.values.items():
+                assert torch.equal(kept, other.get_parameter(key))
+
+
 def _files(path: Path, out: Path) -> CopiedAnswers:
     return CopiedAnswers([path], out / DATA, 64, 0.1)
 
 
+def test_the_law_of_a_model_of_another_shape_cannot_be_kept(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "rows.jsonl", mixed_rows())
+    Trainer(replace(RECIPE, steps=1), tmp_path / "start", _files(path, tmp_path / "start"), quiet=True).run()
+    recipe = replace(RECIPE, model=None, sft=Sft(keep=1.0, keep_of="default"))
+    begun, out = str(tmp_path / "start" / "model"), tmp_path / "run"
+    with pytest.raises(InputError, match=r"keep_of: default has other weights .* train all weights"):
+        Trainer(recipe, out, _files(path, out), start_from=begun, quiet=True)
+
+
 def test_what_has_no_start_to_keep_is_refused() -> None:
+    with pytest.raises(InputError, match=r"set sft\.keep, too"):
+        Sft(keep_of="default")
     with pytest.raises(InputError, match="keeps what a trained model does"):
         replace(RECIPE, sft=Sft(keep=1.0))
     with pytest.raises(InputError, match="keep must be at least 0"):

@@ -82,7 +82,8 @@ class Sft:
     nothing in full context, and masks that are no targets in block context (Fast-dLLM v2); "rainbow": an end of text
     and then `rainbow` distinct tokens in turn, which are trained (arXiv 2510.03680). `tasks` are those of
     `daguerre.instructions` that the data teaches: the model says so, and `daguerre serve` answers them with it. `keep`:
-    rows of plain text teach the law that the model had at the start, with this weight (`sft.keeping`); 0: themselves.
+    rows of plain text teach the law that the model had at the start, or the model `keep_of` has, with this weight
+    (`sft.keeping`); 0: themselves.
     """
 
     preset: str = AUTO
@@ -99,6 +100,7 @@ class Sft:
     rainbow: int = 7
     held_out: float = 0.1
     keep: float = 0.0
+    keep_of: str = ""
     tasks: Sequence[str] = ()
 
     def __post_init__(self) -> None:
@@ -118,6 +120,8 @@ class Sft:
         if self.clean is not None:
             at_least(0, self, "clean")
         at_least(0, self, "keep")
+        if self.keep_of and not self.keep:
+            raise InputError("recipe: sft.keep_of names the model whose law sft.keep keeps: set sft.keep, too")
         at_least(1, self, "rainbow")
         for name in ("cart", "errors", "held_out"):
             if not 0 < getattr(self, name) < 1:
