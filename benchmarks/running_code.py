@@ -28,6 +28,7 @@ from daguerre.evals.running.cases import KINDS, Case, Judge, find_cases
 from daguerre.evals.running.scores import Score, answers, judged, score, writers
 from daguerre.heldout import load_frozen
 from daguerre.model import load
+from daguerre.models.lora import CONFIG
 
 PACKAGES = ("arrow", "boltons", "humanize", "more-itertools", "sortedcontainers", "toolz")
 """Held-out packages with doctests that need little else."""
@@ -51,7 +52,8 @@ def measure(
     given: argparse.Namespace, judge: Judge, cases: Sequence[Case], name: str, path: str
 ) -> Iterator[tuple[str, list[Score]]]:
     """Each way of writing of one model, with its scores for each kind of case."""
-    model = load(path, backend="native")
+    adapter = (Path(path) / CONFIG).is_file()
+    model = load("default", adapter=path, backend="native") if adapter else load(path, backend="native")
     with Progress(disable=not sys.stderr.isatty()) as progress:
         for method, write in writers(model).items():
             samples, scores = 0 if method == BEAM else given.samples, list[Score]()
@@ -99,7 +101,7 @@ def table(found: dict[str, Any]) -> str:
 def main() -> None:
     """Install the packages, or measure models and write the report."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("models", nargs="*", default=["default"], help="`default`, or NAME=PATH")
+    options.add_argument("models", nargs="*", default=["default"], help="`default`, or NAME=PATH; its adapters, too")
     options.add_argument("--packages", type=Path, required=True)
     options.add_argument("--install", action="store_true")
     options.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS, help="others are kept as they are")

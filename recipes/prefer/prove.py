@@ -201,6 +201,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="the folder that pairs.py wrote, and of the run")
     parser.add_argument("--model", default="default", help="the model that the pairs are of (%(default)s)")
+    parser.add_argument("--before", help="the model to compare with, where that is not the one of --model")
     parser.add_argument("--prompts", type=int, default=400, help="held-out prompts (%(default)s)")
     parser.add_argument("--samples", type=int, default=4, help="of each (%(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the prompts and samples (%(default)s)")
@@ -213,7 +214,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     data, which = options.data, options.model
     if not (data / BEFORE).is_file():
-        write_json(data / BEFORE, measure(daguerre.load(which), options.prompts, options.samples, options.seed))
+        before = daguerre.load(options.before or which)
+        write_json(data / BEFORE, measure(before, options.prompts, options.samples, options.seed))
     trained = train(data, which, options.overrides)
     tuned = daguerre.load(which, adapter=trained) if trained.name == "adapter" else daguerre.load(trained)
     write_json(data / AFTER, measure(tuned, options.prompts, options.samples, options.seed))
