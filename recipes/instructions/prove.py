@@ -126,15 +126,17 @@ def gather(run: Path) -> dict[str, Any]:
 
 def page(values: dict[str, Any]) -> str:
     """The tables, in Markdown."""
-    machine, trained = values["machine"], values["trained"]
+    machine, trained, spent = values["machine"], values["trained"], ""
+    if trained is not None:  # a mean of models says nothing of it
+        spent = f" Trained for {trained['minutes']:.1f} minutes of wall clock: {trained['step']:,} steps, "
+        spent += f"{trained['tokens']:,} tokens."
     lines = [
         "# Tasks on files of code, by the default model after sft",
         "",
         "Written by `python recipes/instructions/prove.py --report`; what it means: "
         "[docs/instructions.md](../../docs/instructions.md).",
         "",
-        f"{machine['processor']}, {machine['instruction_set']}. Trained for "
-        f"{trained['minutes']:.1f} minutes of wall clock: {trained['step']:,} steps, {trained['tokens']:,} tokens.",
+        f"{machine['processor']}, {machine['instruction_set']}.{spent}",
         "Exact shares of held-out tasks with 95% intervals (Wilson).",
         "",
     ]
@@ -240,7 +242,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         values = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
         if part in values:
             continue
-        values |= {"machine": machine_facts(), "trained": read_extra(options.model)["trained"]}
+        values |= {"machine": machine_facts(), "trained": read_extra(options.model).get("trained")}
         if part == "tasks":
             values[part] = measure_tasks(daguerre.load(options.model), rows)
         elif part == "revise":

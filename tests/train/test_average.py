@@ -61,6 +61,18 @@ def test_models_of_two_shapes_or_vocabularies_are_refused(tmp_path: Path) -> Non
         average_models([(one, 0.5), (speaking, 0.5)], out)
 
 
+def test_the_tasks_of_all_parts_are_those_of_the_mean(tmp_path: Path) -> None:
+    def saying(seed: int, **extra: list[str]) -> Path:
+        backbone, tokenizer = load_model(made(tmp_path, seed))
+        return save_model(tmp_path / f"saying {seed}", backbone, tokenizer, extra=dict(extra))
+
+    both, one, none = saying(0, tasks=["apply", "rename"]), saying(1, tasks=["rename"]), saying(2)
+    assert read_extra(average_models([(both, 0.5), (both, 0.5)], tmp_path / "a"))["tasks"] == ["apply", "rename"]
+    assert read_extra(average_models([(both, 0.5), (one, 0.5)], tmp_path / "b"))["tasks"] == ["rename"]
+    assert "tasks" not in read_extra(average_models([(both, 0.5), (none, 0.5)], tmp_path / "c"))
+    assert "tasks" not in read_extra(average_models([(none, 0.5), (both, 0.5)], tmp_path / "d"))
+
+
 def test_no_model_is_overwritten(tmp_path: Path) -> None:
     one, two = made(tmp_path, 0), made(tmp_path, 1)
     before = weights_hash(one)

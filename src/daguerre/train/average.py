@@ -14,12 +14,21 @@ from pathlib import Path
 import torch
 
 from daguerre.errors import DataError, InputError
-from daguerre.models.loading import CONFIG, load_folder, load_model, model_folder, save_model, weights_hash
+from daguerre.models.loading import (
+    CONFIG,
+    load_folder,
+    load_model,
+    model_folder,
+    read_extra,
+    save_model,
+    weights_hash,
+)
 
 
 def average_models(parts: Sequence[tuple[str | Path, float]], out: str | Path) -> Path:
     """Write to `out` the model whose every weight is the sum of those of `parts`, each by its share; returns `out`.
-    Where the first part alone has concept heads, they are taken as they are: train them alone afterwards.
+    Where the first part alone has concept heads, they are taken as they are: train them alone afterwards. The tasks of
+    `daguerre.instructions` that all parts were trained on are those of the model.
 
     Summed in float32 in the order given, stored in bfloat16. InputError unless two or more parts of one shape and one
     vocabulary have positive shares that add up to 1, and for a model that is in `out` already; DataError where nothing
@@ -53,7 +62,10 @@ def average_models(parts: Sequence[tuple[str | Path, float]], out: str | Path) -
         {"weights_sha256": weights_hash(folder), "share": share}
         for folder, (_, share) in zip(folders, parts, strict=True)
     ]
+    taught = [read_extra(folder).get("tasks", []) for folder in folders]
+    tasks = [task for task in taught[0] if all(task in others for others in taught)]
+    extra = {"average": made} | ({"tasks": tasks} if tasks else {})
     try:
-        return save_model(out, backbone, tokenizer, extra={"average": made}, catalog=first.concepts)
+        return save_model(out, backbone, tokenizer, extra=extra, catalog=first.concepts)
     except OSError as error:
         raise DataError(f"cannot write {out}: {error}; give another --out") from error
