@@ -6,8 +6,10 @@ import ast
 import inspect
 import io
 import json
+import math
 import random
 import re
+import sys
 import tokenize
 from collections import Counter
 from collections.abc import Iterator
@@ -32,6 +34,7 @@ from daguerre.instructions import (
 )
 from daguerre.model import load
 from daguerre.models.tokenizer import Tokenizer
+from daguerre.scoring.likelihood import score_tokens
 from daguerre.train import report
 from daguerre.train.corpus.sources import Package
 from daguerre.train.recipe import load_recipe
@@ -63,7 +66,7 @@ TINY = [
 def scripts() -> Iterator[SimpleNamespace]:
     """The scripts of recipes/instructions."""
     with recipe_scripts(
-        "instructions", "pieces", "statements", "merges", "tasks", "make", "evaluate", "prove"
+        "instructions", "pieces", "statements", "merges", "tasks", "make", "evaluate", "prove", "hard"
     ) as found:
         yield found
 
@@ -373,3 +376,41 @@ def test_the_report_has_what_was_measured(scripts: SimpleNamespace, made: dict[s
     ):
         assert said in page
     assert "| 900 | 50% |" in page and (tmp_path / "out.png").stat().st_size > 1000
+
+
+def test_the_least_likely_token_is_that_of_the_answer_a_token_at_a_time(scripts: SimpleNamespace) -> None:
+    model, prompt, answer = load(), "def area(width, height):\n    return ", "width * height\n"
+    begin = [model.tokenizer.start_id, *model.tokenizer.encode(prompt)]
+    tokens = [*begin, *model.tokenizer.encode(answer)]
+    each = [
+        math.exp(-score_tokens(model.denoiser.backend, tokens[: at + 1], given=at).value)
+        for at in range(len(begin), len(tokens))
+    ]
+    assert scripts.hard.least(model, prompt, answer) == pytest.approx(min(each), rel=1e-3)
+    assert max(each) > 2 * min(each)
+
+
+def test_hard_merges_and_shares_of_all_else_are_gone_on_with(
+    scripts: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    merges = [{"prompt": f"#> file\nx #1\n#> apply\n{i}", "completion": "y"} for i in range(100)]
+    others = [{"prompt": f"#> file\n#> rename\n{i}", "completion": "a"} for i in range(100)]
+    plain = [{"text": f"x = {i}\n"} for i in range(100)]
+    rows = [row for three in zip(merges, others, plain, strict=True) for row in three]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    asked = list[str]()
+
+    def least(model: object, prompt: str, answer: str) -> float:
+        asked.append(prompt)
+        return 0.59 if int(prompt.rsplit("\n", 1)[1]) % 2 else 0.6
+
+    monkeypatch.setattr(scripts.hard, "least", least)
+    command = ["hard.py", "--data", str(tmp_path), "--model", "default", "--out", str(tmp_path / "out"), "--num", "80"]
+    monkeypatch.setattr(sys, "argv", command)
+    scripts.hard.main()
+    found = [json.loads(line) for line in (tmp_path / "out" / "train.jsonl").read_text().splitlines()]
+    assert asked == [row["prompt"] for row in merges[:80]]
+    assert [row for row in merges if row in found and row in merges[1:80:2]] == merges[1:80:2]
+    kinds = [sum(row in some for row in found) for some in (merges[1:80:2], merges[0:80:2], others, plain)]
+    assert kinds == [40, 4, 16, 20] and len(found) == 80
+    assert found != sorted(found, key=rows.index)
