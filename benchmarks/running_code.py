@@ -101,7 +101,7 @@ def table(found: dict[str, Any]) -> str:
 def main() -> None:
     """Install the packages, or measure models and write the report."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("models", nargs="*", default=["default"], help="`default`, or NAME=PATH; its adapters, too")
+    options.add_argument("models", nargs="*", default=["default"], help="`default`, or NAME=PATH of a model or LoRA")
     options.add_argument("--packages", type=Path, required=True)
     options.add_argument("--install", action="store_true")
     options.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS, help="others are kept as they are")

@@ -4,8 +4,8 @@
 
     OUT/train.jsonl   the hard merges; for each of them EASY others, OTHERS other tasks, and PLAIN rows of code
 
-A merge is hard if its answer has a token to which the model gives a probability of less than BELOW, all before it being
-right. To know that takes one forward of the model, much less than a step of training.
+A merge is hard if its answer has a token to which the model gives a probability of less than BELOW, given the right
+tokens before it. To know that takes one forward of the model, much less than a step of training.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from daguerre.scoring.likelihood import score_tokens
 
 BELOW = 0.6
 EASY, OTHERS, PLAIN = 0.1, 0.4, 0.5
+"""Rows for each hard merge."""
 MERGE = "\n#> apply\n"
 """What the prompt of a merge has, and that of no other task."""
 
