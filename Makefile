@@ -5,11 +5,14 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: help demo test test-eval ray saelens clients clients-short soak fuzz sanitize bench lint wheels arm64
+.PHONY: help demo test test-all part durations test-eval ray saelens clients clients-short soak fuzz sanitize bench lint wheels arm64
 
 help:
 	@echo "make demo        make .venv, install, and watch the default model complete and infill code"
-	@echo "make test        run every test that this machine can run"
+	@echo "make test        run what guards the product: some minutes"
+	@echo "make test-all    run every test that this machine can run: also lesser processors, long fuzzing, wheels, kills, browsers"
+	@echo "make part        run one part of what make test-all adds (PART=isas, say; tests/parts.toml lists them)"
+	@echo "make durations   how long each file of tests took in the last run"
 	@echo "make test-eval   install lm-eval (half a gigabyte) and run the tests of its adapter, which make test skips in part"
 	@echo "make ray         install Ray in an environment of its own and run its examples on a cluster of this machine"
 	@echo "make saelens     install SAELens (two gigabytes) in an environment of its own and read exported concept heads back"
@@ -27,11 +30,27 @@ demo: .venv/.core
 	$(BIN)/daguerre demo
 
 # A process for each core, and one thread in each: the tests' tensors are small, and threads that wait for a busy core make
-# them many times slower.
-test: export OMP_NUM_THREADS ?= 1
-test: export HF_HUB_OFFLINE := 1
+# them many times slower. Compiled Python is kept, whatever the environment says: without it each process compiles all of
+# PyTorch's modules and the tests' own again.
+TESTS := test test-all part
+$(TESTS): export OMP_NUM_THREADS ?= 1
+$(TESTS): export HF_HUB_OFFLINE := 1
+$(TESTS): export PYTHONDONTWRITEBYTECODE :=
+PYTEST := $(BIN)/python -m pytest -q --numprocesses auto --dist worksteal
 test: .venv/.dev
-	$(BIN)/python -m pytest -q --numprocesses auto --dist worksteal
+	$(PYTEST)
+
+# What passed with which sources is written down, in tests/proven.json: CI runs only the parts that have changed since.
+test-all: .venv/.dev
+	$(PYTEST) --part all
+	$(BIN)/python tests/parts.py --passed $$($(BIN)/python tests/parts.py --all)
+
+part: .venv/.dev
+	$(PYTEST) $(addprefix --part ,$(PART))
+	$(BIN)/python tests/parts.py --passed $(PART)
+
+durations:
+	@$(BIN)/python tests/durations.py
 
 test-eval: export OMP_NUM_THREADS ?= 1
 test-eval: export HF_HUB_OFFLINE := 1

@@ -45,9 +45,14 @@ def flags_of(isa: str) -> tuple[str, ...]:
     return ("-march=x86-64",) if isa == "any" else ("-march=native",)
 
 
+def of_isa(isa: str, *values: Any) -> Any:
+    """A parameter, an instruction set and what goes with it: all but the highest belong to the part "isas"."""
+    return pytest.param(isa, *values, marks=[] if isa == (HIGHEST or ISAS[-1]) else pytest.mark.part("isas"))
+
+
 def every_isa(function: Any) -> Any:
-    """Run a test, which takes the fixture `isa`, for each of `ISAS`."""
-    return needs_compiler(pytest.mark.parametrize("isa", ISAS, indirect=True)(function))
+    """Run a test, which takes the fixture `isa`, for each of `ISAS`; `make test` runs the highest."""
+    return needs_compiler(pytest.mark.parametrize("isa", [of_isa(isa) for isa in ISAS], indirect=True)(function))
 
 
 @contextmanager

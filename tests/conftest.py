@@ -6,15 +6,15 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from backends import HIGHEST, ISAS, flags_of
+from backends import HIGHEST, flags_of
 from daguerre.canvas import Canvas
 from daguerre.errors import UnsupportedError
 from daguerre.files import CACHE, cache_folder
@@ -24,8 +24,9 @@ from daguerre.models.core.build import make_backbone
 from daguerre.models.core.config import Experts, ModelConfig
 from daguerre.models.core.gemma_shape import GemmaShape
 from daguerre.models.processor import LEVELS, VARIABLE
-from daguerre.models.threads import num_cpus
 from daguerre.models.tokenizer import Tokenizer
+from durations import Durations
+from parts import ROOT, part_of, parts, parts_of_test
 from scripted import Scripted
 
 # Each client of HTTP reads all certificates of the system, which takes 50 ms; the tests talk to this machine alone.
@@ -57,10 +58,55 @@ GEMMA: dict[str, Any] = {
 """A model of DiffusionGemma's core."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with a long test come first, so that at the end of a run no process waits for another."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--part",
+        action="append",
+        default=[],
+        choices=[*parts(), "all"],
+        help="run a part of tests/parts.toml, and it alone; all: every part, and what make test runs",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput") and not config.option.collectonly:  # a worker's reports come to this process
+        config.pluginmanager.register(Durations(config.rootpath))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Whole files of parts are read only where their part is asked for, or the file is named."""
+    if collection_path.suffix != ".py":
+        return None
+    asked, own = config.getoption("part"), part_of(collection_path.relative_to(ROOT).as_posix())
+    if "all" in asked or (own in asked if asked else own is None):
+        return None
+    return True if own or not _has_marked(collection_path, asked) else None
+
+
+def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests of parts run only where their part is asked for, or their file is named. Files with a long test come first,
+    so that at the end of a run no process waits for another.
+    """
+    asked = config.getoption("part")
+    if "all" not in asked:
+        kept, left_out = list[pytest.Item](), list[pytest.Item]()
+        for item in items:
+            own = {mark.args[0] for mark in item.iter_markers("part")} | parts_of_test(item.nodeid)
+            own |= {part_of(item.path.relative_to(ROOT).as_posix())} - {None}
+            wanted = bool(own & set(asked)) if asked else not own or session.isinitpath(item.path)
+            (kept if wanted else left_out).append(item)
+        items[:] = kept
+        if left_out:
+            config.hook.pytest_deselected(items=left_out)
     long = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in long)
+
+
+def _has_marked(path: Path, asked: list[str]) -> bool:
+    """Whether some function of a test file may be of one of these parts."""
+    text, own = path.read_text(encoding="utf-8"), f"{path.relative_to(ROOT).as_posix()}::"
+    listed = {name for name in asked if any(test.startswith(own) for test in parts()[name].tests)}
+    return bool(listed) or any(f'part("{name}")' in text or (name == "isas" and "isa" in text) for name in asked)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -103,20 +149,19 @@ def kept(pytestconfig: pytest.Config) -> Path | None:
 
 
 @pytest.fixture(scope="session")
-def compiled() -> Iterator[Callable[[str], None]]:
-    """compiled(isa) waits until the native library for that instruction set is there; all are begun side by side."""
-    with ThreadPoolExecutor(num_cpus()) as pool:
-        made = {isa: pool.submit(library._load, library.NATIVE, flags_of(isa)) for isa in ISAS}
+def compiled() -> Callable[[str], None]:
+    """compiled(isa) waits until the native library for that instruction set is there."""
 
-        def wait(isa: str) -> None:
-            try:
-                made[isa].result()
-            except UnsupportedError as error:
-                if "unrecognized" not in str(error):
-                    raise
-                pytest.skip(f"the compiler knows no {isa}")
+    @cache
+    def wait(isa: str) -> None:
+        try:
+            library._load(library.NATIVE, flags_of(isa))
+        except UnsupportedError as error:
+            if "unrecognized" not in str(error):
+                raise
+            pytest.skip(f"the compiler knows no {isa}")
 
-        yield wait
+    return wait
 
 
 @pytest.fixture

@@ -260,23 +260,18 @@ def writes(tokenizer: Tokenizer, text: str, prefix: str, suffix: str) -> Any:
     return says
 
 
-@pytest.mark.parametrize(
-    ("prefix", "text", "suffix"),
-    [
+def test_a_cut_word_is_healed_within_the_search(scripted: Any, tokenizer: Tokenizer) -> None:
+    for prefix, text, suffix in (
         ("impo", "rt", " os\n"),
         ("def f(x):\n", "    return x", "\n\nf(1)\n"),
         ("x = ", "compute(1, 2)", "\ny = 3\n"),
         ("x = 1", "", "\ny = 3\n"),
-    ],
-)
-def test_a_cut_word_is_healed_within_the_search(
-    scripted: Any, tokenizer: Tokenizer, prefix: str, text: str, suffix: str
-) -> None:
-    denoiser = scripted(writes(tokenizer, text, prefix, suffix))
-    result = main_path.infill(denoiser, tokenizer, prefix, suffix, 12, mode="beam", num_beams=4)
-    assert result.text == text
-    assert result.finish_reason == "stop"
-    assert len(result.trace.steps) == 1
+    ):
+        denoiser = scripted(writes(tokenizer, text, prefix, suffix))
+        result = main_path.infill(denoiser, tokenizer, prefix, suffix, 12, mode="beam", num_beams=4)
+        assert result.text == text
+        assert result.finish_reason == "stop"
+        assert len(result.trace.steps) == 1
 
 
 def test_what_is_written_has_no_stop_string_and_as_many_tokens_as_asked(causal: Model) -> None:

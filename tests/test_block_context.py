@@ -6,6 +6,7 @@ The loops are written here from their descriptions, without a cache; that of LLa
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
@@ -99,15 +100,14 @@ def sdar(model: Model, prompt: list[int], num: int, threshold: float | None) -> 
     return text[len(prompt) : len(prompt) + num]
 
 
-@pytest.mark.parametrize("backend", ["torch", "native"])
-@pytest.mark.parametrize(("policy", "threshold"), [("threshold", 0.4), ("confidence", None)])
-def test_blocks_are_denoised_as_sdar_does(unshifted: Model, backend: str, policy: str, threshold: float | None) -> None:
-    options = {} if threshold is None else {"threshold": threshold}
-    for prompt in prompts(unshifted):
+def test_blocks_are_denoised_as_sdar_does(subtests: pytest.Subtests, unshifted: Model) -> None:
+    ways: dict[str, dict[str, Any]] = {"threshold": {"threshold": 0.4}, "confidence": {}}
+    for (policy, options), prompt in product(ways.items(), prompts(unshifted)):
         num = 3 * BLOCK - len(prompt) % BLOCK
-        assert written(unshifted, prompt, num, backend, policy=policy, **options) == sdar(
-            unshifted, prompt, num, threshold
-        )
+        want = sdar(unshifted, prompt, num, options.get("threshold"))
+        for backend in ("torch", "native"):
+            with subtests.test(policy, num_given=len(prompt), backend=backend):
+                assert written(unshifted, prompt, num, backend, policy=policy, **options) == want
 
 
 def test_the_last_block_is_whole_even_if_the_text_is_not(unshifted: Model) -> None:
@@ -142,13 +142,14 @@ def fast_dllm(model: Model, prompt: list[int], num: int, threshold: float, size:
     return text[len(prompt) : end]
 
 
-@pytest.mark.parametrize("backend", ["torch", "native"])
-@pytest.mark.parametrize("size", [BLOCK, 4, 2])
-def test_parts_of_blocks_are_filled_as_fast_dllm_does(shifted: Model, backend: str, size: int) -> None:
-    for prompt in prompts(shifted):
+def test_parts_of_blocks_are_filled_as_fast_dllm_does(subtests: pytest.Subtests, shifted: Model) -> None:
+    for size, prompt in product((BLOCK, 4, 2), prompts(shifted)):
         num = 3 * BLOCK - len(prompt) % BLOCK
-        got = written(shifted, prompt, num, backend, policy="threshold", threshold=0.4, block_size=size)
-        assert got == fast_dllm(shifted, prompt, num, 0.4, size)
+        want = fast_dllm(shifted, prompt, num, 0.4, size)
+        for backend in ("torch", "native"):
+            with subtests.test(size=size, num_given=len(prompt), backend=backend):
+                got = written(shifted, prompt, num, backend, policy="threshold", threshold=0.4, block_size=size)
+                assert got == want
 
 
 def test_a_clean_anchor_takes_no_forward_of_its_own(shifted: Model) -> None:
@@ -176,13 +177,17 @@ class Causal(torch.nn.Module):
         return SimpleNamespace(logits=logits)
 
 
-@pytest.mark.parametrize("edit_threshold", [0.3, 0.6, 1.0])
-@pytest.mark.parametrize("threshold", [0.3, 0.8])
-def test_tokens_are_edited_as_diffusers_does(unshifted: Model, threshold: float, edit_threshold: float) -> None:
+def test_tokens_are_edited_as_diffusers_does(subtests: pytest.Subtests, unshifted: Model) -> None:
     diffusers = pytest.importorskip("diffusers")
     scheduler = diffusers.BlockRefinementScheduler()
     pipeline = diffusers.LLaDA2Pipeline(model=Causal(unshifted), scheduler=scheduler)
     pipeline.set_progress_bar_config(disable=True)
+    for threshold, edit_threshold in product((0.3, 0.8), (0.3, 0.6, 1.0)):
+        with subtests.test(threshold=threshold, edit_threshold=edit_threshold):
+            check_edits(pipeline, unshifted, threshold, edit_threshold)
+
+
+def check_edits(pipeline: Any, unshifted: Model, threshold: float, edit_threshold: float) -> None:
     edited = 0
     for prompt in prompts(unshifted)[:3]:
         num = 3 * BLOCK - len(prompt) % BLOCK

@@ -38,20 +38,17 @@ def test_a_decision_makes_a_new_canvas_and_leaves_the_old() -> None:
         canvas.tokens[1] = 5
 
 
-@pytest.mark.parametrize(
-    ("decision", "message"),
-    [
+def test_a_decision_that_does_not_fit_is_refused() -> None:
+    for decision, message in (
         (decide([0], [5]), "not open"),
         (decide([9], [5]), "outside the canvas"),
         (decide([1], [5], reopen=[0]), "was not committed"),
         (decide([1], [5], reopen=[2]), "was not committed"),
         (decide([1], [5], replace=[1]), "replace a position that was not committed"),
         (decide([0], [5], replace=[0]), "replace a position that was not committed"),
-    ],
-)
-def test_a_decision_that_does_not_fit_is_refused(decision: Decision, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        Canvas.lay_out([[1]], [3], 3).apply(decision)
+    ):
+        with pytest.raises(InputError, match=message):
+            Canvas.lay_out([[1]], [3], 3).apply(decision)
 
 
 def test_a_decision_needs_one_token_for_each_ascending_position() -> None:

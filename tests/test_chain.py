@@ -74,13 +74,14 @@ def drafting_rows(model: Model, canvas: Canvas, run: np.ndarray) -> Forward:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", ["causal", "drafting", "low_rank"])
-def test_each_step_is_that_of_a_slow_reference(name: str, backend: BackendName, request: pytest.FixtureRequest) -> None:
-    given = request.getfixturevalue(name)
-    model = Model(given.backbone, given.tokenizer, backend)
-    options: dict[str, Any] = {"policy": "chain", "threshold": 0.3, "heal": False, "min_tokens": 12}
-    slowly(model, model.generate(PROMPT, 12, block_size=6, **options), 0.3)
-    slowly(model, model.infill(PROMPT, SUFFIX, 12, **options), 0.3)
+def test_each_step_is_that_of_a_slow_reference(
+    causal: Model, drafting: Model, low_rank: Model, backend: BackendName
+) -> None:
+    for given in (causal, drafting, low_rank):
+        model = Model(given.backbone, given.tokenizer, backend)
+        options: dict[str, Any] = {"policy": "chain", "threshold": 0.3, "heal": False, "min_tokens": 12}
+        slowly(model, model.generate(PROMPT, 12, block_size=6, **options), 0.3)
+        slowly(model, model.infill(PROMPT, SUFFIX, 12, **options), 0.3)
 
 
 def test_a_threshold_of_one_commits_one_token_a_forward_and_what_is_certain(drafting: Model) -> None:
@@ -88,12 +89,12 @@ def test_a_threshold_of_one_commits_one_token_a_forward_and_what_is_certain(draf
     assert all((step.decision.probabilities[1:] == 1.0).all() for step in result.trace.steps)
 
 
-@pytest.mark.parametrize("name", ["block", "full_unshifted", "causal"])
-def test_a_model_without_a_draft_head_commits_from_the_left(models: dict[str, Model], name: str) -> None:
-    result = models[name].generate(PROMPT, 12, policy="chain", threshold=0.2, heal=False, min_tokens=12)
-    committed = [position for step in result.trace.steps for position in step.decision.positions.tolist()]
-    assert committed == sorted(committed)
-    assert result.usage.forwards == len(result.trace.steps)
+def test_a_model_without_a_draft_head_commits_from_the_left(models: dict[str, Model]) -> None:
+    for name in ("block", "full_unshifted", "causal"):
+        result = models[name].generate(PROMPT, 12, policy="chain", threshold=0.2, heal=False, min_tokens=12)
+        committed = [position for step in result.trace.steps for position in step.decision.positions.tolist()]
+        assert committed == sorted(committed), name
+        assert result.usage.forwards == len(result.trace.steps), name
 
 
 def test_what_it_cannot_keep_is_refused() -> None:

@@ -11,14 +11,16 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.main import get_command
 
 import commands
 from commands import Done
-from daguerre.cli import SPINS, app, main
+from daguerre.cli import SPINS, app, main, whole_command
 from daguerre.commands.options import REQUEST
 from daguerre.decoding.options import Decode
 from daguerre.errors import MissingExtra
@@ -30,11 +32,21 @@ def daguerre(*arguments: str, stdin: bytes | None = None, cwd: Path | None = Non
 
 
 Called = tuple[int, str, str]
+TEXTS = ("--stop", "--keywords", "--forbidden", "--ending", "--negative", "--choices")
+"""Options whose texts may not be UTF-8."""
+
+
+@cache
+def command_line() -> Any:
+    """The whole command line, made once: that takes longer than most commands."""
+    return whole_command()
 
 
 @pytest.fixture
 def call(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., Called]:
     """`daguerre ARGUMENTS` in this process: (exit status, standard output, standard error)."""
+
+    monkeypatch.setattr("daguerre.cli.whole_command", command_line)
 
     def run(*arguments: str) -> Called:
         monkeypatch.setattr(sys, "argv", ["daguerre", *arguments])
@@ -138,12 +150,12 @@ def test_edit_prints_the_rest_of_the_file_verbatim(call: Callable[..., Called], 
     assert path.read_bytes().endswith(b"z = 3")
 
 
-@pytest.mark.parametrize("command", ["generate", "infill"])
-def test_every_option_of_a_request_is_an_option_of_both_commands(command: str) -> None:
+def test_every_option_of_a_request_is_an_option_of_both_commands() -> None:
     fields = {field.name for field in dataclasses.fields(Decode)} - {"logit_bias", "scorer"}
     assert set(REQUEST) == fields | {"max_tokens", "heal", "timeout"}
-    options = {parameter.name: parameter.default for parameter in get_command(app).commands[command].params}  # type: ignore[attr-defined]
-    assert all(options[name] is None for name in REQUEST), "what is left out is as the library has it"
+    for command in ("generate", "infill"):
+        options = {parameter.name: parameter.default for parameter in get_command(app).commands[command].params}  # type: ignore[attr-defined]
+        assert all(options[name] is None for name in REQUEST), f"{command}: what is left out is as the library has it"
 
 
 def test_a_draft_is_a_text_or_a_file(call: Callable[..., Called], tmp_path: Path) -> None:
@@ -159,20 +171,20 @@ def test_a_draft_is_a_text_or_a_file(call: Callable[..., Called], tmp_path: Path
     assert_one_line(call(*request, "--draft", "@nowhere"), "cannot read nowhere")
 
 
-@pytest.mark.parametrize("texts", [("generate", "import os\n"), ("infill", "import os\n", "\nprint(x)\n")])
-def test_options_of_a_request_reach_it(texts: tuple[str, ...], call: Callable[..., Called]) -> None:
+def test_options_of_a_request_reach_it(call: Callable[..., Called]) -> None:
     given = (
         "--max-tokens 12 --min-tokens 12 --mode block --block-size 4 --policy confidence --steps 2 --temperature 0.9"
     )
-    more = "--top-p 0.9 --top-k 40 --seed 7 --cache none --no-heal --timeout 60 --stop zzzz --stop qqqq --n 2 --json"
-    code, out, err = call(*texts, *given.split(), *more.split())
-    assert code == 0, err
-    body = json.loads(out)
-    first, second = body["choices"]
-    assert first["text"] == body["text"] != second["text"]
-    for choice in (first, second):
-        assert choice["usage"]["completion_tokens"] == 12
-        assert choice["usage"]["forwards"] == 3 * 2
+    more = "--top-p 0.9 --top-k 40 --seed 7 --cache none --no-heal --timeout 600 --stop zzzz --stop qqqq --n 2 --json"
+    for texts in (("generate", "import os\n"), ("infill", "import os\n", "\nprint(x)\n")):
+        code, out, err = call(*texts, *given.split(), *more.split())
+        assert code == 0, err
+        body = json.loads(out)
+        first, second = body["choices"]
+        assert first["text"] == body["text"] != second["text"]
+        for choice in (first, second):
+            assert choice["usage"]["completion_tokens"] == 12
+            assert choice["usage"]["forwards"] == 3 * 2
 
 
 def test_a_schema_is_read_from_a_file_and_what_is_ignored_is_told(call: Callable[..., Called], tmp_path: Path) -> None:
@@ -316,84 +328,76 @@ def test_standard_input_is_read_for_a_dash() -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("generate", "x", "--mode", "bloc"), ("mode", "'block'")),
-        (("generate", "x", "--policy", "treshold"), ("policy", "'threshold'")),
-        (("generate", "x", "--max-tokens", "0"), ("max_tokens",)),
-        (("generate", "x" * 9000, "--context", "whole"), ("positions", "shorten")),
-        (("generate", "x", "--steps", "4"), ("steps", "threshold")),
-        (("generate", "x", "--temperature", "-1"), ("temperature",)),
-        (("generate", "x", "--model", "nowhere"), ("nowhere",)),
-        (("infill", "a", "b", "--mode", "ar"), ("ar", "suffix")),
-        (("train",), ("recipe",)),
-        (("train", "smal"), ("'small'",)),
-        (("train", "small", "--set", "optim.muon_lrr=1", "--data", "."), ("muon_lr",)),
-        (("train", "small", "--data", "nowhere"), ("nowhere",)),
-        (("train", "--from", "default", "--data", ".", "--max-minutes", "0"), ("max-minutes",)),
-        (("infill", "a", "b", "--whole", "--json"), ("--whole", "--json")),
-        (("infill", "-", "-"), ("standard input", "not both")),
-        (("infill", "x"), ("a suffix", "--at")),
-        (("infill", "x", "y", "--write"), ("--write", "FILE")),
-        (("infill", "x", "y", "--at", "1:1"), ("--at", "second text")),
-        (("infill", "-", "--at", "1:1", "--lines", "1:1"), ("one way",)),
-        (("edit", "-", "--lines", "1", "--write"), ("standard input", "--write")),
-        (("edit", "a.py", "--lines", "1", "--backup"), ("--backup", "--write")),
-        (("edit", "a.py", "--lines", "1", "--diff", "--json"), ("--json", "--diff")),
-        (("complete", "a.py", "--write", "-n", "2"), ("--write", "--n")),
-        (("complete", "nothing.py:3"), ("nothing.py", "No such file")),
-        (("generate", "x", "--context", "half"), ("context", "auto, whole")),
-        (("fill", "x = 1"), ("no gap", "<gap>")),
-        (("edit", "/no/such/file", "--lines", "1"), ("cannot read",)),
-        (("edit", __file__, "--lines", "one"), ("two numbers",)),
-        (("edit", __file__), ("one way",)),
-        (("infill", "a", "b", "--whole", "-n", "2"), ("--whole", "--n")),
-        (("generate", "x", "--mode", "ar", "--policy", "random"), ("policy", "'ar'")),
-        (("eval", "nowhere"), ("nowhere",)),
-        (("eval", "--out", "report.md"), ("report.md", ".json")),
-        (("eval", "--out", "/dev/null/report.json"), ("/dev/null/report.json", "folder")),
-        (("eval", "--what", "bit"), ("'bits'",)),
-        (("eval", "--workers", "0"), ("workers", "1 or more")),
-        (("eval", "--samples", "1"), ("samples", "2 or more")),
-        (("eval", "--data", "nowhere"), ("nowhere", "check the path")),
-        (("eval", "--data", "."), ("Python files", "check the path")),
-        (("inspect", "nowhere"), ("nowhere",)),
-        (("average", "default=1", "--out", "mean"), ("two models",)),
-        (("average", "default", "default=0.5", "--out", "mean"), ("'default'", "MODEL=SHARE")),
-        (("decide", "x"), ("--label", "--score")),
-        (("decide", "x", "--label", "a", "--score", "1:2"), ("one kind",)),
-        (("decide", "x", "--label", "a"), ("two labels or more",)),
-        (("decide", "x", "--yes", "a"), ("--no",)),
-        (("decide", "x", "--score", "2"), ("low below high",)),
-        (("decide", "x", "--score", "0:1", "--calibration", "nothing"), ("calibration", "daguerre calibrate")),
-        (("calibrate", "nowhere"), ("nowhere",)),
-        (("calibrate", "--questions", "1"), ("2 or more",)),
-    ],
-)
+MISTAKES: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
+    (("generate", "x", "--mode", "bloc"), ("mode", "'block'")),
+    (("generate", "x", "--policy", "treshold"), ("policy", "'threshold'")),
+    (("generate", "x", "--max-tokens", "0"), ("max_tokens",)),
+    (("generate", "x" * 9000, "--context", "whole"), ("positions", "shorten")),
+    (("generate", "x", "--steps", "4"), ("steps", "threshold")),
+    (("generate", "x", "--temperature", "-1"), ("temperature",)),
+    (("generate", "x", "--model", "nowhere"), ("nowhere",)),
+    (("infill", "a", "b", "--mode", "ar"), ("ar", "suffix")),
+    (("train",), ("recipe",)),
+    (("train", "smal"), ("'small'",)),
+    (("train", "small", "--set", "optim.muon_lrr=1", "--data", "."), ("muon_lr",)),
+    (("train", "small", "--data", "nowhere"), ("nowhere",)),
+    (("train", "--from", "default", "--data", ".", "--max-minutes", "0"), ("max-minutes",)),
+    (("infill", "a", "b", "--whole", "--json"), ("--whole", "--json")),
+    (("infill", "-", "-"), ("standard input", "not both")),
+    (("infill", "x"), ("a suffix", "--at")),
+    (("infill", "x", "y", "--write"), ("--write", "FILE")),
+    (("infill", "x", "y", "--at", "1:1"), ("--at", "second text")),
+    (("infill", "-", "--at", "1:1", "--lines", "1:1"), ("one way",)),
+    (("edit", "-", "--lines", "1", "--write"), ("standard input", "--write")),
+    (("edit", "a.py", "--lines", "1", "--backup"), ("--backup", "--write")),
+    (("edit", "a.py", "--lines", "1", "--diff", "--json"), ("--json", "--diff")),
+    (("complete", "a.py", "--write", "-n", "2"), ("--write", "--n")),
+    (("complete", "nothing.py:3"), ("nothing.py", "No such file")),
+    (("generate", "x", "--context", "half"), ("context", "auto, whole")),
+    (("fill", "x = 1"), ("no gap", "<gap>")),
+    (("edit", "/no/such/file", "--lines", "1"), ("cannot read",)),
+    (("edit", __file__, "--lines", "one"), ("two numbers",)),
+    (("edit", __file__), ("one way",)),
+    (("infill", "a", "b", "--whole", "-n", "2"), ("--whole", "--n")),
+    (("generate", "x", "--mode", "ar", "--policy", "random"), ("policy", "'ar'")),
+    (("eval", "nowhere"), ("nowhere",)),
+    (("eval", "--out", "report.md"), ("report.md", ".json")),
+    (("eval", "--out", "/dev/null/report.json"), ("/dev/null/report.json", "folder")),
+    (("eval", "--what", "bit"), ("'bits'",)),
+    (("eval", "--workers", "0"), ("workers", "1 or more")),
+    (("eval", "--samples", "1"), ("samples", "2 or more")),
+    (("eval", "--data", "nowhere"), ("nowhere", "check the path")),
+    (("eval", "--data", "."), ("Python files", "check the path")),
+    (("inspect", "nowhere"), ("nowhere",)),
+    (("average", "default=1", "--out", "mean"), ("two models",)),
+    (("average", "default", "default=0.5", "--out", "mean"), ("'default'", "MODEL=SHARE")),
+    (("decide", "x"), ("--label", "--score")),
+    (("decide", "x", "--label", "a", "--score", "1:2"), ("one kind",)),
+    (("decide", "x", "--label", "a"), ("two labels or more",)),
+    (("decide", "x", "--yes", "a"), ("--no",)),
+    (("decide", "x", "--score", "2"), ("low below high",)),
+    (("decide", "x", "--score", "0:1", "--calibration", "nothing"), ("calibration", "daguerre calibrate")),
+    (("calibrate", "nowhere"), ("nowhere",)),
+    (("calibrate", "--questions", "1"), ("2 or more",)),
+    (("generate", "x", "--treshold", "0.5"), ("--threshold", "--help")),
+    (("generate", "x", "--max-tokens", "many"), ("--max-tokens", "--help")),
+    (("generat", "x"), ("'generate'", "--help")),
+    (("generate",), ("prompt", "--help")),
+    *((("generate", "x", option, "caf\udce9"), ("surrogate",)) for option in TEXTS if option != "--negative"),
+    (("generate", "x", "--negative", "caf\udce9", "--guidance", "2"), ("surrogate",)),
+    (("infill", "x", "y", "--draft", "caf\udce9"), ("draft", "surrogate")),
+]
+"""Command lines, and words of the one line that each is answered with."""
+
+
 def test_a_mistake_is_one_line_that_says_what_to_do(
-    arguments: tuple[str, ...],
-    words: tuple[str, ...],
-    call: Callable[..., Called],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    subtests: pytest.Subtests, call: Callable[..., Called], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert_one_line(call(*arguments), *words)
-    assert list(tmp_path.iterdir()) == [], "nothing is written"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "word"),
-    [
-        (("generate", "x", "--treshold", "0.5"), "--threshold"),
-        (("generate", "x", "--max-tokens", "many"), "--max-tokens"),
-        (("generat", "x"), "'generate'"),
-        (("generate",), "prompt"),
-    ],
-)
-def test_a_wrong_argument_is_one_line_too(arguments: tuple[str, ...], word: str, call: Callable[..., Called]) -> None:
-    assert_one_line(call(*arguments), word, "--help")
+    for arguments, words in MISTAKES:
+        with subtests.test(" ".join(arguments)[:80].encode(errors="replace").decode()):
+            assert_one_line(call(*arguments), *words)
+            assert list(tmp_path.iterdir()) == [], "nothing is written"
 
 
 def test_text_that_is_not_utf8_is_refused() -> None:
@@ -401,34 +405,34 @@ def test_text_that_is_not_utf8_is_refused() -> None:
     assert_one_line((done.returncode, done.stdout, done.stderr), "UTF-8")
 
 
-@pytest.mark.parametrize("option", ["--stop", "--keywords", "--forbidden", "--ending", "--negative", "--choices"])
-def test_an_option_that_is_not_utf8_is_refused(option: str, call: Callable[..., Called]) -> None:
-    more = ("--guidance", "2") if option == "--negative" else ()
-    assert_one_line(call("generate", "x", option, "caf\udce9", *more), "surrogate")
+def test_a_damaged_checkpoint_is_refused(
+    subtests: pytest.Subtests, call: Callable[..., Called], tmp_path: Path
+) -> None:
+    for number, damage in enumerate((_truncate, _alter, _drop_a_tensor, _change_the_vocabulary, _remove_the_weights)):
+        folder = tmp_path / str(number)
+        shutil.copytree(model_folder("default"), folder)
+        damage(folder)
+        with subtests.test(damage.__name__):
+            assert_one_line(call("generate", "x", "--model", str(folder)), "model")
 
 
-def test_a_draft_that_is_not_utf8_is_refused(call: Callable[..., Called]) -> None:
-    assert_one_line(call("infill", "x", "y", "--draft", "caf\udce9"), "draft", "surrogate")
-
-
-@pytest.mark.parametrize("fault", ["truncated", "altered", "missing tensor", "another vocabulary", "no weights"])
-def test_a_damaged_checkpoint_is_refused(fault: str, call: Callable[..., Called], tmp_path: Path) -> None:
-    folder = tmp_path / "model"
-    shutil.copytree(model_folder("default"), folder)
+def _truncate(folder: Path) -> None:
     weights = folder / "model.safetensors"
-    if fault == "truncated":
-        weights.write_bytes(weights.read_bytes()[:-1000])
-    elif fault == "altered":
-        content = bytearray(weights.read_bytes())
-        content[-5] ^= 1
-        weights.write_bytes(bytes(content))
-    elif fault == "missing tensor":
-        _drop_a_tensor(folder)
-    elif fault == "another vocabulary":
-        shutil.copy(model_folder("default").parent / "tokenizer-8k.json", folder / "tokenizer.json")
-    else:
-        weights.unlink()
-    assert_one_line(call("generate", "x", "--model", str(folder)), "model")
+    weights.write_bytes(weights.read_bytes()[:-1000])
+
+
+def _alter(folder: Path) -> None:
+    content = bytearray((folder / "model.safetensors").read_bytes())
+    content[-5] ^= 1
+    (folder / "model.safetensors").write_bytes(bytes(content))
+
+
+def _change_the_vocabulary(folder: Path) -> None:
+    shutil.copy(model_folder("default").parent / "tokenizer-8k.json", folder / "tokenizer.json")
+
+
+def _remove_the_weights(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
 
 
 def _drop_a_tensor(folder: Path) -> None:
@@ -460,7 +464,9 @@ def test_adapting_to_a_folder_of_source_writes_a_model_that_generates(
         "--data",
         str(source),
         "--max-minutes",
-        "0.1",
+        "5",
+        "--set",
+        "steps=2",
         "--out",
         "run",
         "--json",

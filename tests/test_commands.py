@@ -11,27 +11,24 @@ import pytest
 from commands import PROGRAM, daguerre
 
 
-@pytest.mark.parametrize(
-    ("words", "stdin"),
-    [
-        (("--version",), ""),
-        (("generate", "-", "--max-tokens", "2", "--mode", "ar"), "import o"),
-        (("generate", "-"), "caf\udce9"),
-        (("inspect", "nothing"), ""),
-        (("generate", "x", "--max-tokens", "2", "--json", "--backend", "torch", "--mode", "ar", "--nonsense"), ""),
-        (("edit", "a.txt", "--lines", "9:9"), ""),
-    ],
-)
-def test_a_forked_command_does_what_a_started_one_does(words: tuple[str, ...], stdin: str, tmp_path: Path) -> None:
+def test_a_forked_command_does_what_a_started_one_does(subtests: pytest.Subtests, tmp_path: Path) -> None:
+    """One that reads its input, and one that is refused for a file of its folder."""
     (tmp_path / "a.txt").write_text("a = 1\n")
-    given, env = stdin.encode("utf-8", "surrogateescape"), os.environ | {"COLUMNS": "90"}
-    forked = daguerre(*words, cwd=tmp_path, stdin=given, env=env)
-    started = subprocess.run([PROGRAM, *words], cwd=tmp_path, input=given, capture_output=True, env=env, check=False)
-    assert (forked.returncode, forked.stdout, forked.stderr) == (
-        started.returncode,
-        started.stdout.decode(),
-        started.stderr.decode(),
-    )
+    env = os.environ | {"COLUMNS": "90"}
+    for words, given in (
+        (("generate", "-", "--max-tokens", "2", "--mode", "ar"), b"import o"),
+        (("edit", "a.txt", "--lines", "9:9"), b""),
+    ):
+        with subtests.test(words[0]):
+            forked = daguerre(*words, cwd=tmp_path, stdin=given, env=env)
+            started = subprocess.run(
+                [PROGRAM, *words], cwd=tmp_path, input=given, capture_output=True, env=env, check=False
+            )
+            assert (forked.returncode, forked.stdout, forked.stderr) == (
+                started.returncode,
+                started.stdout.decode(),
+                started.stderr.decode(),
+            )
 
 
 def test_a_command_that_takes_too_long_is_killed_and_the_next_one_runs() -> None:

@@ -59,14 +59,18 @@ def sums(model: Model, hidden: np.ndarray) -> dict[str, np.ndarray]:
     return out | {"composed": out["known"] + out["discovered"]}
 
 
-@pytest.mark.parametrize("backend", ["native", "torch"])
-@pytest.mark.parametrize("name", ["causal", "full", "block_shifted", "reordered"])
 def test_each_kind_is_the_mean_of_its_part_of_the_hidden_states(
-    make_model: MakeModel, name: str, backend: str, monkeypatch: pytest.MonkeyPatch
+    subtests: pytest.Subtests, make_model: MakeModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = with_heads(make_model, **CONTEXTS[name])
-    model = Model(made.backbone, made.tokenizer, backend)  # type: ignore[arg-type]
     monkeypatch.setattr(embedding, "WEIGHED_AT_ONCE", 4)
+    for name in ("causal", "full", "block_shifted", "reordered"):
+        made = with_heads(make_model, **CONTEXTS[name])
+        for backend in ("native", "torch"):
+            with subtests.test(name, backend=backend):
+                check_kinds(Model(made.backbone, made.tokenizer, backend))  # type: ignore[arg-type]
+
+
+def check_kinds(model: Model) -> None:
     expected = [sums(model, hidden_states(model, text)) for text in TEXTS]
     for kind in KINDS:
         found = model.embed(TEXTS, kind)  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -135,29 +136,34 @@ BORDERS = {
 }
 
 
-@pytest.mark.parametrize("backend", ["native", "torch"])
-@pytest.mark.parametrize("name", BORDERS)
 def test_a_token_is_read_by_the_row_that_predicts_it_in_its_span(
-    make_model: MakeModel, name: str, backend: str
+    subtests: pytest.Subtests, make_model: MakeModel
 ) -> None:
-    model = with_heads(make_model, **CONTEXTS[name])
-    ids = random_ids(model, 70)
-    found = read(model, ids, backend=backend)
-    assert found.shape == (70, 3)
-    assert np.abs(found - restated(model, ids, BORDERS[name])).max() < 1e-3
-    assert found.std(axis=0).min() > 0.3
+    for name, borders in BORDERS.items():
+        model = with_heads(make_model, **CONTEXTS[name])
+        ids = random_ids(model, 70)
+        expected = restated(model, ids, borders)
+        for backend in ("native", "torch"):
+            with subtests.test(name, backend=backend):
+                found = read(model, ids, backend=backend)
+                assert found.shape == (70, 3)
+                assert np.abs(found - expected).max() < 1e-3
+                assert found.std(axis=0).min() > 0.3
 
 
-@pytest.mark.parametrize("name", CONTEXTS)
-def test_a_token_is_seen_where_it_is_read_and_later_spans_are_not(make_model: MakeModel, name: str) -> None:
-    model = with_heads(make_model, **CONTEXTS[name])
-    ids = random_ids(model, 70)
-    changed = [*ids]
-    changed[20] = next(one for one in random_ids(model, 9, seed=1) if one != ids[20])
-    differs = np.abs(read(model, ids) - read(model, changed)).max(axis=1) > 1e-4
-    assert differs[20]
-    before = {"full": 0, "full_unshifted": 0, "causal": 0, "causal_unshifted": 0, "reordered": 20}.get(name, 15)
-    assert not differs[:before].any()
+def test_a_token_is_seen_where_it_is_read_and_later_spans_are_not(
+    subtests: pytest.Subtests, make_model: MakeModel
+) -> None:
+    for name, facts in CONTEXTS.items():
+        model = with_heads(make_model, **facts)
+        ids = random_ids(model, 70)
+        changed = [*ids]
+        changed[20] = next(one for one in random_ids(model, 9, seed=1) if one != ids[20])
+        with subtests.test(name):
+            differs = np.abs(read(model, ids) - read(model, changed)).max(axis=1) > 1e-4
+            assert differs[20]
+            before = {"full": 0, "full_unshifted": 0, "causal": 0, "causal_unshifted": 0, "reordered": 20}.get(name, 15)
+            assert not differs[:before].any()
 
 
 def test_the_weights_are_those_that_the_heads_keep(make_model: MakeModel) -> None:
@@ -223,21 +229,21 @@ def test_a_query_is_concepts_with_signs() -> None:
     assert parse_query("- 0 + 5", CATALOG) == (Term(0, "for_loop", wanted=False), Term(5, "loop_range"))
 
 
-@pytest.mark.parametrize(
-    ("query", "says"),
-    [
-        ("", "names a concept"),
-        ("+", "names a concept"),
-        ("-for_loop", "names a concept"),
-        ("for_loop + 0", "twice"),
-        ("for_lop", "did you mean 'for_loop'"),
-        ("for_loop loop_range", "unknown concept"),
-        ("discovered 14", "0 to 13"),
-    ],
-)
-def test_what_is_no_query_is_said(query: str, says: str) -> None:
-    with pytest.raises(InputError, match=says):
-        parse_query(query, CATALOG)
+NO_QUERIES = {
+    "": "names a concept",
+    "+": "names a concept",
+    "-for_loop": "names a concept",
+    "for_loop + 0": "twice",
+    "for_lop": "did you mean 'for_loop'",
+    "for_loop loop_range": "unknown concept",
+    "discovered 14": "0 to 13",
+}
+
+
+def test_what_is_no_query_is_said(subtests: pytest.Subtests) -> None:
+    for query, says in NO_QUERIES.items():
+        with subtests.test(query), pytest.raises(InputError, match=says):
+            parse_query(query, CATALOG)
 
 
 def test_functions_have_their_names_and_their_lines_with_decorators() -> None:
@@ -284,10 +290,16 @@ def brute(model: Model, terms: tuple[Term, ...], text: str, by: str) -> dict[tup
     return out
 
 
-@pytest.mark.parametrize("by", ["peak", "mean"])
-@pytest.mark.parametrize("query", ["for_loop", "well-being + discovered 2 - loop_range"])
-def test_units_have_the_scores_of_the_formulas_and_the_best_places(make_model: MakeModel, query: str, by: Any) -> None:
+def test_units_have_the_scores_of_the_formulas_and_the_best_places(
+    subtests: pytest.Subtests, make_model: MakeModel
+) -> None:
     model = with_heads(make_model)
+    for query, by in product(("for_loop", "well-being + discovered 2 - loop_range"), ("peak", "mean")):
+        with subtests.test(query, by=by):
+            check_units(model, query, by)
+
+
+def check_units(model: Model, query: str, by: Any) -> None:
     terms = parse_query(query, CATALOG)
     arguments = model.denoiser, model.backbone.concepts, model.tokenizer, terms
     other = "x = 1\n" * 30

@@ -24,6 +24,7 @@ from daguerre.model import Model
 from daguerre.models.forward import Forward, Hidden, Layout
 from daguerre.models.loading import save_model
 from daguerre.view import concepts as view
+from test_cli import command_line
 
 Called = tuple[int, str, str]
 TEXT = 'def f(x):\n    """Größe of </script> & <b>."""\n    return x + 1\n'
@@ -53,6 +54,7 @@ def file(tmp_path: Path) -> str:
 def call(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., Called]:
     """`daguerre ARGUMENTS` in this process: (exit status, standard output, standard error)."""
     monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setattr("daguerre.cli.whole_command", command_line)
 
     def run(*arguments: str) -> Called:
         monkeypatch.setattr(sys, "argv", ["daguerre", *arguments])
@@ -141,13 +143,14 @@ def test_a_text_longer_than_the_context_is_read_in_windows_that_overlap_by_half(
         assert found.explanation.tokens[at].logit == pytest.approx(logit, abs=2e-4)
 
 
-@pytest.mark.parametrize("facts", [{"context": "full"}, {"context": "block", "shift": False, "block_size": 8}])
-def test_rows_of_other_contexts_are_read_too(make_model: Callable[..., Model], facts: dict[str, Any]) -> None:
-    model = with_heads(make_model, **facts)
-    found = model.explain(TEXT)
-    assert found.forecast == model.config.shift
-    assert len(found.explanation.explained) == len(model.tokenizer.encode(TEXT))
-    assert found.explanation.error() < 2e-4
+def test_rows_of_other_contexts_are_read_too(make_model: Callable[..., Model]) -> None:
+    contexts: tuple[dict[str, Any], ...] = ({"context": "full"}, {"context": "block", "shift": False, "block_size": 8})
+    for facts in contexts:
+        model = with_heads(make_model, **facts)
+        found = model.explain(TEXT)
+        assert found.forecast == model.config.shift
+        assert len(found.explanation.explained) == len(model.tokenizer.encode(TEXT))
+        assert found.explanation.error() < 2e-4, facts
 
 
 def test_a_model_without_heads_explains_nothing(make_model: Callable[..., Model]) -> None:

@@ -89,19 +89,19 @@ def test_everything_is_shown_where_there_is_room() -> None:
     assert str(whole(around, ["", ""])) == "all 4 lines"
 
 
-@pytest.mark.parametrize("room", [80, 200, 400])
-def test_gaps_share_the_room(room: int) -> None:
+def test_gaps_share_the_room() -> None:
     text = "".join(f"value_{number} = {number}\n" for number in range(400))
-    parts = share(TOKENIZER, [text, text, text, text], room)
-    before = [len(TOKENIZER.encode(part.end)) for part in parts[:-1]]
-    after = [len(TOKENIZER.encode(part.beginning)) for part in parts[1:]]
+    for room in (80, 200, 400):
+        parts = share(TOKENIZER, [text, text, text, text], room)
+        before = [len(TOKENIZER.encode(part.end)) for part in parts[:-1]]
+        after = [len(TOKENIZER.encode(part.beginning)) for part in parts[1:]]
 
-    line = len(TOKENIZER.encode("value_399 = 399\n"))
+        line = len(TOKENIZER.encode("value_399 = 399\n"))
 
-    assert max(before) - min(before) <= 2 * line
-    assert max(after) - min(after) <= 2 * line
-    assert all(2 * a <= b for a, b in zip(after, before, strict=True)) or room < 200
-    assert room - 2 * line <= sum(before) + sum(after) <= room
+        assert max(before) - min(before) <= 2 * line
+        assert max(after) - min(after) <= 2 * line
+        assert all(2 * a <= b for a, b in zip(after, before, strict=True)) or room < 200
+        assert room - 2 * line <= sum(before) + sum(after) <= room
 
 
 def test_a_short_text_leaves_its_room_to_the_others() -> None:
@@ -129,67 +129,51 @@ def test_signatures_that_enclose_the_gap() -> None:
     assert enclosing("", 0) == enclosing("def f():\n", 0) == []
 
 
-@pytest.mark.parametrize(
-    ("code", "signature"),
-    [
-        ("export async function load(a) {\n  const x = 1\n", "export async function load(a) {\n"),
-        ("pub fn load(\n    a: u8,\n) -> u8 {\n    let x = 1;\n", "pub fn load(\n    a: u8,\n) -> u8 {\n"),
-        ("func (s *Store) Load(a int) error {\n\tx := 1\n", "func (s *Store) Load(a int) error {\n"),
-        ("public class Store {\n    int x;\n", "public class Store {\n"),
-        ("def f(\n    a,\n):\n    x = 1\n", "def f(\n    a,\n):\n"),
-    ],
-)
-def test_signatures_of_other_languages(code: str, signature: str) -> None:
-    end = len(code) - 1
-    assert ranges(code, enclosing(code, end)) == [signature]
+SIGNATURES: list[tuple[str, list[str]]] = [
+    ("export async function load(a) {\n  const x = 1\n", ["export async function load(a) {\n"]),
+    ("pub fn load(\n    a: u8,\n) -> u8 {\n    let x = 1;\n", ["pub fn load(\n    a: u8,\n) -> u8 {\n"]),
+    ("func (s *Store) Load(a int) error {\n\tx := 1\n", ["func (s *Store) Load(a int) error {\n"]),
+    ("public class Store {\n    int x;\n", ["public class Store {\n"]),
+    ("def f(\n    a,\n):\n    x = 1\n", ["def f(\n    a,\n):\n"]),
+    (
+        "static int load(const char *path, int n) {\n    int x = 1;\n",
+        ["static int load(const char *path, int n) {\n"],
+    ),
+    ("struct node *find(int key)\n{\n\tif (key)\n\t{\n\t\tx();\n", ["struct node *find(int key)\n"]),
+    ("int\nmain (void)\n{\n  return 0;\n", ["main (void)\n"]),
+    ("int sum(\n    int a,\n    int b)\n{\n    return a;\n", ["int sum(\n    int a,\n    int b)\n"]),
+    (
+        "std::vector<int> Store::load(int a) const {  // all\n  x();\n",
+        ["std::vector<int> Store::load(int a) const {  // all\n"],
+    ),
+    ("Store::Store(int a)\n    : a_(a) {\n  x();\n", ["Store::Store(int a)\n    : a_(a) {\n"]),
+    (
+        "public class Store {\n    @Override\n    public Map<String, int[]> load(String name)\n"
+        "            throws IOException {\n"
+        "        for (int i : x) {\n            y();\n",
+        [
+            "public class Store {\n",
+            "    public Map<String, int[]> load(String name)\n            throws IOException {\n",
+        ],
+    ),
+    ("class Store\n{\n    Store(int a)\n    {\n        x();\n", ["class Store\n", "    Store(int a)\n"]),
+    ("class Store {\n  load(a) {\n    x();\n", ["class Store {\n", "  load(a) {\n"]),
+    # What begins like a definition and is none.
+    ("if (x) {\n    y();\n", []),
+    ("int load(int a);\n  {\n    y();\n", []),
+    ("load(x, function () {\n    y();\n", []),
+    ("auto f = make(3) {\n    y();\n", []),
+    ("while (more(x))\n{\n    y();\n", []),
+    ("return make({\n    'a': 1,\n", []),
+    ("with open(path) as file:\n    x = {\n        1: 2,\n", []),
+]
+"""Code of other languages, and the signatures that enclose its end; those of C and the like begin with a type."""
 
 
-@pytest.mark.parametrize(
-    ("code", "signatures"),
-    [
-        (
-            "static int load(const char *path, int n) {\n    int x = 1;\n",
-            ["static int load(const char *path, int n) {\n"],
-        ),
-        ("struct node *find(int key)\n{\n\tif (key)\n\t{\n\t\tx();\n", ["struct node *find(int key)\n"]),
-        ("int\nmain (void)\n{\n  return 0;\n", ["main (void)\n"]),
-        ("int sum(\n    int a,\n    int b)\n{\n    return a;\n", ["int sum(\n    int a,\n    int b)\n"]),
-        (
-            "std::vector<int> Store::load(int a) const {  // all\n  x();\n",
-            ["std::vector<int> Store::load(int a) const {  // all\n"],
-        ),
-        ("Store::Store(int a)\n    : a_(a) {\n  x();\n", ["Store::Store(int a)\n    : a_(a) {\n"]),
-        (
-            "public class Store {\n    @Override\n    public Map<String, int[]> load(String name)\n"
-            "            throws IOException {\n"
-            "        for (int i : x) {\n            y();\n",
-            [
-                "public class Store {\n",
-                "    public Map<String, int[]> load(String name)\n            throws IOException {\n",
-            ],
-        ),
-        ("class Store\n{\n    Store(int a)\n    {\n        x();\n", ["class Store\n", "    Store(int a)\n"]),
-        ("class Store {\n  load(a) {\n    x();\n", ["class Store {\n", "  load(a) {\n"]),
-    ],
-)
-def test_definitions_that_begin_with_a_type(code: str, signatures: list[str]) -> None:
-    assert ranges(code, enclosing(code, len(code) - 1)) == signatures
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        "if (x) {\n    y();\n",
-        "int load(int a);\n  {\n    y();\n",
-        "load(x, function () {\n    y();\n",
-        "auto f = make(3) {\n    y();\n",
-        "while (more(x))\n{\n    y();\n",
-        "return make({\n    'a': 1,\n",
-        "with open(path) as file:\n    x = {\n        1: 2,\n",
-    ],
-)
-def test_what_begins_like_a_definition_and_is_none(code: str) -> None:
-    assert enclosing(code, len(code) - 1) == []
+def test_signatures_of_other_languages(subtests: pytest.Subtests) -> None:
+    for code, signatures in SIGNATURES:
+        with subtests.test(code):
+            assert ranges(code, enclosing(code, len(code) - 1)) == signatures
 
 
 def test_imports_of_names_that_are_used() -> None:

@@ -46,18 +46,21 @@ def all_scores(answers: list[Answer]) -> list[float]:
     return [score for answer in answers for score in answer.scores.values()]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_labels_of_several_tokens_score_as_each_does_by_itself(name: str, models: dict[str, Model]) -> None:
-    model = models[name]
-    texts = [text for question in QUESTIONS for text in label_texts(model.config, model.tokenizer, STATE, question)]
-    slowly = [score_slowly(model.denoiser, text) for text in texts]
+def test_labels_of_several_tokens_score_as_each_does_by_itself(
+    subtests: pytest.Subtests, models: dict[str, Model]
+) -> None:
+    for name in NAMES:
+        model = models[name]
+        texts = [text for question in QUESTIONS for text in label_texts(model.config, model.tokenizer, STATE, question)]
+        with subtests.test(name):
+            slowly = [score_slowly(model.denoiser, text) for text in texts]
 
-    answers = model.decide(STATE, QUESTIONS)
+            answers = model.decide(STATE, QUESTIONS)
 
-    assert max(text.stop - text.start for text in texts) > 3
-    assert all_scores(answers) == pytest.approx(slowly, rel=1e-5, abs=1e-4)
-    assert np.std(slowly) > 1
-    assert all(answer.usage.forwards == 1 for answer in answers)
+            assert max(text.stop - text.start for text in texts) > 3
+            assert all_scores(answers) == pytest.approx(slowly, rel=1e-5, abs=1e-4)
+            assert np.std(slowly) > 1
+            assert all(answer.usage.forwards == 1 for answer in answers)
 
 
 def test_a_tree_and_a_plain_likelihood_agree_in_causal_context(causal: Model) -> None:
@@ -89,14 +92,15 @@ def test_a_time_input_gets_the_share_of_the_label_that_is_masked(make_model: Cal
     assert {one.level for one in batch if one.level is not None and one.level < 1}
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_an_answer_does_not_depend_on_the_other_questions(name: str, models: dict[str, Model]) -> None:
-    together = models[name].decide(STATE, QUESTIONS)
-    alone = [models[name].decide(STATE, [question])[0] for question in QUESTIONS]
+def test_an_answer_does_not_depend_on_the_other_questions(subtests: pytest.Subtests, models: dict[str, Model]) -> None:
+    for name in NAMES:
+        with subtests.test(name):
+            together = models[name].decide(STATE, QUESTIONS)
+            alone = [models[name].decide(STATE, [question])[0] for question in QUESTIONS]
 
-    assert all_scores(together) == pytest.approx(all_scores(alone), rel=1e-5, abs=1e-4)
-    again = models[name].decide(STATE, QUESTIONS)
-    assert [answer.scores for answer in again] == [answer.scores for answer in together]
+            assert all_scores(together) == pytest.approx(all_scores(alone), rel=1e-5, abs=1e-4)
+            again = models[name].decide(STATE, QUESTIONS)
+            assert [answer.scores for answer in again] == [answer.scores for answer in together]
 
 
 def batches_of(model: Model, texts: list[Scored]) -> list[list[Any]]:
@@ -131,11 +135,15 @@ def test_what_texts_begin_with_is_computed_once(models: dict[str, Model]) -> Non
     assert other.usage.query_tokens == 1
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_probabilities_are_normalized_over_the_labels(name: str, models: dict[str, Model]) -> None:
-    for question, answer in zip(QUESTIONS, models[name].decide(STATE, QUESTIONS), strict=True):
+def test_probabilities_are_normalized_over_the_labels(models: dict[str, Model]) -> None:
+    answered = [
+        (name, question, answer)
+        for name in NAMES
+        for question, answer in zip(QUESTIONS, models[name].decide(STATE, QUESTIONS), strict=True)
+    ]
+    for name, question, answer in answered:
         probs = answer.probabilities
-        assert list(probs) == list(question.texts)
+        assert list(probs) == list(question.texts), name
         assert sum(probs.values()) == pytest.approx(1.0)
         assert answer.answer == question.value(max(probs, key=lambda label: probs[label]))
         entropy = -sum(p * math.log(p) for p in probs.values() if p)

@@ -5,20 +5,14 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 import typer
 
 from daguerre.cli import app
-from daguerre.server.gate import OPEN
-from daguerre.server.metrics import PREFIXES
-from daguerre.server.run import CUT, GRACE
-
-validator = pytest.importorskip("kubernetes_validate")
-yaml = pytest.importorskip("yaml")
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "deploy" / "kubernetes"
@@ -73,6 +67,7 @@ EXTENSIONS = {
 
 
 def documents(path: Path) -> list[dict[str, Any]]:
+    yaml = pytest.importorskip("yaml")
     return list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
 
 
@@ -87,30 +82,39 @@ def merged(old: Any, new: Any) -> Any:
     return [merged(one, patches.pop(one["name"], {})) for one in old] + list(patches.values())
 
 
-SERVER = {one["kind"]: one for one in documents(FOLDER / "server.yaml")}
-(PATCH,) = documents(FOLDER / "gpu" / "server.yaml")
-GPU = merged(SERVER["Deployment"], PATCH)
+@cache
+def server() -> dict[str, dict[str, Any]]:
+    """The manifests of the server, by kind."""
+    return {one["kind"]: one for one in documents(FOLDER / "server.yaml")}
 
 
-@pytest.mark.parametrize("one", [*SERVER.values(), GPU], ids=lambda one: one["kind"])
-def test_a_manifest_is_sound(one: dict[str, Any]) -> None:
-    validator.validate(one, validator.latest_version(), strict=True)
+def gpu() -> dict[str, Any]:
+    """The deployment as it is patched for a GPU."""
+    (patch,) = documents(FOLDER / "gpu" / "server.yaml")
+    out: dict[str, Any] = merged(server()["Deployment"], patch)
+    return out
 
 
-def test_the_validator_finds_what_is_wrong() -> None:
+def test_manifests_are_sound_and_others_would_be_refused(subtests: pytest.Subtests) -> None:
+    validator = pytest.importorskip("kubernetes_validate")
+    for one in (*server().values(), gpu()):
+        with subtests.test(one["kind"]):
+            validator.validate(one, validator.latest_version(), strict=True)
     for patch in (
         {"spec": {"replicas": "two"}},
         {"spec": {"template": {"spec": {"containers": [{"name": "server", "livenesProbe": {}}]}}}},
     ):
         with pytest.raises(validator.ValidationError):
-            validator.validate(merged(SERVER["Deployment"], patch), validator.latest_version(), strict=True)
+            validator.validate(merged(server()["Deployment"], patch), validator.latest_version(), strict=True)
 
 
 def test_the_gateway_reads_the_pods_of_the_deployment_by_gauges_that_the_server_has() -> None:
+    import jsonschema
+
     pool, route = documents(FOLDER / "gateway" / "pool.yaml")
     for one in (pool, route):
         jsonschema.validate(one, EXTENSIONS[one["kind"]])
-    labels = SERVER["Deployment"]["spec"]["template"]["metadata"]["labels"]
+    labels = server()["Deployment"]["spec"]["template"]["metadata"]["labels"]
     assert pool["spec"]["selector"]["matchLabels"].items() <= labels.items()
     assert pool["spec"]["targetPorts"][0]["number"] == container()["ports"][0]["containerPort"]
     assert route["spec"]["rules"][0]["backendRefs"][0]["name"] == pool["metadata"]["name"]
@@ -118,13 +122,16 @@ def test_the_gateway_reads_the_pods_of_the_deployment_by_gauges_that_the_server_
     assert {"vllm:num_requests_waiting", "vllm:kv_cache_usage_perc"} <= set(re.findall(r"`(vllm:\w+)`", text))
 
 
-def container(deployment: dict[str, Any] = SERVER["Deployment"]) -> dict[str, Any]:
-    (one,) = deployment["spec"]["template"]["spec"]["containers"]
+def container(deployment: dict[str, Any] | None = None) -> dict[str, Any]:
+    (one,) = (deployment or server()["Deployment"])["spec"]["template"]["spec"]["containers"]
     return one
 
 
 def test_a_pod_has_time_to_drain_and_is_asked_where_it_answers() -> None:
-    pod = SERVER["Deployment"]["spec"]["template"]["spec"]
+    from daguerre.server.gate import OPEN
+    from daguerre.server.run import CUT, GRACE
+
+    pod = server()["Deployment"]["spec"]["template"]["spec"]
     words, before = container()["args"], container()["lifecycle"]["preStop"]["exec"]["command"]
     drain = float(words[words.index("--drain") + 1])
     assert before[0] == "sleep"
@@ -136,15 +143,17 @@ def test_a_pod_has_time_to_drain_and_is_asked_where_it_answers() -> None:
 
 
 def test_all_parts_are_of_the_same_pods() -> None:
-    labels = SERVER["Deployment"]["spec"]["template"]["metadata"]["labels"]
-    assert SERVER["Deployment"]["spec"]["selector"]["matchLabels"] == labels
-    assert SERVER["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"] == labels
-    assert SERVER["Service"]["spec"]["selector"] == labels
-    scaler = SERVER["HorizontalPodAutoscaler"]["spec"]
-    assert scaler["scaleTargetRef"]["name"] == SERVER["Deployment"]["metadata"]["name"]
+    from daguerre.server.metrics import PREFIXES
+
+    labels = server()["Deployment"]["spec"]["template"]["metadata"]["labels"]
+    assert server()["Deployment"]["spec"]["selector"]["matchLabels"] == labels
+    assert server()["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"] == labels
+    assert server()["Service"]["spec"]["selector"] == labels
+    scaler = server()["HorizontalPodAutoscaler"]["spec"]
+    assert scaler["scaleTargetRef"]["name"] == server()["Deployment"]["metadata"]["name"]
     assert scaler["metrics"][0]["pods"]["metric"]["name"] == f"{PREFIXES[1]}num_requests_waiting"
-    assert container(GPU)["resources"]["limits"]["nvidia.com/gpu"] == "1"
-    assert container(GPU)["args"] == container()["args"]
+    assert container(gpu())["resources"]["limits"]["nvidia.com/gpu"] == "1"
+    assert container(gpu())["args"] == container()["args"]
 
 
 def stages() -> list[list[tuple[str, str]]]:
@@ -188,7 +197,7 @@ def test_the_container_runs_the_server_as_nobody_special_and_is_asked_for_its_he
     assert int(facts["USER"]) >= 1000 and names.index("USER") > names.index("RUN")
     assert facts["STOPSIGNAL"] == "SIGTERM" and "/health" in facts["HEALTHCHECK"]
     assert facts["EXPOSE"] == str(container()["ports"][0]["containerPort"])
-    assert int(facts["USER"]) == SERVER["Deployment"]["spec"]["template"]["spec"]["securityContext"]["runAsUser"]
+    assert int(facts["USER"]) == server()["Deployment"]["spec"]["template"]["spec"]["securityContext"]["runAsUser"]
     shell, flag, script, _ = json.loads(facts["ENTRYPOINT"])
     assert (shell, flag) == ("/bin/sh", "-c") and script.startswith("exec daguerre serve ")
     given = [*shlex.split(script)[3:-1], *container()["args"]]

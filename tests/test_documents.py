@@ -58,21 +58,13 @@ def dotted_names(text: str) -> list[str]:
     )
 
 
-def test_the_name_check_catches_a_wrong_name() -> None:
-    assert resolves("decoding.denoise.denoise")
-    assert not resolves("decoding.denoise.denoised")
-    assert not resolves("nowhere.denoise")
-
-
-@pytest.mark.parametrize("page", DESIGN)
-def test_the_names_of_a_page_exist(page: str) -> None:
-    names = dotted_names((ROOT / page).read_text(encoding="utf-8"))
-    assert len(names) > 2
-    assert [name for name in names if not resolves(name)] == []
-
-
-def test_the_architecture_is_short() -> None:
-    assert len((ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").splitlines()) <= 200
+def test_the_names_of_a_page_exist(subtests: pytest.Subtests) -> None:
+    assert not resolves("decoding.denoise.denoised") and not resolves("nowhere.denoise")
+    for page in DESIGN:
+        with subtests.test(page):
+            names = dotted_names((ROOT / page).read_text(encoding="utf-8"))
+            assert len(names) > 2
+            assert [name for name in names if not resolves(name)] == []
 
 
 def printed(code: str, name: str, names: dict[str, Any]) -> str:
@@ -101,27 +93,24 @@ def commands() -> list[str]:
     return [line for line in lines if line.startswith("daguerre ")]
 
 
-@pytest.mark.parametrize("line", commands())
-def test_a_command_of_the_documents_parses(line: str) -> None:
-    arguments = shlex.split(line.replace("$'", "'"))[1:]
+def test_a_command_of_the_documents_parses(subtests: pytest.Subtests) -> None:
     group = typer.main.get_command(app)
-    context = group.make_context("daguerre", list(arguments), resilient_parsing=False)
-    name, command, rest = group.resolve_command(context, [*context._protected_args, *context.args])  # type: ignore[attr-defined]
-    if hasattr(command, "commands") and rest and not rest[0].startswith("-"):
-        name, command, rest = command.resolve_command(context, rest)
-    assert command.make_context(name, list(rest), parent=context)
+    lines = commands()
+    assert len(lines) > 15
+    for line in lines:
+        with subtests.test(line):
+            arguments = shlex.split(line.replace("$'", "'"))[1:]
+            context = group.make_context("daguerre", list(arguments), resilient_parsing=False)
+            name, command, rest = group.resolve_command(context, [*context._protected_args, *context.args])  # type: ignore[attr-defined]
+            if hasattr(command, "commands") and rest and not rest[0].startswith("-"):
+                name, command, rest = command.resolve_command(context, rest)
+            assert command.make_context(name, list(rest), parent=context)
 
 
-def test_the_readme_is_one_page() -> None:
+def test_the_readme_is_one_page_and_the_architecture_a_few() -> None:
     """Pitch, install, picture, lines with their output, what is different, limits: and no more."""
     assert len(README.splitlines()) <= 80 and len(README.split()) <= 850
-    assert re.findall("^## (.*)$", README, flags=re.M) == [
-        "Install",
-        "Ten lines of Python",
-        "What is different",
-        "Limits",
-    ]
-    assert commands() and "docs/demo.svg" in README
+    assert len((ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").splitlines()) <= 200
 
 
 def test_every_page_is_in_the_list_of_pages() -> None:
@@ -136,17 +125,22 @@ def test_the_readme_shows_its_two_commands() -> None:
         assert f"\n{target}:" in makefile
 
 
-@pytest.mark.parametrize("name", DOCUMENTS)
-def test_links_of_a_document_lead_to_files(name: str) -> None:
-    text = (ROOT / name).read_text(encoding="utf-8")
-    for target in re.findall(r"\]\((?!http)([^)#]+)\)", text):
-        assert (ROOT / name).parent.joinpath(target).exists(), target
+def test_links_of_a_document_lead_to_files() -> None:
+    targets = [
+        (name, target)
+        for name in DOCUMENTS
+        for target in re.findall(r"\]\((?!http)([^)#]+)\)", (ROOT / name).read_text(encoding="utf-8"))
+    ]
+    assert len(targets) > 100
+    assert [(name, target) for name, target in targets if not (ROOT / name).parent.joinpath(target).exists()] == []
 
 
-@pytest.mark.parametrize("recipe", sorted((ROOT / "recipes").glob("*.toml")), ids=lambda p: p.stem)
-def test_a_recipe_says_what_it_is_for(recipe: Path) -> None:
-    assert recipe.read_text(encoding="utf-8").startswith("# ")
-    assert tomllib.loads(recipe.read_text(encoding="utf-8"))["name"] == recipe.stem
+def test_a_recipe_says_what_it_is_for() -> None:
+    recipes = sorted((ROOT / "recipes").glob("*.toml"))
+    assert recipes
+    for recipe in recipes:
+        assert recipe.read_text(encoding="utf-8").startswith("# "), recipe
+        assert tomllib.loads(recipe.read_text(encoding="utf-8"))["name"] == recipe.stem
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from daguerre.errors import InputError
 from daguerre.heldout import load_frozen
 from daguerre.model import Model
 from daguerre.models.tokenizer import Tokenizer
+from pairwise import covering
 
 LAWS: list[dict[str, Any]] = [
     {},
@@ -41,16 +43,16 @@ def changed(text: str) -> list[str]:
     return [text, text[:half] + text[half + 3 :], text[:half] + " or x" + text[half:], "q" + text[1:], UNRELATED, ""]
 
 
-@pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("mode", ["ar", "speculative"])
-def test_no_draft_changes_a_token_of_ar(causal: Model, mode: str, law: dict[str, Any]) -> None:
-    for seed, prompt in enumerate(["import os\n", "x = impo"]):
+def test_no_draft_changes_a_token_of_ar(subtests: pytest.Subtests, causal: Model, mode: str) -> None:
+    for law, (seed, prompt) in product(LAWS, enumerate(["import os\n", "x = impo"])):
         options = {"seed": seed, **law}
         want = causal.generate(prompt, 32, mode="ar", **options)
-        for draft in changed(want.text):
-            got = causal.generate(prompt, 32, mode=mode, draft=draft, **options)
-            assert same(got, want)
-            assert got.usage.forwards <= want.usage.forwards
+        with subtests.test(prompt, law=law):
+            for draft in changed(want.text):
+                got = causal.generate(prompt, 32, mode=mode, draft=draft, **options)
+                assert same(got, want)
+                assert got.usage.forwards <= want.usage.forwards
 
 
 def test_a_constraint_and_a_draft_give_the_tokens_of_ar(causal: Model) -> None:
@@ -109,9 +111,22 @@ def test_healing_takes_its_part_of_the_draft(causal: Model, tokenizer: Tokenizer
     assert (start, rest.tolist()) == (slot.start + 1, tokenizer.encode(" os"))
 
 
-@pytest.mark.parametrize("options", [{"mode": "block"}, {"block_size": 4}, {"mode": "full"}, {"policy": "confidence"}])
-def test_what_the_model_believes_of_a_draft_stays(scripted: Any, tokenizer: Tokenizer, options: dict[str, Any]) -> None:
+def test_what_the_model_believes_of_a_draft_stays(
+    subtests: pytest.Subtests, scripted: Any, tokenizer: Tokenizer
+) -> None:
     """It believes in the tokens at even places, whatever it sees, and in another at odd ones."""
+    ways: tuple[dict[str, Any], ...] = (
+        {"mode": "block"},
+        {"block_size": 4},
+        {"mode": "full"},
+        {"policy": "confidence"},
+    )
+    for options in ways:
+        with subtests.test(str(options)):
+            check_belief(scripted, tokenizer, options)
+
+
+def check_belief(scripted: Any, tokenizer: Tokenizer, options: dict[str, Any]) -> None:
     draft = "def f(a, b):\n    return a"
     tokens, other = tokenizer.encode(draft), tokenizer.encode("x")[0]
     says = [{token: 20.0} if place % 2 == 0 else {token: 20.0, other: 21.0} for place, token in enumerate(tokens)]
@@ -141,9 +156,13 @@ def test_what_of_a_draft_the_text_has_not_is_no_more_accepted(scripted: Any, tok
     assert (usage.accepted_prediction_tokens, usage.rejected_prediction_tokens) == (len(tokens) - 1, 1)
 
 
-@pytest.mark.parametrize("name", ["causal", "causal_unshifted", "full", "full_unshifted", "block"])
-def test_a_draft_is_read_in_every_context_within_the_bound(models: dict[str, Model], name: str) -> None:
-    model = models[name]
+def test_a_draft_is_read_in_every_context_within_the_bound(subtests: pytest.Subtests, models: dict[str, Model]) -> None:
+    for name in ("causal", "causal_unshifted", "full", "full_unshifted", "block"):
+        with subtests.test(name):
+            check_draft(models[name], name)
+
+
+def check_draft(model: Model, name: str) -> None:
     for options in ({}, {"threshold": 0.0}, {"temperature": 1.0, "min_tokens": 20, "policy": "random"}):
         decode = Decode(**options)
         plan = make_plan(model.config, model.tokenizer, decode, "x = 1\n", None, 20, False, UNRELATED)
@@ -170,22 +189,22 @@ def test_nothing_of_a_draft_is_committed_before_it_was_read(causal: Model) -> No
     assert last.result.trace.canvas.open[last.result.trace.canvas.in_gap].all()
 
 
-@pytest.mark.parametrize("draft", ['{"a":1,"b":[true]}', '{"a":"x","b":[]}', "[1", "}{", '{"a":1'])
-def test_a_constraint_holds_whatever_the_draft(causal: Model, draft: str) -> None:
+def test_a_constraint_holds_whatever_the_draft(causal: Model) -> None:
     properties = {
         "a": {"type": "integer", "minimum": 0, "maximum": 99},
         "b": {"type": "array", "items": {"type": "boolean"}, "maxItems": 3},
     }
     schema = {"type": "object", "properties": properties, "required": ["a", "b"], "additionalProperties": False}
-    for threshold in (0.0, 0.5):
-        for mode in ("block", "full"):
-            result = causal.generate("x = ", 24, schema=schema, draft=draft, threshold=threshold, mode=mode)
-            value = json.loads(result.text)
-            assert 0 <= value["a"] <= 99
-            assert all(isinstance(item, bool) for item in value["b"])
-            if draft.endswith("[true]}") and threshold == 0.0:
-                assert result.text == draft
-                assert result.usage.rejected_prediction_tokens == 0
+    drafts = ['{"a":1,"b":[true]}', '{"a":"x","b":[]}', "[1", "}{", '{"a":1']
+    for case in covering({"draft": drafts, "threshold": [0.0, 0.5], "mode": ["block", "full"]}):
+        result = causal.generate("x = ", 24, schema=schema, **case)
+        value = json.loads(result.text)
+        assert 0 <= value["a"] <= 99, case
+        assert all(isinstance(item, bool) for item in value["b"]), case
+    for mode in ("block", "full"):
+        result = causal.generate("x = ", 24, schema=schema, draft=drafts[0], threshold=0.0, mode=mode)
+        assert result.text == drafts[0]
+        assert result.usage.rejected_prediction_tokens == 0
 
 
 def test_banned_tokens_of_a_draft_are_rejected(causal: Model) -> None:

@@ -10,9 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import to_rgb
-from matplotlib.figure import Figure
 
 from daguerre.evals.bench.pictures import draw as draw_bench
 from daguerre.evals.pictures import draw_pictures
@@ -20,7 +17,6 @@ from daguerre.model import Model
 from daguerre.train.curves import LEVELS, draw_curves
 from daguerre.train.noising import NUM_LEVELS
 from daguerre.view.picture import figure_of
-from drawn import faults
 
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
 REPORTS = [*sorted(path.stem for path in RESULTS.glob("default-*.json")), "concepts"]
@@ -29,6 +25,10 @@ REPORTS = [*sorted(path.stem for path in RESULTS.glob("default-*.json")), "conce
 @pytest.fixture
 def found(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The faults of figures, which are looked at in place of being written."""
+    from matplotlib.figure import Figure
+
+    from drawn import faults
+
     faulty: list[str] = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: faulty.extend(faults(figure)))
     return faulty
@@ -56,6 +56,8 @@ def test_curves_can_be_read(name: str, found: list[str], tmp_path: Path) -> None
 
 def test_noise_levels_are_told_apart() -> None:
     """Each has a marker of its own, and a color that is far from every other one in CIELAB."""
+    from matplotlib.colors import to_rgb
+
     colors = [lab(np.array(to_rgb(color))) for color, _ in LEVELS]
     assert len(LEVELS) == NUM_LEVELS == len({marker for _, marker in LEVELS})
     assert min(float(np.linalg.norm(a - b)) for a, b in combinations(colors, 2)) > 25
@@ -71,6 +73,8 @@ def lab(rgb: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("words", ["def", "collections.abc.MutableMapping", "深層学習 = 1\n\n\n\t"])
 def test_a_cell_is_as_wide_as_its_token(words: str, causal: Model) -> None:
+    from drawn import faults
+
     figure = figure_of(causal.fill(f"import {words}\n<gap>\nx = {words}\n", 6, heal=False), causal.tokenizer)
     assert faults(figure) == []
     axes = figure.axes[0]
@@ -84,13 +88,18 @@ def test_a_cell_is_as_wide_as_its_token(words: str, causal: Model) -> None:
             assert edges[column, 0] <= box.x0 and box.x1 <= edges[column + 1, 0], text.get_text()
 
 
-def figure() -> tuple[Figure, Any]:
+def figure() -> tuple[Any, Any]:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     made = Figure(figsize=(4, 3))
     FigureCanvasAgg(made)
     return made, made.subplots()
 
 
 def test_faults_are_found() -> None:
+    from drawn import faults
+
     made, panel = figure()
     panel.plot([0, 1], [0, 1], label="a line")
     panel.legend(loc="center")

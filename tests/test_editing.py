@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -53,25 +54,25 @@ def test_a_pattern_finds_all_its_matches() -> None:
     assert [text[a:b] for a, b in find_spans(text, pattern=r"\d+")] == ["1", "22"]
 
 
-@pytest.mark.parametrize(
-    ("how", "message"),
-    [
-        ({}, "one way"),
-        ({"spans": [(0, 1)], "pattern": "x"}, "one way"),
-        ({"spans": []}, "nothing to edit"),
-        ({"pattern": "zz"}, "matches nowhere"),
-        ({"pattern": "("}, "not a regular expression"),
-        ({"spans": [(0, 3), (2, 5)]}, "overlap at character 2"),
-        ({"spans": [(3, 2)]}, "not within the text of 6"),
-        ({"spans": [(0, 7)]}, "not within the text of 6"),
-        ({"spans": [(-1, 2)]}, "not within"),
-        ({"lines": [(0, 1)]}, "lines 0 to 1 are not in the text, which has 2"),
-        ({"lines": [(1, 3)]}, "which has 2"),
-    ],
-)
-def test_what_cannot_be_edited_is_one_line(how: dict[str, object], message: str) -> None:
-    with pytest.raises(InputError, match=re.escape(message)):
-        find_spans("abc\nde", **how)  # type: ignore[arg-type]
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({}, "one way"),
+    ({"spans": [(0, 1)], "pattern": "x"}, "one way"),
+    ({"spans": []}, "nothing to edit"),
+    ({"pattern": "zz"}, "matches nowhere"),
+    ({"pattern": "("}, "not a regular expression"),
+    ({"spans": [(0, 3), (2, 5)]}, "overlap at character 2"),
+    ({"spans": [(3, 2)]}, "not within the text of 6"),
+    ({"spans": [(0, 7)]}, "not within the text of 6"),
+    ({"spans": [(-1, 2)]}, "not within"),
+    ({"lines": [(0, 1)]}, "lines 0 to 1 are not in the text, which has 2"),
+    ({"lines": [(1, 3)]}, "which has 2"),
+]
+
+
+def test_what_cannot_be_edited_is_one_line(subtests: pytest.Subtests) -> None:
+    for how, message in WRONG:
+        with subtests.test(str(how)), pytest.raises(InputError, match=re.escape(message)):
+            find_spans("abc\nde", **how)
 
 
 @given(st.text(alphabet="ab\n\r", max_size=30), st.text(alphabet="ab\n\r", max_size=30))

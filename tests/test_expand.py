@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter as Counts
 from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import pairwise, product
@@ -31,6 +32,7 @@ from daguerre.sampling.random import ORDER, TOKEN, Counter
 from daguerre.trace import Trace
 from oracles.dreamon import DreamOn, Filled
 from oracles.published import Dream
+from pairwise import covering
 from published import CASES, END, MASK, NUM_TOKENS, SIZE, START, TURN, logits_under, scatter
 
 EXPAND, BEGIN = NUM_TOKENS, NUM_TOKENS + 1
@@ -38,6 +40,8 @@ PREFIX, MIDDLE, SUFFIX = "def area(w, h):\n    x = ", "\n    y = ", "\n    retur
 NEVER = (MASK, TURN, *range(BEGIN + 1, SIZE))
 """The mask, ends that delete nothing, and rows without a token. <bos> is a token like any other in Dream."""
 SEED, SEEDS = 5, (0, 1, 4)
+LENGTHS = {0: (16, 4), 1: (7, 1), 4: (12, 12)}
+"""The most tokens of a gap, and how many it begins with, by seed."""
 NAMES = {"maskgit_plus": "confidence", "topk_margin": "margin", "entropy": "entropy"}
 LIKELIER = 12.0
 """Added to the two tokens' logits, about."""
@@ -170,21 +174,23 @@ def test_a_published_checkpoint_says_what_it_can(dreamon: Model, folders: dict[i
     assert dreamon.defaults == kept
 
 
-@pytest.mark.parametrize("ends", ["plain", "fill", "last", "never"])
-@pytest.mark.parametrize("alg", NAMES)
-def test_dreamon_takes_the_same_steps(dreamons: dict[int, Model], alg: str, ends: str) -> None:
+def test_dreamon_takes_the_same_steps(subtests: pytest.Subtests, dreamons: dict[int, Model]) -> None:
     """The published `pad_eos_to_right` is our end_of_text="fill"."""
-    expansions = deletions = blocked = 0
-    for (seed, model), (most, start) in zip(dreamons.items(), ((16, 4), (7, 1), (12, 12)), strict=True):
+    expansions, deletions, blocked = Counts[str](), Counts[str](), Counts[str]()
+    for case in covering({"ends": ["plain", "fill", "last", "never"], "alg": list(NAMES), "seed": SEEDS}):
+        seed, alg, ends = case["seed"], case["alg"], case["ends"]
+        model, (most, start) = dreamons[seed], LENGTHS[seed]
         how = {"to_right": ends == "fill", "last": ends == "last", "start": start}
         how |= {"never": (*NEVER, END)} if ends == "never" else {}
         want = filled(model, seed, [PREFIX, SUFFIX], most, Dream(steps=1, alg=alg), **how)
         options = {"policy": NAMES[alg], "end_of_text": ends, "start_tokens": start}
-        check(model.infill(PREFIX, SUFFIX, most, **PLAIN, **options), want)
-        expansions, deletions = expansions + want.expansions, deletions + want.deletions
-        blocked += want.blocked
-    assert expansions >= 6 and blocked
-    assert {"last": True, "never": deletions == 0}.get(ends, deletions > 1)
+        with subtests.test(**case):
+            check(model.infill(PREFIX, SUFFIX, most, **PLAIN, **options), want)
+        expansions[ends] += want.expansions
+        deletions[ends] += want.deletions
+        blocked[ends] += want.blocked
+    assert min(expansions.values()) >= 6 and min(blocked.values()) > 0
+    assert deletions["plain"] > 1 and deletions["fill"] > 1 and deletions["never"] == 0
 
 
 @pytest.mark.parametrize(
@@ -444,14 +450,15 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("options", "said"), REFUSED)
-def test_what_it_cannot_honor_is_refused_by_name(dreamon: Model, options: dict[str, Any], said: str) -> None:
-    options = {"max_tokens": 8} | options
-    if options["max_tokens"] == 105:
-        options["max_tokens"] = 128 - 1 - len(dreamon.tokenizer.encode(PREFIX + SUFFIX))
-    with pytest.raises(DaguerreError) as refused:
-        dreamon.infill(PREFIX, SUFFIX, **options)
-    assert said in str(refused.value) and "\n" not in str(refused.value)
+def test_what_it_cannot_honor_is_refused_by_name(subtests: pytest.Subtests, dreamon: Model) -> None:
+    for options, said in REFUSED:
+        given = {"max_tokens": 8} | options
+        if given["max_tokens"] == 105:
+            given["max_tokens"] = 128 - 1 - len(dreamon.tokenizer.encode(PREFIX + SUFFIX))
+        with subtests.test(str(options)):
+            with pytest.raises(DaguerreError) as refused:
+                dreamon.infill(PREFIX, SUFFIX, **given)
+            assert said in str(refused.value) and "\n" not in str(refused.value)
 
 
 def test_other_models_and_other_requests_are_refused(dreamon: Model, causal: Model, make_model: Any) -> None:

@@ -26,6 +26,7 @@ from daguerre.models.denoiser import Denoiser
 from daguerre.models.forward import Hidden, Logits
 from daguerre.models.wrappers.guidance import Guidance, Guided, unconditional_prefix
 from daguerre.models.wrappers.steering import Steered
+from pairwise import covering
 
 PROMPT, SUFFIX = "def area(width, height):\n    return ", "\n\nprint(area(2, 3))\n"
 ROUNDING = 2e-4
@@ -97,31 +98,27 @@ def used_logits(model: Model, result: Result, how: dict[str, Any]) -> list[float
     return out
 
 
-@pytest.mark.parametrize("backend", ["torch", "native"])
-@pytest.mark.parametrize("context", CONTEXTS)
-@pytest.mark.parametrize(
-    "how",
-    [
-        {},
-        {"temperature": 1.0, "top_p": 0.8, "seed": 5},
-        {"guidance": 2.0, **STEER},
-        {"temperature": 0.8, "seed": 2, **STEER},
-        {"mode": "block", "guidance": 1.5, "policy": "entropy", "steps": 4},
-    ],
-    ids=["plain", "sampled", "guided and steered", "steered", "guided"],
-)
-def test_parts_add_up_to_the_logit_that_was_used(
-    made: Callable[[str, str], Model], backend: str, context: str, how: dict[str, Any]
-) -> None:
-    model = made(context, backend)
-    result = model.generate(PROMPT, 10, explain=True, heal=False, **how)
-    told = concepts_of(result)
-    assert model.generate(PROMPT, 10, heal=False, **how).text == result.text
-    assert [token.text for token in told.tokens] == [token.text for token in result.tokens]
-    assert len(told.explained) == len(result.tokens) == 10
-    assert told.error() < ROUNDING
-    logits = [token.logit for token in told.tokens]
-    np.testing.assert_allclose(logits, used_logits(model, result, how), atol=ROUNDING)
+HOW: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "sampled": {"temperature": 1.0, "top_p": 0.8, "seed": 5},
+    "guided and steered": {"guidance": 2.0, **STEER},
+    "steered": {"temperature": 0.8, "seed": 2, **STEER},
+    "guided": {"mode": "block", "guidance": 1.5, "policy": "entropy", "steps": 4},
+}
+
+
+def test_parts_add_up_to_the_logit_that_was_used(subtests: pytest.Subtests, made: Callable[[str, str], Model]) -> None:
+    for case in covering({"context": list(CONTEXTS), "how": list(HOW), "backend": ["torch", "native"]}):
+        model, how = made(case["context"], case["backend"]), HOW[case["how"]]
+        with subtests.test(**case):
+            result = model.generate(PROMPT, 10, explain=True, heal=False, **how)
+            told = concepts_of(result)
+            assert model.generate(PROMPT, 10, heal=False, **how).text == result.text
+            assert [token.text for token in told.tokens] == [token.text for token in result.tokens]
+            assert len(told.explained) == len(result.tokens) == 10
+            assert told.error() < ROUNDING
+            logits = [token.logit for token in told.tokens]
+            np.testing.assert_allclose(logits, used_logits(model, result, how), atol=ROUNDING)
 
 
 def test_every_way_to_ask_for_text_explains_it(made: Callable[[str, str], Model]) -> None:
@@ -155,14 +152,14 @@ def test_every_way_to_ask_for_text_explains_it(made: Callable[[str, str], Model]
     assert kept == [token.logit is None for token in concepts_of(results["part"]).tokens]
 
 
-@pytest.mark.parametrize("mode", ["ancestral", "expand"])
-def test_modes_that_take_tokens_back_explain_the_ones_that_stay(make_model: Callable[..., Model], mode: str) -> None:
-    facts: dict[str, Any] = {"context": "full", "expand_id": 20} if mode == "expand" else {"context": "full"}
-    model = with_heads(make_model, **facts)
-    result = model.generate(PROMPT, 8, mode=mode, explain=True, steer=PROGRAM[:1], seed=3)
-    told = concepts_of(result)
-    assert len(told.explained) == len(result.tokens) > 0
-    assert told.error() < ROUNDING
+def test_modes_that_take_tokens_back_explain_the_ones_that_stay(make_model: Callable[..., Model]) -> None:
+    modes: dict[str, dict[str, Any]] = {"ancestral": {}, "expand": {"expand_id": 20}}
+    for mode, facts in modes.items():
+        model = with_heads(make_model, context="full", **facts)
+        result = model.generate(PROMPT, 8, mode=mode, explain=True, steer=PROGRAM[:1], seed=3)
+        told = concepts_of(result)
+        assert len(told.explained) == len(result.tokens) > 0, mode
+        assert told.error() < ROUNDING, mode
 
 
 def test_each_sample_has_its_own_explanation(made: Callable[[str, str], Model]) -> None:
@@ -216,17 +213,16 @@ def test_contributions_are_weight_times_the_vectors_logit(made: Callable[[str, s
     assert sizes == sorted(sizes, reverse=True)
 
 
-@pytest.mark.parametrize("name", ["weights", "effects", "bans", "residual", "logit"])
-def test_a_changed_number_is_found_by_the_sum(made: Callable[[str, str], Model], name: str) -> None:
+def test_a_changed_number_is_found_by_the_sum(made: Callable[[str, str], Model]) -> None:
     told = concepts_of(made("causal", "torch").generate(PROMPT, 6, explain=True, steer=PROGRAM))
-    token = told.tokens[3]
-    value = getattr(token, name)
-    changed = replace(
-        token, **{name: value + (np.arange(len(value)) == 1) * 0.5 if isinstance(value, np.ndarray) else value + 0.5}
-    )
-    tampered = Explanation((*told.tokens[:3], changed, *told.tokens[4:]), told.catalog)
     assert told.error() < ROUNDING
-    assert tampered.error() > 0.01
+    token = told.tokens[3]
+    for name in ("weights", "effects", "bans", "residual", "logit"):
+        value = getattr(token, name)
+        more = (np.arange(len(value)) == 1) * 0.5 if isinstance(value, np.ndarray) else 0.5
+        changed = replace(token, **{name: value + more})
+        tampered = Explanation((*told.tokens[:3], changed, *told.tokens[4:]), told.catalog)
+        assert tampered.error() > 0.01, name
 
 
 def test_what_steering_added_is_told_apart(made: Callable[[str, str], Model]) -> None:
@@ -303,19 +299,22 @@ def test_json_has_all_that_the_sum_needs(made: Callable[[str, str], Model]) -> N
     assert json.loads(HAND.to_json())["tokens"][2] == {"text": "?", "id": 31, "position": 2, "logit": None}
 
 
-@pytest.mark.parametrize("context", ["causal", "drafting", "full", "block", "reordered", "bias"])
-def test_attributions_add_up_better_with_more_steps(made: Callable[[str, str], Model], context: str) -> None:
-    model = made(context, "torch")
-    result = model.generate(PROMPT, 8, explain=True, heal=False, mode=None if context != "drafting" else "block")
-    told = concepts_of(result)
-    few, many = (model.attribute(result, 3, num) for num in (2, 200))
-    assert many.logit == pytest.approx(told.tokens[3].logit, abs=ROUNDING)
-    assert many.error < 2e-3
-    assert many.error < few.error
-    assert (many.text, many.position) == (told.tokens[3].text, told.tokens[3].position)
-    assert f"completeness error {many.error:.4f} logits" in str(many)
-    if context in ("causal", "bias"):
-        assert not many.scores[many.position :].any()
+def test_attributions_add_up_better_with_more_steps(
+    subtests: pytest.Subtests, made: Callable[[str, str], Model]
+) -> None:
+    for context in CONTEXTS:
+        model = made(context, "torch")
+        result = model.generate(PROMPT, 8, explain=True, heal=False, mode=None if context != "drafting" else "block")
+        told = concepts_of(result)
+        with subtests.test(context):
+            few, many = (model.attribute(result, 3, num) for num in (2, 200))
+            assert many.logit == pytest.approx(told.tokens[3].logit, abs=ROUNDING)
+            assert many.error < 2e-3
+            assert many.error < few.error
+            assert (many.text, many.position) == (told.tokens[3].text, told.tokens[3].position)
+            assert f"completeness error {many.error:.4f} logits" in str(many)
+            if context in ("causal", "bias"):
+                assert not many.scores[many.position :].any()
 
 
 def test_what_was_masked_has_no_part(made: Callable[[str, str], Model]) -> None:

@@ -304,14 +304,16 @@ def test_every_public_argument_is_attacked(of_models: dict[str, Case], of_object
     assert set(CALLS) - tried == {"changeable"}, "which `Model.start` sets"
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_a_method_refuses_what_it_cannot_use(name: str, of_models: dict[str, Case]) -> None:
-    assert not list(wrong_of(name, of_models[name]))
+def test_a_method_refuses_what_it_cannot_use(subtests: pytest.Subtests, of_models: dict[str, Case]) -> None:
+    for name in METHODS:
+        with subtests.test(name):
+            assert not list(wrong_of(name, of_models[name]))
 
 
-@pytest.mark.parametrize("name", OBJECTS)
-def test_an_object_refuses_what_it_cannot_hold(name: str, of_objects: dict[str, Case]) -> None:
-    assert not list(wrong_of(name, of_objects[name]))
+def test_an_object_refuses_what_it_cannot_hold(subtests: pytest.Subtests, of_objects: dict[str, Case]) -> None:
+    for name in OBJECTS:
+        with subtests.test(name):
+            assert not list(wrong_of(name, of_objects[name]))
 
 
 def test_every_argument_of_a_constraint_is_attacked(of_constraints: dict[str, Case]) -> None:
@@ -321,25 +323,30 @@ def test_every_argument_of_a_constraint_is_attacked(of_constraints: dict[str, Ca
         assert taken == {*case.given, *case.others}, name
 
 
-@pytest.mark.parametrize("name", CONSTRAINTS)
 def test_a_constraint_refuses_what_it_cannot_use(
-    name: str, of_constraints: dict[str, Case], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    subtests: pytest.Subtests, of_constraints: dict[str, Case], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # where a folder named "no" is made
-    assert not list(wrong_of(name, of_constraints[name]))
+    for name in CONSTRAINTS:
+        with subtests.test(name):
+            assert not list(wrong_of(name, of_constraints[name]))
 
 
 SLOW = {"forbidden": ("long text",)}
 """An automaton of thousands of states is built for these, which takes its time budget."""
 
 
-@pytest.mark.parametrize("name", [option.name for option in dataclasses.fields(Decode)])
-def test_an_option_refuses_what_it_cannot_be(name: str, small: Model) -> None:
-    more = COMPANY.get(name, {})
-    tried = {kind: value for kind, value in values(name).items() if kind not in SLOW.get(name, ())}
-    words = (*named(name), *([ELSEWHERE[name]] if name in ELSEWHERE else []))
-    wrong = wrongly_met(lambda value: small.generate("import os\n", 3, **{**more, name: value}), words, tried)
-    assert not wrong
+def test_an_option_refuses_what_it_cannot_be(subtests: pytest.Subtests, small: Model) -> None:
+    for name in (option.name for option in dataclasses.fields(Decode)):
+        more = COMPANY.get(name, {})
+        tried = {kind: value for kind, value in values(name).items() if kind not in SLOW.get(name, ())}
+        words = (*named(name), *([ELSEWHERE[name]] if name in ELSEWHERE else []))
+
+        def call(value: Any, name: str = name, more: dict[str, Any] = more) -> object:
+            return small.generate("import os\n", 3, **{**more, name: value})
+
+        with subtests.test(name):
+            assert not wrongly_met(call, words, tried)
 
 
 LOADED = ("device", "dtype", "backend", "quantize", "experts", "threads", "graphs", "revision", "family", "adapter")
@@ -347,22 +354,33 @@ LOADED = (*LOADED, "tokenizer", "progress", "name", "rope_scaling", "tensor_para
 MADE = tuple(inspect.signature(Model).parameters)
 
 
-@pytest.mark.parametrize("argument", LOADED)
+def with_argument(case: Case, argument: str) -> Callable[[Any], Any]:
+    """The call of a case with one argument in place of its own."""
+    given = {name: value for name, value in case.given.items() if name != argument}
+    return lambda value: case.call(**given, **{argument: value})
+
+
 def test_loading_refuses_what_it_cannot_use(
-    argument: str, of_objects: dict[str, Case], monkeypatch: pytest.MonkeyPatch
+    subtests: pytest.Subtests, of_objects: dict[str, Case], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is right so far is not loaded: the folder is as far as it goes."""
-    monkeypatch.setattr("daguerre.model.load_folder", lambda *_, **__: (_ for _ in ()).throw(InputError(argument)))
-    case = of_objects["load"]
-    given = {name: value for name, value in case.given.items() if name != argument}
-    assert not wrongly_met(lambda value: case.call(**given, **{argument: value}), named(argument), values(argument))
+    said = ""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise InputError(said)
+
+    monkeypatch.setattr("daguerre.model.load_folder", refuse)
+    for argument in LOADED:
+        said = argument
+        with subtests.test(argument):
+            call = with_argument(of_objects["load"], argument)
+            assert not wrongly_met(call, named(argument), values(argument))
 
 
-@pytest.mark.parametrize("argument", MADE)
-def test_a_model_is_made_of_what_fits(argument: str, of_objects: dict[str, Case]) -> None:
-    case = of_objects["Model"]
-    given = {name: value for name, value in case.given.items() if name != argument}
-    assert not wrongly_met(lambda value: case.call(**given, **{argument: value}), named(argument))
+def test_a_model_is_made_of_what_fits(subtests: pytest.Subtests, of_objects: dict[str, Case]) -> None:
+    for argument in MADE:
+        with subtests.test(argument):
+            assert not wrongly_met(with_argument(of_objects["Model"], argument), named(argument))
 
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
@@ -395,14 +413,14 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 """What passed once, or raised an error of Python's."""
 
 
-@pytest.mark.parametrize(("name", "options", "said"), REFUSED)
 def test_what_passed_once_is_refused(
-    name: str, options: dict[str, Any], said: str, of_models: dict[str, Case], of_objects: dict[str, Case]
+    subtests: pytest.Subtests, of_models: dict[str, Case], of_objects: dict[str, Case]
 ) -> None:
-    case = (of_models | of_objects)[name]
-    given = {key: value for key, value in case.given.items() if key not in ("kind", "samples") or name != "nll"}
-    with pytest.raises(InputError, match=f"^[^\\n]*{said}[^\\n]*$"):
-        case.call(**given | options)
+    for name, options, said in REFUSED:
+        case = (of_models | of_objects)[name]
+        given = {key: value for key, value in case.given.items() if key not in ("kind", "samples") or name != "nll"}
+        with subtests.test(f"{name}: {said}"), pytest.raises(InputError, match=f"^[^\\n]*{said}[^\\n]*$"):
+            case.call(**given | options)
 
 
 def test_a_published_model_checks_heal_too(small: Model) -> None:
@@ -436,14 +454,13 @@ def test_numbers_of_numpy_are_numbers(small: Model) -> None:
     assert type(Decode(top_k=np.int64(3)).top_k) is int and type(Decode(temperature=np.float32(1)).temperature) is float
 
 
-@pytest.mark.parametrize("kind", Kind.__subclasses__())
-def test_what_a_kind_reads_it_reads_again_as_it_is(kind: type[Kind]) -> None:
+def test_what_a_kind_reads_it_reads_again_as_it_is() -> None:
     table = {**OPTIONS, **CALLS}
     for name, each in table.items():
-        if isinstance(each, kind):
+        if isinstance(each, Kind):
             for value in HOSTILE.values():
                 try:
                     read = each(name, value)
                 except InputError:
                     continue
-                assert repr(each(name, read)) == repr(read)
+                assert repr(each(name, read)) == repr(read), name

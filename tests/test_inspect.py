@@ -218,31 +218,31 @@ def write_config(parent: Path, name: str, architecture: str, kind: str, config: 
     return folder
 
 
-@pytest.mark.parametrize(("name", "architecture", "kind", "config", "num", "said"), PUBLIC)
-def test_parameters_are_counted_from_a_public_config(
-    name: str, architecture: str, kind: str, config: dict[str, Any], num: int, said: dict[str, Any], tmp_path: Path
-) -> None:
-    facts = facts_of(write_config(tmp_path, name, architecture, kind, config))
-    assert facts["parameters"] == num
-    assert {key: facts[key] for key in said} == said
-    assert facts["weights_bytes"] == {"float32": 4 * num, "bfloat16": 2 * num}
-    assert facts["tokenizer"] == "none in this folder"
-    assert facts["decode"] == FAMILIES[facts["family"]].decode
-    assert json.loads(json.dumps(facts)) == facts
+def test_parameters_are_counted_from_a_public_config(subtests: pytest.Subtests, tmp_path: Path) -> None:
+    for name, architecture, kind, config, num, said in PUBLIC:
+        with subtests.test(name):
+            facts = facts_of(write_config(tmp_path, name, architecture, kind, config))
+            assert facts["parameters"] == num
+            assert {key: facts[key] for key in said} == said
+            assert facts["weights_bytes"] == {"float32": 4 * num, "bfloat16": 2 * num}
+            assert facts["tokenizer"] == "none in this folder"
+            assert facts["decode"] == FAMILIES[facts["family"]].decode
+            assert json.loads(json.dumps(facts)) == facts
 
 
-@pytest.mark.parametrize("name", ["llama", "sdar", "llada", "gpt2", "a2d"])
-def test_the_memory_that_is_shown_is_what_is_allocated(name: str, tmp_path: Path) -> None:
-    folder = CASES[name].write(tmp_path, made(name))
-    loaded, facts = load_folder(folder), facts_of(folder)
-    assert facts["weights_bytes"]["float32"] == sum(weight.nbytes for weight in loaded.backbone.parameters())
-    if loaded.backbone.config.context == "full":
-        assert facts["cache_bytes"] == {}
-        return
-    model = Model(loaded.backbone, loaded.tokenizer, "torch")
-    cache = model.denoiser.backend.cache(128)
-    cache.reserve(128, 128)
-    assert facts["cache_bytes"]["128"]["float32"] == cache.num_bytes
+def test_the_memory_that_is_shown_is_what_is_allocated(subtests: pytest.Subtests, tmp_path: Path) -> None:
+    for name in ("llama", "sdar", "llada", "gpt2", "a2d"):
+        folder = CASES[name].write(tmp_path / name, made(name))
+        loaded, facts = load_folder(folder), facts_of(folder)
+        with subtests.test(name):
+            assert facts["weights_bytes"]["float32"] == sum(weight.nbytes for weight in loaded.backbone.parameters())
+            if loaded.backbone.config.context == "full":
+                assert facts["cache_bytes"] == {}
+                continue
+            model = Model(loaded.backbone, loaded.tokenizer, "torch")
+            cache = model.denoiser.backend.cache(128)
+            cache.reserve(128, 128)
+            assert facts["cache_bytes"]["128"]["float32"] == cache.num_bytes
 
 
 def test_the_cache_is_shown_for_a_few_lengths_and_the_longest(tmp_path: Path) -> None:
@@ -252,22 +252,22 @@ def test_the_cache_is_shown_for_a_few_lengths_and_the_longest(tmp_path: Path) ->
     assert cache_bytes(config) == expected
 
 
-@pytest.mark.parametrize(
-    ("name", "modes", "operations"),
-    [
-        ("llama", {"ar", "speculative"}, {"generate", "stream", "nll (ar)", "decide"}),
-        (
-            "dream",
-            {"block", "full", "ancestral"},
-            {"generate", "stream", "infill", "fill", "edit", "nll (elbo)", "nll (chain)", "decide"},
-        ),
-        ("sdar", {"block"}, {"generate", "stream", "nll (elbo)", "nll (chain)", "decide"}),
-    ],
-)
-def test_what_a_model_can_do_is_listed(name: str, modes: set[str], operations: set[str], tmp_path: Path) -> None:
-    facts = facts_of(CASES[name].write(tmp_path, made(name)))
-    assert {*facts["modes"]} == modes
-    assert {*facts["operations"]} == operations
+CAN: list[tuple[str, set[str], set[str]]] = [
+    ("llama", {"ar", "speculative"}, {"generate", "stream", "nll (ar)", "decide"}),
+    (
+        "dream",
+        {"block", "full", "ancestral"},
+        {"generate", "stream", "infill", "fill", "edit", "nll (elbo)", "nll (chain)", "decide"},
+    ),
+    ("sdar", {"block"}, {"generate", "stream", "nll (elbo)", "nll (chain)", "decide"}),
+]
+
+
+def test_what_a_model_can_do_is_listed(tmp_path: Path) -> None:
+    for name, modes, operations in CAN:
+        facts = facts_of(CASES[name].write(tmp_path / name, made(name)))
+        assert {*facts["modes"]} == modes, name
+        assert {*facts["operations"]} == operations, name
 
 
 def test_tokenizers_and_templates_are_told(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -45,23 +46,23 @@ def knows(right: list[int], start: int, num_behind: int) -> Callable[[Canvas, in
     return says
 
 
-@pytest.mark.parametrize(("text", "null"), [("x", NULL), ("width * width", None), ("[width, 2, 'abcdefgh']", NULL)])
-def test_the_length_that_the_denoiser_knows_is_found(scripted: Any, tokenizer: Tokenizer, null: Any, text: str) -> None:
-    want = tokenizer.encode(text)
+def test_the_length_that_the_denoiser_knows_is_found(scripted: Any, tokenizer: Tokenizer) -> None:
     start, num_behind = 1 + len(tokenizer.encode(BEFORE)), len(tokenizer.encode(AFTER))
-    denoiser = scripted(knows(want, start, num_behind), null_id=null)
-    result = main_path.infill(denoiser, tokenizer, BEFORE, AFTER, 20, search_length=True, heal=False)
-    assert result.text == text
-    assert result.searched is not None
-    assert result.searched.best == len(want)
-    assert result.searched.lengths == tuple(range(1, 21))
-    assert result.usage.forwards == 20 + len(want), "one each, and a token a forward"
+    for text, null in (("x", NULL), ("width * width", None), ("[width, 2, 'abcdefgh']", NULL)):
+        want = tokenizer.encode(text)
+        denoiser = scripted(knows(want, start, num_behind), null_id=null)
+        result = main_path.infill(denoiser, tokenizer, BEFORE, AFTER, 20, search_length=True, heal=False)
+        assert result.text == text
+        assert result.searched is not None
+        assert result.searched.best == len(want)
+        assert result.searched.lengths == tuple(range(1, 21))
+        assert result.usage.forwards == 20 + len(want), "one each, and a token a forward"
 
 
-@pytest.mark.parametrize("name", ["causal", "causal_unshifted", "full", "full_unshifted"])
-def test_a_batch_finds_what_a_search_one_by_one_finds(without_null: dict[str, Model], name: str) -> None:
-    model, tokenizer = without_null[name], without_null[name].tokenizer
-    for before, after in ((BEFORE, AFTER), ("", ")"), ("import os\nx = [", "]\n")):
+def test_a_batch_finds_what_a_search_one_by_one_finds(without_null: dict[str, Model]) -> None:
+    texts = ((BEFORE, AFTER), ("", ")"), ("import os\nx = [", "]\n"))
+    for (name, model), (before, after) in product(without_null.items(), texts):
+        tokenizer = model.tokenizer
         segments = [tokenizer.encode(before), tokenizer.encode(after)]
         fast, slow = (
             search_length(model.denoiser, tokenizer, Request(Decode(mode="block"), segments, [(2, 14)]), look).searched
@@ -74,9 +75,15 @@ def test_a_batch_finds_what_a_search_one_by_one_finds(without_null: dict[str, Mo
         assert fast.counts.forwards <= 1 + name.startswith("causal") < slow.counts.forwards
 
 
-@pytest.mark.parametrize("name", ["causal", "causal_unshifted", "full", "full_unshifted"])
-def test_a_model_without_null_searches_unless_the_length_is_exact(without_null: dict[str, Model], name: str) -> None:
-    model = without_null[name]
+def test_a_model_without_null_searches_unless_the_length_is_exact(
+    subtests: pytest.Subtests, without_null: dict[str, Model]
+) -> None:
+    for name, model in without_null.items():
+        with subtests.test(name):
+            check_search(model)
+
+
+def check_search(model: Model) -> None:
     result = model.infill(BEFORE, AFTER, 12, min_tokens=3)
     assert result.searched is not None
     assert result.searched.lengths == tuple(range(3, 13))

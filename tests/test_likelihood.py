@@ -92,17 +92,24 @@ def reordered_probabilities(backbone: Backbone, ids: np.ndarray, end: int, maske
     return out
 
 
+def known_probabilities(
+    backbone: Backbone, tokens: Sequence[int], span: tuple[int, int]
+) -> dict[frozenset[int], np.ndarray]:
+    """What `probabilities` says of every set of masked positions of a span."""
+    places = range(*span)
+    return {
+        masked: probabilities(backbone, tokens, span, set(masked))
+        for size in range(1, len(places) + 1)
+        for masked in map(frozenset, itertools.combinations(places, size))
+    }
+
+
 def bound_by_enumeration(backbone: Backbone, tokens: Sequence[int], spans: Sequence[tuple[int, int]]) -> float:
     """The expectation over every order of every span of the sum of -log p."""
     total = 0.0
     for span in spans:
-        places = range(*span)
-        orders = list(itertools.permutations(places))
-        known = {
-            masked: probabilities(backbone, tokens, span, set(masked))
-            for size in range(1, len(places) + 1)
-            for masked in map(frozenset, itertools.combinations(places, size))
-        }
+        orders = list(itertools.permutations(range(*span)))
+        known = known_probabilities(backbone, tokens, span)
         total -= sum(known[frozenset(o[j:])][o[j]] for o in orders for j in range(len(o))) / len(orders)
     return total
 
@@ -110,7 +117,8 @@ def bound_by_enumeration(backbone: Backbone, tokens: Sequence[int], spans: Seque
 def probability_by_enumeration(backbone: Backbone, tokens: Sequence[int], span: tuple[int, int]) -> float:
     """p(text) of the sampler that reveals the span in uniformly random order."""
     orders = list(itertools.permutations(range(*span)))
-    logs = [sum(probabilities(backbone, tokens, span, set(o[j:]))[o[j]] for j in range(len(o))) for o in orders]
+    known = known_probabilities(backbone, tokens, span)
+    logs = [sum(known[frozenset(o[j:])][o[j]] for j in range(len(o))) for o in orders]
     return float(np.exp(logs).mean())
 
 
@@ -138,7 +146,7 @@ def test_the_estimate_agrees_with_the_expectation_over_every_order(facts, layout
     backbone, tokens = model(**facts), some_text(6)
 
     exact = bound_by_enumeration(backbone, tokens, spans)
-    scores = score(backbone, tokens, kind="elbo", layout=layout, samples=3000, seed=1)
+    scores = score(backbone, tokens, kind="elbo", layout=layout, samples=1000, seed=1)
 
     assert abs(scores.value - exact) < 4 * scores.stderr + 1e-4
     assert scores.stderr < 0.03 * exact
@@ -155,9 +163,8 @@ def test_every_mask_of_every_size_averages_to_the_expectation_over_orders() -> N
     assert total == pytest.approx(bound_by_enumeration(backbone, tokens, [(1, 5)]), abs=1e-5)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_the_bound_is_above_the_probability_of_sampling_in_random_order(seed: int) -> None:
-    backbone = model(3, seed=seed)
+def test_the_bound_is_above_the_probability_of_sampling_in_random_order() -> None:
+    backbone = model(3, seed=1)
     texts = [[BOS, *(EOS + np.array(t))] for t in itertools.product(range(3), repeat=3)]
 
     exact = np.array([-math.log(probability_by_enumeration(backbone, text, (1, 4))) for text in texts])
@@ -181,20 +188,20 @@ def chain_by_hand(backbone: Backbone, tokens: Sequence[int], spans: Sequence[tup
     return out
 
 
-@pytest.mark.parametrize(("facts", "layout", "spans"), CASES)
-def test_a_chain_is_the_product_of_what_each_reveal_had_in_sight(facts, layout, spans) -> None:
-    backbone, tokens = model(**facts), some_text(6)
+def test_a_chain_is_the_product_of_what_each_reveal_had_in_sight(subtests: pytest.Subtests) -> None:
+    for case in CASES:
+        facts, layout, spans = case.values
+        backbone, tokens = model(**facts), some_text(6)
+        with subtests.test(str(case.id)):
+            for order in (None, (3, 0, 4, 2, 1)):
+                scores = score(backbone, tokens, kind="chain", layout=layout, order=order)
 
-    for order in (None, (3, 0, 4, 2, 1)):
-        scores = score(backbone, tokens, kind="chain", layout=layout, order=order)
-
-        by_hand = chain_by_hand(backbone, tokens, spans, order or range(5))[1:]
-        np.testing.assert_allclose(scores.by_token, by_hand, atol=1e-5)
-        assert scores.value == pytest.approx(scores.by_token.sum())
-        assert (scores.stderr, scores.num_tokens) == (0.0, 5)
-    assert score(backbone, tokens, kind="chain", layout=layout, order="left") == score(
-        backbone, tokens, kind="chain", layout=layout
-    )
+                by_hand = chain_by_hand(backbone, tokens, spans, order or range(5))[1:]
+                np.testing.assert_allclose(scores.by_token, by_hand, atol=1e-5)
+                assert scores.value == pytest.approx(scores.by_token.sum())
+                assert (scores.stderr, scores.num_tokens) == (0.0, 5)
+            left, unnamed = (score(backbone, tokens, kind="chain", layout=layout, order=how) for how in ("left", None))
+            assert left == unnamed
 
 
 @needs_compiler
@@ -210,23 +217,22 @@ def test_both_backends_give_the_same_scores() -> None:
             )
 
 
-@pytest.mark.parametrize(
-    ("facts", "layout"),
-    [({}, "full"), ({}, 2), ({"context": "full", "shift": False}, "full")],
-    ids=["causal context, whole canvas", "causal context, spans of two", "full context"],
-)
-def test_the_probabilities_of_all_texts_along_one_order_sum_to_one(facts, layout) -> None:
-    backbone = model(4, **facts)
+def test_the_probabilities_of_all_texts_along_one_order_sum_to_one() -> None:
+    """In causal context as a whole canvas and in spans of two, and in full context."""
     texts = [[BOS, *(EOS + np.array(t))] for t in itertools.product(range(4), repeat=3)]
+    cases: list[tuple[dict[str, Any], Any]] = [({}, "full"), ({}, 2), ({"context": "full", "shift": False}, "full")]
+    for facts, layout in cases:
+        backbone = model(4, **facts)
 
-    nats = [score(backbone, text, kind="chain", layout=layout, order=(2, 0, 1)).value for text in texts]
+        nats = [score(backbone, text, kind="chain", layout=layout, order=(2, 0, 1)).value for text in texts]
 
-    assert np.exp(-np.array(nats)).sum() == pytest.approx(1, abs=1e-6)
-    assert np.ptp(nats) > 1
+        assert np.exp(-np.array(nats)).sum() == pytest.approx(1, abs=1e-6), (facts, layout)
+        assert np.ptp(nats) > 1, (facts, layout)
 
 
-@pytest.mark.parametrize(("facts", "layout", "spans"), CASES)
+@pytest.mark.parametrize(("facts", "layout", "spans"), CASES[::3])
 def test_the_bound_is_the_mean_of_the_chains_of_all_orders(facts, layout, spans) -> None:
+    """In each kind of context: that every chain and every bound is right is tested for all cases."""
     backbone, tokens = model(**facts), some_text(6)
     orders = list(itertools.permutations(range(5)))
 
@@ -236,37 +242,38 @@ def test_the_bound_is_the_mean_of_the_chains_of_all_orders(facts, layout, spans)
     assert np.ptp(chains) > 1e-3
 
 
-@pytest.mark.parametrize(
-    ("facts", "layout", "spans"),
-    [
-        ({}, 2, [(3, 5), (5, 7)]),
-        ({}, "full", [(3, 7)]),
-        ({"context": "full", "shift": False}, "full", [(3, 7)]),
-        ({"context": "block", "shift": False, "block_size": 4}, 4, [(3, 4), (4, 7)]),
-    ],
-    ids=["spans of two", "whole canvas", "full context", "block context"],
-)
-def test_a_beginning_that_is_given_is_seen_and_not_scored(facts, layout, spans) -> None:
-    backbone, tokens = model(**facts), some_text(7)
-
-    chain = score(backbone, tokens, given=3, kind="chain", layout=layout, order=(3, 1, 0, 2))
-    bound = score(backbone, tokens, given=3, kind="elbo", layout=layout, samples=500)
-
-    np.testing.assert_allclose(chain.by_token, chain_by_hand(backbone, tokens, spans, (5, 3, 2, 4))[3:], atol=1e-5)
-    assert abs(bound.value - bound_by_enumeration(backbone, tokens, spans)) < 4 * bound.stderr + 1e-4
-    assert bound.num_tokens == chain.num_tokens == 4
+GIVEN: dict[str, tuple[dict[str, Any], Any, list[tuple[int, int]]]] = {
+    "spans of two": ({}, 2, [(3, 5), (5, 7)]),
+    "whole canvas": ({}, "full", [(3, 7)]),
+    "full context": ({"context": "full", "shift": False}, "full", [(3, 7)]),
+    "block context": ({"context": "block", "shift": False, "block_size": 4}, 4, [(3, 4), (4, 7)]),
+}
 
 
-@pytest.mark.parametrize("shift", [True, False])
-def test_the_autoregressive_likelihood_of_a_continuation_is_that_part_of_the_whole(shift: bool) -> None:
-    backbone, tokens = model(shift=shift), some_text(12)
+def test_a_beginning_that_is_given_is_seen_and_not_scored(subtests: pytest.Subtests) -> None:
+    for name, (facts, layout, spans) in GIVEN.items():
+        backbone, tokens = model(**facts), some_text(7)
 
-    part = score(backbone, tokens, given=5)
+        chain = score(backbone, tokens, given=3, kind="chain", layout=layout, order=(3, 1, 0, 2))
+        bound = score(backbone, tokens, given=3, kind="elbo", layout=layout, samples=500)
 
-    np.testing.assert_allclose(part.by_token, score(backbone, tokens).by_token[4:], atol=1e-5)
-    for given in (0, 12):
-        with pytest.raises(InputError, match=f"given={given}"):
-            score(backbone, tokens, given=given)
+        with subtests.test(name):
+            by_hand = chain_by_hand(backbone, tokens, spans, (5, 3, 2, 4))[3:]
+            np.testing.assert_allclose(chain.by_token, by_hand, atol=1e-5)
+            assert abs(bound.value - bound_by_enumeration(backbone, tokens, spans)) < 4 * bound.stderr + 1e-4
+            assert bound.num_tokens == chain.num_tokens == 4
+
+
+def test_the_autoregressive_likelihood_of_a_continuation_is_that_part_of_the_whole() -> None:
+    for shift in (True, False):
+        backbone, tokens = model(shift=shift), some_text(12)
+
+        part = score(backbone, tokens, given=5)
+
+        np.testing.assert_allclose(part.by_token, score(backbone, tokens).by_token[4:], atol=1e-5)
+        for given in (0, 12):
+            with pytest.raises(InputError, match=f"given={given}"):
+                score(backbone, tokens, given=given)
 
 
 def test_a_random_order_is_drawn_from_the_seed() -> None:
@@ -284,18 +291,18 @@ def test_a_random_order_is_drawn_from_the_seed() -> None:
     assert all(np.isclose(value, every, atol=1e-5).any() for value in drawn)
 
 
-@pytest.mark.parametrize("shift", [True, False])
-def test_spans_of_one_have_the_autoregressive_likelihood(shift: bool) -> None:
-    backbone, tokens = model(shift=shift), some_text(40)
+def test_spans_of_one_have_the_autoregressive_likelihood() -> None:
+    for shift in (True, False):
+        backbone, tokens = model(shift=shift), some_text(40)
 
-    ar = score(backbone, tokens, kind="ar")
-    bound = score(backbone, tokens, kind="elbo", layout=1, samples=2)
-    chain = score(backbone, tokens, kind="chain", layout=1, order="random")
+        ar = score(backbone, tokens, kind="ar")
+        bound = score(backbone, tokens, kind="elbo", layout=1, samples=2)
+        chain = score(backbone, tokens, kind="chain", layout=1, order="random")
 
-    np.testing.assert_allclose(bound.by_token, ar.by_token, atol=1e-5)
-    np.testing.assert_allclose(chain.by_token, ar.by_token, atol=1e-5)
-    assert ar.stderr == 0
-    assert bound.stderr < 1e-5
+        np.testing.assert_allclose(bound.by_token, ar.by_token, atol=1e-5)
+        np.testing.assert_allclose(chain.by_token, ar.by_token, atol=1e-5)
+        assert ar.stderr == 0
+        assert bound.stderr < 1e-5
 
 
 def test_the_autoregressive_likelihood_is_the_sum_over_next_tokens() -> None:
@@ -322,7 +329,7 @@ def test_the_standard_error_is_that_of_repeated_estimates(layout, samples: int) 
 
 def test_the_collapsed_variance_is_never_too_small_on_average() -> None:
     rng = np.random.default_rng(0)
-    for num, slope in itertools.product((2, 3, 8, 9), (0.0, 3.0)):
+    for num, slope in ((2, 0.0), (3, 3.0), (8, 3.0), (9, 0.0)):
         means = slope * np.arange(num)[:, None] / num
         draws = rng.normal(means, 1.0, size=(4000, num, 1))
         stated = np.mean([collapsed_variance(d) for d in draws])

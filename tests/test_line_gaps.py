@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -46,17 +47,28 @@ def only(tokenizer: Tokenizer, *texts: str) -> dict[int, float]:
     return {token: -math.inf for token in range(tokenizer.vocab_size) if token not in kept}
 
 
-@pytest.mark.parametrize(
-    "suffix",
-    ["    return b\n", "        for x in y:\n            z\n", "def g():\n", "  x", "\tif", "        ", "é = 1\n"],
+SUFFIXES = (
+    "    return b\n",
+    "        for x in y:\n            z\n",
+    "def g():\n",
+    "  x",
+    "\tif",
+    "        ",
+    "é = 1\n",
 )
-def test_the_tokens_after_a_break_have_the_same_text_and_end_alike(tokenizer: Tokenizer, suffix: str) -> None:
-    given = np.array(tokenizer.encode(suffix))
-    tokens = after_break(Vocabulary.make(tokenizer), given)
-    assert tokenizer.decode(tokens.tolist()) == "\n" + suffix
-    assert tokens.tolist() == tokenizer.encode("\n" + suffix)
-    rest = len(tokenizer.encode(suffix.lstrip())) - 1
-    assert not rest or tokens[-rest:].tolist() == given[-rest:].tolist()
+
+
+def test_the_tokens_after_a_break_have_the_same_text_and_end_alike(
+    subtests: pytest.Subtests, tokenizer: Tokenizer
+) -> None:
+    for suffix in SUFFIXES:
+        with subtests.test(suffix):
+            given = np.array(tokenizer.encode(suffix))
+            tokens = after_break(Vocabulary.make(tokenizer), given)
+            assert tokenizer.decode(tokens.tolist()) == "\n" + suffix
+            assert tokens.tolist() == tokenizer.encode("\n" + suffix)
+            rest = len(tokenizer.encode(suffix.lstrip())) - 1
+            assert not rest or tokens[-rest:].tolist() == given[-rest:].tolist()
 
 
 EDGES: tuple[tuple[str, str, dict[str, Any], bool, bool], ...] = (
@@ -73,14 +85,12 @@ EDGES: tuple[tuple[str, str, dict[str, Any], bool, bool], ...] = (
 )
 
 
-@pytest.mark.parametrize(("prefix", "suffix", "options", "ends", "whole"), EDGES)
-@pytest.mark.parametrize("heal", [False, None])
-def test_which_gaps_stand_for_whole_lines(
-    causal: Model, prefix: str, suffix: str, options: dict[str, Any], ends: bool, whole: bool, heal: bool | None
-) -> None:
-    edge = Edge.of(plan_of(causal, prefix, suffix, heal=heal, **options))
-    assert (edge.ending is not None, edge.context.whole) == (ends, whole)
-    assert causal.tokenizer.decode(edge.suffix.tolist()) == "\n" * ends + suffix
+def test_which_gaps_stand_for_whole_lines(subtests: pytest.Subtests, causal: Model) -> None:
+    for (prefix, suffix, options, ends, whole), heal in product(EDGES, (False, None)):
+        with subtests.test(f"{prefix}<gap>{suffix}", options=options, heal=heal):
+            edge = Edge.of(plan_of(causal, prefix, suffix, heal=heal, **options))
+            assert (edge.ending is not None, edge.context.whole) == (ends, whole)
+            assert causal.tokenizer.decode(edge.suffix.tolist()) == "\n" * ends + suffix
 
 
 def test_a_banned_line_break_ends_no_line(causal: Model) -> None:
@@ -98,10 +108,9 @@ def test_blank_texts_and_texts_of_the_context_have_a_lower_prior() -> None:
     assert not is_blank(b"# a")
 
 
-@pytest.mark.parametrize("suffix", [SUFFIX, "\n" + SUFFIX])
-def test_a_score_is_the_likelihood_of_the_whole_text_and_the_prior(make_model: Any, suffix: str) -> None:
+def test_a_score_is_the_likelihood_of_the_whole_text_and_the_prior(make_model: Any) -> None:
     """Against `scoring.likelihood`, which makes its own rows."""
-    for seed in range(2):
+    for seed, suffix in product(range(2), (SUFFIX, "\n" + SUFFIX)):
         model = make_model(seed)
         plan = plan_of(model, PREFIX, suffix, 3, min_tokens=2)
         edge = Edge.of(plan)

@@ -22,54 +22,55 @@ from daguerre.next_edits import (
     read_next_edit,
 )
 
+DONE: list[tuple[str, str, Change | None]] = [
+    ("total = a + total", "left = a + left", Change("total", "left")),
+    ("x = y", "x = self.y", Change("y", "self.y")),
+    ("f(a)", "f(a.name)", Change("a", "a.name")),
+    ("x = s", "x = self.s", Change("s", "self.s")),
+    ("y = a + a", "y = a + b", Change("a", "b")),
+    ("names = name", "names = title", Change("name", "title")),
+    ("x = 1", "x = 23", None),
+    ("x and y", "x or y", None),
+    ("f(x)", "f(-x)", None),
+    ("f(x)", "f(y + 1)", None),
+    ("f(a)", "f(a, b=1)", Change("f", "b=1", True)),
+    ("f(a) + f(c, d)", "f(a, b=1) + f(c, d, b=1)", Change("f", "b=1", True)),
+    ("x.open()", "x.open('r')", Change("open", "'r'", True)),
+    ("g(f(a), 2)", "g(f(a), 2, 3)", Change("g", "3", True)),
+    ("x = f(a)", "x = f(a, g())", Change("f", "g()", True)),
+    ("print(x)", "print(x, (1, 2))", Change("print", "(1, 2)", True)),
+    ("f('(')", "f('(', k=1)", Change("f", "k=1", True)),
+    ("f('it(s', a)", "f('it(s', a, k=1)", Change("f", "k=1", True)),
+    ("f() + f()", "f() + f(1)", Change("f", "1", True)),
+    ("f(a)  # g(b)", "f(a)  # g(b, c)", None),
+    ("x = y", "x = 1 + self.y", None),
+    ("f(x)", "f(y, a.x)", None),
+    ("f(x)", "f(x.y, z)", None),
+    ("x = a", "x = a.b  # note", None),
+    ("f(a)", "f(a, 'b)", None),
+    ("f(a)", "f(a,)", None),
+    ("f()", "f( )", None),
+    ("return(a, b)", "return(a, b, c)", None),
+    ("f(a)", "f(a, x for x in y)", None),
+    ("cafe\u0301 = 1", "tea = 1", None),
+    ("def f(a):", "def f(a, b=1):", None),
+    ("f(a)", "f(b, a)", None),
+    ("f[a]", "f[a, b]", None),
+    ("a = b", "c = d", None),
+    ("a = b", "a =", None),
+    ("a = b", "a = b", None),
+    ("x", "", None),
+    ("", "x", None),
+]
+"""A line before and after, and what was done to it."""
 
-@pytest.mark.parametrize(
-    ("old", "new", "change"),
-    [
-        ("total = a + total", "left = a + left", Change("total", "left")),
-        ("x = y", "x = self.y", Change("y", "self.y")),
-        ("f(a)", "f(a.name)", Change("a", "a.name")),
-        ("x = s", "x = self.s", Change("s", "self.s")),
-        ("y = a + a", "y = a + b", Change("a", "b")),
-        ("names = name", "names = title", Change("name", "title")),
-        ("x = 1", "x = 23", None),
-        ("x and y", "x or y", None),
-        ("f(x)", "f(-x)", None),
-        ("f(x)", "f(y + 1)", None),
-        ("f(a)", "f(a, b=1)", Change("f", "b=1", True)),
-        ("f(a) + f(c, d)", "f(a, b=1) + f(c, d, b=1)", Change("f", "b=1", True)),
-        ("x.open()", "x.open('r')", Change("open", "'r'", True)),
-        ("g(f(a), 2)", "g(f(a), 2, 3)", Change("g", "3", True)),
-        ("x = f(a)", "x = f(a, g())", Change("f", "g()", True)),
-        ("print(x)", "print(x, (1, 2))", Change("print", "(1, 2)", True)),
-        ("f('(')", "f('(', k=1)", Change("f", "k=1", True)),
-        ("f('it(s', a)", "f('it(s', a, k=1)", Change("f", "k=1", True)),
-        ("f() + f()", "f() + f(1)", Change("f", "1", True)),
-        ("f(a)  # g(b)", "f(a)  # g(b, c)", None),
-        ("x = y", "x = 1 + self.y", None),
-        ("f(x)", "f(y, a.x)", None),
-        ("f(x)", "f(x.y, z)", None),
-        ("x = a", "x = a.b  # note", None),
-        ("f(a)", "f(a, 'b)", None),
-        ("f(a)", "f(a,)", None),
-        ("f()", "f( )", None),
-        ("return(a, b)", "return(a, b, c)", None),
-        ("f(a)", "f(a, x for x in y)", None),
-        ("cafe\u0301 = 1", "tea = 1", None),
-        ("def f(a):", "def f(a, b=1):", None),
-        ("f(a)", "f(b, a)", None),
-        ("f[a]", "f[a, b]", None),
-        ("a = b", "c = d", None),
-        ("a = b", "a =", None),
-        ("a = b", "a = b", None),
-        ("x", "", None),
-        ("", "x", None),
-    ],
-)
-def test_what_was_done_is_read_off_the_lines(old: str, new: str, change: Change | None) -> None:
-    assert last_change([(old, new)]) == change
-    earlier = ("a.b", "a.c")
-    assert last_change([earlier, (old, new)]) == (change or Change("b", "c"))
+
+def test_what_was_done_is_read_off_the_lines(subtests: pytest.Subtests) -> None:
+    for old, new, change in DONE:
+        with subtests.test(f"{old} -> {new}"):
+            assert last_change([(old, new)]) == change
+            earlier = ("a.b", "a.c")
+            assert last_change([earlier, (old, new)]) == (change or Change("b", "c"))
 
 
 WORDS = st.lists(st.sampled_from(["a", "b", "total", "(", ")", ", ", " = ", ".", "'", "é", "1"]), max_size=14)
@@ -130,42 +131,44 @@ def test_long_lines_and_long_histories_are_not_looked_at() -> None:
     assert places_due([long, "f()"], Change("f", "k=1", True), 1, 2) == [(1, 0)]
 
 
-@pytest.mark.parametrize(
-    ("text", "line", "made"),
-    [
-        ("b=1", "f(c, b=2) + f(b=10) + f(g(b=1))", "f(c, b=2) + f(b=10) + f(g(b=1), b=1)"),
-        ("b=1", "f(x for x in y)", "f(x for x in y)"),
-        ("b=1", "f(a,  # :)", "f(a,  # :)"),
-        ("b=1", "f(**c) + f(d, )", "f(**c, b=1) + f(d, b=1)"),
-        ("1", "f(k=2) + f(**c) + f(\t) + f(10)", "f(k=2) + f(**c) + f(1) + f(10, 1)"),
-        ("1", "f('a', f(2,)) + g.f(1)", "f('a', f(2, 1), 1) + g.f(1)"),
-        ("1", "f(f(f(", "f(f(f("),
-        ("1", "x = 'f(2) ' \"f(3)\"", "x = 'f(2) ' \"f(3)\""),
-        ("1", "café_f(2) + f (3) + self.f(4)", "café_f(2) + f (3) + self.f(4, 1)"),
-    ],
-)
-def test_an_argument_is_added_where_it_can_be(text: str, line: str, made: str) -> None:
-    change = Change("f", text, True)
-    places = places_due([line], change, 1, 1)
-    assert read_next_edit([line], change, places, " ".join(ascii_letters)) == [made]
+ADDED: list[tuple[str, str, str]] = [
+    ("b=1", "f(c, b=2) + f(b=10) + f(g(b=1))", "f(c, b=2) + f(b=10) + f(g(b=1), b=1)"),
+    ("b=1", "f(x for x in y)", "f(x for x in y)"),
+    ("b=1", "f(a,  # :)", "f(a,  # :)"),
+    ("b=1", "f(**c) + f(d, )", "f(**c, b=1) + f(d, b=1)"),
+    ("1", "f(k=2) + f(**c) + f(\t) + f(10)", "f(k=2) + f(**c) + f(1) + f(10, 1)"),
+    ("1", "f('a', f(2,)) + g.f(1)", "f('a', f(2, 1), 1) + g.f(1)"),
+    ("1", "f(f(f(", "f(f(f("),
+    ("1", "x = 'f(2) ' \"f(3)\"", "x = 'f(2) ' \"f(3)\""),
+    ("1", "café_f(2) + f (3) + self.f(4)", "café_f(2) + f (3) + self.f(4, 1)"),
+]
+"""An argument, a line, and the line with the argument wherever it can be."""
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [("a," * 499, "b," * 499), ("a " * 499, "a b " * 249), ("f(" * 499, "g(" * 499), ("f()" * 333, "f(1)" * 249)],
-)
-def test_the_longest_lines_that_are_looked_at_take_little_time(old: str, new: str) -> None:
+def test_an_argument_is_added_where_it_can_be(subtests: pytest.Subtests) -> None:
+    for text, line, made in ADDED:
+        with subtests.test(line, text=text):
+            change = Change("f", text, True)
+            places = places_due([line], change, 1, 1)
+            assert read_next_edit([line], change, places, " ".join(ascii_letters)) == [made]
+
+
+def test_the_longest_lines_that_are_looked_at_take_little_time() -> None:
     """An earlier version took minutes for fifty such lines. None of them is one change."""
-    assert max(len(old), len(new)) in range(900, LONGEST + 1)
-    assert last_change([("x.y", "x.z"), *[(old, new)] * (RECENT - 1)]) == Change("y", "z")
-    places = places_due([old] * 2000, Change("f", "k=1", True), 1, 2000)
-    assert len(places) == (52 if "f()" in old else 0)
+    for old, new in (
+        *(("a," * 499, "b," * 499), ("a " * 499, "a b " * 249)),
+        *(("f(" * 499, "g(" * 499), ("f()" * 333, "f(1)" * 249)),
+    ):
+        assert max(len(old), len(new)) in range(900, LONGEST + 1)
+        assert last_change([("x.y", "x.z"), *[(old, new)] * (RECENT - 1)]) == Change("y", "z")
+        places = places_due([old] * 300, Change("f", "k=1", True), 1, 300)
+        assert len(places) == (52 if "f()" in old else 0)
 
 
-@pytest.mark.parametrize("num", [0, 1, 4])
-def test_an_answer_is_any_choice_of_the_letters(num: int) -> None:
-    pattern = re.compile(next_edit_pattern(num))
-    able = [" ".join(some) + "\n" for size in range(1, num + 1) for some in combinations(ascii_letters[:num], size)]
-    assert all(pattern.fullmatch(answer) for answer in ["None\n", *able])
-    for wrong in ("", "\n", "b a\n", "a a\n", "a  b\n", "a", "None", f"{ascii_letters[num]}\n"):
-        assert not pattern.fullmatch(wrong)
+def test_an_answer_is_any_choice_of_the_letters() -> None:
+    for num in (0, 1, 4):
+        pattern = re.compile(next_edit_pattern(num))
+        able = [" ".join(some) + "\n" for size in range(1, num + 1) for some in combinations(ascii_letters[:num], size)]
+        assert all(pattern.fullmatch(answer) for answer in ["None\n", *able])
+        for wrong in ("", "\n", "b a\n", "a a\n", "a  b\n", "a", "None", f"{ascii_letters[num]}\n"):
+            assert not pattern.fullmatch(wrong), (num, wrong)

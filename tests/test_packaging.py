@@ -25,11 +25,13 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 
 def package_files() -> dict[str, int]:
     """Every file of the package, as a wheel names it, with its size; recipes lie outside `src` and go into it."""
-    files = (path for path in (SOURCE / "daguerre").rglob("*") if path.is_file())
-    kept = (path for path in files if path.suffix != ".pyc" and not path.name.startswith("."))
-    files = [path for path in (ROOT / "recipes").rglob("*") if path.is_file()]
-    recipes = {f"daguerre/{path.relative_to(ROOT).as_posix()}": path.stat().st_size for path in files}
-    return {path.relative_to(SOURCE).as_posix(): path.stat().st_size for path in kept} | recipes
+    kept, recipes = (
+        [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc" and path.name[0] != "."]
+        for folder in (SOURCE / "daguerre", ROOT / "recipes")
+    )
+    return {path.relative_to(SOURCE).as_posix(): path.stat().st_size for path in kept} | {
+        f"daguerre/{path.relative_to(ROOT).as_posix()}": path.stat().st_size for path in recipes
+    }
 
 
 def run(*command: str | Path, cwd: Path) -> str:
@@ -110,8 +112,11 @@ def test_every_missing_extra_names_an_extra_that_brings_the_package() -> None:
     extras = {
         extra: {Requirement(line).name for line in lines} for extra, lines in PROJECT["optional-dependencies"].items()
     }
-    for path in (SOURCE / "daguerre").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    texts = {path: path.read_text(encoding="utf-8") for path in (SOURCE / "daguerre").rglob("*.py")}
+    raising = {path: text for path, text in texts.items() if "MissingExtra(" in text}
+    assert len(raising) > 5
+    for path, text in raising.items():
+        for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "MissingExtra":
                 package, extra = (ast.literal_eval(argument) for argument in node.args)
                 assert package in extras[extra], f"{path.name}:{node.lineno}"

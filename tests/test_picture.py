@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from matplotlib.colors import to_rgba
 
 from daguerre.canvas import Canvas, Decision
 from daguerre.decoding.result import Result
@@ -17,6 +16,12 @@ from daguerre.errors import InputError, MissingExtra
 from daguerre.model import Model
 from daguerre.trace import Event, Trace
 from daguerre.view.picture import AROUND, CHANGED, GIVEN, KEPT, OPEN, draw, figure_of
+
+
+def to_rgba(color: str) -> tuple[float, float, float, float]:
+    from matplotlib import colors
+
+    return colors.to_rgba(color)
 
 
 def cells(figure: Any) -> np.ndarray:

@@ -15,6 +15,7 @@ from daguerre.decoding.revision import ODDS, RevisionReading, revise
 from daguerre.errors import InputError
 from daguerre.model import Model
 from driving import logits_of
+from pairwise import covering
 
 REQUESTS: list[tuple[str, str | None, dict[str, Any]]] = [
     ("def f(a):\n    x = ", None, {"block_size": 4}),
@@ -22,7 +23,6 @@ REQUESTS: list[tuple[str, str | None, dict[str, Any]]] = [
     ("def f(a):\n    x = ", "\n    return x\n", {}),
     ("def f(a):\n    x = ", "\n    return x\n", {"block_size": 3, "temperature": 1.0}),
 ]
-each_request = pytest.mark.parametrize(("prefix", "suffix", "options"), REQUESTS)
 EAGER: dict[str, Any] = {"revise": 3, "revise_threshold": 0.2, "threshold": 0.0}
 
 
@@ -32,21 +32,22 @@ def call(model: Model, prefix: str, suffix: str | None, **options: Any) -> Any:
     return model.infill(prefix, suffix, 10, heal=False, **options)
 
 
-@each_request
-@pytest.mark.parametrize("reading", ["unmasked", "leave_one_out"])
-@pytest.mark.parametrize("name", ["causal", "full_unshifted"])
 def test_a_finished_span_is_revised_as_a_slow_reference_does(
-    models: dict[str, Model],
-    name: str,
-    reading: RevisionReading,
-    prefix: str,
-    suffix: str | None,
-    options: dict[str, Any],
-    monkeypatch: pytest.MonkeyPatch,
+    subtests: pytest.Subtests, models: dict[str, Model], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every replacement is that of `revise` on logits computed anew, and where the run stopped nothing is left."""
     monkeypatch.setitem(ODDS, "leave_one_out", 1.0)  # a model of random weights doubts nothing a thousand times
-    model, options = models[name], {**options, **EAGER, "revise_reading": reading}
+    readings, names = ["unmasked", "leave_one_out"], ["causal", "full_unshifted"]
+    for case in covering({"request": range(len(REQUESTS)), "reading": readings, "name": names}):
+        prefix, suffix, options = REQUESTS[case["request"]]
+        with subtests.test(**case):
+            check_revision(models[case["name"]], case["reading"], prefix, suffix, options)
+
+
+def check_revision(
+    model: Model, reading: RevisionReading, prefix: str, suffix: str | None, options: dict[str, Any]
+) -> None:
+    options = {**options, **EAGER, "revise_reading": reading}
     result = call(model, prefix, suffix, **options)
     decode = Decode(**options)
     plan = make_plan(model.config, model.tokenizer, decode, prefix, suffix, 10, False)
@@ -98,19 +99,17 @@ def test_a_masked_reading_replaces_only_what_is_far_less_likely() -> None:
     assert revise(canvas, np.array([1, 2]), logits, 0.3, reading="leave_one_out").positions.tolist() == [2]
 
 
-@each_request
-def test_what_is_given_stands_and_a_stream_takes_nothing_back(
-    causal: Model, prefix: str, suffix: str | None, options: dict[str, Any]
-) -> None:
-    committed = ""
-    for event in causal.stream(prefix, 10, suffix=suffix, **options, **EAGER):
-        assert event.committed.startswith(committed)
-        committed = event.committed
-    assert event.result is not None
-    assert event.result.text == committed
-    start = event.result.trace.canvas
-    for canvas in event.result.trace.replay():
-        assert np.array_equal(canvas.tokens[~start.in_gap], start.tokens[~start.in_gap])
+def test_what_is_given_stands_and_a_stream_takes_nothing_back(causal: Model) -> None:
+    for prefix, suffix, options in REQUESTS:
+        committed = ""
+        for event in causal.stream(prefix, 10, suffix=suffix, **options, **EAGER):
+            assert event.committed.startswith(committed), options
+            committed = event.committed
+        assert event.result is not None
+        assert event.result.text == committed
+        start = event.result.trace.canvas
+        for canvas in event.result.trace.replay():
+            assert np.array_equal(canvas.tokens[~start.in_gap], start.tokens[~start.in_gap]), options
 
 
 def test_a_span_that_is_read_again_is_finished_first(causal: Model) -> None:
@@ -137,18 +136,18 @@ def test_nothing_is_revised_by_default(causal: Model) -> None:
     assert not any(step.decision.replace.size for step in result.trace.steps)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"revise": -1}, "revise must be"),
-        ({"revise": 1, "mode": "ar"}, "revise is not used in mode 'ar'"),
-        ({"revise": 1, "mode": "speculative"}, "revise is not used in mode 'speculative'"),
-        ({"revise_threshold": 0.5}, "without revise"),
-        ({"revise_reading": "leave_one_out"}, "without revise"),
-        ({"revise": 1, "revise_reading": "read"}, "revise_reading"),
-        ({"revise": 1, "revise_threshold": 1.5}, "a probability"),
-    ],
-)
-def test_options_that_cannot_be(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        Decode(**options)
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"revise": -1}, "revise must be"),
+    ({"revise": 1, "mode": "ar"}, "revise is not used in mode 'ar'"),
+    ({"revise": 1, "mode": "speculative"}, "revise is not used in mode 'speculative'"),
+    ({"revise_threshold": 0.5}, "without revise"),
+    ({"revise_reading": "leave_one_out"}, "without revise"),
+    ({"revise": 1, "revise_reading": "read"}, "revise_reading"),
+    ({"revise": 1, "revise_threshold": 1.5}, "a probability"),
+]
+
+
+def test_options_that_cannot_be(subtests: pytest.Subtests) -> None:
+    for options, message in REFUSED:
+        with subtests.test(str(options)), pytest.raises(InputError, match=message):
+            Decode(**options)

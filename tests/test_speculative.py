@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import repeat
+from itertools import product, repeat
 from typing import Any
 
 import numpy as np
@@ -69,13 +69,19 @@ def logits_after(model: Model, behind: NextLogits, tokens: Iterable[int] = repea
 SIZES = ((1, 2, 16), (2, 3, 5), (2, 4, 9))
 
 
-@pytest.mark.parametrize(
-    ("name", "sampling"), [*(("causal", one) for one in SAMPLING), *(("drafting", one) for one in SAMPLING[1::2])]
-)
 def test_the_tokens_are_those_of_ar_at_every_temperature(
-    name: str, sampling: dict[str, Any], request: pytest.FixtureRequest
+    subtests: pytest.Subtests, causal: Model, drafting: Model
 ) -> None:
-    model, accepted = request.getfixturevalue(name), 0
+    for name, model, laws in (("causal", causal, SAMPLING), ("drafting", drafting, SAMPLING[1::2])):
+        for sampling in laws:
+            with subtests.test(name, sampling=sampling):
+                accepted = accepted_by(model, sampling)
+                assert accepted > 5 or name == "drafting" or sampling.get("temperature", 0) > 0
+
+
+def accepted_by(model: Model, sampling: dict[str, Any]) -> int:
+    """How many drafted tokens were accepted, of texts that are those of mode "ar"."""
+    accepted = 0
     for seed, prompt in enumerate(PROMPTS):
         options = {"seed": seed, "min_tokens": 14} | sampling
         want = model.generate(prompt, 16, mode="ar", **options)
@@ -84,7 +90,7 @@ def test_the_tokens_are_those_of_ar_at_every_temperature(
             assert same(got, want)
             assert got.usage.forwards <= want.usage.forwards
             accepted += got.usage.accepted
-    assert accepted > 5 or name == "drafting" or sampling.get("temperature", 0) > 0
+    return accepted
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -143,9 +149,9 @@ def test_fifty_held_out_prompts_continue_as_by_ar() -> None:
     assert forwards > 50
 
 
-@pytest.mark.parametrize("stop", ["\n", "e", ("in", "r(")])
-def test_a_stop_string_ends_the_text_where_it_ends_that_of_ar(causal: Model, stop: Any) -> None:
-    for seed in range(6):
+def test_a_stop_string_ends_the_text_where_it_ends_that_of_ar(causal: Model) -> None:
+    stops: tuple[Any, ...] = ("\n", "e", ("in", "r("))
+    for stop, seed in product(stops, range(6)):
         options: dict[str, Any] = {"stop": stop, "seed": seed, "temperature": 1.0}
         want, got = (causal.generate("x = ", 40, mode=mode, **options) for mode in ("ar", "speculative"))
         assert same(got, want)
@@ -281,23 +287,21 @@ def test_rows_of_a_verification_are_the_anchor_the_draft_and_what_is_behind_each
     assert len(plan_verification(canvas.at((16, 18)), 1, 3)[0].noisy) == 0
 
 
-@pytest.mark.parametrize(("num_draft", "ahead", "room"), [(0, 3, 9), (2, 3, 20), (3, 1, 8), (2, 4, 4), (1, 0, 5)])
-def test_the_rows_of_a_verification_see_what_the_rule_of_labels_says(
-    causal: Model, num_draft: int, ahead: int, room: int
-) -> None:
+def test_the_rows_of_a_verification_see_what_the_rule_of_labels_says(causal: Model) -> None:
     """The anchor and the draft are clean; the masked rows behind each place are a span that sees up to it."""
     start = 10
-    canvas = Canvas.lay_out([[1, *range(20, 29)]], [room], 3).at((start, start + room))
-    plan, groups = plan_verification(canvas, num_draft, ahead)
-    place = np.repeat(np.arange(num_draft + 1), np.diff(groups))
-    position = torch.from_numpy(np.concatenate([np.arange(plan.num_clean), plan.noisy]))[None]
-    span = torch.from_numpy(np.concatenate([np.full(plan.num_clean, CLEAN), place]))[None]
-    horizon = torch.from_numpy(np.concatenate([np.full(plan.num_clean, NO_HORIZON), start + place]))[None]
-    rows = Rows.make(position, span, horizon=horizon)
-    want = allowed(rows, rows, "causal")[0].numpy()
-    assert np.array_equal(plan.layout(causal.config, 0).dense(0), want)
-    past = start - 1
-    assert np.array_equal(plan.layout(causal.config, past).dense(past), want[past:])
+    for num_draft, ahead, room in ((0, 3, 9), (2, 3, 20), (3, 1, 8), (2, 4, 4), (1, 0, 5)):
+        canvas = Canvas.lay_out([[1, *range(20, 29)]], [room], 3).at((start, start + room))
+        plan, groups = plan_verification(canvas, num_draft, ahead)
+        place = np.repeat(np.arange(num_draft + 1), np.diff(groups))
+        position = torch.from_numpy(np.concatenate([np.arange(plan.num_clean), plan.noisy]))[None]
+        span = torch.from_numpy(np.concatenate([np.full(plan.num_clean, CLEAN), place]))[None]
+        horizon = torch.from_numpy(np.concatenate([np.full(plan.num_clean, NO_HORIZON), start + place]))[None]
+        rows = Rows.make(position, span, horizon=horizon)
+        want = allowed(rows, rows, "causal")[0].numpy()
+        assert np.array_equal(plan.layout(causal.config, 0).dense(0), want), (num_draft, ahead, room)
+        past = start - 1
+        assert np.array_equal(plan.layout(causal.config, past).dense(past), want[past:]), (num_draft, ahead, room)
 
 
 @needs_compiler

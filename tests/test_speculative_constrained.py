@@ -16,6 +16,7 @@ from daguerre.decoding.result import Result
 from daguerre.errors import UnsupportedError
 from daguerre.model import Model
 from daguerre.models.denoiser import BackendName
+from pairwise import covering
 
 SCHEMA = {
     "type": "object",
@@ -38,25 +39,28 @@ def facts(result: Result) -> tuple[list[int], str, str]:
     return [token.id for token in result.tokens], result.text, result.finish_reason
 
 
-@pytest.mark.parametrize("law", LAWS, ids=lambda law: next(iter(law)))
+DRAFTERS: list[dict[str, Any]] = [{}, {"drafter": "head", "block_size": 8}, {"drafter": "lookup"}]
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_tokens_are_those_of_ar_in_no_more_forwards(
-    make_model: Any, monkeypatch: pytest.MonkeyPatch, law: dict[str, Any], backend: BackendName
+    subtests: pytest.Subtests, make_model: Any, monkeypatch: pytest.MonkeyPatch, backend: BackendName
 ) -> None:
     monkeypatch.setattr(speculate, "row_time", lambda: 0.05)  # how much is drafted depends on the processor
-    for draft_head in (24, None):
-        made = make_model(draft_head=draft_head) if draft_head else make_model()
+    drafting = {True: make_model(draft_head=24), False: make_model()}
+    heat = [0.0, 0.7, 1.0]
+    for case in covering({"law": LAWS, "drafter": DRAFTERS, "temperature": heat, "head": list(drafting)}):
+        made, temperature = drafting[case["head"]], case["temperature"]
         model = Model(made.backbone, made.tokenizer, backend)
-        for seed, temperature in enumerate((0.0, 0.7, 1.0)):
-            options: dict[str, Any] = {"temperature": temperature, "seed": seed, **law}
+        options: dict[str, Any] = {"temperature": temperature, "seed": heat.index(temperature), **case["law"]}
+        with subtests.test(**case):
             want = model.generate("x = ", 48, mode="ar", **options)
-            for more in ({}, {"drafter": "head", "block_size": 8}, {"drafter": "lookup"}):
-                got = model.generate("x = ", 48, mode="speculative", **more, **options)
-                assert facts(got) == facts(want)
-                assert got.usage.mode == "speculative"
-                assert got.usage.forwards <= want.usage.forwards
-                chances = [[token.logprob or 0.0 for token in result.tokens] for result in (got, want)]
-                assert np.abs(np.subtract(*chances)).max(initial=0) <= 1e-4
+            got = model.generate("x = ", 48, mode="speculative", **case["drafter"], **options)
+            assert facts(got) == facts(want)
+            assert got.usage.mode == "speculative"
+            assert got.usage.forwards <= want.usage.forwards
+            chances = [[token.logprob or 0.0 for token in result.tokens] for result in (got, want)]
+            assert np.abs(np.subtract(*chances)).max(initial=0) <= 1e-4
 
 
 @needs_compiler

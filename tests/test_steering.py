@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -205,46 +205,47 @@ def test_json_is_canonical_and_read_back() -> None:
     assert ": " not in text
 
 
-@pytest.mark.parametrize(
-    ("given", "error", "said"),
-    [
-        ("{", DataError, "is not JSON"),
-        ("3", DataError, "is not a JSON object"),
-        ('{"version":2,"operations":[]}', DataError, "version 2 and 1 is read"),
-        ('{"version":1,"ops":[]}', DataError, "no key 'ops'"),
-        ('{"version":1}', InputError, "steer must be a list of operations"),
-        ('[{"kind":"ad","concepts":["a"]}]', InputError, "did you mean 'add'"),
-        ('[{"kind":"add","concept":["a"]}]', InputError, "did you mean 'concepts'"),
-        ('[{"kind":"add"}]', InputError, "needs 'concepts'"),
-        ('[{"kind":"add","concepts":["a"]}]', InputError, "add needs a strength: give one in logits"),
-        ('[{"kind":"set","concepts":["a"]}]', InputError, "set needs a strength: give one the weight"),
-        ('[{"kind":"add","concepts":["a"],"strength":"4"}]', InputError, "must be a finite number"),
-        ('[{"kind":"add","concepts":["a"],"strength":NaN}]', InputError, "must be a finite number"),
-        ('[{"kind":"add","concepts":["a"],"strength":true}]', InputError, "must be a finite number"),
-        ('[{"kind":"add","concepts":["a"],"strength":-1e30}]', InputError, "from -1,000,000 to 1,000,000"),
-        (f'[{{"kind":"set","concepts":["a"],"strength":1{"0" * 400}}}]', InputError, "from -1,000,000 to 1,000,000"),
-        ('[{"kind":["add"],"concepts":["a"],"strength":1}]', InputError, "unknown kind of steering"),
-        ('[{"kind":"suppress","concepts":["a"],"strength":1.5}]', InputError, "is a share, 0 to 1, not 1.5"),
-        ('[{"kind":"forbid","concepts":["a"],"strength":0}]', InputError, "above 0, not 0"),
-        ('[{"kind":"forbid","concepts":[]}]', InputError, "names or numbers of one concept or more"),
-        ('[{"kind":"forbid","concepts":[1.5]}]', InputError, "names or numbers of one concept or more"),
-        ('[{"kind":"forbid","concepts":["a"],"span":[3,3]}]', InputError, "a span is the number of a gap"),
-        ('[{"kind":"forbid","concepts":["a"],"span":-1}]', InputError, "a span is the number of a gap"),
-        ('[{"kind":"forbid","concepts":["a"],"schedule":"until"}]', InputError, "give both or neither"),
-        ('[{"kind":"forbid","concepts":["a"],"tokens":3}]', InputError, "give both or neither"),
-        ('[{"kind":"forbid","concepts":["a"],"schedule":"until","tokens":0}]', InputError, "from 1 up or None, not 0"),
-        ('[{"kind":"forbid","concepts":["a"],"schedule":"linear"}]', InputError, "unknown schedule of steering"),
-        (
-            '[{"kind":"forbid","concepts":["a"]},{"kind":"add","concepts":["b","a"],"strength":1}]',
-            InputError,
-            "forbids 'a' and adds it",
-        ),
-    ],
-)
-def test_a_wrong_program_is_refused_in_one_line(given: str, error: type[Exception], said: str) -> None:
-    with pytest.raises(error, match=said) as caught:
-        Steering.from_json(given)
-    assert "\n" not in str(caught.value)
+WRONG: list[tuple[str, type[Exception], str]] = [
+    ("{", DataError, "is not JSON"),
+    ("3", DataError, "is not a JSON object"),
+    ('{"version":2,"operations":[]}', DataError, "version 2 and 1 is read"),
+    ('{"version":1,"ops":[]}', DataError, "no key 'ops'"),
+    ('{"version":1}', InputError, "steer must be a list of operations"),
+    ('[{"kind":"ad","concepts":["a"]}]', InputError, "did you mean 'add'"),
+    ('[{"kind":"add","concept":["a"]}]', InputError, "did you mean 'concepts'"),
+    ('[{"kind":"add"}]', InputError, "needs 'concepts'"),
+    ('[{"kind":"add","concepts":["a"]}]', InputError, "add needs a strength: give one in logits"),
+    ('[{"kind":"set","concepts":["a"]}]', InputError, "set needs a strength: give one the weight"),
+    ('[{"kind":"add","concepts":["a"],"strength":"4"}]', InputError, "must be a finite number"),
+    ('[{"kind":"add","concepts":["a"],"strength":NaN}]', InputError, "must be a finite number"),
+    ('[{"kind":"add","concepts":["a"],"strength":true}]', InputError, "must be a finite number"),
+    ('[{"kind":"add","concepts":["a"],"strength":-1e30}]', InputError, "from -1,000,000 to 1,000,000"),
+    (f'[{{"kind":"set","concepts":["a"],"strength":1{"0" * 400}}}]', InputError, "from -1,000,000 to 1,000,000"),
+    ('[{"kind":["add"],"concepts":["a"],"strength":1}]', InputError, "unknown kind of steering"),
+    ('[{"kind":"suppress","concepts":["a"],"strength":1.5}]', InputError, "is a share, 0 to 1, not 1.5"),
+    ('[{"kind":"forbid","concepts":["a"],"strength":0}]', InputError, "above 0, not 0"),
+    ('[{"kind":"forbid","concepts":[]}]', InputError, "names or numbers of one concept or more"),
+    ('[{"kind":"forbid","concepts":[1.5]}]', InputError, "names or numbers of one concept or more"),
+    ('[{"kind":"forbid","concepts":["a"],"span":[3,3]}]', InputError, "a span is the number of a gap"),
+    ('[{"kind":"forbid","concepts":["a"],"span":-1}]', InputError, "a span is the number of a gap"),
+    ('[{"kind":"forbid","concepts":["a"],"schedule":"until"}]', InputError, "give both or neither"),
+    ('[{"kind":"forbid","concepts":["a"],"tokens":3}]', InputError, "give both or neither"),
+    ('[{"kind":"forbid","concepts":["a"],"schedule":"until","tokens":0}]', InputError, "from 1 up or None, not 0"),
+    ('[{"kind":"forbid","concepts":["a"],"schedule":"linear"}]', InputError, "unknown schedule of steering"),
+    (
+        '[{"kind":"forbid","concepts":["a"]},{"kind":"add","concepts":["b","a"],"strength":1}]',
+        InputError,
+        "forbids 'a' and adds it",
+    ),
+]
+
+
+def test_a_wrong_program_is_refused_in_one_line(subtests: pytest.Subtests) -> None:
+    for given, error, said in WRONG:
+        with subtests.test(given[:80]):
+            with pytest.raises(error, match=said) as caught:
+                Steering.from_json(given)
+            assert "\n" not in str(caught.value)
 
 
 def test_what_is_forbidden_in_one_place_may_be_added_in_another() -> None:
@@ -360,14 +361,14 @@ def test_a_forbidden_concepts_top_tokens_are_not_written(model: Model) -> None:
     assert token not in [one.id for one in forbidden.tokens]
 
 
-@pytest.mark.parametrize("program", [at_first("for_loop", 5.0, tokens=4), add(11, 6.0, schedule="fade"), add(0, 4.0)])
-def test_speculation_draws_the_steered_distribution(make_model: Callable[..., Model], program: Steering) -> None:
+def test_speculation_draws_the_steered_distribution(make_model: Callable[..., Model]) -> None:
+    programs = (at_first("for_loop", 5.0, tokens=4), add(11, 6.0, schedule="fade"), add(0, 4.0))
     for backend in BACKENDS:
         model = with_heads(make_model, backend, draft_head=24)  # type: ignore[arg-type]
-        for seed in range(3):
+        for seed, program in product(range(3), programs):
             how: dict[str, Any] = {"steer": program, "temperature": 1.0, "seed": seed, "heal": False}
             slow = model.generate(PROMPT, 14, mode="ar", **how)
-            assert model.generate(PROMPT, 14, mode="speculative", **how).text == slow.text
+            assert model.generate(PROMPT, 14, mode="speculative", **how).text == slow.text, (backend, seed, program)
 
 
 def test_exactly_forbidden_texts_do_not_occur(plain: Model) -> None:
@@ -386,30 +387,28 @@ def test_exactly_forbidden_texts_do_not_occur(plain: Model) -> None:
         plain.generate(PROMPT, 4, forbid=["eval_exec", "loop"], forbid_exactly=True)
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
+def test_wrong_options_are_refused_in_one_line(subtests: pytest.Subtests) -> None:
+    wrong: list[tuple[dict[str, Any], str]] = [
         ({"steer": {"kind": "add"}}, "steer must be a list of operations"),
         ({"steer": "add"}, "steer must be a list of operations"),
         ({"forbid": [""]}, "forbid must be a string or several"),
         ({"explain": 1}, "explain must be True or False"),
         ({"forbid_exactly": True}, "forbid_exactly is not used without forbid"),
         ({"forbid": ["loop"], "steer": [{"kind": "add", "concepts": ["loop"], "strength": 1}]}, "forbids 'loop' and"),
-    ],
-)
-def test_wrong_options_are_refused_in_one_line(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError, match=said) as caught:
-        Decode(**options)
-    assert "\n" not in str(caught.value)
+    ]
+    for options, said in wrong:
+        with subtests.test(str(options)):
+            with pytest.raises(InputError, match=said) as caught:
+                Decode(**options)
+            assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("options", [{"explain": True}, {"forbid": ["loop"]}, {"steer": add(1, 2.0)}])
-def test_a_model_without_heads_says_so(causal: Model, options: dict[str, Any]) -> None:
-    needed_by = next(iter(options))
-    said = f"this model has no concept heads, which {needed_by} needs: use one that has, such as `--model concepts`"
-    with pytest.raises(UnsupportedError, match=said) as caught:
-        causal.generate(PROMPT, 4, **options)
-    assert "\n" not in str(caught.value)
+def test_a_model_without_heads_says_so(causal: Model) -> None:
+    needing: dict[str, Any] = {"explain": True, "forbid": ["loop"], "steer": add(1, 2.0)}
+    for needed_by, value in needing.items():
+        with pytest.raises(UnsupportedError, match=f"no concept heads, which {needed_by} needs") as caught:
+            causal.generate(PROMPT, 4, **{needed_by: value})
+        assert "\n" not in str(caught.value)
 
 
 def test_a_name_that_the_model_does_not_know_is_refused(plain: Model) -> None:
@@ -418,11 +417,12 @@ def test_a_name_that_the_model_does_not_know_is_refused(plain: Model) -> None:
             plain.generate(PROMPT, 4, **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("span", "said"), [(1, "there is no gap 1"), ((40, 50), r"the span \[40, 50\) begins behind")])
-def test_a_span_behind_the_gaps_is_refused(plain: Model, span: Any, said: str) -> None:
-    with pytest.raises(InputError, match=said) as caught:
-        plain.generate(PROMPT, 8, steer=add(0, 1.0, span=span))
-    assert "\n" not in str(caught.value)
+def test_a_span_behind_the_gaps_is_refused(plain: Model) -> None:
+    spans: dict[Any, str] = {1: "there is no gap 1", (40, 50): r"the span \[40, 50\) begins behind"}
+    for span, said in spans.items():
+        with pytest.raises(InputError, match=said) as caught:
+            plain.generate(PROMPT, 8, steer=add(0, 1.0, span=span))
+        assert "\n" not in str(caught.value)
     plain.fill("<gap> = <gap>\n", 4, steer=add(0, 1.0, span=1))
 
 
@@ -436,9 +436,13 @@ MODES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_every_mode_is_steered_or_says_why_not(make_model: Callable[..., Model], mode: str) -> None:
-    model = with_heads(make_model, **MODES[mode])
+def test_every_mode_is_steered_or_says_why_not(subtests: pytest.Subtests, make_model: Callable[..., Model]) -> None:
+    for mode, facts in MODES.items():
+        with subtests.test(mode):
+            check_steering(with_heads(make_model, **facts), mode)
+
+
+def check_steering(model: Model, mode: str) -> None:
     how: dict[str, Any] = {"mode": mode, "seed": 1} | ({"steps": 6} if mode == "ancestral" else {"heal": False})
 
     def run(**more: Any) -> str:

@@ -8,13 +8,16 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.main import get_command
 
-from daguerre.cli import all_commands, app, whole_command
+import commands
+from daguerre import __version__
+from daguerre.cli import all_commands, app, main, whole_command
 from daguerre.commands.streams import BROKEN_PIPE
 
 ENV = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
@@ -38,9 +41,17 @@ def run(arguments: tuple[str, ...], redirected: str, **env: str) -> tuple[int, s
         stdout=subprocess.DEVNULL,
         env=ENV | env,
         text=True,
-        timeout=120,
+        timeout=600,
     )
     return ran.returncode, ran.stderr
+
+
+def forked(arguments: tuple[str, ...], output: int) -> tuple[int, str]:
+    """The same of a command that is forked, with a file as its standard output."""
+    with open(os.devnull, "rb") as given, tempfile.TemporaryFile() as said:
+        status = commands.Running(arguments, (given.fileno(), output, said.fileno()), env=ENV).wait()
+        said.seek(0)
+        return status, said.read().decode()
 
 
 def assert_one_line(status: int, said: str, *words: str) -> None:
@@ -50,44 +61,45 @@ def assert_one_line(status: int, said: str, *words: str) -> None:
 
 
 @full
-@pytest.mark.parametrize("arguments", PRINTING, ids=" ".join)
-def test_a_full_device_is_one_line(arguments: tuple[str, ...]) -> None:
-    assert_one_line(*run(arguments, ">/dev/full"), "standard output cannot be written (No space left")
+def test_a_full_device_is_one_line(subtests: pytest.Subtests) -> None:
+    with open("/dev/full", "wb") as device:
+        for arguments in PRINTING:
+            with subtests.test(" ".join(arguments)):
+                assert_one_line(*forked(arguments, device.fileno()), "standard output cannot be written (No space left")
 
 
 @full
 def test_a_full_device_is_noticed_whatever_is_buffered() -> None:
     for unbuffered in ("", "1"):
-        assert_one_line(*run(("models",), ">/dev/full", PYTHONUNBUFFERED=unbuffered), "cannot be written")
+        assert_one_line(*run(PRINTING[1], ">/dev/full", PYTHONUNBUFFERED=unbuffered), "cannot be written")
 
 
-@pytest.mark.parametrize("arguments", [PRINTING[0], PRINTING[-1]], ids=" ".join)
-def test_closed_output_is_one_line_before_any_work(arguments: tuple[str, ...]) -> None:
-    assert_one_line(*run(arguments, ">&-"), "standard output is closed")
+def test_closed_output_is_one_line_before_any_work() -> None:
+    for arguments in (PRINTING[0], PRINTING[-1]):
+        assert_one_line(*run(arguments, ">&-"), "standard output is closed")
 
 
-@pytest.mark.parametrize("arguments", [("decide", "-", "--yes", "a", "--no", "b"), ("chat",)])
-def test_closed_input_is_one_line(arguments: tuple[str, ...]) -> None:
-    assert_one_line(*run(arguments, "<&-"), "standard input is closed")
+def test_closed_input_is_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert_one_line(*run(("decide", "-", "--yes", "a", "--no", "b"), "<&-"), "standard input is closed")
+    monkeypatch.setattr(sys, "stdin", None)  # what a process has whose input is closed
+    monkeypatch.setattr(sys, "argv", ["daguerre", "chat"])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert_one_line(int(stopped.value.code or 0), capsys.readouterr().err, "standard input is closed")
 
 
 def test_closed_input_is_no_matter_where_nothing_is_read() -> None:
-    assert run(("models",), "<&-") == (0, "")
+    assert run(PRINTING[1], "<&-") == (0, "")
 
 
-@pytest.mark.parametrize("arguments", PRINTING[1:4], ids=" ".join)
-def test_a_reader_that_is_gone_ends_a_command_quietly(arguments: tuple[str, ...]) -> None:
+def test_a_reader_that_is_gone_ends_a_command_quietly() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing) as pipe:
-        ran = subprocess.run(
-            [sys.executable, "-m", "daguerre", *arguments],
-            check=False,
-            stdout=pipe,
-            stderr=subprocess.PIPE,
-            env=ENV,
-            timeout=120,
-        )
+        for arguments in PRINTING[1:4]:
+            assert forked(arguments, pipe.fileno()) == (BROKEN_PIPE, ""), arguments
+        started = [sys.executable, "-m", "daguerre", *PRINTING[1]]
+        ran = subprocess.run(started, check=False, stdout=pipe, stderr=subprocess.PIPE, env=ENV, timeout=600)
     assert (ran.returncode, ran.stderr) == (BROKEN_PIPE, b"")
 
 
@@ -96,10 +108,11 @@ def test_all_streams_closed_is_a_status() -> None:
 
 
 def test_what_is_printed_arrives() -> None:
-    ran = subprocess.run(
-        [sys.executable, "-m", "daguerre", "models", "--json"], check=True, capture_output=True, env=ENV, timeout=120
-    )
-    assert json.loads(ran.stdout) and not ran.stderr
+    forked = commands.daguerre("models", "--json", env=ENV)
+    assert json.loads(forked.stdout) and not forked.stderr
+    started = [sys.executable, "-m", "daguerre", "--version"]
+    ran = subprocess.run(started, check=True, capture_output=True, env=ENV, text=True, timeout=600)
+    assert __version__ in ran.stdout and not ran.stderr
 
 
 def flags(made: Any) -> list[Any]:

@@ -155,8 +155,9 @@ def test_block_context_refuses_what_has_a_text_behind_it(
             models["block"].edit(text, spans, max_tokens=2)
 
 
-@pytest.mark.parametrize("text", ["a\ud800b", "\udfff", "x = '\udc80'"])
-def test_a_lone_surrogate_is_an_error_that_says_where(causal: Model, text: str) -> None:
-    for call in (lambda: causal.edit(text, [(0, 0)]), lambda: causal.fill(text + "<gap>x", 2)):
+def test_a_lone_surrogate_is_an_error_that_says_where(causal: Model) -> None:
+    for text in ("a\ud800b", "\udfff", "x = '\udc80'"):
         with pytest.raises(InputError, match="lone surrogate"):
-            call()
+            causal.edit(text, [(0, 0)])
+        with pytest.raises(InputError, match="lone surrogate"):
+            causal.fill(text + "<gap>x", 2)

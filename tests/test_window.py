@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -35,7 +35,7 @@ def cut_inside(part: str, first: str) -> bool:
     return len(part) < len(first)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(texts, texts, rooms)
 def test_what_is_shown_ends_at_the_gap_and_fits(before: str, after: str, room: int) -> None:
     shown = window(TOKENIZER, before, after, room)
@@ -45,7 +45,7 @@ def test_what_is_shown_ends_at_the_gap_and_fits(before: str, after: str, room: i
     assert shown.num_tokens == size(shown) <= room
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(texts, texts, rooms)
 def test_lines_are_whole_but_for_one_at_the_gap_that_is_too_long(before: str, after: str, room: int) -> None:
     shown = window(TOKENIZER, before, after, room)
@@ -60,7 +60,7 @@ def test_lines_are_whole_but_for_one_at_the_gap_that_is_too_long(before: str, af
         assert count(shown.before) + count(line, begins=False) > room
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(texts, texts, rooms)
 def test_no_line_is_dropped_that_there_is_room_for(before: str, after: str, room: int) -> None:
     shown = window(TOKENIZER, before, after, room)
@@ -120,12 +120,23 @@ def test_the_last_of_the_other_texts_comes_first_to_be_shown() -> None:
     assert shown.prefix == shown.extra[1].rstrip("\n") + BETWEEN + "s = 1" + BETWEEN + "x = "
 
 
-@pytest.mark.parametrize("character", ["x", " ", "\n", "é\n"])
-def test_a_text_of_millions_of_characters_takes_no_longer(character: str) -> None:
-    began = time.perf_counter()
-    shown = window(TOKENIZER, character * 2_000_000, character * 2_000_000, 900)
-    assert time.perf_counter() - began < 5  # without a bound one encoding of such a line takes longer
-    assert 800 < shown.num_tokens <= 900
+class Counting:
+    """The tokenizer, which counts the characters that it is given."""
+
+    def __init__(self) -> None:
+        self.characters = 0
+
+    def encode(self, text: str, **how: Any) -> list[int]:
+        self.characters += len(text)
+        return TOKENIZER.encode(text, **how)
+
+
+def test_a_text_of_millions_of_characters_is_not_all_encoded() -> None:
+    for character in ("x", " ", "\n", "é\n"):
+        tokenizer = Counting()
+        shown = window(tokenizer, character * 2_000_000, character * 2_000_000, 900)  # type: ignore[arg-type]
+        assert tokenizer.characters < 1_000_000, character
+        assert 800 < shown.num_tokens <= 900
 
 
 class LongTokens:
@@ -143,10 +154,10 @@ def test_lines_are_whole_where_tokens_are_longer_than_thought() -> None:
         assert 0 < shown.num_tokens <= 8
 
 
-def test_other_texts_of_one_long_line_take_no_time() -> None:
-    began = time.perf_counter()
-    shown = window(TOKENIZER, "x = 1\n", "", 900, ["x" * 4_000_000])
-    assert time.perf_counter() - began < 5
+def test_another_text_of_one_long_line_is_not_encoded() -> None:
+    tokenizer = Counting()
+    shown = window(tokenizer, "x = 1\n", "", 900, ["x" * 4_000_000])  # type: ignore[arg-type]
+    assert tokenizer.characters < 1_000_000
     assert shown.extra == ("",)
 
 

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import csv
+import multiprocessing
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+import torch
+
+from daguerre.train import evaluation, report, trainer
 from daguerre.train.checkpoint import list_checkpoints
 from daguerre.train.recipe import Recipe, Share, TrainedShape
+from daguerre.train.sft import evaluation as sft_evaluation
 from daguerre.train.stage import Stage
 from daguerre.train.trainer import Trainer
+from distributed_run import main
 
-STEPS = 20
+STEPS = 12
 SHAPE = TrainedShape(width=32, num_layers=2, num_heads=4, num_kv_heads=2, mlp_width=48, max_positions=64)
 RECIPE = Recipe(
     name="tiny",
@@ -33,6 +45,15 @@ RECIPE = Recipe(
     checkpoint_steps=3,
 )
 ADAPT = replace(RECIPE, model=None, steps=3, checkpoint_steps=1)
+
+
+def leave_out(patch: pytest.MonkeyPatch) -> None:
+    """Runs draw no pictures, write nothing for TensorBoard, and are measured on few held-out windows."""
+    patch.setattr(report, "draw_curves", lambda run: run)
+    patch.setattr(report, "_tensorboard", lambda *rest: None)
+    patch.setattr(evaluation, "PROMPTS", 4)
+    patch.setattr(evaluation, "VAL_MICRO_BATCHES", 2)
+    patch.setattr(sft_evaluation, "MICRO_BATCHES", 2)
 
 
 def run(recipe: Recipe, out: Path, corpus: Path, **options: Any) -> Trainer:
@@ -63,3 +84,54 @@ def rows(out: Path, name: str = "log.csv") -> list[dict[str, str]]:
 
 def list_steps(out: Path) -> list[int]:
     return [int(path.name.removeprefix("step-")) for path in list_checkpoints(out / "checkpoints")]
+
+
+def train_together(settings: dict[str, Any]) -> None:
+    """One process of several that train together."""
+    leave_out(pytest.MonkeyPatch())
+    main(settings)
+
+
+def processes() -> Any:
+    """multiprocessing, whose processes begin as copies of one that has imported what trains."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch", "torch.distributed.tensor", "daguerre.train.trainer"])
+    return context
+
+
+MOMENTS: dict[str, tuple[Any, str, signal.Signals]] = {
+    "in a step": (trainer, "batch_loss", signal.SIGKILL),
+    "as a checkpoint is synced": (os, "fsync", signal.SIGKILL),
+    "as an old one is cleared": (shutil, "rmtree", signal.SIGKILL),
+    "Ctrl-C": (trainer, "batch_loss", signal.SIGINT),
+}
+"""When a process gets which signal: before a call of this."""
+
+
+def train_apart(recipe: Recipe, out: Path, corpus: Path, moment: str, call: int, said: Path) -> int | None:
+    """Train in a process of its own, as the command line does, which really gets a signal before call number `call` of
+    a moment. `said` is the file of what it says; the exit code of the process is returned.
+    """
+    process = processes().Process(target=_signaled, args=(recipe, out, corpus, moment, call, said))
+    process.start()
+    process.join()
+    return process.exitcode
+
+
+def _signaled(recipe: Recipe, out: Path, corpus: Path, moment: str, call: int, said: Path) -> None:
+    torch.set_num_threads(1)
+    leave_out(pytest.MonkeyPatch())
+    owner, name, which = MOMENTS[moment]
+    original: Callable[..., Any] = getattr(owner, name)
+    calls = 0
+
+    def limited(*args: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == call:
+            os.kill(os.getpid(), which)
+        return original(*args, **options)
+
+    setattr(owner, name, limited)
+    with said.open("w") as sys.stderr:
+        Trainer(recipe, out, corpus, resume=bool(list_checkpoints(out / "checkpoints"))).run()

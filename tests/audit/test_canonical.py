@@ -73,11 +73,12 @@ def test_keys_are_in_the_order_of_their_utf_16_units() -> None:
     ]
 
 
-@pytest.mark.parametrize("line", NUMBERS.split("\n")[1:-1])
-def test_a_number_is_written_as_in_appendix_b(line: str) -> None:
-    bits, written = line.split()
-    (number,) = struct.unpack(">d", bytes.fromhex(bits))
-    assert canonical(number) == written.encode()
+def test_a_number_is_written_as_in_appendix_b(subtests: pytest.Subtests) -> None:
+    for line in NUMBERS.split("\n")[1:-1]:
+        with subtests.test(line):
+            bits, written = line.split()
+            (number,) = struct.unpack(">d", bytes.fromhex(bits))
+            assert canonical(number) == written.encode()
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 2**53, {1: 2}, "\ud800", object()])

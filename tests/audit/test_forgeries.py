@@ -14,10 +14,14 @@ from daguerre.audit.facts import weights_hashes
 from daguerre.audit.keys import SigningKey
 from daguerre.audit.ledger import lines, record_keys
 from daguerre.audit.recorder import Recorder
+from daguerre.audit.summary import Alerts
 from daguerre.audit.trial import CHANGES, Records, copied, forge, forged_number, num_caught, tampered
 from daguerre.audit.verify import verify
 from daguerre.model import Model
 
+PROMPT = "def fib(n):\n    if n"
+WATCHFUL = Alerts(concepts=tuple(range(8)), weight=0.01)
+"""Alerts that most texts raise."""
 STEER = [
     {"kind": "add", "concepts": [1], "strength": 3.0},
     {"kind": "suppress", "concepts": [2, 14]},
@@ -109,39 +113,49 @@ WITHOUT_A_MODEL = {
 }
 
 
-@pytest.mark.parametrize("what", FORGERIES)
+@pytest.fixture(scope="module")
+def few(small: Model, signing: SigningKey, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A ledger of five generations, which nobody writes to."""
+    path = tmp_path_factory.mktemp("few") / "audit.jsonl"
+    with Recorder(str(path), small, signing, name="small", alerts=WATCHFUL) as recorder:
+        for seed in range(15, 20):
+            recorder.generate(PROMPT, 4, temperature=1.0, seed=seed)
+    return path
+
+
 def test_the_owner_of_the_key_cannot_change(
-    what: str, recorded: Path, small: Model, signing: SigningKey, tmp_path: Path
+    subtests: pytest.Subtests, few: Path, small: Model, signing: SigningKey, tmp_path: Path
 ) -> None:
-    path = copied(recorded, tmp_path)
+    path = copied(few, tmp_path)
     forge(path, signing, lambda records: None)
-    assert verify(path).sound
+    assert verify(path, small).sound
 
-    forge(path, signing, FORGERIES[what])
+    for what, edit in FORGERIES.items():
+        with subtests.test(what):
+            forge(copied(few, tmp_path), signing, edit)
 
-    report = verify(path, small)
-    assert [bool(record.problems) for record in report.records] == [False] * 19 + [True], list(report.complaints())
-    assert not report.problems  # the chain, the signatures and the head are as good as before
+            report = verify(path, small)
+            assert [bool(record.problems) for record in report.records] == [False] * 4 + [True]
+            assert not report.problems  # the chain, the signatures and the head are as good as before
 
 
-@pytest.mark.parametrize("what", WITHOUT_A_MODEL)
 def test_whoever_can_open_a_record_finds_a_change_of(
-    what: str, recorded: Path, signing: SigningKey, tmp_path: Path
+    subtests: pytest.Subtests, few: Path, signing: SigningKey, tmp_path: Path
 ) -> None:
-    path = copied(recorded, tmp_path)
+    for what, edit in WITHOUT_A_MODEL.items():
+        with subtests.test(what):
+            path = copied(few, tmp_path)
+            forge(path, signing, edit)
 
-    forge(path, signing, WITHOUT_A_MODEL[what])
-
-    report = verify(path)
-    assert [bool(record.problems) for record in report.records] == [False] * 19 + [True]
-    record_keys(path).path.unlink()
-    assert verify(path).sound
+            assert [bool(record.problems) for record in verify(path).records] == [False] * 4 + [True]
+            record_keys(path).path.unlink()
+            assert verify(path).sound
 
 
 def test_drawn_tokens_are_not_taken_for_the_likeliest_ones(
-    recorded: Path, small: Model, signing: SigningKey, tmp_path: Path
+    few: Path, small: Model, signing: SigningKey, tmp_path: Path
 ) -> None:
-    path = copied(recorded, tmp_path)
+    path = copied(few, tmp_path)
     forge(path, signing, lambda records: [clear["decoding"].update(temperature=0) for clear, _ in records] and None)
 
     problems = [problem for record in verify(path, small).records for problem in record.problems]
@@ -160,45 +174,46 @@ def test_steered_runs_are_replayed_with_their_program(small: Model, signing: Sig
     assert not verify(path, small).sound
 
 
-@pytest.mark.parametrize("seed", range(5))
 def test_a_number_forged_at_random_is_found(
-    seed: int, recorded: Path, small: Model, signing: SigningKey, tmp_path: Path
+    subtests: pytest.Subtests, few: Path, small: Model, signing: SigningKey, tmp_path: Path
 ) -> None:
-    path, random = copied(recorded, tmp_path), np.random.default_rng(seed)
+    for seed in range(5):
+        with subtests.test(seed=seed):
+            path, random = copied(few, tmp_path), np.random.default_rng(seed)
 
-    forge(path, signing, lambda records: forged_number(records, random))
+            forge(path, signing, lambda records, random=random: forged_number(records, random))  # type: ignore[misc]
 
-    assert not verify(path, small).sound
-
-
-def test_random_tampering_is_found_without_a_model(recorded: Path) -> None:
-    assert num_caught(recorded, 100, seed=1) == 100
+            assert not verify(path, small).sound
 
 
-@pytest.mark.parametrize("number", range(len(CHANGES)))
-def test_each_kind_of_tampering_changes_the_content(number: int) -> None:
+def test_random_tampering_is_found_without_a_model(few: Path) -> None:
+    assert num_caught(few, 100, seed=1) == 100
+
+
+def test_each_kind_of_tampering_changes_the_content() -> None:
     random, content = np.random.default_rng(0), b'{"a":1}\n{"b":2}\n{"c":3}\n'
-    assert any(CHANGES[number](content, random) != content for _ in range(20))
+    for change in CHANGES:
+        assert any(change(content, random) != content for _ in range(20)), change
     assert tampered(content, random) != content
 
 
-def test_reordered_dropped_and_doubled_records_are_found(recorded: Path, tmp_path: Path) -> None:
-    rows = [line + b"\n" for line in lines(recorded)]
+def test_reordered_dropped_and_doubled_records_are_found(few: Path, tmp_path: Path) -> None:
+    rows = [line + b"\n" for line in lines(few)]
     changed = {
-        "swapped": [*rows[:3], rows[4], rows[3], *rows[5:]],
+        "swapped": [rows[0], rows[2], rows[1], *rows[3:]],
         "the first dropped": rows[1:],
-        "one dropped": [*rows[:7], *rows[8:]],
+        "one dropped": [*rows[:2], *rows[3:]],
         "the last dropped": rows[:-1],
-        "one doubled": [*rows[:7], rows[6], *rows[7:]],
+        "one doubled": [*rows[:3], rows[2], *rows[3:]],
     }
     for what, kept in changed.items():
-        path = copied(recorded, tmp_path)
+        path = copied(few, tmp_path)
         path.write_bytes(b"".join(kept))
         assert not verify(path).sound, what
 
 
-def test_another_model_and_altered_weights_are_found(recorded: Path, small: Model, named: Any) -> None:
-    assert verify(recorded, small).sound
+def test_another_model_and_altered_weights_are_found(few: Path, small: Model, named: Any) -> None:
+    assert verify(few, small).sound
     altered = named()
     with torch.no_grad():
         altered.backbone.embedding.weight[300, 0] += 0.01
@@ -208,7 +223,7 @@ def test_another_model_and_altered_weights_are_found(recorded: Path, small: Mode
         (altered, "weights_sha256"),
         (named(dtype="bfloat16"), "float32"),
     ):
-        report = verify(recorded, model)
+        report = verify(few, model)
         assert all(any(said in problem for problem in record.problems) for record in report.records)
         assert report.num_replayed == 0
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import stat
 import subprocess
 import sys
@@ -59,28 +58,47 @@ def test_two_writers_exclude_each_other(path: Path, signing: SigningKey) -> None
     assert verify(path).sound
 
 
-def killed_while_it_writes(path: Path, key: Path, function: str, share: str) -> None:
-    """Another process appends two records, and is killed in the second call of a function of `os`, part of it done."""
-    script = f"""
-        import os, signal
-        from daguerre.audit.ledger import Ledger
-        ledger = Ledger({str(path)!r}, {str(key)!r})
-        content = {{"torn": {{"bytes": 1, "sha256": "0" * 64, "file": "x"}}}}
+KILLED = """
+    import os, signal, sys
+    from daguerre.audit.ledger import Ledger
+
+    def write(function, share):
+        ledger = Ledger(os.path.join(sys.argv[1], function), os.path.join(sys.argv[1], "key"))
+        content = {"torn": {"bytes": 1, "sha256": "0" * 64, "file": "x"}}
         ledger.append("repair", content)
-        real = os.{function}
+        real = getattr(os, function)
         def dies(*given):
-            {share}
+            share(real, *given)
             os.kill(os.getpid(), signal.SIGKILL)
-        os.{function} = dies
+        setattr(os, function, dies)
         ledger.append("repair", content)
+
+    for function, share in (
+        ("write", lambda real, file, content: real(file, content[:100])),
+        ("fsync", lambda real, *given: real(*given)),
+    ):
+        if not (pid := os.fork()):
+            write(function, share)
+            os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL, function
+"""
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a key, and with ledgers of two processes that append two records: each is killed in its second
+    call of the function of `os` that the ledger is named after, part of it done.
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, check=False)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    folder = tmp_path_factory.mktemp("killed")
+    SigningKey.make(folder / "key")
+    command = [sys.executable, "-c", textwrap.dedent(KILLED), str(folder)]
+    done = subprocess.run(command, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder
 
 
-def test_a_line_torn_by_a_crash_is_moved_aside_and_said(path: Path, tmp_path: Path) -> None:
-    signing = SigningKey.make(tmp_path / "key")
-    killed_while_it_writes(path, tmp_path / "key", "write", "real(given[0], given[1][:100])")
+def test_a_line_torn_by_a_crash_is_moved_aside_and_said(killed: Path) -> None:
+    path, signing = killed / "write", SigningKey.load(killed / "key")
     torn = path.read_bytes().splitlines()[-1]
     assert len(torn) == 100
     assert any("torn" in problem for problem in verify(path).problems)
@@ -93,9 +111,8 @@ def test_a_line_torn_by_a_crash_is_moved_aside_and_said(path: Path, tmp_path: Pa
     assert verify(path).sound
 
 
-def test_a_crash_between_a_record_and_its_head_loses_neither(path: Path, tmp_path: Path) -> None:
-    signing = SigningKey.make(tmp_path / "key")
-    killed_while_it_writes(path, tmp_path / "key", "fsync", "real(*given)")
+def test_a_crash_between_a_record_and_its_head_loses_neither(killed: Path) -> None:
+    path, signing = killed / "fsync", SigningKey.load(killed / "key")
 
     assert verify(path).sound
     with Ledger(path, signing) as ledger:

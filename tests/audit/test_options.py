@@ -64,20 +64,21 @@ def cataloged(small: Model) -> Model:
     return Model(small.backbone, small.tokenizer, "torch", concepts=Catalog(concepts, 12, 24))
 
 
-@pytest.mark.parametrize("options", COMPLETIONS, ids=", ".join)
 def test_a_completion_is_replayed(
-    options: dict[str, Any], cataloged: Model, signing: SigningKey, tmp_path: Path
+    subtests: pytest.Subtests, cataloged: Model, signing: SigningKey, tmp_path: Path
 ) -> None:
-    path = tmp_path / "audit.jsonl"
-    with Recorder(path, cataloged, signing) as recorder:
-        given = {"max_tokens": 16, **options}
-        result = recorder.generate(PROMPT, **given)
+    for number, options in enumerate(COMPLETIONS):
+        with subtests.test(", ".join(options), number=number):
+            path = tmp_path / f"{number}.jsonl"
+            with Recorder(path, cataloged, signing) as recorder:
+                given = {"max_tokens": 16, **options}
+                result = recorder.generate(PROMPT, **given)
 
-    report = verify(path, cataloged)
+            report = verify(path, cataloged)
 
-    assert list(report.complaints()) == []
-    assert {record.status for record in report.records} == {REPLAYED}
-    assert len(report.records) == 1 + len(result.others)
+            assert list(report.complaints()) == []
+            assert {record.status for record in report.records} == {REPLAYED}
+            assert len(report.records) == 1 + len(result.others)
 
 
 def test_gaps_and_edits_are_replayed(cataloged: Model, signing: SigningKey, tmp_path: Path) -> None:

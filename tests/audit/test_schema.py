@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -53,9 +54,15 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield from places(inner, (*path, key))
 
 
+@cache
+def judge(kind: str | None) -> jsonschema.Draft7Validator:
+    """The other implementation."""
+    return jsonschema.Draft7Validator(schema() if kind is None else part(SEALED[kind]))
+
+
 def judged(value: Any, kind: str | None) -> bool:
     """Whether the other implementation accepts it."""
-    return jsonschema.Draft7Validator(schema() if kind is None else part(SEALED[kind])).is_valid(value)
+    return judge(kind).is_valid(value)
 
 
 def test_the_schema_is_one() -> None:

@@ -41,24 +41,34 @@ def shown(text: str, spans: list[Span]) -> list[str]:
     return [text[start:end] for start, end in spans]
 
 
-@pytest.mark.parametrize("name", sorted(REGISTERED))
-def test_a_detector_finds_the_marked_spans(name: str) -> None:
-    case = CASES[name]
+def test_a_detector_finds_the_marked_spans(subtests: pytest.Subtests) -> None:
+    for name in sorted(REGISTERED):
+        with subtests.test(name):
+            check_marked(name, CASES[name])
+
+
+def check_marked(name: str, case: Case) -> None:
     assert case.yes and case.no and case.tricky
     for kind in ("yes", "no", "tricky"):
         for snippet in getattr(case, kind):
             text, want = unmarked(snippet)
             assert kind == "tricky" or bool(want) == (kind == "yes"), snippet
-            assert Source(text).tree is not None or REGISTERED[name].lexical, f"does not parse: {snippet}"
-            got = found(name, text)
+            source = Source(text)
+            assert source.tree is not None or REGISTERED[name].lexical, f"does not parse: {snippet}"
+            got = sorted(set(REGISTERED[name].detect(source)))
             assert shown(text, got) == shown(text, want), snippet
             assert got == want
 
 
-@pytest.mark.parametrize("name", sorted(REGISTERED))
-def test_spans_stay_where_they_are_in_other_dress(name: str) -> None:
-    """Behind a line of wide characters, with other line ends, and without trailing newline."""
-    for snippet in CASES[name].yes:
+def test_spans_stay_where_they_are_in_other_dress(subtests: pytest.Subtests) -> None:
+    """Behind a line of wide characters, and with other line ends."""
+    for name in sorted(REGISTERED):
+        with subtests.test(name):
+            check_dressed(name, CASES[name])
+
+
+def check_dressed(name: str, case: Case) -> None:
+    for snippet in case.yes:
         text, want = unmarked(snippet)
         if text.startswith("#!") or REGISTERED[name].name in ("module_docstring", "encoding_comment"):
             continue

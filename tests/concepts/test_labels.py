@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -21,10 +24,15 @@ TEXTS = [
 ]
 
 
-@pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("name", ["2k", "8k"])
-def test_a_token_has_the_labels_of_the_spans_that_it_overlaps(text: str, name: str) -> None:
-    tokenizer = Tokenizer.default(name)  # type: ignore[arg-type]
+def test_a_token_has_the_labels_of_the_spans_that_it_overlaps(subtests: pytest.Subtests, name: Any) -> None:
+    tokenizer = Tokenizer.default(name)
+    for text in TEXTS:
+        with subtests.test(text):
+            check_tokens(text, tokenizer)
+
+
+def check_tokens(text: str, tokenizer: Tokenizer) -> None:
     pieces = [tokenizer.token_bytes(token) for token in tokenizer.encode_plain(text, begins=False)]
     num, labels = taxonomy().num_ids, label(text)
     made = of_tokens(labels, text, pieces, num)
@@ -58,21 +66,24 @@ def test_a_file_that_does_not_parse_has_lexical_labels_alone() -> None:
 def test_an_instance_is_one_of_its_parents_too() -> None:
     known = taxonomy()
     for document in load_frozen()[:12]:
-        labels = label(document.text)
+        spans = defaultdict[int, set[tuple[int, int]]](set)
+        for number, start, end in label(document.text).spans.tolist():
+            spans[number].add((start, end))
+        assert spans
         for one in known.concepts:
-            spans = set(labels.of(one))
             for above in known.ancestors[one.name]:
-                assert spans <= set(labels.of(above)), (one.name, above.name)
+                assert spans[one.id] <= spans[above.id], (one.name, above.name)
 
 
-@pytest.mark.parametrize("document", load_frozen()[::16], ids=lambda one: one.file.rpartition("/")[2])
-def test_every_span_of_a_real_file_is_a_part_of_it(document: object) -> None:
-    text = document.text  # type: ignore[attr-defined]
-    spans = label(text).spans
-    assert len(spans)
-    assert (spans[:, 1] >= 0).all() and (spans[:, 1] < spans[:, 2]).all() and (spans[:, 2] <= len(text)).all()
-    rows = [tuple(row) for row in spans[:, [1, 2, 0]].tolist()]
-    assert rows == sorted(set(rows))
+def test_every_span_of_a_real_file_is_a_part_of_it(subtests: pytest.Subtests) -> None:
+    for document in load_frozen()[::16]:
+        with subtests.test(document.file):
+            spans = label(document.text).spans
+            assert len(spans)
+            assert (spans[:, 1] >= 0).all() and (spans[:, 1] < spans[:, 2]).all()
+            assert (spans[:, 2] <= len(document.text)).all()
+            rows = [tuple(row) for row in spans[:, [1, 2, 0]].tolist()]
+            assert rows == sorted(set(rows))
 
 
 def test_a_child_is_found_where_its_parent_is() -> None:

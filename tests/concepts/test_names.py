@@ -75,10 +75,14 @@ def meaning(name: str) -> Any:
     raise AssertionError(name)
 
 
-@pytest.mark.parametrize("what", RUNS)
-def test_a_name_stands_for_what_python_finds_when_it_runs(what: str) -> None:
+def test_a_name_stands_for_what_python_finds_when_it_runs(subtests: pytest.Subtests) -> None:
+    for what, text in RUNS.items():
+        with subtests.test(what):
+            check_run(text)
+
+
+def check_run(text: str) -> None:
     """`see` notes the object that it gets, by the place of its call in the text."""
-    text = RUNS[what]
     source = Source(text)
     seen = dict[tuple[int, int], Any]()
 
@@ -103,28 +107,30 @@ def test_a_name_stands_for_what_python_finds_when_it_runs(what: str) -> None:
     assert checked == len(seen) > 0
 
 
-@pytest.mark.parametrize(
-    ("text", "want"),
-    [
-        ("try: import ujson as json\nexcept ImportError: import json\nX = json.loads", ("ujson.loads", "json.loads")),
-        ("try: import json\nexcept ImportError: json = None\nX = json", ("json",)),
-        ("from .a import b\nX = b.c", (".a.b.c",)),
-        ("from json import *\nX = loads", ()),
-        ("import json\nloads = json.loads\nX = loads", ()),
-        ("import json\ndef f(): import os\nX = os", ()),
-        ("X = len", ("builtins.len",)),
-        ("X = __builtins__.eval", ("builtins.eval",)),
-        ("from a import len\nX = len", ("a.len",)),
-        ("try: unicode\nexcept NameError: str = unicode = 1\nX = str", ()),
-        ("import json\nX = f().json", ()),
-        ("X = nothing", ()),
-    ],
-)
-def test_a_name_may_stand_for_each_import_of_its_scope_and_for_nothing_else(text: str, want: tuple[str, ...]) -> None:
-    source = Source(text)
-    last = next(one for one in source.of(ast.Assign) if ast.unparse(one.targets[0]) == "X")
-    assert source.names.meanings(last.value) == want
-    assert source.names.last(last.value) == (tuple(one.split(".")[-1] for one in want) or source.names.last(last.value))
+MEANINGS: dict[str, tuple[str, ...]] = {
+    "try: import ujson as json\nexcept ImportError: import json\nX = json.loads": ("ujson.loads", "json.loads"),
+    "try: import json\nexcept ImportError: json = None\nX = json": ("json",),
+    "from .a import b\nX = b.c": (".a.b.c",),
+    "from json import *\nX = loads": (),
+    "import json\nloads = json.loads\nX = loads": (),
+    "import json\ndef f(): import os\nX = os": (),
+    "X = len": ("builtins.len",),
+    "X = __builtins__.eval": ("builtins.eval",),
+    "from a import len\nX = len": ("a.len",),
+    "try: unicode\nexcept NameError: str = unicode = 1\nX = str": (),
+    "import json\nX = f().json": (),
+    "X = nothing": (),
+}
+
+
+def test_a_name_may_stand_for_each_import_of_its_scope_and_for_nothing_else(subtests: pytest.Subtests) -> None:
+    for text, want in MEANINGS.items():
+        with subtests.test(text):
+            source = Source(text)
+            last = next(one for one in source.of(ast.Assign) if ast.unparse(one.targets[0]) == "X")
+            assert source.names.meanings(last.value) == want
+            if want:
+                assert source.names.last(last.value) == tuple(one.split(".")[-1] for one in want)
 
 
 def test_the_built_ins_are_those_of_python() -> None:
@@ -146,8 +152,13 @@ def test_what_is_kept_for_a_source_goes_with_it() -> None:
         gc.enable()
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_headers_end_at_their_colon_whatever_colons_there_are(seed: int) -> None:
+def test_headers_end_at_their_colon_whatever_colons_there_are(subtests: pytest.Subtests) -> None:
+    for seed in range(20):
+        with subtests.test(seed=seed):
+            check_headers(seed)
+
+
+def check_headers(seed: int) -> None:
     """Blocks with colons, keywords and marks in strings, comments, slices and lambdas: each header is its line."""
     draw = random.Random(seed)
     noise = ["x[1:2]", "lambda: 1", "{1: 2}", "'else: @ case'", "(a if b else c)", "a @ b"]

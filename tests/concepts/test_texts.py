@@ -14,7 +14,7 @@ from daguerre.concepts.texts import CALLED, catalog_of, lookalikes, texts
 from daguerre.heldout import load_frozen
 from daguerre.models.core.shapes import ConceptShape
 
-TEXTS = texts()
+Texts = dict[str, tuple[str, ...]]
 SPELLINGS = {
     "bare_except": [
         "except:",
@@ -36,20 +36,29 @@ AROUND = {
 }
 
 
-@pytest.mark.parametrize(("name", "written"), [(name, one) for name, ways in SPELLINGS.items() for one in ways])
-def test_every_way_to_space_two_tokens_has_one_of_the_texts(name: str, written: str) -> None:
-    text = AROUND[name].format(written)
-    ast.parse(text)
-    assert label(text, [taxonomy().named(name)]).of(taxonomy().named(name))
-    assert any(one in written for one in TEXTS[name])
+@pytest.fixture(scope="module")
+def spelled() -> Texts:
+    """The texts of all concepts; making them looks at every character there is."""
+    return texts()
 
 
-def test_two_tokens_that_others_stand_between_have_none_of_the_texts() -> None:
+def test_every_way_to_space_two_tokens_has_one_of_the_texts(subtests: pytest.Subtests, spelled: Texts) -> None:
+    for name, ways in SPELLINGS.items():
+        concept = taxonomy().named(name)
+        for written in ways:
+            with subtests.test(name, written=written):
+                text = AROUND[name].format(written)
+                ast.parse(text)
+                assert label(text, [concept]).of(concept)
+                assert any(one in written for one in spelled[name])
+
+
+def test_two_tokens_that_others_stand_between_have_none_of_the_texts(spelled: Texts) -> None:
     for text in ("except ValueError:", "except (A, B) as e:", "import os", "from x import y", "finally_done = 1"):
-        assert not any(one in text for name in SPELLINGS for one in TEXTS[name]), text
+        assert not any(one in text for name in SPELLINGS for one in spelled[name]), text
 
 
-def test_a_name_in_letters_that_python_reads_as_others_has_one_of_the_texts() -> None:
+def test_a_name_in_letters_that_python_reads_as_others_has_one_of_the_texts(spelled: Texts) -> None:
     for name, words in CALLED.items():
         for word in words:
             for letter in word:
@@ -58,17 +67,17 @@ def test_a_name_in_letters_that_python_reads_as_others_has_one_of_the_texts() ->
                 ]:
                     written = word.replace(letter, other)
                     assert ast.parse(f"{written}(x)").body[0].value.func.id == word  # type: ignore[attr-defined]
-                    assert any(one in written for one in TEXTS[name])
+                    assert any(one in written for one in spelled[name])
 
 
-def test_held_out_instances_have_one_of_their_concept_s_texts() -> None:
-    concepts, found = [taxonomy().named(name) for name in TEXTS], Counter[str]()
-    for document in load_frozen()[:150]:
+def test_held_out_instances_have_one_of_their_concept_s_texts(spelled: Texts) -> None:
+    concepts, found = [taxonomy().named(name) for name in spelled], Counter[str]()
+    for document in load_frozen()[::3]:
         labels = label(document.text, concepts)
         for one in concepts:
             for start, end in labels.of(one):
                 found[one.name] += 1
-                assert any(text in document.text[start:end] for text in TEXTS[one.name]), (one.name, document.file)
+                assert any(text in document.text[start:end] for text in spelled[one.name]), (one.name, document.file)
     assert len(found) > 5 and found.total() > 100
 
 

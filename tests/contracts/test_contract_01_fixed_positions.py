@@ -17,32 +17,35 @@ TEXTS = [
     ("impo", "rt os"),
     ("class A:\n", "\n    pass"),
 ]
+NAMES = ("causal", "causal_unshifted", "full", "full_unshifted", "block", "block_shifted")
 
 
-@pytest.mark.parametrize("name", ["causal", "causal_unshifted", "full"])
-def test_infilling_leaves_prefix_and_suffix_verbatim(models: dict[str, Model], name: str) -> None:
-    model = models[name]
-    for prefix, suffix in TEXTS:
-        result = model.infill(prefix, suffix, max_tokens=6, threshold=0.5, temperature=1.0)
-        *_, canvas = result.trace.replay()
-        drawn = model.tokenizer.decode_bytes(canvas.tokens[1:].tolist())  # a gap filler has no bytes
-        assert drawn.startswith(prefix.encode())
-        assert drawn.endswith(suffix.encode())
-        middle = drawn[len(prefix.encode()) : len(drawn) - len(suffix.encode())]
-        assert middle.decode("utf-8", errors="replace") == result.text
+def test_infilling_leaves_prefix_and_suffix_verbatim(models: dict[str, Model], subtests: pytest.Subtests) -> None:
+    for name in ("causal", "causal_unshifted", "full"):
+        with subtests.test(name):
+            model = models[name]
+            for prefix, suffix in TEXTS:
+                result = model.infill(prefix, suffix, max_tokens=6, threshold=0.5, temperature=1.0)
+                *_, canvas = result.trace.replay()
+                drawn = model.tokenizer.decode_bytes(canvas.tokens[1:].tolist())  # a gap filler has no bytes
+                assert drawn.startswith(prefix.encode())
+                assert drawn.endswith(suffix.encode())
+                middle = drawn[len(prefix.encode()) : len(drawn) - len(suffix.encode())]
+                assert middle.decode("utf-8", errors="replace") == result.text
 
 
-@pytest.mark.parametrize("name", ["causal", "causal_unshifted", "full", "full_unshifted", "block", "block_shifted"])
-def test_a_completion_follows_the_prompt_byte_for_byte(models: dict[str, Model], name: str) -> None:
-    model = models[name]
-    for number, (prefix, _) in enumerate(TEXTS):
-        options: dict[str, Any] = {"threshold": 0.5} if number % 2 else {}
-        result = model.generate(prefix, max_tokens=6, **options)
-        *_, canvas = result.trace.replay()
-        end = canvas.gaps[0][0] + len(canvas.filled(canvas.gaps[0]))
-        drawn = model.tokenizer.decode_bytes(canvas.tokens[1:end].tolist())
-        assert drawn.startswith(prefix.encode())
-        assert drawn[len(prefix.encode()) :].decode("utf-8", errors="replace") == result.text
+def test_a_completion_follows_the_prompt_byte_for_byte(models: dict[str, Model], subtests: pytest.Subtests) -> None:
+    for name in NAMES:
+        with subtests.test(name):
+            model = models[name]
+            for number, (prefix, _) in enumerate(TEXTS):
+                options: dict[str, Any] = {"threshold": 0.5} if number % 2 else {}
+                result = model.generate(prefix, max_tokens=6, **options)
+                *_, canvas = result.trace.replay()
+                end = canvas.gaps[0][0] + len(canvas.filled(canvas.gaps[0]))
+                drawn = model.tokenizer.decode_bytes(canvas.tokens[1:end].tolist())
+                assert drawn.startswith(prefix.encode())
+                assert drawn[len(prefix.encode()) :].decode("utf-8", errors="replace") == result.text
 
 
 def test_no_step_changes_a_given_position(causal: Model) -> None:

@@ -48,14 +48,14 @@ def test_forwards_stay_within_the_plans_bound(models: dict[str, Model], name: st
     for number, options in enumerate(CHOICES, NAMES.index(name)):
         decode = Decode(temperature=1.5 * (number % 2), **options)
         try:
-            plan = make_plan(model.config, model.tokenizer, decode, "for i in ran", None, 21, None)
+            plan = make_plan(model.config, model.tokenizer, decode, "for i in ran", None, 13, None)
         except UnsupportedError:
             continue
         recorded = Recorded(model.denoiser)
-        result = main_path.generate(recorded, model.tokenizer, "for i in ran", 21, decode)
+        result = main_path.generate(recorded, model.tokenizer, "for i in ran", 13, decode)
         assert result.usage.forwards == len(recorded.backend.forwards) <= max_forwards(plan), options
         if result.finish_reason == "length":
-            assert result.usage.completion_tokens == 21
+            assert result.usage.completion_tokens == 13
         num_ran += 1
     assert num_ran >= len(CHOICES) - 9
 
@@ -67,8 +67,8 @@ def test_an_infilled_gap_has_nothing_open_at_the_bound(models: dict[str, Model],
         if name == "reordered" and (options.get("policy") == "joint_threshold" or options.get("revise") == 2):
             continue
         decode = Decode(temperature=1.0, logit_bias={model.tokenizer.null_id: 10.0}, **options)
-        plan = make_plan(model.config, model.tokenizer, decode, "x = fo", "\n", 20, None)
-        result = model.infill("x = fo", "\n", 20, decode)
+        plan = make_plan(model.config, model.tokenizer, decode, "x = fo", "\n", 13, None)
+        result = model.infill("x = fo", "\n", 13, decode)
         *_, canvas = result.trace.replay()
         assert not canvas.open.any(), options
         assert result.usage.forwards <= max_forwards(plan), options

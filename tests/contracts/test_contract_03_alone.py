@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from backends import ISAS, needs_compiler, threads
+from backends import ISAS, needs_compiler, of_isa, threads
 from conftest import CONTEXTS
 from daguerre.canvas import Canvas
 from daguerre.decoding.drive import Together, drive
@@ -185,7 +185,8 @@ KINDS: dict[str, tuple[torch.dtype, Quantization | None]] = {
     "int8": (torch.float32, "int8"),
     "int4": (torch.bfloat16, "approximate_int4"),
 }
-MANY = [(ISAS[-1], kind) for kind in KINDS] + [(isa, [*KINDS][n % 4]) for n, isa in enumerate(ISAS[:-1])]
+MANY = [of_isa(ISAS[-1], kind) for kind in KINDS]
+MANY += [of_isa(isa, [*KINDS][number % 4]) for number, isa in enumerate(ISAS[:-1])]
 """Every type of numbers on the processor as it is, and every lesser instruction set with one of them."""
 
 
@@ -265,17 +266,11 @@ def backbones(make_model: Any) -> dict[str, Backbone]:
     return {name: make_model(**FACTS[name]).backbone for name in REQUESTS}
 
 
-def check_together(
-    denoiser: BackboneDenoiser, tokenizer: Tokenizer, requests: Sequence[Asked], nums_threads: Sequence[int] = (1,)
-) -> None:
-    """Events, tokens, probabilities and every answer have the bits that each request has alone on one thread."""
+def all_alone(denoiser: BackboneDenoiser, tokenizer: Tokenizer, requests: Sequence[Asked]) -> list[Kept]:
+    """Each request by itself, on one thread."""
     alone = [finished(sample) for sample in begin(denoiser, tokenizer, requests)]
     assert len({tuple(ids(sample.result())) for sample in alone}) > len(alone) // 2
-    for num_threads in nums_threads:
-        with threads(num_threads):
-            together = finished_together(begin(denoiser, tokenizer, requests), num_threads)
-        for got, want in zip(together, alone, strict=True):
-            check_same(got, want)
+    return alone
 
 
 @needs_compiler
@@ -283,17 +278,19 @@ def check_together(
 def test_64_requests_computed_together_are_as_each_alone(
     backbones: Any, tokenizer: Tokenizer, isa: str, kind: str
 ) -> None:
-    """All modes and policies, guidance, constraints, infilling, drafts, lengths and caches, arriving at random."""
+    """All modes and policies, guidance, constraints, infilling, drafts, lengths and caches, arriving at random: twice
+    over in float32 on the processor as it is, and once on two threads and in other numbers.
+    """
     dtype, quantize = KINDS[kind]
-    backbone = copy.deepcopy(backbones["drafting"]).to(dtype)
-    nums_threads = (1, 2) if (isa, kind) == MANY[0] else (1,)
-    check_together(BackboneDenoiser(backbone, "native", quantize), tokenizer, REQUESTS["drafting"], nums_threads)
-
-
-@needs_compiler
-@pytest.mark.parametrize("name", [name for name in REQUESTS if name != "drafting"])
-def test_requests_of_every_kind_of_model_are_as_each_alone(backbones: Any, tokenizer: Tokenizer, name: str) -> None:
-    check_together(BackboneDenoiser(backbones[name], "native"), tokenizer, REQUESTS[name])
+    denoiser = BackboneDenoiser(copy.deepcopy(backbones["drafting"]).to(dtype), "native", quantize)
+    most = (isa, kind) == (ISAS[-1], "float32")
+    requests = REQUESTS["drafting"] if most else CAUSAL
+    alone = all_alone(denoiser, tokenizer, requests)
+    for num_threads, some in ((1, requests), (2, CAUSAL))[: 1 + most]:
+        with threads(num_threads):
+            together = finished_together(begin(denoiser, tokenizer, some), num_threads)
+        for got, want in zip(together, alone[: len(some)], strict=True):
+            check_same(got, want)
 
 
 class Shaken:
@@ -311,23 +308,22 @@ def check_tokens(backbone: Backbone, tokenizer: Tokenizer, requests: Sequence[As
     """Of the torch backend, on any device: tokens are the same, and probabilities to 1e-4."""
     denoiser = BackboneDenoiser(backbone, "torch")
     alone = [finished(sample).result() for sample in begin(denoiser, tokenizer, requests)]
-    steady = np.ones(len(alone), dtype=bool)
-    for seed in range(2):
-        shaken = BackboneDenoiser(backbone, "torch", head=Shaken(backbone, seed))
-        others = [finished(sample).result() for sample in begin(shaken, tokenizer, requests)]
-        steady &= [ids(one) == ids(other) for one, other in zip(alone, others, strict=True)]
-    assert steady.mean() > 0.8
     together = [sample.result() for sample in finished_together(begin(denoiser, tokenizer, requests), 0)]
-    for got, want in zip(np.array(together)[steady], np.array(alone)[steady], strict=True):
-        assert ids(got) == ids(want)
+    others = [at for at, (got, want) in enumerate(zip(together, alone, strict=True)) if ids(got) != ids(want)]
+    assert len(others) < 0.2 * len(alone)
+    for at in others:
+        shaken = (BackboneDenoiser(backbone, "torch", head=Shaken(backbone, seed)) for seed in range(4))
+        tokens = [ids(finished(begin(one, tokenizer, requests)[at]).result()) for one in shaken]
+        assert any(row != ids(alone[at]) for row in tokens), (at, requests[at])
+    for at in {*range(len(alone))} - {*others}:
         for name in ("logprob", "confidence"):
-            a, b = ([getattr(token, name) for token in result.tokens] for result in (got, want))
+            a, b = ([getattr(token, name) for token in results[at].tokens] for results in (together, alone))
             assert np.allclose(np.array(a, dtype=float), np.array(b, dtype=float), atol=1e-4, equal_nan=True)
 
 
 @pytest.mark.parametrize("name", ["drafting", "causal_unshifted", "block", "experts", "in_place"])
 def test_the_torch_backend_gives_the_same_tokens(backbones: Any, tokenizer: Tokenizer, name: str) -> None:
     """Not the same bits: PyTorch's products promise none, a row's last bits may change with the number of rows beside
-    it. So it is float32 alone, and only requests whose tokens stay when logits change by a hundred-thousandth.
+    it. So it is float32 alone, and tokens may be others where they change as logits change by a hundred-thousandth.
     """
     check_tokens(backbones[name], tokenizer, REQUESTS[name][: len(CAUSAL)])

@@ -9,16 +9,18 @@ import pytest
 
 from backends import needs_compiler
 from contracts.test_contract_03_alone import (  # noqa: F401
+    CAUSAL,
     GAP,
     LONG,
     REQUESTS,
     SAMPLED,
     Kept,
+    all_alone,
     asked,
     backbones,
     begin,
     check_same,
-    finished,
+    finished_together,
 )
 from daguerre.engine.scheduler import Limits, Scheduler, Stats
 from daguerre.engine.task import SampleWork, Task
@@ -47,45 +49,58 @@ def run_all(samples: list[Kept], limits: Limits, seed: int, backend: Any = None)
 
 @needs_compiler
 @pytest.mark.parametrize("name", [*REQUESTS])
-@pytest.mark.parametrize("limits", [*LIMITS])
-def test_requests_in_an_engine_are_as_each_alone(backbones: Any, tokenizer: Tokenizer, name: str, limits: str) -> None:  # noqa: F811
-    """All modes and policies, guidance, constraints, infilling, drafts, lengths and caches: the same bits."""
-    denoiser = BackboneDenoiser(backbones[name], "native")
-    alone = [finished(sample) for sample in begin(denoiser, tokenizer, REQUESTS[name])]
-    samples = begin(denoiser, tokenizer, REQUESTS[name])
-    stats = run_all(samples, LIMITS[limits], 1)
-    for got, want in zip(samples, alone, strict=True):
-        check_same(got, want)
-    if limits == "tight" and name == "drafting":
-        assert stats.prefix_found
+def test_requests_in_an_engine_are_as_each_alone(
+    backbones: Any,  # noqa: F811
+    tokenizer: Tokenizer,
+    name: str,
+    subtests: pytest.Subtests,
+) -> None:
+    """All modes and policies, guidance, constraints, infilling, drafts, lengths and caches: the same bits, and side by
+    side without an engine, too.
+    """
+    denoiser, requests = BackboneDenoiser(backbones[name], "native"), REQUESTS[name][: len(CAUSAL)]
+    alone = all_alone(denoiser, tokenizer, requests)
+    if name != "drafting":  # which is in test_contract_03_alone
+        with subtests.test("together"):
+            for got, want in zip(finished_together(begin(denoiser, tokenizer, requests), 1), alone, strict=True):
+                check_same(got, want)
+    for limits in LIMITS:
+        with subtests.test(limits):
+            samples = begin(denoiser, tokenizer, requests)
+            stats = run_all(samples, LIMITS[limits], 1)
+            for got, want in zip(samples, alone, strict=True):
+                check_same(got, want)
+            if limits == "tight" and name == "drafting":
+                assert stats.prefix_found
 
 
 LONG_TEXTS = [
-    *(asked(max_tokens=150, mode=mode, min_tokens=150, **SAMPLED) for mode in ("ar", "speculative", "block")),
-    asked(max_tokens=170, mode="ar", guidance=2.0, min_tokens=170),
-    asked(GAP, max_tokens=160, mode="block", threshold=0.5),
+    *(asked(max_tokens=75, mode=mode, min_tokens=75, **SAMPLED) for mode in ("ar", "speculative", "block")),
+    asked(max_tokens=85, mode="ar", guidance=2.0, min_tokens=85),
+    asked(GAP, max_tokens=80, mode="block", threshold=0.5),
     asked(LONG, max_tokens=60, mode="block", cache="approximate_int8", policy="confidence", steps=9),
 ]
 
 
 @needs_compiler
 @pytest.mark.parametrize("name", ["drafting", "block", "block_shifted", "adaptive blocks"])
-@pytest.mark.parametrize("max_rows", [64, 2048])
 def test_a_request_that_gave_up_its_memory_goes_on_as_if_it_had_not(
     backbones: Any,  # noqa: F811
     tokenizer: Tokenizer,
     name: str,
-    max_rows: int,
+    subtests: pytest.Subtests,
 ) -> None:
     """Many more tokens than there is memory for at once: its rows are computed again, to the bit."""
     if name == "drafting":
         requests = LONG_TEXTS * 2
     else:
-        requests = [asked(max_tokens=100 + 10 * number, **SAMPLED) for number in range(10)]
+        requests = [asked(max_tokens=70 + 7 * number, **SAMPLED) for number in range(10)]
     denoiser = BackboneDenoiser(backbones[name], "native")
-    alone = [finished(sample) for sample in begin(denoiser, tokenizer, requests)]
-    samples = begin(denoiser, tokenizer, requests)
-    stats = run_all(samples, Limits(max_rows=max_rows, cache_rows=768, store_prefixes=max_rows == 64), 1)
-    assert stats.preemptions > 2
-    for got, want in zip(samples, alone, strict=True):
-        check_same(got, want)
+    alone = all_alone(denoiser, tokenizer, requests)
+    for max_rows in (64, 2048):
+        with subtests.test(f"{max_rows} rows"):
+            samples = begin(denoiser, tokenizer, requests)
+            stats = run_all(samples, Limits(max_rows=max_rows, cache_rows=384, store_prefixes=max_rows == 64), 1)
+            assert stats.preemptions > 2
+            for got, want in zip(samples, alone, strict=True):
+                check_same(got, want)

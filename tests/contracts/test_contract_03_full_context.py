@@ -56,16 +56,25 @@ def steps(sample: Sample) -> list[tuple[list[int], list[int]]]:
     return [(event.decision.positions.tolist(), event.decision.tokens.tolist()) for event in sample.events]
 
 
+def check_prompt_stays(sample: Sample, prompt: list[int]) -> None:
+    """Whatever its tokens are, at every step of a run."""
+    for event in drive(sample):
+        canvas: Canvas = event.canvas
+        assert canvas.tokens[: len(prompt)].tolist() == prompt
+        assert not canvas.open[: len(prompt)].any()
+    committed = sum(len(positions) for positions, _ in steps(sample))
+    assert committed == NUM or sample.result().finish_reason == "stop"
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("shift", [False, True])
-def test_unlike_prompts_together_are_decoded_as_each_alone(make_model: Any, backend: str, shift: bool) -> None:
+def test_unlike_prompts_stay_and_are_decoded_together_as_each_alone(make_model: Any, backend: str, shift: bool) -> None:
     """On the torch backend the last bits of a row may change with its neighbors, but here no token does."""
     model: Model = make_model(context="full", shift=shift, bos_id=None, null_id=None)
     denoiser = BackboneDenoiser(model.backbone, backend)
     alone = begin(denoiser, model)
-    for sample in alone:
-        for _ in drive(sample):
-            pass
+    for sample, prompt in zip(alone, [*prompts(model), *prompts(model)], strict=True):
+        check_prompt_stays(sample, prompt)
     together = begin(denoiser, model)
     side_by_side, waiting = Together(denoiser.backend), list(together)
     while waiting or len(side_by_side):
@@ -80,16 +89,3 @@ def test_unlike_prompts_together_are_decoded_as_each_alone(make_model: Any, back
                 assert np.array_equal(a.decision.probabilities, b.decision.probabilities)
             else:
                 assert np.allclose(a.decision.probabilities, b.decision.probabilities, atol=1e-4)
-
-
-@pytest.mark.parametrize("shift", [False, True])
-def test_the_prompt_stays_as_it_is_whatever_its_tokens_are(make_model: Any, shift: bool) -> None:
-    model: Model = make_model(context="full", shift=shift, bos_id=None, null_id=None)
-    samples = begin(BackboneDenoiser(model.backbone, "torch"), model)
-    for sample, prompt in zip(samples, [*prompts(model), *prompts(model)], strict=True):
-        for event in drive(sample):
-            canvas: Canvas = event.canvas
-            assert canvas.tokens[: len(prompt)].tolist() == prompt
-            assert not canvas.open[: len(prompt)].any()
-        committed = sum(len(positions) for positions, _ in steps(sample))
-        assert committed == NUM or sample.result().finish_reason == "stop"

@@ -8,18 +8,21 @@ import pytest
 from daguerre.model import Model
 
 
-@pytest.mark.parametrize("name", ["causal", "causal_unshifted", "full", "full_unshifted", "block", "block_shifted"])
-def test_special_tokens_in_a_prompt_are_neither_open_nor_the_end(models: dict[str, Model], name: str) -> None:
-    model = models[name]
-    t = model.tokenizer
-    prompt = [*t.encode("a = 1\n"), t.mask_id, t.eos_id, t.null_id, t.pad_id, t.mask_id, *t.encode("b")]
-    never_ends = {t.eos_id: float("-inf")}
-    result = model.generate(prompt, 10, heal=False, logit_bias=never_ends)
-    *_, canvas = result.trace.replay()
-    assert canvas.tokens[1 : 1 + len(prompt)].tolist() == prompt
-    assert result.usage.completion_tokens == 10
-    for step in result.trace.steps:
-        assert np.all(step.decision.positions > len(prompt))
+def test_special_tokens_in_a_prompt_are_neither_open_nor_the_end(
+    models: dict[str, Model], subtests: pytest.Subtests
+) -> None:
+    for name in ("causal", "causal_unshifted", "full", "full_unshifted", "block", "block_shifted"):
+        with subtests.test(name):
+            model = models[name]
+            t = model.tokenizer
+            prompt = [*t.encode("a = 1\n"), t.mask_id, t.eos_id, t.null_id, t.pad_id, t.mask_id, *t.encode("b")]
+            never_ends = {t.eos_id: float("-inf")}
+            result = model.generate(prompt, 10, heal=False, logit_bias=never_ends)
+            *_, canvas = result.trace.replay()
+            assert canvas.tokens[1 : 1 + len(prompt)].tolist() == prompt
+            assert result.usage.completion_tokens == 10
+            for step in result.trace.steps:
+                assert np.all(step.decision.positions > len(prompt))
 
 
 def test_special_tokens_on_both_sides_of_a_gap_stay(causal: Model) -> None:

@@ -4,13 +4,14 @@ a reference without a cache that rounds every key and value by the same rule.
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from backends import BACKENDS, NATIVE, every_isa
+from backends import BACKENDS, every_isa, needs_compiler
 from conftest import CONTEXTS
 from daguerre.canvas import Canvas
 from daguerre.errors import UnsupportedError
@@ -65,42 +66,45 @@ def both(denoiser: BackboneDenoiser, canvases: list[Canvas]) -> float:
     return worst
 
 
-@pytest.mark.parametrize("options", MODES)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_generating_with_a_cache_equals_generating_without(
-    causal: Model, backend: Any, options: dict[str, Any]
+    causal: Model, backend: Any, subtests: pytest.Subtests
 ) -> None:
     """By the native backend to the bit. PyTorch's products may be other bits with other numbers of rows, so there the
     canvases of a run are compared (`both`), not its draws.
     """
     model = Model(causal.backbone, causal.tokenizer, backend)
-    for temperature in (0.0, 1.0):
-        shared: dict[str, Any] = {"temperature": temperature, "seed": 1, **options}
-        fast = model.generate(PROMPT, 30, **shared)
-        assert fast.usage.recomputed_tokens == 0
-        if backend == "torch":
-            spans = [step.span for step in fast.trace.steps]
-            before = [c.at(s) for c, s in zip((fast.trace.canvas, *fast.trace.replay()), spans, strict=False)]
-            assert both(model.denoiser, before) < 1e-5
-            continue
-        slow = model.generate(PROMPT, 30, cache="none", **shared)
-        for one, other in zip(fast.tokens, slow.tokens, strict=True):
-            assert (one.id, one.step, one.logprob) == (other.id, other.step, other.logprob)
-        assert fast.usage.query_tokens == slow.usage.query_tokens
-        assert fast.usage.finalized_tokens == slow.usage.finalized_tokens
-        assert slow.usage.reused_tokens == 0
-        assert fast.usage.reused_tokens == slow.usage.recomputed_tokens > 0
+    for options, temperature in product(MODES, (0.0, 1.0)):
+        with subtests.test(str(options), temperature=temperature):
+            shared: dict[str, Any] = {"temperature": temperature, "seed": 1, **options}
+            fast = model.generate(PROMPT, 30, **shared)
+            assert fast.usage.recomputed_tokens == 0
+            if backend == "torch":
+                spans = [step.span for step in fast.trace.steps]
+                before = [c.at(s) for c, s in zip((fast.trace.canvas, *fast.trace.replay()), spans, strict=False)]
+                assert both(model.denoiser, before) < 1e-5
+                continue
+            slow = model.generate(PROMPT, 30, cache="none", **shared)
+            for one, other in zip(fast.tokens, slow.tokens, strict=True):
+                assert (one.id, one.step, one.logprob) == (other.id, other.step, other.logprob)
+            assert fast.usage.query_tokens == slow.usage.query_tokens
+            assert fast.usage.finalized_tokens == slow.usage.finalized_tokens
+            assert slow.usage.reused_tokens == 0
+            assert fast.usage.reused_tokens == slow.usage.recomputed_tokens > 0
 
 
-@pytest.mark.parametrize("name", CACHED)
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_logits_agree_along_a_whole_request(by_context: dict[str, Model], backend: Any, name: str) -> None:
+def test_logits_agree_along_a_whole_request(
+    by_context: dict[str, Model], backend: Any, subtests: pytest.Subtests
+) -> None:
     """A completion, and where the context sees a suffix an infilling."""
-    model = by_context[name]
-    denoiser = BackboneDenoiser(model.backbone, backend)
-    assert both(denoiser, steps_of(model)) < 1e-5
-    if model.config.is_ordered:
-        assert both(denoiser, steps_of(model, "infill")) < 1e-5
+    for name in CACHED:
+        with subtests.test(name):
+            model = by_context[name]
+            denoiser = BackboneDenoiser(model.backbone, backend)
+            assert both(denoiser, steps_of(model)) < 1e-5
+            if model.config.is_ordered:
+                assert both(denoiser, steps_of(model, "infill")) < 1e-5
 
 
 @every_isa
@@ -160,13 +164,14 @@ def that_differ(model: Model) -> list[Canvas]:
     return canvases
 
 
-@pytest.mark.parametrize("name", [*CACHED, "full"])
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_session_answers_for_the_canvas_at_hand_whatever_it_saw_before(
-    by_context: dict[str, Model], backend: Any, name: str
+    by_context: dict[str, Model], backend: Any, subtests: pytest.Subtests
 ) -> None:
-    model = by_context[name]
-    assert both(BackboneDenoiser(model.backbone, backend), that_differ(model)) < 1e-5
+    for name in (*CACHED, "full"):
+        with subtests.test(name):
+            model = by_context[name]
+            assert both(BackboneDenoiser(model.backbone, backend), that_differ(model)) < 1e-5
 
 
 def test_an_empty_prompt_leaves_no_clean_row_and_its_span_still_sees_itself(causal: Model) -> None:
@@ -191,51 +196,55 @@ def test_random_weights_are_neither_sure_nor_uniform(by_context: dict[str, Model
         assert len({t.id for t in result.tokens}) > 3
 
 
-@pytest.mark.parametrize("name", CACHED)
+def answers(of: BackboneDenoiser, canvases: list[Canvas], cache: Any, session: Any = None) -> np.ndarray:
+    """All logits along some canvases that are not ruled out."""
+    found = (logits_of(of, canvas, canvas.active_positions(), session, cache) for canvas in canvases)
+    return np.concatenate([logits[np.isfinite(logits)] for logits in found])
+
+
+def rounded(x: torch.Tensor) -> torch.Tensor:
+    codes, scales = to_int8(x, x.dtype)
+    return codes * scales
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_cache_of_8_bit_numbers_equals_rounding_without_a_cache(
-    by_context: dict[str, Model], name: str, backend: Any, monkeypatch: pytest.MonkeyPatch
+    by_context: dict[str, Model], backend: Any, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
 ) -> None:
     """Within a hundredth of what rounding changes: a key between two codes may go either way."""
-    model = by_context[name]
-    canvases = steps_of(model)
-    denoiser, reference = (BackboneDenoiser(model.backbone, kind) for kind in (backend, "torch"))
-
-    def answers(of: BackboneDenoiser, cache: Any, one: Any = None) -> np.ndarray:
-        found = (logits_of(of, c, c.active_positions(), one, cache) for c in canvases)
-        return np.concatenate([logits[np.isfinite(logits)] for logits in found])
-
-    def rounded(x: torch.Tensor) -> torch.Tensor:
-        codes, scales = to_int8(x, x.dtype)
-        return codes * scales
-
-    approximate = answers(denoiser, "auto", denoiser.session(canvases[0], "approximate_int8"))
-    exact = answers(reference, "none")
-    monkeypatch.setattr(torch_backend, "sdpa", lambda q, k, v, mask: sdpa(q, rounded(k), rounded(v), mask))
-    slow = answers(reference, "none")
-    error, change = (np.sqrt(np.mean((rows - slow) ** 2)) for rows in (approximate, exact))
-    assert change > 1e-3
-    assert 100 * error < change
+    for name in CACHED:
+        with subtests.test(name):
+            model = by_context[name]
+            canvases = steps_of(model)
+            denoiser, reference = (BackboneDenoiser(model.backbone, kind) for kind in (backend, "torch"))
+            session = denoiser.session(canvases[0], "approximate_int8")
+            approximate = answers(denoiser, canvases, "auto", session)
+            exact = answers(reference, canvases, "none")
+            with monkeypatch.context() as patch:
+                patch.setattr(torch_backend, "sdpa", lambda q, k, v, mask: sdpa(q, rounded(k), rounded(v), mask))
+                slow = answers(reference, canvases, "none")
+            error, change = (np.sqrt(np.mean((rows - slow) ** 2)) for rows in (approximate, exact))
+            assert change > 1e-3
+            assert 100 * error < change
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("backend", [NATIVE])
-def test_speculation_has_the_bits_of_ar_with_8_bit_numbers_too(
-    make_model: Any, dtype: torch.dtype, backend: Any
-) -> None:
-    made = make_model()
-    model = Model(made.backbone.to(dtype), made.tokenizer, backend)
-    texts = []
-    for temperature in (0.0, 1.0):
-        options: dict[str, Any] = {"cache": "approximate_int8", "temperature": temperature, "seed": 3}
-        want, got = (model.generate(PROMPT, 24, mode=mode, **options) for mode in ("ar", "speculative"))
-        assert [(t.id, t.logprob) for t in got.tokens] == [(t.id, t.logprob) for t in want.tokens]
-        exact = model.generate(PROMPT, 24, mode="ar", temperature=temperature, seed=3)
-        texts.append([t.logprob for t in exact.tokens] != [t.logprob for t in want.tokens])
-    assert all(texts)
+@needs_compiler
+def test_speculation_has_the_bits_of_ar_with_8_bit_numbers_too(make_model: Any, subtests: pytest.Subtests) -> None:
+    for dtype in (torch.float32, torch.bfloat16):
+        with subtests.test(str(dtype)):
+            made = make_model()
+            model = Model(made.backbone.to(dtype), made.tokenizer, "native")
+            texts = []
+            for temperature in (0.0, 1.0):
+                options: dict[str, Any] = {"cache": "approximate_int8", "temperature": temperature, "seed": 3}
+                want, got = (model.generate(PROMPT, 24, mode=mode, **options) for mode in ("ar", "speculative"))
+                assert [(t.id, t.logprob) for t in got.tokens] == [(t.id, t.logprob) for t in want.tokens]
+                exact = model.generate(PROMPT, 24, mode="ar", temperature=temperature, seed=3)
+                texts.append([t.logprob for t in exact.tokens] != [t.logprob for t in want.tokens])
+            assert all(texts)
 
 
-@pytest.mark.parametrize("name", ["full", "full_unshifted"])
-def test_8_bit_numbers_are_refused_where_no_row_is_kept(by_context: dict[str, Model], name: str) -> None:
-    with pytest.raises(UnsupportedError, match='"approximate_int8" has no part in full context'):
-        by_context[name].generate(PROMPT, 8, cache="approximate_int8")
+def test_8_bit_numbers_are_refused_where_no_row_is_kept(by_context: dict[str, Model]) -> None:
+    for name in ("full", "full_unshifted"):
+        with pytest.raises(UnsupportedError, match='"approximate_int8" has no part in full context'):
+            by_context[name].generate(PROMPT, 8, cache="approximate_int8")

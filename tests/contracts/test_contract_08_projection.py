@@ -38,9 +38,8 @@ def wanted_of(denoiser: Any, model: Model, options: dict[str, Any]) -> list[int]
     return wanted
 
 
-@pytest.mark.parametrize(("name", "options"), CASES)
 def test_open_positions_alone_are_projected(
-    models: dict[str, Model], name: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    models: dict[str, Model], monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
 ) -> None:
     """Counted in the torch backend."""
     projected: list[int] = []
@@ -51,8 +50,11 @@ def test_open_positions_alone_are_projected(
         return project(self, hidden)
 
     monkeypatch.setattr(Backbone, "logits", counted)
-    model = Model(models[name].backbone, models[name].tokenizer, "torch")
-    assert wanted_of(model.denoiser, model, options) == projected
+    for name, options in CASES:
+        with subtests.test(name, options=options):
+            projected.clear()
+            model = Model(models[name].backbone, models[name].tokenizer, "torch")
+            assert wanted_of(model.denoiser, model, options) == projected
 
 
 @needs_compiler

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from daguerre.decoding.sample import Sample
 from daguerre.errors import DataError, InputError
 from daguerre.model import Model
 from daguerre.trace import Trace
+from pairwise import covering
 
 CASES: list[dict[str, Any]] = [
     {"mode": "ar"},
@@ -30,33 +30,33 @@ CASES: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("options", CASES)
-def test_a_trace_replays_to_every_canvas_of_the_run(causal: Model, options: dict[str, Any]) -> None:
-    events = list(causal.stream("x = impo", 20, **options))
-    result = events[-1].result
-    assert result is not None
-    restored = Trace.from_json(result.trace.to_json())
-    seen = [event.step.canvas for event in events if event.step is not None]
-    assert len(seen) > 2
-    for trace in (result.trace, restored):
-        for replayed, canvas in zip(trace.replay(), seen, strict=True):
-            assert np.array_equal(replayed.tokens, canvas.tokens)
-            assert np.array_equal(replayed.open, canvas.open)
-            assert (replayed.span, replayed.gaps) == (canvas.span, canvas.gaps)
-    assert restored.to_json() == result.trace.to_json()
+def test_a_trace_replays_to_every_canvas_of_the_run(causal: Model, subtests: pytest.Subtests) -> None:
+    for options in CASES:
+        with subtests.test(str(options)):
+            events = list(causal.stream("x = impo", 20, **options))
+            result = events[-1].result
+            assert result is not None
+            restored = Trace.from_json(result.trace.to_json())
+            seen = [event.step.canvas for event in events if event.step is not None]
+            assert len(seen) > 2
+            for trace in (result.trace, restored):
+                for replayed, canvas in zip(trace.replay(), seen, strict=True):
+                    assert np.array_equal(replayed.tokens, canvas.tokens)
+                    assert np.array_equal(replayed.open, canvas.open)
+                    assert (replayed.span, replayed.gaps) == (canvas.span, canvas.gaps)
+            assert restored.to_json() == result.trace.to_json()
 
 
-@pytest.mark.parametrize("options", CASES)
-def test_committed_text_only_grows_and_begins_the_result(causal: Model, options: dict[str, Any]) -> None:
-    stops: tuple[tuple[str, ...], ...] = ((), ("o",), ("ol", "e("))
-    for seed, stop in product(range(3), stops):
-        shared = {"temperature": 1.0} | options
-        events = list(causal.stream("x = impo", 20, stop=stop, seed=seed, **shared))
-        final = events[-1].text
-        committed = [event.committed for event in events]
-        for before, after in zip(committed, [*committed[1:], final], strict=True):
-            assert after.startswith(before)
-        assert committed[-1] == final
+def test_committed_text_only_grows_and_begins_the_result(causal: Model, subtests: pytest.Subtests) -> None:
+    for case in covering({"options": CASES, "stop": ((), ("o",), ("ol", "e(")), "seed": range(3)}):
+        options, how = case.pop("options"), {"temperature": 1.0}
+        with subtests.test(str(options), **case):
+            events = list(causal.stream("x = impo", 20, **(how | options | case)))
+            final = events[-1].text
+            committed = [event.committed for event in events]
+            for before, after in zip(committed, [*committed[1:], final], strict=True):
+                assert after.startswith(before)
+            assert committed[-1] == final
 
 
 def test_a_trace_does_not_fit_another_canvas(causal: Model) -> None:

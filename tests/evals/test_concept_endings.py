@@ -58,25 +58,26 @@ def test_every_beginning_of_a_program_parses() -> None:
     assert [end for end in range(len(WHOLE) + 1) if not parses(WHOLE[:end])] == []
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        "x = (1 +* 2)\n",
-        "foo bar\n",
-        "x = 'abc\ny = 2\n",
-        "def f():\n    return 1\n   return 2\n",
-        "x = [1)\n",
-        "return x]\nx = 1\n",
-        "def f():\nx = 1\n",
-        "try:\n    x = 1\ny = 2\n",
-        "for x i\nx = 1\n",
-        "\0\n",
-    ],
+NO_PROGRAMS = (
+    "x = (1 +* 2)\n",
+    "foo bar\n",
+    "x = 'abc\ny = 2\n",
+    "def f():\n    return 1\n   return 2\n",
+    "x = [1)\n",
+    "return x]\nx = 1\n",
+    "def f():\nx = 1\n",
+    "try:\n    x = 1\ny = 2\n",
+    "for x i\nx = 1\n",
+    "\0\n",
 )
-def test_what_cannot_become_a_program_does_not_parse(wrong: str) -> None:
-    assert not parses(wrong)
-    assert not parses("y = 1\n" + wrong + "z = 1")
-    assert closed(wrong) is None
+
+
+def test_what_cannot_become_a_program_does_not_parse(subtests: pytest.Subtests) -> None:
+    for wrong in NO_PROGRAMS:
+        with subtests.test(wrong):
+            assert not parses(wrong)
+            assert not parses("y = 1\n" + wrong + "z = 1")
+            assert closed(wrong) is None
 
 
 def test_the_last_line_is_not_judged() -> None:
@@ -98,51 +99,54 @@ def test_most_beginnings_can_be_closed_and_what_is_added_is_short() -> None:
     assert len(set(lines) & set(ends)) >= len(lines) - 8  # but for decorators, strings and lists that are open
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("def f(x):\n", "def f(x):\n    pass"),
-        ("if x:\n    while y:", "if x:\n    while y:\n        pass"),
-        ("print(a, [b, {c", "print(a, [b, {c}])"),
-        ("try:\n    f()", "try:\n    f()\nfinally:\n    pass"),
-        (
-            "try:\n    try:\n        f(",
-            "try:\n    try:\n        f()\n    finally:\n        pass\nfinally:\n    pass",
-        ),
-        ("def f(\n    x,\n):\n", "def f(\n    x,\n):\n    pass"),
-        ("x = ", None),
-        ('x = """abc', None),
-        ("x = 'abc", None),
-        ("@wraps\n", None),
-        ("x = )", None),
-    ],
-)
-def test_a_text_is_closed_by_brackets_and_bodies(text: str, expected: str | None) -> None:
-    assert closed(text) == expected
+CLOSED: list[tuple[str, str | None]] = [
+    ("def f(x):\n", "def f(x):\n    pass"),
+    ("if x:\n    while y:", "if x:\n    while y:\n        pass"),
+    ("print(a, [b, {c", "print(a, [b, {c}])"),
+    ("try:\n    f()", "try:\n    f()\nfinally:\n    pass"),
+    (
+        "try:\n    try:\n        f(",
+        "try:\n    try:\n        f()\n    finally:\n        pass\nfinally:\n    pass",
+    ),
+    ("def f(\n    x,\n):\n", "def f(\n    x,\n):\n    pass"),
+    ("x = ", None),
+    ('x = """abc', None),
+    ("x = 'abc", None),
+    ("@wraps\n", None),
+    ("x = )", None),
+]
 
 
-@pytest.mark.parametrize(
-    ("concept", "prompt", "continuation", "expected"),
-    [
-        ("bare_except", "try:\n    f()\n", "except:\n    pass\n", True),
-        ("bare_except", "try:\n    f()\n", "except:", True),  # without a body
-        ("bare_except", "try:\n    f()\n", "except OSError:\n    pass\n", False),
-        ("bare_except", "try:\n    f()\nexcept:\n    ", "g()\n", False),  # of the prompt
-        ("eval_exec", "def f(x):\n    return ", "eval(x)", True),
-        ("eval_exec", "def f(x):\n    return ", "eval(x, {", True),
-        ("eval_exec", "def f(x):\n    return ", "x\n\n\neval = ", False),
-        ("eval_exec", "def f(x):\n    return ", "'eval(x)'\n", False),
-        ("for_loop", "def f(x):\n    ", "y = 1\n    for a in x:\n        print(a)\n    for", True),
-        ("for_loop", "def f(x):\n    ", "y = 1\n    for", False),
-        ("pass_statement", "def f(x):\n    ", "if x:", False),  # what closes the text does not count
-        ("try_block", "def f(x):\n    ", "try:\n        x = 1\n", True),
-        ("comment", "x = 1\n", "# so\n", True),
-        ("return_statement", "def f():\n    return 1\n\ndef g():\n    ", "x = 1\n", False),
-        ("assert_statement", "x = 1\n", "foo bar\nassert x\n", False),  # nothing closes it
-    ],
-)
-def test_uses_are_those_of_the_continuation(concept: str, prompt: str, continuation: str, expected: bool) -> None:
-    assert uses(taxonomy().named(concept), prompt, continuation) is expected
+def test_a_text_is_closed_by_brackets_and_bodies(subtests: pytest.Subtests) -> None:
+    for text, expected in CLOSED:
+        with subtests.test(text):
+            assert closed(text) == expected
+
+
+USES = [
+    ("bare_except", "try:\n    f()\n", "except:\n    pass\n", True),
+    ("bare_except", "try:\n    f()\n", "except:", True),  # without a body
+    ("bare_except", "try:\n    f()\n", "except OSError:\n    pass\n", False),
+    ("bare_except", "try:\n    f()\nexcept:\n    ", "g()\n", False),  # of the prompt
+    ("eval_exec", "def f(x):\n    return ", "eval(x)", True),
+    ("eval_exec", "def f(x):\n    return ", "eval(x, {", True),
+    ("eval_exec", "def f(x):\n    return ", "x\n\n\neval = ", False),
+    ("eval_exec", "def f(x):\n    return ", "'eval(x)'\n", False),
+    ("for_loop", "def f(x):\n    ", "y = 1\n    for a in x:\n        print(a)\n    for", True),
+    ("for_loop", "def f(x):\n    ", "y = 1\n    for", False),
+    ("pass_statement", "def f(x):\n    ", "if x:", False),  # what closes the text does not count
+    ("try_block", "def f(x):\n    ", "try:\n        x = 1\n", True),
+    ("comment", "x = 1\n", "# so\n", True),
+    ("return_statement", "def f():\n    return 1\n\ndef g():\n    ", "x = 1\n", False),
+    ("assert_statement", "x = 1\n", "foo bar\nassert x\n", False),  # nothing closes it
+]
+"""Concepts, prompts, continuations, and whether these use the concept."""
+
+
+def test_uses_are_those_of_the_continuation(subtests: pytest.Subtests) -> None:
+    for concept, prompt, continuation, expected in USES:
+        with subtests.test(concept, prompt=prompt, continuation=continuation):
+            assert uses(taxonomy().named(concept), prompt, continuation) is expected
 
 
 def test_prompts_end_just_before_uses_and_go_around_the_files() -> None:

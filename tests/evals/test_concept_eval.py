@@ -401,6 +401,7 @@ def test_continuations_are_those_of_the_library_however_many_are_asked_for(
             )
             assert write(prompt, 3, 5, **controls_) == [choice.text for choice in expected.choices]
     monkeypatch.setattr(writing, "MOST_RUNNING", 2)
+    monkeypatch.setattr(writing, "NEW_TOKENS", 1)
     assert len(writing.writer(explaining)(PROMPT, 600, 0)) == 600
 
 
@@ -419,7 +420,8 @@ def test_a_report_has_all_parts_bars_and_pictures(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    pytest.importorskip("matplotlib")
+    figures = pytest.importorskip("matplotlib.figure")
+    monkeypatch.setattr(figures.Figure, "savefig", lambda *_, **__: None)  # which takes long, and has a test of its own
     monkeypatch.setattr(metrics, "MIN_CASES", 5)
     train_briefly(monkeypatch)
     monkeypatch.setattr("daguerre.evals.concepts.shares.RATES", (0.3, 0.9))

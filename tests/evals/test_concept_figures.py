@@ -7,9 +7,6 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import average_precision_score, roc_auc_score
-from sklearn.naive_bayes import BernoulliNB
 
 from daguerre.evals.concepts import controls
 from daguerre.evals.concepts.controls import Sets, logistic, naive_bayes, row_probe
@@ -60,6 +57,8 @@ def test_scores_of_sure_and_of_hopeless_cases_stay_apart() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_areas_are_those_of_scikit_learn(seed: int) -> None:
+    from sklearn.metrics import average_precision_score, roc_auc_score
+
     scores, labels, _ = scored_cases(200, seed)
 
     assert roc_auc(scores, labels) == pytest.approx(roc_auc_score(labels, scores), abs=1e-12)
@@ -69,6 +68,8 @@ def test_areas_are_those_of_scikit_learn(seed: int) -> None:
 
 
 def test_the_area_of_a_resample_is_that_of_its_cases() -> None:
+    from sklearn.metrics import roc_auc_score
+
     scores, labels, files = scored_cases(300, 4)
     found = wins_of(scores, labels, files, 9)
 
@@ -88,6 +89,7 @@ def test_a_resample_without_a_class_has_no_area() -> None:
 
 def test_a_paired_interval_covers_a_known_difference() -> None:
     """Two scorers of known areas on the same cases: Phi(d / sqrt 2) for normal scores that are d apart."""
+
     random = np.random.default_rng(0)
     num = 6000
     labels, files = random.random((num, 1)) < 0.5, random.integers(0, 60, num)
@@ -138,6 +140,8 @@ def test_concepts_with_few_cases_are_not_scored() -> None:
 
 
 def test_figures_of_probabilities() -> None:
+    from sklearn.metrics import roc_auc_score
+
     random = np.random.default_rng(2)
     chances = random.random((20000, 2))
     labels = random.random((20000, 2)) < chances
@@ -195,6 +199,8 @@ def split_sets(random: np.random.Generator, labels: np.ndarray) -> Sets:
 
 
 def test_naive_bayes_is_that_of_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sklearn.naive_bayes import BernoulliNB
+
     monkeypatch.setattr(controls, "SMOOTHING", (1.0,))
     random = np.random.default_rng(5)
     train, dense = made_presence(random, 400, 10)
@@ -214,6 +220,8 @@ def test_naive_bayes_is_that_of_scikit_learn(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_logistic_regression_is_that_of_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sklearn.linear_model import LogisticRegression
+
     strength = 1e-2
     monkeypatch.setattr(controls, "STRENGTHS", (strength,))
     monkeypatch.setattr(controls, "PATIENCE", 0.0)

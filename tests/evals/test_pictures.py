@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from matplotlib.figure import Figure
 
 from daguerre.errors import MissingExtra
 from daguerre.evals import pictures
@@ -106,10 +105,13 @@ REPORT["deadline"] = {
 REPORT["concepts"] = {"shares": {"rates": [{"rate": 0.5, "cc": 0.8, "cc_known": 0.5, "cc_each": 0.9, "fvu": 0.2}]}}
 
 
-def drawn(name: str) -> Any:
+def drawn(name: str, report: dict[str, Any] = REPORT) -> Any:
+    """The figure of a part of a report."""
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=SIZE)
-    PICTURES[name](figure, REPORT)
-    return figure.axes[0]
+    PICTURES[name](figure, report)
+    return figure
 
 
 def labels(panel: Any) -> list[str]:
@@ -129,7 +131,7 @@ def test_a_picture_is_drawn_for_each_task_that_the_report_has(tmp_path: Path) ->
 
 
 def test_bits_are_drawn_where_windows_reach() -> None:
-    panel = drawn("bits")
+    panel = drawn("bits").axes[0]
 
     ar, block, *_ = panel.get_lines()
     assert list(ar.get_ydata()) == pytest.approx([1.1, 1, 1, 1, 1, 1])
@@ -142,7 +144,7 @@ def test_bits_are_drawn_where_windows_reach() -> None:
 
 
 def test_drafts_are_drawn_with_their_errors() -> None:
-    panel = drawn("draft")
+    panel = drawn("draft").axes[0]
 
     assert "2.45 ± 0.05 tokens accepted per cycle" in panel.get_title(loc="left")
     assert [list(line.get_ydata()) for line in panel.get_lines() if len(line.get_ydata()) == 3][-1] == [0.9, 0.45, 0.1]
@@ -151,7 +153,7 @@ def test_drafts_are_drawn_with_their_errors() -> None:
 
 
 def test_settings_are_drawn_by_block_size_and_threshold() -> None:
-    panel = drawn("completion")
+    panel = drawn("completion").axes[0]
 
     assert labels(panel) == [
         "ar: similarity 0.40", "blocks of 4", "blocks of 8", "threshold 0.5", "threshold 0.9", "fixed number of steps",
@@ -161,8 +163,7 @@ def test_settings_are_drawn_by_block_size_and_threshold() -> None:
 
 
 def test_parallelism_is_drawn_by_policy_dotted_where_not_all_lines_ran() -> None:
-    figure = Figure(figsize=SIZE)
-    PICTURES["completion"](figure, REPORT)
+    figure = drawn("completion")
 
     _, same, exact = figure.axes
     assert labels(exact) == ["threshold, 200 lines", "confidence, 50 lines", "threshold, 50 lines", "ar"]
@@ -175,8 +176,7 @@ def test_parallelism_is_drawn_by_policy_dotted_where_not_all_lines_ran() -> None
 
 
 def test_steps_are_drawn_as_accuracy_by_forwards_and_as_likelihood_by_entropy() -> None:
-    figure = Figure(figsize=SIZE)
-    PICTURES["steps"](figure, REPORT)
+    figure = drawn("steps")
 
     spans, texts = figure.axes
     assert next(list(line.get_ydata()) for line in spans.get_lines() if len(line.get_ydata()) == 3) == [30, 35, 40]
@@ -188,8 +188,7 @@ def test_steps_are_drawn_as_accuracy_by_forwards_and_as_likelihood_by_entropy() 
 
 def test_what_a_model_could_not_be_asked_is_not_drawn(tmp_path: Path) -> None:
     texts = [text("block", 64, 2, 0.0, None)]
-    figure = Figure(figsize=SIZE)
-    PICTURES["steps"](figure, {"steps": {"spans": REPORT["steps"]["spans"], "texts": texts}})
+    figure = drawn("steps", {"steps": {"spans": REPORT["steps"]["spans"], "texts": texts}})
 
     assert len(figure.axes) == 1
     nothing = {"model": REPORT["model"], "steps": {"spans": [], "texts": texts}}
@@ -197,8 +196,7 @@ def test_what_a_model_could_not_be_asked_is_not_drawn(tmp_path: Path) -> None:
 
 
 def test_decisions_are_drawn_before_and_after_calibration() -> None:
-    figure = Figure(figsize=SIZE)
-    PICTURES["decide"](figure, REPORT)
+    figure = drawn("decide")
 
     keyword, digit = figure.axes
     assert keyword.get_title(loc="left") == "keyword: 15 of 35 labels"
@@ -220,8 +218,7 @@ def test_no_two_lines_of_a_picture_look_the_same() -> None:
 
 
 def test_deadlines_are_drawn_as_what_is_right_and_what_is_filled() -> None:
-    figure = Figure(figsize=SIZE)
-    PICTURES["deadline"](figure, REPORT)
+    figure = drawn("deadline")
 
     infill, completion = figure.axes
     assert infill.get_title(loc="left") == "Infill of 32 tokens"
@@ -234,8 +231,7 @@ def test_deadlines_are_drawn_as_what_is_right_and_what_is_filled() -> None:
 
 
 def test_constrained_and_unconstrained_stand_side_by_side() -> None:
-    figure = Figure(figsize=SIZE)
-    PICTURES["constrained"](figure, REPORT)
+    figure = drawn("constrained")
 
     exact, seconds = figure.axes
     assert [round(bar.get_height()) for bar in exact.patches] == [40, 20, 10, 5, 8, 4]

@@ -13,6 +13,7 @@ from daguerre.evals.lm_eval import Answers, Options
 from daguerre.evals.options import QUICK, EvalOptions
 from published import CASES
 
+pytestmark = pytest.mark.usefixtures("few")
 TEXT = "import os\n\n\ndef size(path):\n    return os.stat(path).st_size\n"
 LONGER = TEXT.replace("    return", "    total = 1\n    return")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ import pytest
 from daguerre.evals.harness import evaluate
 from daguerre.evals.resuming import Kept, difference
 from daguerre.evals.tasks import TASKS
-from daguerre.heldout import Document, load_frozen
-from daguerre.model import Model, load
+from daguerre.heldout import Document
+from daguerre.model import Model
 
 WHAT = ["infill", "completion"]
 SMALL = {"what": WHAT}
@@ -36,23 +37,19 @@ class File:
 
 
 @pytest.fixture(scope="module")
-def model() -> Model:
-    return load(dtype="float32")
-
-
-@pytest.fixture(scope="module")
 def documents() -> list[Document]:
-    return load_frozen()[:6]
+    texts = ["".join(f"value_{i} = compute_{j}({i}, {j})\n" for i in range(40)) for j in range(3)]
+    return [Document("p", "1", "MIT", f"{len(text)}", sha256(text.encode()).hexdigest(), text) for text in texts]
 
 
-def limits(lines: int = 2) -> dict[str, Any]:
+def limits(lines: int = 1) -> dict[str, Any]:
     from daguerre.evals.options import Limits
 
     return {"limits": Limits(lines=lines, grid_lines=1, spans=1)}
 
 
 def test_a_task_is_written_as_it_ends_and_is_not_measured_twice(
-    model: Model, documents: list[Document], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    causal: Model, documents: list[Document], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = File(tmp_path / "report.json")
     completion = TASKS["completion"]
@@ -67,7 +64,7 @@ def test_a_task_is_written_as_it_ends_and_is_not_measured_twice(
 
     monkeypatch.setitem(TASKS, "completion", stopped)
     with pytest.raises(KeyboardInterrupt):
-        evaluate(model, documents, store=first, **SMALL, **limits())
+        evaluate(causal, documents, store=first, **SMALL, **limits())
     assert first.saved == [["infill"]]
 
     monkeypatch.setitem(TASKS, "completion", completion)
@@ -83,28 +80,28 @@ def test_a_task_is_written_as_it_ends_and_is_not_measured_twice(
 
     monkeypatch.setitem(TASKS, "infill", never)
     second = File(tmp_path / "report.json")
-    report = evaluate(model, documents, store=second, **SMALL, **limits())
+    report = evaluate(causal, documents, store=second, **SMALL, **limits())
     assert list(second.kept.tasks) == ["infill"]
     assert report["infill"] == json.loads((tmp_path / "report.json").read_text())["infill"]
     assert second.saved == [WHAT]
     assert set(report["seconds"]) == set(WHAT)
 
     third = File(tmp_path / "report.json")
-    again = evaluate(model, documents, store=third, **SMALL, **limits())
+    again = evaluate(causal, documents, store=third, **SMALL, **limits())
     assert list(third.kept.tasks) == WHAT
     assert third.saved == []
     assert again["completion"] == json.loads(json.dumps(report["completion"]))
 
 
 def test_what_was_measured_with_anything_else_is_measured_again(
-    model: Model, documents: list[Document], tmp_path: Path
+    causal: Model, documents: list[Document], tmp_path: Path
 ) -> None:
     path = tmp_path / "report.json"
-    report = evaluate(model, documents, store=File(path), what=["infill"], **limits())
+    report = evaluate(causal, documents, store=File(path), what=["infill"], **limits())
 
     assert difference(json.loads(path.read_text()), report) is None
     for changed, where in (
-        ({"settings": report["settings"] | {"lines": 9}}, "settings.lines: 2, now 9"),
+        ({"settings": report["settings"] | {"lines": 9}}, "settings.lines: 1, now 9"),
         ({"data": report["data"] | {"sha256": "x"}}, "data.sha256: "),
         ({"model": report["model"] | {"weights_sha256": "y"}}, "model.weights_sha256: None, now 'y'"),
         ({"machine": report["machine"] | {"daguerre": "9"}}, "machine.daguerre: "),
@@ -112,7 +109,7 @@ def test_what_was_measured_with_anything_else_is_measured_again(
         kept = Kept.of(path, report | changed, ["infill"])
         assert not kept.tasks
         assert kept.differs is not None and kept.differs.startswith(where)
-    other = evaluate(model, documents[:5], what=["infill"], **limits())
+    other = evaluate(causal, documents[:2], what=["infill"], **limits())
     assert Kept.of(path, other, ["infill"]).differs is not None
     for damaged in ("", "[]", "{", '{"model": 1}'):
         path.write_text(damaged)

@@ -16,7 +16,7 @@ def square(number: int) -> tuple[int, int, int]:
     return number**2, torch.get_num_threads(), os.getpid()
 
 
-def test_results_come_in_the_order_of_the_items_from_processes_of_one_thread() -> None:
+def test_results_come_in_the_order_of_the_items_from_processes_of_one_thread(preloaded: None) -> None:
     steps: list[tuple[int, int]] = []
 
     results = map_examples(square, range(40), 2, lambda done, total: steps.append((done, total)))
@@ -36,6 +36,6 @@ def test_one_worker_is_this_process() -> None:
     assert map_examples(square, [], 2) == []
 
 
-def test_a_process_that_is_killed_is_an_error_in_one_line() -> None:
+def test_a_process_that_is_killed_is_an_error_in_one_line(preloaded: None) -> None:
     with pytest.raises(DataError, match="fewer workers"):
         map_examples(partial(os._exit), [1, 1], 2)

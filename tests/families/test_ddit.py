@@ -26,7 +26,6 @@ from oracles.ddit import LENGTH, ddit, published_config, published_weights, sedd
 KINDS: dict[str, Family] = {"mdlm": MDLM, "bd3lm": BD3LM, "ar": AR, "sedd": SEDD, "duo": DUO}
 LIVE = ("sedd", "duo")
 """Models whose noise level is an input."""
-each = pytest.mark.parametrize("kind", KINDS)
 
 
 def read(kind: str, **changes: Any) -> ModelConfig:
@@ -94,21 +93,23 @@ def furthest(one: np.ndarray, other: np.ndarray) -> float:
     return float(np.abs(one[np.isfinite(one)] - other[np.isfinite(other)]).max())
 
 
-@each
-def test_logits_are_the_published_ones(kind: str) -> None:
+def test_logits_are_the_published_ones(subtests: pytest.Subtests) -> None:
     """Measured: to 2e-5, of logits up to 12. The publishers' own modules were compared in the same way."""
-    for level in (0.05, 0.6, 0.999):
-        want = theirs(kind, level)
-        assert 0.35 < torch.from_numpy(want).softmax(-1).amax(-1).mean() < 0.8
-        assert furthest(ours(kind, TorchBackend(loaded(kind)), level), want) < 1e-4
+    for kind in KINDS:
+        with subtests.test(kind):
+            for level in (0.05, 0.6, 0.999):
+                want = theirs(kind, level)
+                assert 0.35 < torch.from_numpy(want).softmax(-1).amax(-1).mean() < 0.8
+                assert furthest(ours(kind, TorchBackend(loaded(kind)), level), want) < 1e-4
 
 
 @needs_compiler
-@each
-def test_the_native_backend_has_the_published_logits(kind: str) -> None:
+def test_the_native_backend_has_the_published_logits(subtests: pytest.Subtests) -> None:
     """Measured: to 2e-5. A zeroed level is folded into the matrices."""
-    for level in (0.05, 0.999):
-        assert furthest(ours(kind, NativeBackend(loaded(kind)), level), theirs(kind, level)) < 1e-4
+    for kind in KINDS:
+        with subtests.test(kind):
+            for level in (0.05, 0.999):
+                assert furthest(ours(kind, NativeBackend(loaded(kind)), level), theirs(kind, level)) < 1e-4
 
 
 def test_the_noise_level_matters_where_it_is_an_input() -> None:
@@ -161,15 +162,16 @@ def counted(width: int, blocks: int, vectors: int, vocabulary: int, adaptive: bo
     return blocks * block + outside
 
 
-@pytest.mark.parametrize(("kind", "sizes", "num"), SIZES, ids=[kind for kind, *_ in SIZES])
-def test_published_sizes_have_the_published_numbers_of_parameters(kind: str, sizes: dict[str, Any], num: int) -> None:
-    config = read(kind, **sizes)
-    with torch.device("meta"):
-        backbone = Backbone(config)
-    shape = config.width, config.num_layers, 128, config.vocab_size
-    assert backbone.num_parameters == counted(*shape, adaptive=kind != "ar") == num
-    targets = {piece.target for piece in KINDS[kind].pieces(config)}
-    assert targets == set(backbone.state_dict())
+def test_published_sizes_have_the_published_numbers_of_parameters(subtests: pytest.Subtests) -> None:
+    for kind, sizes, num in SIZES:
+        with subtests.test(kind):
+            config = read(kind, **sizes)
+            with torch.device("meta"):
+                backbone = Backbone(config)
+            shape = config.width, config.num_layers, 128, config.vocab_size
+            assert backbone.num_parameters == counted(*shape, adaptive=kind != "ar") == num
+            targets = {piece.target for piece in KINDS[kind].pieces(config)}
+            assert targets == set(backbone.state_dict())
 
 
 def test_each_model_is_what_its_publisher_says() -> None:
@@ -211,13 +213,12 @@ WRONG: list[tuple[str, dict[str, Any], type[Exception], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "changes", "error", "message"), WRONG)
-def test_what_cannot_be_honored_says_what_to_do(
-    kind: str, changes: dict[str, Any], error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error, match=message) as caught:
-        read(kind, **changes)
-    assert "\n" not in str(caught.value)
+def test_what_cannot_be_honored_says_what_to_do(subtests: pytest.Subtests) -> None:
+    for kind, changes, error, message in WRONG:
+        with subtests.test(kind, **changes):
+            with pytest.raises(error, match=message) as caught:
+                read(kind, **changes)
+            assert "\n" not in str(caught.value)
 
 
 def test_tables_that_hold_nothing_of_the_model_are_ignored() -> None:

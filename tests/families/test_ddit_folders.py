@@ -21,7 +21,6 @@ NUM_TOKENS = 257
 END, MASK = 256, 257
 LENGTH = 48
 NAMES = {"mdlm": "mdlm-owt", "bd3lm": "bd3lm-owt-block_size4", "ar": "ar-noeos-owt", "sedd": "sedd-small", "duo": "duo"}
-each = pytest.mark.parametrize("kind", NAMES)
 
 
 def write(folder: Path, kind: str, **changes: Any) -> Path:
@@ -58,43 +57,49 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Model]:
     return {kind: daguerre.load(write(root, kind), dtype="float32") for kind in NAMES}
 
 
-@each
-def test_a_published_folder_is_recognized_and_writes_as_its_publisher_does(loaded: dict[str, Model], kind: str) -> None:
-    model = loaded[kind]
-    assert model.family == {"ar": "ddit_ar"}.get(kind, kind)
-    results = [model.generate("ab", 12, seed=seed) for seed in range(4)]
-    assert len({result.text for result in results}) > 1
-    again = model.generate("ab", 12, seed=0)
-    assert again.text == results[0].text
-    assert all(token.id < NUM_TOKENS for result in results for token in result.tokens)
-    options = model.defaults
-    assert model.generate("ab", 12, seed=1, **options).text == results[1].text
-    assert model.generate("", 8, min_tokens=8).usage.completion_tokens == 8
+def test_a_published_folder_is_recognized_and_writes_as_its_publisher_does(
+    loaded: dict[str, Model], subtests: pytest.Subtests
+) -> None:
+    for kind in NAMES:
+        with subtests.test(kind):
+            model = loaded[kind]
+            assert model.family == {"ar": "ddit_ar"}.get(kind, kind)
+            results = [model.generate("ab", 12, seed=seed) for seed in range(4)]
+            assert len({result.text for result in results}) > 1
+            again = model.generate("ab", 12, seed=0)
+            assert again.text == results[0].text
+            assert all(token.id < NUM_TOKENS for result in results for token in result.tokens)
+            options = model.defaults
+            assert model.generate("ab", 12, seed=1, **options).text == results[1].text
+            assert model.generate("", 8, min_tokens=8).usage.completion_tokens == 8
 
 
-@pytest.mark.parametrize("kind", ["mdlm", "sedd", "duo"])
-def test_full_context_infills_and_keeps_what_is_given(loaded: dict[str, Model], kind: str) -> None:
-    result = loaded[kind].infill("begin ", " end", 6, min_tokens=6)
-    *_, canvas = result.trace.replay()
-    tokens = canvas.tokens[~canvas.in_gap].tolist()
-    encode = loaded[kind].tokenizer.encode
-    assert tokens == [*loaded[kind].config.first, *encode("begin "), *encode(" end")]
-    assert len(result.tokens) == 6
+def test_full_context_infills_and_keeps_what_is_given(loaded: dict[str, Model], subtests: pytest.Subtests) -> None:
+    for kind in ["mdlm", "sedd", "duo"]:
+        with subtests.test(kind):
+            result = loaded[kind].infill("begin ", " end", 6, min_tokens=6)
+            *_, canvas = result.trace.replay()
+            tokens = canvas.tokens[~canvas.in_gap].tolist()
+            encode = loaded[kind].tokenizer.encode
+            assert tokens == [*loaded[kind].config.first, *encode("begin "), *encode(" end")]
+            assert len(result.tokens) == 6
 
 
-@pytest.mark.parametrize("kind", ["mdlm", "sedd", "bd3lm"])
-def test_masked_models_decode_under_any_policy(loaded: dict[str, Model], kind: str) -> None:
-    for policy in ("confidence", "threshold", "first_hitting", "random"):
-        mode = "block" if kind == "bd3lm" else "full"
-        text = loaded[kind].generate("ab", 8, min_tokens=8, mode=mode, policy=policy, temperature=0.5)
-        assert len(text.tokens) == 8
+def test_masked_models_decode_under_any_policy(loaded: dict[str, Model], subtests: pytest.Subtests) -> None:
+    for kind in ["mdlm", "sedd", "bd3lm"]:
+        with subtests.test(kind):
+            for policy in ("confidence", "threshold", "first_hitting", "random"):
+                mode = "block" if kind == "bd3lm" else "full"
+                text = loaded[kind].generate("ab", 8, min_tokens=8, mode=mode, policy=policy, temperature=0.5)
+                assert len(text.tokens) == 8
 
 
-@each
-def test_every_model_has_its_likelihood(loaded: dict[str, Model], kind: str) -> None:
-    scores = loaded[kind].nll("abcdefgh", kind="ar" if kind == "ar" else "elbo", samples=256)
-    assert 0 < scores.stderr < 0.5 * scores.value or kind == "ar"
-    assert scores.num_tokens == (8 if loaded[kind].config.first else 7)
+def test_every_model_has_its_likelihood(loaded: dict[str, Model], subtests: pytest.Subtests) -> None:
+    for kind in NAMES:
+        with subtests.test(kind):
+            scores = loaded[kind].nll("abcdefgh", kind="ar" if kind == "ar" else "elbo", samples=256)
+            assert 0 < scores.stderr < 0.5 * scores.value or kind == "ar"
+            assert scores.num_tokens == (8 if loaded[kind].config.first else 7)
 
 
 def test_intermediate_noise_that_no_text_has_is_shown_all_the_same(loaded: dict[str, Model]) -> None:
@@ -121,12 +126,10 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "options", "message"), REFUSED)
-def test_what_a_model_cannot_do_says_what_it_can(
-    loaded: dict[str, Model], kind: str, options: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(UnsupportedError, match=message):
-        loaded[kind].generate("ab", 8, **options)
+def test_what_a_model_cannot_do_says_what_it_can(loaded: dict[str, Model], subtests: pytest.Subtests) -> None:
+    for kind, options, message in REFUSED:
+        with subtests.test(kind, **options), pytest.raises(UnsupportedError, match=message):
+            loaded[kind].generate("ab", 8, **options)
 
 
 def test_blocks_cannot_infill(loaded: dict[str, Model]) -> None:

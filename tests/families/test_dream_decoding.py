@@ -20,6 +20,7 @@ from daguerre.sampling.policies.base import LAST_TIME
 from daguerre.sampling.random import ORDER, TOKEN, Counter
 from oracles.full_context import FullContext
 from oracles.published import Decoded, Dream, diffullama, probabilities
+from pairwise import covering
 
 NUM, SEED = 16, 7
 LENGTHS = (1, 6, 15)
@@ -98,37 +99,41 @@ DRAWN: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("drawn", DRAWN)
-@pytest.mark.parametrize("alg", NAMES)
-def test_dream_commits_the_same_tokens_in_the_same_order(model: Model, alg: str, drawn: dict[str, Any]) -> None:
+def test_dream_commits_the_same_tokens_in_the_same_order(model: Model, subtests: pytest.Subtests) -> None:
     """Fewer steps than positions, as many, and more; the highest rank, and ranks drawn at a temperature."""
     oracle = FullContext(model.backbone)
-    for prompt, steps, heat in zip(prompts(model), (5, NUM, 27), (0.0, 0.3, 0.0), strict=True):
-        how = Dream(steps=steps, alg=alg, alg_temp=heat, **drawn)
-        canvas = masked(model, prompt)
-        want = how.decode(oracle.of, canvas, len(prompt), Shared(model, len(canvas)))
-        options = {"schedule": "time", "rank_by": "drawn", "rank_temperature": heat}
-        check(model, ours(model, prompt, policy=NAMES[alg], steps=steps, **options, **drawn), want)
+    asked = list(zip(prompts(model), (5, NUM, 27), (0.0, 0.3, 0.0), strict=True))
+    for alg, drawn, (prompt, steps, heat) in map(
+        dict.values, covering({"alg": [*NAMES], "drawn": DRAWN, "asked": asked})
+    ):
+        with subtests.test(alg, steps=steps, **drawn):
+            how = Dream(steps=steps, alg=alg, alg_temp=heat, **drawn)
+            canvas = masked(model, prompt)
+            want = how.decode(oracle.of, canvas, len(prompt), Shared(model, len(canvas)))
+            options = {"schedule": "time", "rank_by": "drawn", "rank_temperature": heat}
+            check(model, ours(model, prompt, policy=NAMES[alg], steps=steps, **options, **drawn), want)
 
 
-@pytest.mark.parametrize("drawn", DRAWN)
-def test_dreams_origin_commits_the_same_tokens_in_the_same_order(model: Model, drawn: dict[str, Any]) -> None:
+def test_dreams_origin_commits_the_same_tokens_in_the_same_order(model: Model, subtests: pytest.Subtests) -> None:
     oracle = FullContext(model.backbone)
-    for prompt, steps in zip(prompts(model), (5, NUM, 27), strict=True):
-        how = Dream(steps=steps, alg="origin", **drawn)
-        canvas = masked(model, prompt)
-        want = how.decode(oracle.of, canvas, len(prompt), Shared(model, len(canvas), times(steps, LAST_TIME)))
-        check(model, ours(model, prompt, policy="origin", steps=steps, **drawn), want)
+    for drawn in DRAWN:
+        with subtests.test(**drawn):
+            for prompt, steps in zip(prompts(model), (5, NUM, 27), strict=True):
+                how = Dream(steps=steps, alg="origin", **drawn)
+                canvas = masked(model, prompt)
+                want = how.decode(oracle.of, canvas, len(prompt), Shared(model, len(canvas), times(steps, LAST_TIME)))
+                check(model, ours(model, prompt, policy="origin", steps=steps, **drawn), want)
 
 
-@pytest.mark.parametrize(("steps", "temperature"), [(5, 0.9), (NUM, 0.95), (30, 0.5)])
-def test_the_sampler_of_diffullama_is_first_hitting_in_steps(model: Model, steps: int, temperature: float) -> None:
+def test_the_sampler_of_diffullama_is_first_hitting_in_steps(model: Model, subtests: pytest.Subtests) -> None:
     oracle = FullContext(model.backbone)
-    for prompt in prompts(model):
-        canvas = masked(model, prompt)
-        shared = Shared(model, len(canvas), times(steps, 0.0))
-        want = diffullama(oracle.of, canvas, len(prompt), steps, temperature, shared)
-        check(model, ours(model, prompt, policy="first_hitting", steps=steps, temperature=temperature), want)
+    for steps, temperature in [(5, 0.9), (NUM, 0.95), (30, 0.5)]:
+        with subtests.test(steps=steps, temperature=temperature):
+            for prompt in prompts(model):
+                canvas = masked(model, prompt)
+                shared = Shared(model, len(canvas), times(steps, 0.0))
+                want = diffullama(oracle.of, canvas, len(prompt), steps, temperature, shared)
+                check(model, ours(model, prompt, policy="first_hitting", steps=steps, temperature=temperature), want)
 
 
 def test_ranks_of_the_drawn_distributions_give_another_text(model: Model) -> None:

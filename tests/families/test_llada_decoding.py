@@ -21,6 +21,7 @@ from daguerre.sampling.random import ORDER, TOKEN, Counter
 from driving import compute
 from oracles.full_context import FullContext
 from oracles.published import Decoded, LLaDA, fast_dllm, probabilities
+from pairwise import covering
 
 END, NUM, BLOCK, SEED = 300, 16, 8, 3
 LENGTHS = (1, 7, 18)
@@ -114,45 +115,36 @@ PUBLISHED: list[tuple[dict[str, Any], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("published", "options"), PUBLISHED)
-def test_llada_commits_the_same_tokens_in_the_same_order(
-    model: Model, published: dict[str, Any], options: dict[str, Any]
-) -> None:
-    oracle, num = FullContext(model.backbone), 0
-    assert model.config.mask_id is not None
-    each = 2 if "guidance" in options else 1
-    how = LLaDA(**({"block_length": BLOCK} | published), mask_id=model.config.mask_id)
-    for prompt in prompts(model):
-        canvas = masked(model, prompt)
-        want = how.decode(oracle.of, canvas, len(prompt), Shared(model, len(canvas), each))
-        num += check(ours(model, prompt, **options), want, (model.config.eos_id, END))
-    assert num > 2 * NUM
+def test_llada_commits_the_same_tokens_in_the_same_order(model: Model, subtests: pytest.Subtests) -> None:
+    for published, options in PUBLISHED:
+        with subtests.test(**options):
+            oracle, num = FullContext(model.backbone), 0
+            assert model.config.mask_id is not None
+            each = 2 if "guidance" in options else 1
+            how = LLaDA(**({"block_length": BLOCK} | published), mask_id=model.config.mask_id)
+            for prompt in prompts(model):
+                canvas = masked(model, prompt)
+                want = how.decode(oracle.of, canvas, len(prompt), Shared(model, len(canvas), each))
+                num += check(ours(model, prompt, **options), want, (model.config.eos_id, END))
+            assert num > 2 * NUM
 
 
-@pytest.mark.parametrize("rule", ["plain", "last", "never"])
-@pytest.mark.parametrize(("steps", "block"), [(8, 8), (3, 8), (7, NUM)])
-def test_ends_of_text_are_plain_or_come_last_or_never_as_in_llada(
-    model: Model, rule: str, steps: int, block: int
-) -> None:
+def test_ends_of_text_are_plain_or_come_last_or_never_as_in_llada(model: Model, subtests: pytest.Subtests) -> None:
     """Both ends are likely nearly everywhere. "last": those that wait are committed once a step has no others."""
     config, ends = model.config, (model.config.eos_id, END)
     assert config.mask_id is not None
     bias = {config.eos_id: 9.0, END: 8.0}
-    oracle = FullContext(model.backbone, bias)
-    how = LLaDA(
-        mask_id=config.mask_id,
-        block_length=block,
-        steps=steps,
-        never=ends if rule == "never" else (),
-        last=ends if rule == "last" else (),
-    )
-    options = {"policy": "confidence", "steps": steps, "end_of_text": rule, "logit_bias": bias, "block_size": block}
-    num_ends = 0
-    for prompt in prompts(model):
-        want = how.decode(oracle.of, masked(model, prompt), len(prompt))
-        check(ours(model, prompt, **options), want, ends)
-        num_ends += int(np.isin(want.tokens[-NUM:], ends).sum())
-    assert (num_ends == 0) == (rule == "never")
+    oracle, num_ends = FullContext(model.backbone, bias), dict.fromkeys(("plain", "last", "never"), 0)
+    factors = {"rule": [*num_ends], "how": [(8, 8), (3, 8), (7, NUM)], "prompt": prompts(model)}
+    for rule, (steps, block), prompt in map(dict.values, covering(factors)):
+        with subtests.test(rule, steps=steps, block=block, length=len(prompt)):
+            never, last = (ends if rule == one else () for one in ("never", "last"))
+            how = LLaDA(mask_id=config.mask_id, block_length=block, steps=steps, never=never, last=last)
+            options = {"policy": "confidence", "steps": steps, "end_of_text": rule, "logit_bias": bias}
+            want = how.decode(oracle.of, masked(model, prompt), len(prompt))
+            check(ours(model, prompt, block_size=block, **options), want, ends)
+            num_ends[rule] += int(np.isin(want.tokens[-NUM:], ends).sum())
+    assert [rule for rule, num in num_ends.items() if num == 0] == ["never"]
 
 
 FAST: list[tuple[dict[str, Any], dict[str, Any]]] = [
@@ -164,17 +156,15 @@ FAST: list[tuple[dict[str, Any], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("published", "options"), FAST)
-@pytest.mark.parametrize("block", [BLOCK, NUM])
-def test_fast_dllm_commits_the_same_tokens_in_the_same_order(
-    model: Model, published: dict[str, Any], options: dict[str, Any], block: int
-) -> None:
+def test_fast_dllm_commits_the_same_tokens_in_the_same_order(model: Model, subtests: pytest.Subtests) -> None:
     oracle, together = FullContext(model.backbone), 0
-    for prompt in prompts(model):
-        want = fast_dllm(oracle.of, masked(model, prompt), len(prompt), block, **published)
-        check(ours(model, prompt, block_size=block, **options), want, (model.config.eos_id, END))
-        together += len(want.commits)
-    assert len(LENGTHS) * 2 <= together < len(LENGTHS) * NUM
+    cases = covering({"block": [BLOCK, NUM], "how": FAST, "prompt": prompts(model)})
+    for block, (published, options), prompt in map(dict.values, cases):
+        with subtests.test(block=block, length=len(prompt), **published):
+            want = fast_dllm(oracle.of, masked(model, prompt), len(prompt), block, **published)
+            check(ours(model, prompt, block_size=block, **options), want, (model.config.eos_id, END))
+            together += len(want.commits)
+    assert 2 * len(cases) <= together < len(cases) * NUM
 
 
 # ---- dlmserve -------------------------------------------------------------------------------------------------------
@@ -204,18 +194,19 @@ def served(dlmserve: ModuleType, model: Model, prompts: list[list[int]], steps: 
     return [state.seq[0].tolist() for state in states]
 
 
-@pytest.mark.parametrize(("steps", "block"), [(8, 8), (3, 8), (6, NUM)])
-def test_dlmserve_has_the_same_tokens(dlmserve: ModuleType, model: Model, steps: int, block: int) -> None:
-    steps_in_all = steps * (NUM // block)
-    for prompt, want in zip(
-        prompts(model, mask=False),
-        served(dlmserve, model, prompts(model, mask=False), steps_in_all, block),
-        strict=True,
-    ):
-        *_, canvas = ours(model, prompt, policy="confidence", steps=steps, block_size=block).trace.replay()
-        done = ~canvas.open
-        assert canvas.tokens[done].tolist() == np.array(want)[done].tolist()
-        assert done.sum() > len(prompt) + NUM // 2
+def test_dlmserve_has_the_same_tokens(dlmserve: ModuleType, model: Model, subtests: pytest.Subtests) -> None:
+    for steps, block in [(8, 8), (3, 8), (6, NUM)]:
+        with subtests.test(steps=steps, block=block):
+            steps_in_all = steps * (NUM // block)
+            for prompt, want in zip(
+                prompts(model, mask=False),
+                served(dlmserve, model, prompts(model, mask=False), steps_in_all, block),
+                strict=True,
+            ):
+                *_, canvas = ours(model, prompt, policy="confidence", steps=steps, block_size=block).trace.replay()
+                done = ~canvas.open
+                assert canvas.tokens[done].tolist() == np.array(want)[done].tolist()
+                assert done.sum() > len(prompt) + NUM // 2
 
 
 def test_a_mask_in_the_prompt_stays_as_it_is_but_dlmserve_writes_over_it(dlmserve: ModuleType, model: Model) -> None:

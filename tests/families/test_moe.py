@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import daguerre
-from backends import needs_compiler
+from backends import BACKENDS, needs_compiler
 from daguerre.decoding.options import Decode
 from daguerre.errors import CheckpointError, InputError, UnsupportedError
 from daguerre.model import Model
@@ -31,6 +31,7 @@ from daguerre.models.families import FAMILIES, find_family
 from daguerre.models.families.base import Published
 from daguerre.models.forward import Backend, Forward, Layout, Logits
 from daguerre.models.loading import load_folder
+from pairwise import covering
 from published import END, MASK, SIZE, TURN, scatter, write_tensors, write_tokenizer
 
 NUM = 40
@@ -67,7 +68,6 @@ ORACLES: dict[str, tuple[str, dict[str, Any]]] = {
     "llada2": ("Glm4Moe", GLM),
 }
 """The class of transformers that computes a family, and its options."""
-each = pytest.mark.parametrize("kind", ORACLES)
 
 
 def published_config(kind: str, saved: dict[str, Any]) -> dict[str, Any]:
@@ -210,18 +210,21 @@ def our_logits(backend: Backend, context: str) -> Tensor:
     return torch.from_numpy(answer.logits)
 
 
-@each
-@pytest.mark.parametrize("context", ["causal", "block", "full"])
-@pytest.mark.parametrize("native", [pytest.param(True, marks=needs_compiler), False])
-def test_logits_are_those_of_transformers(loaded: Any, kind: str, context: str, native: bool) -> None:
-    backbone = loaded(kind).backbone
-    got = our_logits((NativeBackend if native else TorchBackend)(backbone), context)
-    want, known = wanted_logits(kind, context), got.isfinite()
-    assert known.all(0).sum() > 250
-    assert (got[known] - want[known]).abs().max() < 1e-4
-    assert 0.4 < want.softmax(-1).amax(-1).mean() < 0.6
-    if kind == "llada2":
-        assert max(other.inv_freq.numel() for other in oracle(kind).modules() if hasattr(other, "inv_freq")) == 6
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_logits_are_those_of_transformers(loaded: Any, backend: str, subtests: pytest.Subtests) -> None:
+    cases = {"kind": [*ORACLES], "context": ["causal", "block", "full"], "backend": ["native", "torch"]}
+    for kind, context, own in map(dict.values, covering(cases)):
+        if own != backend:
+            continue
+        with subtests.test(kind, context=context):
+            backbone = loaded(kind).backbone
+            got = our_logits((NativeBackend if backend == "native" else TorchBackend)(backbone), context)
+            want, known = wanted_logits(kind, context), got.isfinite()
+            assert known.all(0).sum() > 250
+            assert (got[known] - want[known]).abs().max() < 1e-4
+            assert 0.4 < want.softmax(-1).amax(-1).mean() < 0.6
+            if kind == "llada2":
+                assert max(one.inv_freq.numel() for one in oracle(kind).modules() if hasattr(one, "inv_freq")) == 6
 
 
 def rounded_experts(backbone: Any) -> Any:
@@ -245,31 +248,31 @@ def rounded_experts(backbone: Any) -> Any:
     return out
 
 
-@pytest.mark.parametrize("kind", ["qwen3_moe", "rnd1"])
 @needs_compiler
-def test_experts_of_four_bits_compute_with_their_rounded_matrices(loaded: Any, kind: str) -> None:
+def test_experts_of_four_bits_compute_with_their_rounded_matrices(loaded: Any, subtests: pytest.Subtests) -> None:
     """What is left is the rounding of rows and of the vocabulary's projection."""
-    backbone, context = loaded(kind).backbone, FACTS[kind][0]
-    exact, rounded = (our_logits(TorchBackend(one), context) for one in (backbone, rounded_experts(backbone)))
-    got = our_logits(NativeBackend(backbone, "approximate_int4"), context)
-    known = exact.isfinite()
+    for kind in ["qwen3_moe", "rnd1"]:
+        with subtests.test(kind):
+            backbone, context = loaded(kind).backbone, FACTS[kind][0]
+            exact, rounded = (our_logits(TorchBackend(one), context) for one in (backbone, rounded_experts(backbone)))
+            got = our_logits(NativeBackend(backbone, "approximate_int4"), context)
+            known = exact.isfinite()
 
-    def error(one: Tensor, other: Tensor) -> float:
-        return float((one - other)[known].square().mean().sqrt())
-
-    assert error(got, rounded) < error(rounded, exact) / 4
+            far, near = (float(one[known].square().mean().sqrt()) for one in (rounded - exact, got - rounded))
+            assert near < far / 4
 
 
-@pytest.mark.parametrize("quantize", [None, "int8", "approximate_int4"])
 @needs_compiler
-@pytest.mark.parametrize("place", ["memory", "disk"])
-def test_experts_are_packed_a_layer_at_a_time(folder: Any, quantize: Any, place: Any) -> None:
-    model = daguerre.load(folder("qwen3_moe"), dtype="bfloat16", quantize=quantize, experts=place)
-    assert all(weight.is_meta for weight in model.denoiser.backbone.parameters())
-    whole = load_folder(folder("qwen3_moe"), torch.bfloat16).backbone
-    assert torch.equal(
-        our_logits(model.denoiser.backend, "causal"), our_logits(NativeBackend(whole, quantize), "causal")
-    )
+def test_experts_are_packed_a_layer_at_a_time(folder: Any, subtests: pytest.Subtests) -> None:
+    for place in ["memory", "disk"]:
+        for quantize in [None, "int8", "approximate_int4"]:
+            with subtests.test(place, quantize=quantize):
+                model = daguerre.load(folder("qwen3_moe"), dtype="bfloat16", quantize=quantize, experts=place)
+                assert all(weight.is_meta for weight in model.denoiser.backbone.parameters())
+                whole = load_folder(folder("qwen3_moe"), torch.bfloat16).backbone
+                assert torch.equal(
+                    our_logits(model.denoiser.backend, "causal"), our_logits(NativeBackend(whole, quantize), "causal")
+                )
 
 
 FACTS: dict[str, tuple[Any, ...]] = {
@@ -281,36 +284,38 @@ FACTS: dict[str, tuple[Any, ...]] = {
 }
 
 
-@each
-def test_a_folder_says_context_shift_block_mask_and_experts(loaded: Any, kind: str) -> None:
-    config = loaded(kind).config
-    if kind == "llada2":
-        grouped = {
-            "score": "sigmoid",
-            "bias": True,
-            "num_groups": 4,
-            "kept_groups": 2,
-            "normalized": True,
-            "scale": 2.5,
-        }
-        experts = Experts(num=12, per_token=3, width=40, shared_width=40, first_layer=1, **grouped)
-        want: tuple[Any, ...] = ("block", False, 32, MASK, experts)
-        assert (config.rope_share, config.rotary_width, config.rope_theta) == (0.5, 12, 600_000)
-    else:
-        want = FACTS[kind]
-    assert (config.context, config.shift, config.block_size, config.mask_id, config.experts) == want
-    assert (config.eos_id, config.pad_id, config.bos_id) == (END, END, None)
-    assert set(config.end_ids) == {TURN}
-    assert (config.qk_norm, config.qk_norm_scope) == (True, "all" if kind == "olmoe" else "head")
+def test_a_folder_says_context_shift_block_mask_and_experts(loaded: Any, subtests: pytest.Subtests) -> None:
+    for kind in ORACLES:
+        with subtests.test(kind):
+            config = loaded(kind).config
+            if kind == "llada2":
+                grouped = {
+                    "score": "sigmoid",
+                    "bias": True,
+                    "num_groups": 4,
+                    "kept_groups": 2,
+                    "normalized": True,
+                    "scale": 2.5,
+                }
+                experts = Experts(num=12, per_token=3, width=40, shared_width=40, first_layer=1, **grouped)
+                want: tuple[Any, ...] = ("block", False, 32, MASK, experts)
+                assert (config.rope_share, config.rotary_width, config.rope_theta) == (0.5, 12, 600_000)
+            else:
+                want = FACTS[kind]
+            assert (config.context, config.shift, config.block_size, config.mask_id, config.experts) == want
+            assert (config.eos_id, config.pad_id, config.bos_id) == (END, END, None)
+            assert set(config.end_ids) == {TURN}
+            assert (config.qk_norm, config.qk_norm_scope) == (True, "all" if kind == "olmoe" else "head")
 
 
-@each
-def test_a_family_decodes_as_published(loaded: Any, kind: str) -> None:
-    model, decode = loaded(kind), FAMILIES[kind].decode
-    Decode(**decode)
-    result = model.generate("def f(x):", 12, **{**decode, "temperature": 0.0})
-    assert len(result.tokens) > 4
-    assert MASK not in [token.id for token in result.tokens]
+def test_a_family_decodes_as_published(loaded: Any, subtests: pytest.Subtests) -> None:
+    for kind in ORACLES:
+        with subtests.test(kind):
+            model, decode = loaded(kind), FAMILIES[kind].decode
+            Decode(**decode)
+            result = model.generate("def f(x):", 12, **{**decode, "temperature": 0.0})
+            assert len(result.tokens) > 4
+            assert MASK not in [token.id for token in result.tokens]
 
 
 def test_expert_bias_changes_who_is_chosen_and_not_the_weights(loaded: Any) -> None:
@@ -457,16 +462,15 @@ def num_active(config: ModelConfig) -> int:
     return total
 
 
-@pytest.mark.parametrize(("name", "values", "total", "tolerance", "active"), TOTALS)
-def test_published_models_have_as_many_parameters_as_published(
-    name: str, values: dict[str, Any], total: float, tolerance: float, active: float
-) -> None:
-    family = find_family(values)
-    assert family.name == name
-    config = family.read(Published(config=values))
-    with torch.device("meta"):
-        assert abs(make_backbone(config).num_parameters / total - 1) <= tolerance
-    assert abs(num_active(config) / active - 1) < 0.04
+def test_published_models_have_as_many_parameters_as_published(subtests: pytest.Subtests) -> None:
+    for name, values, total, tolerance, active in TOTALS:
+        with subtests.test(name, total=total):
+            family = find_family(values)
+            assert family.name == name
+            config = family.read(Published(config=values))
+            with torch.device("meta"):
+                assert abs(make_backbone(config).num_parameters / total - 1) <= tolerance
+            assert abs(num_active(config) / active - 1) < 0.04
 
 
 def test_a_published_config_gives_the_published_model() -> None:
@@ -521,10 +525,10 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "values", "message"), REFUSED)
-def test_what_cannot_be_honored_is_refused(name: str, values: dict[str, Any], message: str) -> None:
-    with pytest.raises((UnsupportedError, CheckpointError, InputError), match=message):
-        FAMILIES[name].read(Published(config=values))
+def test_what_cannot_be_honored_is_refused(subtests: pytest.Subtests) -> None:
+    for name, values, message in REFUSED:
+        with subtests.test(message), pytest.raises((UnsupportedError, CheckpointError, InputError), match=message):
+            FAMILIES[name].read(Published(config=values))
 
 
 def test_llada22_is_refused_by_its_name() -> None:

@@ -17,19 +17,28 @@ from daguerre.models.bundled import read_bundled, with_adapter
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import RopeScaling
 from daguerre.models.core.rotary import frequencies, query_scale
-from daguerre.models.families import find_family
+from daguerre.models.families import FAMILIES, find_family
 from daguerre.models.families.base import Published
 from daguerre.models.families.nemotron import ACCEPTANCE
 from daguerre.models.published import describe
 from daguerre.models.published_weights import copy_weights, empty_backbone, find_tensors, fit
+from daguerre.models.tokenizer import Tokenizer
 
-pytest.importorskip("transformers.models.ministral3")
-from oracles.nemotron import ADAPTER, CONFIG, FAMILY, T, backbone_of, exported
+FAMILY, T = FAMILIES["nemotron"], Tokenizer.default("2k")
 
 
 @pytest.fixture(scope="module")
-def backbone() -> Backbone:
-    return backbone_of(0)
+def nemotron() -> Any:
+    """What writes tiny models as published; its module needs transformers."""
+    pytest.importorskip("transformers.models.ministral3")
+    from oracles import nemotron
+
+    return nemotron
+
+
+@pytest.fixture(scope="module")
+def backbone(nemotron: Any) -> Backbone:
+    return nemotron.backbone_of(0)
 
 
 def shape(**changes: Any) -> Published:
@@ -61,24 +70,23 @@ SMALL = {"hidden_size": 3072, "intermediate_size": 9216, "num_hidden_layers": 26
 LARGE = {"hidden_size": 5120, "intermediate_size": 16384, "num_hidden_layers": 40}
 
 
-@pytest.mark.parametrize(
-    ("changes", "num", "billions"), [(SMALL, 3429006336, 3.4), ({}, 8489553920, 8.5), (LARGE, 13506073600, 13.5)]
-)
-def test_the_published_sizes_have_their_numbers_of_parameters(changes: Any, num: int, billions: float) -> None:
-    config = FAMILY.read(shape(**changes))
-    width, inner = config.width, config.mlp_width
-    layer = width * 6144 + 4096 * width + 3 * width * inner + 2 * width
-    assert num == config.num_layers * layer + width + 131072 * width * (1 if config.tied else 2)
-    with torch.device("meta"):
-        backbone = Backbone(config)
-    assert backbone.num_parameters == num and round(num / 1e9, 1) == billions
-    named = [piece for piece in FAMILY.pieces(config) if not piece.copy]
-    assert len(named) == config.num_layers * 9 + (2 if config.tied else 3)
-    assert named[0].name == "encoder.embed_tokens.weight"
+def test_the_published_sizes_have_their_numbers_of_parameters(subtests: pytest.Subtests) -> None:
+    for changes, num, billions in [(SMALL, 3429006336, 3.4), ({}, 8489553920, 8.5), (LARGE, 13506073600, 13.5)]:
+        with subtests.test(num=num):
+            config = FAMILY.read(shape(**changes))
+            width, inner = config.width, config.mlp_width
+            layer = width * 6144 + 4096 * width + 3 * width * inner + 2 * width
+            assert num == config.num_layers * layer + width + 131072 * width * (1 if config.tied else 2)
+            with torch.device("meta"):
+                backbone = Backbone(config)
+            assert backbone.num_parameters == num and round(num / 1e9, 1) == billions
+            named = [piece for piece in FAMILY.pieces(config) if not piece.copy]
+            assert len(named) == config.num_layers * 9 + (2 if config.tied else 3)
+            assert named[0].name == "encoder.embed_tokens.weight"
 
 
-def test_the_published_config_says_what_the_model_is() -> None:
-    config = FAMILY.read(shape(adapter=ADAPTER | {"r": 128, "lora_alpha": 512}))
+def test_the_published_config_says_what_the_model_is(nemotron: Any) -> None:
+    config = FAMILY.read(shape(adapter=nemotron.ADAPTER | {"r": 128, "lora_alpha": 512}))
     assert find_family(shape().config) is FAMILY
     assert (config.context, config.shift, config.masks_in_place, config.block_size) == ("causal", True, True, 32)
     assert (config.mask_id, config.eos_id, config.bos_id, config.reserved_ids) == (100, 11, 1, (100,))
@@ -100,12 +108,12 @@ def test_the_published_config_says_what_the_model_is() -> None:
     assert scale is not None and scale.flatten().tolist() == pytest.approx([1.0, 1 + 0.1 * np.log(2)])
 
 
-def write(folder: Path, backbone: Backbone, scale: float) -> None:
+def write(nemotron: Any, folder: Path, backbone: Backbone, scale: float) -> None:
     """A folder as published, with a bundled adapter."""
     (folder / "linear_spec_lora").mkdir()
-    (folder / "config.json").write_text(json.dumps(CONFIG))
-    (folder / "linear_spec_lora/adapter_config.json").write_text(json.dumps(ADAPTER))
-    save_file(exported(backbone), folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(nemotron.CONFIG))
+    (folder / "linear_spec_lora/adapter_config.json").write_text(json.dumps(nemotron.ADAPTER))
+    save_file(nemotron.exported(backbone), folder / "model.safetensors")
     factors = {}
     for number, layer in enumerate(backbone.layers):
         low_rank, name = layer.attention.out_draft, f"base_model.model.encoder.layers.{number}.self_attn.o_proj.lora_"  # type: ignore[union-attr]
@@ -114,32 +122,34 @@ def write(folder: Path, backbone: Backbone, scale: float) -> None:
     save_file(factors, folder / "linear_spec_lora/adapter_model.safetensors")
 
 
-def loaded(folder: Path) -> Backbone:
+def loaded(nemotron: Any, folder: Path) -> Backbone:
     adapter, stored = read_bundled(FAMILY, folder), find_tensors(folder)
     family = with_adapter(FAMILY, adapter)
-    config = family.read(Published(config=CONFIG, bos_id=T.bos_id, num_tokens=T.vocab_size, adapter=adapter.config))
+    config = family.read(
+        Published(config=nemotron.CONFIG, bos_id=T.bos_id, num_tokens=T.vocab_size, adapter=adapter.config)
+    )
     stored |= adapter.stored
     backbone = empty_backbone(config, torch.float32, "cpu")
     copy_weights(backbone, fit(family, config, stored, folder), stored)
     return backbone
 
 
-def test_a_folder_brings_its_adapter_along(backbone: Backbone, tmp_path: Path) -> None:
+def test_a_folder_brings_its_adapter_along(nemotron: Any, backbone: Backbone, tmp_path: Path) -> None:
     """Its scale, alpha / r = 4, is multiplied into B; without the adapter's folder there are no low-rank weights."""
-    write(tmp_path, backbone, 4.0)
-    ours = loaded(tmp_path)
+    write(nemotron, tmp_path, backbone, 4.0)
+    ours = loaded(nemotron, tmp_path)
     assert ours.state_dict().keys() == backbone.state_dict().keys()
     assert all(torch.equal(weight, backbone.state_dict()[name]) for name, weight in ours.state_dict().items())
-    rs = ADAPTER | {"use_rslora": True, "lora_alpha": 8}
+    rs = nemotron.ADAPTER | {"use_rslora": True, "lora_alpha": 8}
     (tmp_path / "linear_spec_lora/adapter_config.json").write_text(json.dumps(rs))
-    again, name = loaded(tmp_path).state_dict(), "layers.1.attention.out_draft.b.weight"
+    again, name = loaded(nemotron, tmp_path).state_dict(), "layers.1.attention.out_draft.b.weight"
     assert torch.equal(again[name], ours.state_dict()[name])
     assert describe(tmp_path).config.draft_rank == 4
     (tmp_path / "linear_spec_lora/adapter_config.json").unlink()
     with pytest.raises(CheckpointError, match=r"has no adapter_config\.json"):
-        loaded(tmp_path)
+        loaded(nemotron, tmp_path)
     (tmp_path / "linear_spec_lora/adapter_model.safetensors").unlink()
-    assert loaded(tmp_path).config.draft_rank == 0
+    assert loaded(nemotron, tmp_path).config.draft_rank == 0
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
@@ -151,10 +161,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "message"), WRONG)
-def test_an_adapter_of_another_kind_is_refused(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises((UnsupportedError, CheckpointError), match=message):
-        FAMILY.read(shape(adapter=ADAPTER | changes))
+def test_an_adapter_of_another_kind_is_refused(nemotron: Any, subtests: pytest.Subtests) -> None:
+    for changes, message in WRONG:
+        with subtests.test(message), pytest.raises((UnsupportedError, CheckpointError), match=message):
+            FAMILY.read(shape(adapter=nemotron.ADAPTER | changes))
 
 
 def test_what_the_core_does_not_have_is_refused(backbone: Backbone) -> None:

@@ -31,8 +31,6 @@ from published import END, MASK, NUM_TOKENS, ROWS, SIZE, seen_by, write_tensors
 
 FACTS = {"context": "block", "block_size": 8, "shift": False, "mask_id": MASK, "bos_id": None, "eos_id": END}
 KNOWN, FOUND = CONCEPTS["n_concepts"], CONCEPTS["n_unknown_concepts"]
-each = pytest.mark.parametrize("name", CASES)
-with_heads = pytest.mark.parametrize("name", [name for name, config in CASES.items() if config["interpretable"]])
 
 
 @pytest.fixture(scope="module")
@@ -50,43 +48,55 @@ def tokens_of(seed: int = 0) -> np.ndarray:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@each
-def test_a_checkpoint_gives_the_logits_of_the_restatement(name: str, backend: str, loaded: dict[str, Model]) -> None:
-    config, oracle = loaded[name].config, Steerling(CASES[name])
-    assert {fact: getattr(config, fact) for fact in FACTS} == FACTS
-    assert (config.concepts is not None, config.clip_qkv) == (CASES[name]["interpretable"], CASES[name]["clip_qkv"])
-    assert {*config.unpredictable_ids} == {MASK, *range(NUM_TOKENS, SIZE)}
-    tokens = tokens_of()
-    expected = oracle.logits(oracle.hidden(tokens))
-    got = ours(backend, loaded[name].backbone, tokens, seen_by(config)).numpy()
-    drawn = [index for index in range(SIZE) if index not in config.unpredictable_ids]
-    assert np.abs(got[:, drawn] - expected[:, drawn]).max() < 1e-4
-    assert 0.3 < torch.from_numpy(expected).softmax(-1).amax(-1).mean() < 0.7
+def test_a_checkpoint_gives_the_logits_of_the_restatement(
+    backend: str, loaded: dict[str, Model], subtests: pytest.Subtests
+) -> None:
+    for name in CASES:
+        with subtests.test(name):
+            config, oracle = loaded[name].config, Steerling(CASES[name])
+            assert {fact: getattr(config, fact) for fact in FACTS} == FACTS
+            assert (config.concepts is not None, config.clip_qkv) == (
+                CASES[name]["interpretable"],
+                CASES[name]["clip_qkv"],
+            )
+            assert {*config.unpredictable_ids} == {MASK, *range(NUM_TOKENS, SIZE)}
+            tokens = tokens_of()
+            expected = oracle.logits(oracle.hidden(tokens))
+            got = ours(backend, loaded[name].backbone, tokens, seen_by(config)).numpy()
+            drawn = [index for index in range(SIZE) if index not in config.unpredictable_ids]
+            assert np.abs(got[:, drawn] - expected[:, drawn]).max() < 1e-4
+            assert 0.3 < torch.from_numpy(expected).softmax(-1).amax(-1).mean() < 0.7
 
 
-@pytest.mark.parametrize("change", [{"clip_qkv": None}, {"norm_order": "pre"}, {"diff_block_size": 16}])
-def test_each_of_its_differences_from_a_plain_model_is_in_the_logits(change: dict[str, Any]) -> None:
+def test_each_of_its_differences_from_a_plain_model_is_in_the_logits(subtests: pytest.Subtests) -> None:
     """Else the comparison above would not see it."""
-    one, other = (Steerling(NESTED | changes).hidden(tokens_of()) for changes in ({}, change))
-    assert np.abs(one - other).max() > 0.1
+    for change in [{"clip_qkv": None}, {"norm_order": "pre"}, {"diff_block_size": 16}]:
+        with subtests.test(**change):
+            one, other = (Steerling(NESTED | changes).hidden(tokens_of()) for changes in ({}, change))
+            assert np.abs(one - other).max() > 0.1
 
 
-@with_heads
-def test_hidden_states_are_sums_of_the_same_concepts_with_the_same_weights(name: str, loaded: dict[str, Model]) -> None:
-    oracle, heads = Steerling(CASES[name]), heads_of(loaded[name])
-    hidden = oracle.hidden(tokens_of())
-    parts = heads.decompose(torch.from_numpy(hidden).float())
-    found = (parts.known_ids, parts.known_weights), (parts.discovered_ids - KNOWN, parts.discovered_weights)
-    sums = []
-    for (ids, weights), expected, vectors in zip(found, oracle.activations(hidden), oracle.vectors(), strict=True):
-        got = torch.zeros(expected.shape).scatter(1, ids, weights).numpy()
-        assert np.abs(got - expected).max() < 1e-6
-        assert ((got > 0) == (expected > 0)).all()
-        sums.append(expected @ vectors)
-    assert ids.shape[1] == 8 and parts.known_ids.shape[1] == CASES[name].get("topk_known_features", 4)
-    assert np.abs(parts.known.numpy() - sums[0]).max() < 1e-5
-    assert np.abs(parts.discovered.numpy() - sums[1]).max() < 1e-5
-    assert np.abs(parts.residual.numpy() - (hidden - sums[0] - sums[1])).max() < 1e-5
+def test_hidden_states_are_sums_of_the_same_concepts_with_the_same_weights(
+    loaded: dict[str, Model], subtests: pytest.Subtests
+) -> None:
+    for name in [name for name, config in CASES.items() if config["interpretable"]]:
+        with subtests.test(name):
+            oracle, heads = Steerling(CASES[name]), heads_of(loaded[name])
+            hidden = oracle.hidden(tokens_of())
+            parts = heads.decompose(torch.from_numpy(hidden).float())
+            found = (parts.known_ids, parts.known_weights), (parts.discovered_ids - KNOWN, parts.discovered_weights)
+            sums = []
+            for (ids, weights), expected, vectors in zip(
+                found, oracle.activations(hidden), oracle.vectors(), strict=True
+            ):
+                got = torch.zeros(expected.shape).scatter(1, ids, weights).numpy()
+                assert np.abs(got - expected).max() < 1e-6
+                assert ((got > 0) == (expected > 0)).all()
+                sums.append(expected @ vectors)
+            assert ids.shape[1] == 8 and parts.known_ids.shape[1] == CASES[name].get("topk_known_features", 4)
+            assert np.abs(parts.known.numpy() - sums[0]).max() < 1e-5
+            assert np.abs(parts.discovered.numpy() - sums[1]).max() < 1e-5
+            assert np.abs(parts.residual.numpy() - (hidden - sums[0] - sums[1])).max() < 1e-5
 
 
 def heads_of(model: Model) -> ConceptHeads:
@@ -109,32 +119,38 @@ def numbered(discovered: dict[int, float]) -> dict[int, float]:
     return {concept + KNOWN: weight for concept, weight in discovered.items()}
 
 
-@pytest.mark.parametrize(("known", "discovered"), EDITS)
 def test_the_published_code_drops_the_residual_for_known_concepts_and_computes_it_again_for_others(
-    known: dict[int, float], discovered: dict[int, float], loaded: dict[str, Model]
+    loaded: dict[str, Model], subtests: pytest.Subtests
 ) -> None:
     oracle, heads = Steerling(NESTED), heads_of(loaded["nested"])
     hidden = oracle.hidden(tokens_of())
-    expected = oracle.intervened(hidden, known, discovered)
-    mode = "drop" if known else "recompute"
-    got = composed(heads, torch.from_numpy(hidden).float(), known, numbered(discovered), mode)
-    assert np.abs(got.numpy() - expected).max() < 1e-5
+    for known, discovered in EDITS:
+        with subtests.test(known=known, discovered=discovered):
+            expected = oracle.intervened(hidden, known, discovered)
+            mode = "drop" if known else "recompute"
+            got = composed(heads, torch.from_numpy(hidden).float(), known, numbered(discovered), mode)
+            assert np.abs(got.numpy() - expected).max() < 1e-5
 
 
-@pytest.mark.parametrize(("known", "discovered"), EDITS)
 def test_a_kept_residual_is_that_of_the_state_before_the_edit(
-    known: dict[int, float], discovered: dict[int, float], loaded: dict[str, Model]
+    loaded: dict[str, Model], subtests: pytest.Subtests
 ) -> None:
     """The sums after the edit, and all that was neither a known nor a discovered concept before it."""
     oracle, heads = Steerling(NESTED), heads_of(loaded["nested"])
     hidden = oracle.hidden(tokens_of())
-    before = [weights @ vectors for weights, vectors in zip(oracle.activations(hidden), oracle.vectors(), strict=True)]
-    after = hidden - before[0] - before[1]
-    for weights, vectors, edits in zip(oracle.activations(hidden), oracle.vectors(), (known, discovered), strict=True):
-        weights[:, list(edits)] = list(edits.values())
-        after = after + weights @ vectors
-    got = composed(heads, torch.from_numpy(hidden).float(), known, numbered(discovered))
-    assert np.abs(got.numpy() - after).max() < 1e-5
+    for known, discovered in EDITS:
+        with subtests.test(known=known, discovered=discovered):
+            before = [
+                weights @ vectors for weights, vectors in zip(oracle.activations(hidden), oracle.vectors(), strict=True)
+            ]
+            after = hidden - before[0] - before[1]
+            for weights, vectors, edits in zip(
+                oracle.activations(hidden), oracle.vectors(), (known, discovered), strict=True
+            ):
+                weights[:, list(edits)] = list(edits.values())
+                after = after + weights @ vectors
+            got = composed(heads, torch.from_numpy(hidden).float(), known, numbered(discovered))
+            assert np.abs(got.numpy() - after).max() < 1e-5
 
 
 def test_an_edit_of_discovered_concepts_does_nothing_in_the_published_code_and_what_it_says_here(
@@ -184,42 +200,39 @@ def test_without_an_edit_only_a_dropped_residual_changes_the_logits(loaded: dict
     assert moved["drop"] > 1
 
 
-@pytest.mark.parametrize(
-    ("known", "discovered", "mode", "words"),
-    [
+def test_concepts_and_modes_that_do_not_exist_are_refused(loaded: dict[str, Model], subtests: pytest.Subtests) -> None:
+    for known, discovered, mode, words in [
         ({KNOWN: 1.0}, {}, "keep", "there is no known concept 37: their numbers are 0 to 36"),
         ({-1: 1.0}, {}, "keep", "there is no known concept -1"),
         ({}, {KNOWN - 1: 1.0}, "keep", "there is no discovered concept 36: their numbers are 37 to 147"),
         ({}, {KNOWN + FOUND: 1.0}, "keep", "there is no discovered concept 148"),
         ({}, {}, "frozen", "unknown residual mode"),
-    ],
-)
-def test_concepts_and_modes_that_do_not_exist_are_refused(
-    known: Any, discovered: Any, mode: Any, words: str, loaded: dict[str, Model]
-) -> None:
-    with pytest.raises(InputError, match=words) as caught:
-        composed(heads_of(loaded["nested"]), torch.zeros(1, 64), known, discovered, mode)
-    assert "\n" not in str(caught.value)
+    ]:
+        with subtests.test(words):
+            with pytest.raises(InputError, match=words) as caught:
+                composed(heads_of(loaded["nested"]), torch.zeros(1, 64), known, discovered, mode)
+            assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", ["nested", "nested, no QK-norm, sharp clip", "flat, no heads"])
 def test_behind_a_prompt_of_whole_blocks_the_published_loop_writes_the_same_tokens(
-    name: str, backend: Any, loaded: dict[str, Model]
+    backend: Any, loaded: dict[str, Model], subtests: pytest.Subtests
 ) -> None:
     """At temperature 0, without its penalty for repetition, and without ends of text, which it never draws. Elsewhere
     its blocks lie across those that the model sees in, and ours do not.
     """
-    one = loaded[name]
-    model = Model(one.backbone, one.tokenizer, backend, family=one.family, defaults=one.defaults)
-    oracle, never = Steerling(CASES[name]), [*model.config.unpredictable_ids, *model.config.ends]
-    rng, same = np.random.default_rng(5), []
-    for length in (16, 8, 13):
-        prompt = rng.integers(0, 256, length).tolist()
-        result = model.generate(prompt, 24, end_of_text="never")
-        same.append([token.id for token in result.tokens] == oracle.written(prompt, 24, never))
-    assert same == [True, True, False]
-    assert result.usage.forwards == 24
+    for name in ["nested", "nested, no QK-norm, sharp clip", "flat, no heads"]:
+        with subtests.test(name):
+            one = loaded[name]
+            model = Model(one.backbone, one.tokenizer, backend, family=one.family, defaults=one.defaults)
+            oracle, never = Steerling(CASES[name]), [*model.config.unpredictable_ids, *model.config.ends]
+            rng, same = np.random.default_rng(5), []
+            for length in (16, 8, 13):
+                prompt = rng.integers(0, 256, length).tolist()
+                result = model.generate(prompt, 24, end_of_text="never")
+                same.append([token.id for token in result.tokens] == oracle.written(prompt, 24, never))
+            assert same == [True, True, False]
+            assert result.usage.forwards == 24
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -266,32 +279,42 @@ DIALECTS = {"nested": PUBLIC | {"concept": PUBLIC_CONCEPTS}, "flat": PUBLIC | PU
 INSTRUCT = {"vocab_size": 100284, "eot_id": 100283}
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
-@pytest.mark.parametrize(("changes", "num"), [({}, 8_391_778_304), (INSTRUCT, 8_391_778_304 + 3 * 4096)])
-def test_the_public_model_has_as_many_parameters_as_its_publisher_prints(
-    dialect: str, changes: dict[str, Any], num: int
-) -> None:
-    config = FAMILIES["steerling"].read(Published(config=DIALECTS[dialect] | changes))
-    with torch.device("meta"):
-        backbone = Backbone(config)
-    assert backbone.num_parameters == num
-    assert (config.block_size, config.clip_qkv, config.norm_placement, config.head_width) == (64, 10.0, "post", 128)
-    shape = config.concepts
-    assert shape is not None
-    assert (shape.known, shape.discovered, shape.rank) == (33732, 101196, 256)
-    assert (shape.kept_known, shape.kept_discovered, shape.spare_known, shape.spare_discovered) == (32, 128, 12, 4)
-    assert config.ends == ([100257, 100283] if changes else [100257])
-    assert {100277, 100280, 100258, 100276} <= {*config.unpredictable_ids}
-    assert not {100256, 100257, 100278, 100279} & {*config.unpredictable_ids}
+def test_the_public_model_has_as_many_parameters_as_its_publisher_prints(subtests: pytest.Subtests) -> None:
+    for dialect in DIALECTS:
+        for changes, num in [({}, 8_391_778_304), (INSTRUCT, 8_391_778_304 + 3 * 4096)]:
+            with subtests.test(dialect, num=num):
+                config = FAMILIES["steerling"].read(Published(config=DIALECTS[dialect] | changes))
+                with torch.device("meta"):
+                    backbone = Backbone(config)
+                assert backbone.num_parameters == num
+                assert (config.block_size, config.clip_qkv, config.norm_placement, config.head_width) == (
+                    64,
+                    10.0,
+                    "post",
+                    128,
+                )
+                shape = config.concepts
+                assert shape is not None
+                assert (shape.known, shape.discovered, shape.rank) == (33732, 101196, 256)
+                assert (shape.kept_known, shape.kept_discovered, shape.spare_known, shape.spare_discovered) == (
+                    32,
+                    128,
+                    12,
+                    4,
+                )
+                assert config.ends == ([100257, 100283] if changes else [100257])
+                assert {100277, 100280, 100258, 100276} <= {*config.unpredictable_ids}
+                assert not {100256, 100257, 100278, 100279} & {*config.unpredictable_ids}
 
 
-@each
-def test_pieces_cover_every_weight_exactly_once(name: str, loaded: dict[str, Model]) -> None:
-    covered = {target: np.zeros(part.shape, int) for target, part in loaded[name].backbone.state_dict().items()}
-    for piece in FAMILIES["steerling"].pieces(loaded[name].config):
-        if not piece.copy:
-            covered[piece.target][piece.index] += 1
-    assert all((count == 1).all() for count in covered.values())
+def test_pieces_cover_every_weight_exactly_once(loaded: dict[str, Model], subtests: pytest.Subtests) -> None:
+    for name in CASES:
+        with subtests.test(name):
+            covered = {target: np.zeros(part.shape, int) for target, part in loaded[name].backbone.state_dict().items()}
+            for piece in FAMILIES["steerling"].pieces(loaded[name].config):
+                if not piece.copy:
+                    covered[piece.target][piece.index] += 1
+            assert all((count == 1).all() for count in covered.values())
 
 
 def test_what_a_config_leaves_out_is_as_in_the_publishers_code() -> None:
@@ -314,39 +337,41 @@ def test_a_projection_that_is_stored_twice_must_be_the_embedding(tmp_path: Path)
         load_folder(folder)
 
 
-@pytest.mark.parametrize(
-    ("changes", "error", "words"),
-    [
-        ({"use_bias": True}, UnsupportedError, "use_bias=True"),
-        ({"use_rms_norm": False}, UnsupportedError, "use_rms_norm=False"),
-        ({"use_rope": False}, UnsupportedError, "use_rope=False"),
-        ({"mlp_type": "standard"}, UnsupportedError, "mlp_type='standard'"),
-        ({"norm_order": "sandwich"}, UnsupportedError, "norm_order='sandwich'"),
-        ({"use_attention_known": True}, UnsupportedError, "use_attention_known=True"),
-        ({"use_attention_unknown": True}, UnsupportedError, "use_attention_unknown=True"),
-        ({"use_unknown": False}, UnsupportedError, "use_unknown=False"),
-        ({"factorize_unknown": False}, UnsupportedError, "factorize_unknown=False"),
-        ({"apply_topk_to_unknown": False}, UnsupportedError, "apply_topk_to_unknown=False"),
-        ({"use_epsilon_correction": False}, UnsupportedError, "use_epsilon_correction=False"),
-        ({"topk_on_logits": True}, UnsupportedError, "topk_on_logits=True"),
-        ({"topk_known": None}, UnsupportedError, "topk_known=null"),
-        ({"unknown_topk": None}, UnsupportedError, "unknown_topk=null"),
-        ({"concept_dim": 32}, UnsupportedError, "concept_dim=32"),
-        ({"n_unknown_concepts": None}, CheckpointError, "no n_unknown_concepts"),
-        ({"clip_qkv": -1.0}, CheckpointError, "clip_qkv must be a number above 0"),
-        ({"interpretable": "yes"}, CheckpointError, "interpretable must be true or false"),
-        ({"concept": 3}, CheckpointError, "concept must be a section"),
-        ({"mask_token_id": 4000}, CheckpointError, "mask_token_id=4000"),
-        ({"n_concepts": 60}, CheckpointError, r"known_head.concept_embedding.weight \(48, 64\), not \(64, 64\)"),
-        ({"interpretable": False}, CheckpointError, "not expected: known_head"),
-    ],
-)
-def test_what_cannot_be_computed_is_refused(changes: dict[str, Any], error: Any, words: str, tmp_path: Path) -> None:
-    folder = write(tmp_path, FLAT)
-    (folder / "config.json").write_text(json.dumps(FLAT | changes))
-    with pytest.raises(error, match=words) as caught:
-        load_folder(folder)
-    assert "\n" not in str(caught.value)
+REFUSED: list[tuple[dict[str, Any], Any, str]] = [
+    ({"use_bias": True}, UnsupportedError, "use_bias=True"),
+    ({"use_rms_norm": False}, UnsupportedError, "use_rms_norm=False"),
+    ({"use_rope": False}, UnsupportedError, "use_rope=False"),
+    ({"mlp_type": "standard"}, UnsupportedError, "mlp_type='standard'"),
+    ({"norm_order": "sandwich"}, UnsupportedError, "norm_order='sandwich'"),
+    ({"use_attention_known": True}, UnsupportedError, "use_attention_known=True"),
+    ({"use_attention_unknown": True}, UnsupportedError, "use_attention_unknown=True"),
+    ({"use_unknown": False}, UnsupportedError, "use_unknown=False"),
+    ({"factorize_unknown": False}, UnsupportedError, "factorize_unknown=False"),
+    ({"apply_topk_to_unknown": False}, UnsupportedError, "apply_topk_to_unknown=False"),
+    ({"use_epsilon_correction": False}, UnsupportedError, "use_epsilon_correction=False"),
+    ({"topk_on_logits": True}, UnsupportedError, "topk_on_logits=True"),
+    ({"topk_known": None}, UnsupportedError, "topk_known=null"),
+    ({"unknown_topk": None}, UnsupportedError, "unknown_topk=null"),
+    ({"concept_dim": 32}, UnsupportedError, "concept_dim=32"),
+    ({"n_unknown_concepts": None}, CheckpointError, "no n_unknown_concepts"),
+    ({"clip_qkv": -1.0}, CheckpointError, "clip_qkv must be a number above 0"),
+    ({"interpretable": "yes"}, CheckpointError, "interpretable must be true or false"),
+    ({"concept": 3}, CheckpointError, "concept must be a section"),
+    ({"mask_token_id": 4000}, CheckpointError, "mask_token_id=4000"),
+    ({"n_concepts": 60}, CheckpointError, r"known_head.concept_embedding.weight \(48, 64\), not \(64, 64\)"),
+    ({"interpretable": False}, CheckpointError, "not expected: known_head"),
+]
+
+
+def test_what_cannot_be_computed_is_refused(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for number, (changes, error, words) in enumerate(REFUSED):
+        with subtests.test(**changes):
+            (parent := tmp_path / str(number)).mkdir()
+            folder = write(parent, FLAT)
+            (folder / "config.json").write_text(json.dumps(FLAT | changes))
+            with pytest.raises(error, match=words) as caught:
+                load_folder(folder)
+            assert "\n" not in str(caught.value)
 
 
 def test_what_is_refused_in_the_section_of_the_concepts_is_refused_there_too(tmp_path: Path) -> None:

@@ -123,13 +123,18 @@ def test_a_checkpoint_that_names_no_encoding_names_nothing_in_another_folder(tmp
     assert read(other, names=plain).config["eos_token"] == "y"
 
 
-@pytest.mark.parametrize("index", ["many", True, [7], FIRST])
-def test_an_id_that_is_no_number_or_belongs_to_another_token_is_refused(index: Any, tmp_path: Path) -> None:
+def test_an_id_that_is_no_number_or_belongs_to_another_token_is_refused(
+    tmp_path: Path, subtests: pytest.Subtests
+) -> None:
     folder = write(tmp_path, False)
-    (folder / "tokenizer_config.json").write_text(json.dumps(configuration(False) | {"mask_token_id": index}))
-    with pytest.raises(CheckpointError, match="two special tokens of one id, or an id that is no number") as caught:
-        read(folder)
-    assert "\n" not in str(caught.value)
+    for index in ["many", True, [7], FIRST]:
+        with subtests.test(index=index):
+            (folder / "tokenizer_config.json").write_text(json.dumps(configuration(False) | {"mask_token_id": index}))
+            with pytest.raises(
+                CheckpointError, match="two special tokens of one id, or an id that is no number"
+            ) as caught:
+                read(folder)
+            assert "\n" not in str(caught.value)
 
 
 def test_a_token_without_an_id_is_none(tmp_path: Path) -> None:

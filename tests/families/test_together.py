@@ -16,7 +16,7 @@ from daguerre.decoding.planning import plan_request
 from daguerre.decoding.request import Request
 from daguerre.decoding.sample import Sample
 from daguerre.model import Model
-from published import CASES, END, MASK, START
+from published import CASES, END, MASK, START, made
 
 NUM = 9
 
@@ -41,18 +41,22 @@ def begin(model: Model) -> list[Sample]:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", CASES)
-def test_requests_together_get_the_tokens_of_each_alone(name: str, backend: str, tmp_path: Path) -> None:
-    model = daguerre.load(CASES[name].write(tmp_path), dtype="float32", backend=backend)  # type: ignore[arg-type]
-    alone, together = begin(model), begin(model)
-    for sample in alone:
-        for _ in drive(sample):
-            pass
+def test_requests_together_get_the_tokens_of_each_alone(
+    backend: str, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    for number, name in enumerate(CASES):
+        with subtests.test(name):
+            (parent := tmp_path / str(number)).mkdir()
+            model = daguerre.load(CASES[name].write(parent, made(name)), dtype="float32", backend=backend)  # type: ignore[arg-type]
+            alone, together = begin(model), begin(model)
+            for sample in alone:
+                for _ in drive(sample):
+                    pass
 
-    Together(model.denoiser.backend, together).run()
+            Together(model.denoiser.backend, together).run()
 
-    for got, want in zip(together, alone, strict=True):
-        assert [token.id for token in got.result().tokens] == [token.id for token in want.result().tokens]
-    for sample, prompt in zip(together, [*prompts(), *prompts()], strict=True):
-        (start, _), final = sample.plan.canvas.gaps[0], [*sample.result().trace.replay()][-1]
-        assert final.tokens[start - len(prompt) : start].tolist() == prompt
+            for got, want in zip(together, alone, strict=True):
+                assert [token.id for token in got.result().tokens] == [token.id for token in want.result().tokens]
+            for sample, prompt in zip(together, [*prompts(), *prompts()], strict=True):
+                (start, _), final = sample.plan.canvas.gaps[0], [*sample.result().trace.replay()][-1]
+                assert final.tokens[start - len(prompt) : start].tolist() == prompt

@@ -18,7 +18,6 @@ from daguerre.decoding.sample import Sample
 from daguerre.errors import CheckpointError, InputError, UnsupportedError
 from daguerre.model import Model
 from daguerre.models.denoiser import BackboneDenoiser
-from daguerre.models.export import readme
 from daguerre.models.families import find_family
 from daguerre.models.families.base import Published
 from daguerre.models.loading import load_folder
@@ -44,25 +43,30 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Model]:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", CASES)
 def test_a_checkpoint_gives_the_logits_of_a_causal_model_over_the_reordered_text(
-    name: str, backend: Any, loaded: dict[str, Model]
+    backend: Any, loaded: dict[str, Model], subtests: pytest.Subtests
 ) -> None:
     """A completion, gaps with text after them, and gaps that are partly written, with masks in the text."""
-    config, rng = loaded[name].config, np.random.default_rng(1)
-    assert {fact: getattr(config, fact) for fact in CASES[name].facts} == CASES[name].facts
-    assert {*config.unpredictable_ids} == NEVER
-    denoiser, drawn, surest = BackboneDenoiser(loaded[name].backbone, backend), sorted({*range(SIZE)} - NEVER), []
-    for gaps in (((9, 30),), ((5, 14),), ((3, 8), (12, 20)), ((0, 7),)):
-        inside = np.isin(np.arange(30), [i for a, b in gaps for i in range(a, b)])
-        tokens, opened = rng.integers(0, NUM_TOKENS, 30), inside & (rng.random(30) < 0.7)
-        tokens[2] = MASK
-        canvas = Canvas(tokens, opened, gaps, (gaps[0][0], gaps[-1][1]))
-        expected = oracle_of(name).of(tokens, opened)
-        got = logits_of(denoiser, canvas, np.flatnonzero(opened))
-        assert np.abs(got[:, drawn] - expected[:, drawn]).max() < 1e-4
-        surest.append(probabilities(expected).max(-1).mean())
-    assert 0.3 < np.mean(surest) < 0.7
+    for name in CASES:
+        with subtests.test(name):
+            config, rng = loaded[name].config, np.random.default_rng(1)
+            assert {fact: getattr(config, fact) for fact in CASES[name].facts} == CASES[name].facts
+            assert {*config.unpredictable_ids} == NEVER
+            denoiser, drawn, surest = (
+                BackboneDenoiser(loaded[name].backbone, backend),
+                sorted({*range(SIZE)} - NEVER),
+                [],
+            )
+            for gaps in (((9, 30),), ((5, 14),), ((3, 8), (12, 20)), ((0, 7),)):
+                inside = np.isin(np.arange(30), [i for a, b in gaps for i in range(a, b)])
+                tokens, opened = rng.integers(0, NUM_TOKENS, 30), inside & (rng.random(30) < 0.7)
+                tokens[2] = MASK
+                canvas = Canvas(tokens, opened, gaps, (gaps[0][0], gaps[-1][1]))
+                expected = oracle_of(name).of(tokens, opened)
+                got = logits_of(denoiser, canvas, np.flatnonzero(opened))
+                assert np.abs(got[:, drawn] - expected[:, drawn]).max() < 1e-4
+                surest.append(probabilities(expected).max(-1).mean())
+            assert 0.3 < np.mean(surest) < 0.7
 
 
 def test_the_publishers_mask_of_ones_is_the_plain_causal_mask() -> None:
@@ -154,21 +158,25 @@ def test_a_config_without_a_mask_has_that_of_its_engine() -> None:
     assert family.read(Published(config=given)).mask_id == 151665, "as its engine takes it"
 
 
-@pytest.mark.parametrize(
-    ("changes", "error", "words"),
-    [
-        ({"mlp_bias": True}, UnsupportedError, "mlp_bias"),
-        ({"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1, "layer_types": None},
-         UnsupportedError, "sliding_window"),
-        ({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, UnsupportedError, "dynamic"),
-        ({"mask_token_id": 4000}, CheckpointError, "mask_token_id=4000"),
-        ({"qk_norm": "yes"}, CheckpointError, "qk_norm must be true or false"),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_computed_is_refused(changes: dict[str, Any], error: Any, words: str, tmp_path: Path) -> None:
-    with pytest.raises(error, match=words) as caught:
-        load_folder(CASES["8B"].write(tmp_path, **changes))
-    assert "\n" not in str(caught.value)
+def test_what_cannot_be_computed_is_refused(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for number, (changes, error, words) in enumerate(
+        [
+            ({"mlp_bias": True}, UnsupportedError, "mlp_bias"),
+            (
+                {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1, "layer_types": None},
+                UnsupportedError,
+                "sliding_window",
+            ),
+            ({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, UnsupportedError, "dynamic"),
+            ({"mask_token_id": 4000}, CheckpointError, "mask_token_id=4000"),
+            ({"qk_norm": "yes"}, CheckpointError, "qk_norm must be true or false"),
+        ]
+    ):
+        with subtests.test(**changes):
+            (parent := tmp_path / str(number)).mkdir()
+            with pytest.raises(error, match=words) as caught:
+                load_folder(CASES["8B"].write(parent, **changes))
+            assert "\n" not in str(caught.value)
 
 
 def test_what_asks_about_tokens_in_sight_is_refused(loaded: dict[str, Model]) -> None:
@@ -187,7 +195,3 @@ def test_what_asks_about_tokens_in_sight_is_refused(loaded: dict[str, Model]) ->
     assert again.usage.forwards > model.generate(prompts()[2], 12, sliding=False).usage.forwards
     with pytest.raises(InputError, match="sliding is not used with revise"):
         model.generate([1, 2], 8, revise=1, revise_reading="leave_one_out", sliding=True)
-
-
-def test_an_export_says_in_which_order_transformers_needs_the_text(loaded: dict[str, Model]) -> None:
-    assert "known tokens first, masks last" in readme(loaded["8B"].config, "Qwen3ForCausalLM")

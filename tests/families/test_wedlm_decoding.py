@@ -28,6 +28,7 @@ from oracles.wedlm import (
     probabilities,
     prompts,
 )
+from pairwise import covering
 from published import END, MASK, TURN
 
 NUM = 37
@@ -59,33 +60,35 @@ def check(result: Result, want: Decoded) -> int:
     return len(commits)
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize(("size", "threshold"), [(16, 0.9), (5, 0.5), (16, 1.0), (NUM, 0.7)])
 def test_fixed_blocks_commit_the_same_tokens_in_the_same_order(
-    name: str, size: int, threshold: float, loaded: dict[str, Model]
+    loaded: dict[str, Model], subtests: pytest.Subtests
 ) -> None:
-    total = 0
-    for prompt in prompts():
-        want = in_blocks(oracle_of(name), masked(prompt, NUM), len(prompt), size, threshold)
-        total += check(generated(loaded[name], prompt, block_size=size, threshold=threshold), want)
-    assert total > 3
+    settings, total = [(16, 0.9), (5, 0.5), (16, 1.0), (NUM, 0.7)], 0
+    cases = covering({"setting": settings, "name": [*CASES], "prompt": prompts()})
+    for (size, threshold), name, prompt in map(dict.values, cases):
+        with subtests.test(name, size=size, threshold=threshold, length=len(prompt)):
+            want = in_blocks(oracle_of(name), masked(prompt, NUM), len(prompt), size, threshold)
+            total += check(generated(loaded[name], prompt, block_size=size, threshold=threshold), want)
+    assert total > len(cases)
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize(
-    ("size", "threshold", "penalty"), [(16, 0.4, 0.02), (16, 2.5, 0.02), (5, 1.5, 0.3), (16, 0.0, 0.0), (64, 2.0, 0.1)]
-)
+WINDOWS = [(16, 0.4, 0.02), (16, 2.5, 0.02), (5, 1.5, 0.3), (16, 0.0, 0.0), (64, 2.0, 0.1)]
+
+
 def test_a_sliding_window_commits_the_same_tokens_in_the_same_order(
-    name: str, size: int, threshold: float, penalty: float, loaded: dict[str, Model]
+    loaded: dict[str, Model], subtests: pytest.Subtests
 ) -> None:
-    options = {"policy": "entropy_threshold", "entropy_threshold": threshold, "position_penalty": penalty}
-    ahead = 0
-    for prompt in prompts():
-        want = in_window(oracle_of(name), masked(prompt, NUM), len(prompt), size, threshold, penalty)
-        result = generated(loaded[name], prompt, block_size=size, sliding=True, **options)
-        forwards = check(result, want)
-        ahead += sum(positions[0] > len(prompt) for positions in want.commits[:forwards])
-    assert ahead or size == 5, "some step commits nothing at the window's front"
+    ahead = dict.fromkeys(WINDOWS, 0)
+    for window, name, prompt in map(dict.values, covering({"window": WINDOWS, "name": [*CASES], "prompt": prompts()})):
+        size, threshold, penalty = window
+        with subtests.test(name, size=size, threshold=threshold, penalty=penalty, length=len(prompt)):
+            options = {"policy": "entropy_threshold", "entropy_threshold": threshold, "position_penalty": penalty}
+            want = in_window(oracle_of(name), masked(prompt, NUM), len(prompt), size, threshold, penalty)
+            result = generated(loaded[name], prompt, block_size=size, sliding=True, **options)
+            forwards = check(result, want)
+            ahead[window] += sum(positions[0] > len(prompt) for positions in want.commits[:forwards])
+    for window, num in ahead.items():
+        assert num or window[0] == 5, "some step commits nothing at the window's front"
 
 
 def test_a_request_that_names_nothing_has_the_published_defaults(loaded: dict[str, Model]) -> None:
@@ -141,20 +144,23 @@ def test_behind_an_end_that_fills_nothing_is_computed(loaded: dict[str, Model]) 
     assert num_filled
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_a_gap_is_filled_with_the_text_after_it_in_sight(name: str, loaded: dict[str, Model]) -> None:
+def test_a_gap_is_filled_with_the_text_after_it_in_sight(loaded: dict[str, Model], subtests: pytest.Subtests) -> None:
     """The published decoding only continues texts; this is the same rule of attention with known text behind."""
-    model, after = loaded[name], [70, 71, MASK, 72, 73]
-    for prompt in prompts()[1:]:
-        want = in_window(oracle_of(name), masked(prompt, 13, after), len(prompt), 6, 1.0, 0.02, after=len(after))
-        options = {"policy": "entropy_threshold", "entropy_threshold": 1.0, "position_penalty": 0.02}
-        decode = Decode(mode="block", sliding=True, block_size=6, min_tokens=13, **options)
-        result = model.infill(prompt, after, 13, decode, heal=False)
-        *_, canvas = result.trace.replay()
-        assert canvas.tokens.tolist() == want.tokens.tolist()
-        assert [step.decision.positions.tolist() for step in result.trace.steps] == want.commits
-        alone = in_window(oracle_of(name), masked(prompt, 13), len(prompt), 6, 1.0, 0.02)
-        assert alone.tokens[len(prompt) :].tolist() != want.tokens[len(prompt) : -len(after)].tolist()
+    for name in CASES:
+        with subtests.test(name):
+            model, after = loaded[name], [70, 71, MASK, 72, 73]
+            for prompt in prompts()[1:]:
+                want = in_window(
+                    oracle_of(name), masked(prompt, 13, after), len(prompt), 6, 1.0, 0.02, after=len(after)
+                )
+                options = {"policy": "entropy_threshold", "entropy_threshold": 1.0, "position_penalty": 0.02}
+                decode = Decode(mode="block", sliding=True, block_size=6, min_tokens=13, **options)
+                result = model.infill(prompt, after, 13, decode, heal=False)
+                *_, canvas = result.trace.replay()
+                assert canvas.tokens.tolist() == want.tokens.tolist()
+                assert [step.decision.positions.tolist() for step in result.trace.steps] == want.commits
+                alone = in_window(oracle_of(name), masked(prompt, 13), len(prompt), 6, 1.0, 0.02)
+                assert alone.tokens[len(prompt) :].tolist() != want.tokens[len(prompt) : -len(after)].tolist()
 
 
 def test_the_length_of_a_gap_is_searched_with_each_text_at_its_place(loaded: dict[str, Model]) -> None:

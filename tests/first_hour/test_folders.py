@@ -19,26 +19,29 @@ def folder(path: Path, files: dict[str, str]) -> Path:
     return path
 
 
-@pytest.mark.parametrize("command", [("generate", "x", "-m"), ("inspect",)])
-@pytest.mark.parametrize(
-    ("files", "words"),
-    [
-        ({"config.json": json.dumps(BERT), "model.safetensors": ""}, ("BertForMaskedLM", "'bert'", "not supported")),
-        ({"adapter_config.json": '{"base_model_name_or_path": "org/base"}'}, ("LoRA adapter", "org/base")),
-        ({"tokenizer.json": "{}"}, ("config.json",)),
-        ({"main.py": "print(1)\n"}, ("config.json", "model.safetensors")),
-        ({"config.json": "{"}, ("config.json",)),
-    ],
-)
-def test_a_folder_that_cannot_be_loaded_is_named(
-    command: tuple[str, ...], files: dict[str, str], words: tuple[str, ...], tmp_path: Path
-) -> None:
-    made = folder(tmp_path / "model", files)
-    ran = daguerre(*command, made)
+FOLDERS: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
+    "another kind": (
+        {"config.json": json.dumps(BERT), "model.safetensors": ""},
+        ("BertForMaskedLM", "'bert'", "not supported"),
+    ),
+    "an adapter": ({"adapter_config.json": '{"base_model_name_or_path": "org/base"}'}, ("LoRA adapter", "org/base")),
+    "a tokenizer": ({"tokenizer.json": "{}"}, ("config.json",)),
+    "a program": ({"main.py": "print(1)\n"}, ("config.json", "model.safetensors")),
+    "a broken config": ({"config.json": "{"}, ("config.json",)),
+}
+"""Files of a folder, and words of what is said of it."""
 
-    assert (ran.returncode, ran.stdout) == (2, "")
-    assert len(ran.stderr.splitlines()) == 1
-    assert all(word in ran.stderr for word in words)
+
+def test_a_folder_that_cannot_be_loaded_is_named(subtests: pytest.Subtests, tmp_path: Path) -> None:
+    for name, (files, words) in FOLDERS.items():
+        made = folder(tmp_path / name, files)
+        for command in (("generate", "x", "-m"), ("inspect",)):
+            with subtests.test(name, command=command[0]):
+                ran = daguerre(*command, made)
+
+                assert (ran.returncode, ran.stdout) == (2, "")
+                assert len(ran.stderr.splitlines()) == 1
+                assert all(word in ran.stderr for word in words)
 
 
 @pytest.mark.parametrize(("name", "words"), [("m.gguf", "is truncated"), ("m.txt", "give its folder")])

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-PROGRAM = str(Path(sys.executable).with_name("daguerre"))
+from commands import daguerre
+from daguerre.model import load
+
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -27,14 +27,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def ran(*arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [PROGRAM, *arguments], check=False, capture_output=True, text=True, timeout=120, input=stdin, errors="replace"
-    )
-
-
 def test_what_a_folder_holds_is_said_with_the_name_of_its_class(folder: Path) -> None:
-    said = ran("inspect", str(folder))
+    said = daguerre("inspect", folder)
     facts = dict(line.split(maxsplit=1) for line in said.stdout.splitlines())
 
     assert said.returncode == 0, said.stderr
@@ -44,7 +38,7 @@ def test_what_a_folder_holds_is_said_with_the_name_of_its_class(folder: Path) ->
 
 
 def test_loading_and_chatting(folder: Path) -> None:
-    talked = ran("chat", "--model", str(folder), "--max-tokens", "6", stdin="hello\nmore\n/exit\n")
+    talked = daguerre("chat", "--model", folder, "--max-tokens", "6", stdin="hello\nmore\n/exit\n")
 
     assert talked.returncode == 0, talked.stderr
     assert talked.stdout.count("(6 tokens, ") == 2
@@ -52,12 +46,4 @@ def test_loading_and_chatting(folder: Path) -> None:
 
 
 def test_the_conversation_goes_on_in_python(folder: Path) -> None:
-    script = (
-        "import daguerre, sys\n"
-        "model = daguerre.load(sys.argv[1])\n"
-        "print(len(model.chat([{'role': 'user', 'content': 'hello'}], max_tokens=6).tokens))\n"
-    )
-    written = subprocess.run(
-        [sys.executable, "-c", script, str(folder)], check=False, capture_output=True, text=True, timeout=120
-    )
-    assert (written.returncode, written.stdout) == (0, "6\n"), written.stderr
+    assert len(load(folder).chat([{"role": "user", "content": "hello"}], max_tokens=6).tokens) == 6

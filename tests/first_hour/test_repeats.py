@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import json
 
-from commands import daguerre
+import pytest
+
+from commands import Done, daguerre
 
 ASKED = ("generate", "def area(width, height):\n    return width * height\n\n\ndef ", "--max-tokens", "400")
 
 
-def test_a_loop_ends_the_text_and_is_said() -> None:
-    ended, whole = daguerre(*ASKED), daguerre(*ASKED, "--no-stop-loops")
+@pytest.fixture(scope="module")
+def ended() -> Done:
+    return daguerre(*ASKED)
+
+
+def test_a_loop_ends_the_text_and_is_said(ended: Done) -> None:
+    whole = daguerre(*ASKED, "--no-stop-loops")
     body = json.loads(daguerre(*ASKED, "--json").stdout)
 
     assert ended.returncode == whole.returncode == 0
@@ -21,10 +28,10 @@ def test_a_loop_ends_the_text_and_is_said() -> None:
     assert (body["looped"], body["finish_reason"]) == (True, "stop")
 
 
-def test_repetition_can_be_made_unlikely() -> None:
+def test_repetition_can_be_made_unlikely(ended: Done) -> None:
     penalized = daguerre(*ASKED, "--repetition-penalty", "1.3")
     without = daguerre(*ASKED, "--no-repeat-ngram-size", "6")
 
     assert penalized.returncode == without.returncode == 0
     assert without.stderr == ""
-    assert len({penalized.stdout, without.stdout, daguerre(*ASKED).stdout}) == 3
+    assert len({penalized.stdout, without.stdout, ended.stdout}) == 3

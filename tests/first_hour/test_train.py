@@ -11,7 +11,6 @@ import shutil
 import struct
 import subprocess
 import termios
-import time
 from email import message
 from pathlib import Path
 
@@ -29,8 +28,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def in_terminal(*arguments: str, folder: Path, columns: int = 80) -> tuple[int, str, float]:
-    """The exit status, what a terminal shows, and the seconds to its first text."""
+def in_terminal(*arguments: str, folder: Path, columns: int = 80) -> tuple[int, str]:
+    """The exit status, and what a terminal shows."""
     process, screen = pty.fork()
     if process == 0:
         os.chdir(folder)
@@ -38,7 +37,7 @@ def in_terminal(*arguments: str, folder: Path, columns: int = 80) -> tuple[int, 
         os.environ["TERM"] = "xterm-256color"
         os.execv(PROGRAM, [PROGRAM, *arguments])
     fcntl.ioctl(screen, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    began, first, out = time.monotonic(), 0.0, b""
+    out = b""
     while True:
         try:
             ready, _, _ = select.select([screen], [], [], 300)
@@ -47,10 +46,9 @@ def in_terminal(*arguments: str, folder: Path, columns: int = 80) -> tuple[int, 
             break
         if not part:
             break
-        first = first or time.monotonic() - began
         out += part
     os.close(screen)
-    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), out.decode("utf-8", errors="replace"), first
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), out.decode("utf-8", errors="replace")
 
 
 def lines_of(shown: str) -> list[str]:
@@ -61,7 +59,7 @@ def lines_of(shown: str) -> list[str]:
 
 def test_adapting_says_everything_within_eighty_columns(folder: Path) -> None:
     arguments = ("train", "--from", "default", "src", "--out", "run", "--max-minutes", "20", *SMALL)
-    status, shown, _ = in_terminal(*arguments, folder=folder)
+    status, shown = in_terminal(*arguments, folder=folder)
     lines = lines_of(shown)
     text = " ".join(" ".join(lines).split())
 

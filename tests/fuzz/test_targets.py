@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fuzz.engine import CORPUS, Child, cases, past
+from fuzz.engine import Child, cases
 from fuzz.targets import TARGETS
 
 pytestmark = pytest.mark.slow
@@ -29,8 +29,3 @@ def test_whatever_is_read_ends_in_a_result_or_in_an_error_that_says_what_to_do(c
     for data in cases(target, SEED, target.cases):
         found = child.run(name, data)
         assert found is None, f"{found.kind}\n{found.why}\n{data[:2_000]!r}"
-
-
-def test_the_corpus_has_a_target_for_each_folder() -> None:
-    assert {path.name for path in CORPUS.iterdir() if path.is_dir()} <= TARGETS.keys()
-    assert any(past(name) for name in TARGETS)

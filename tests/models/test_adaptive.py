@@ -39,7 +39,6 @@ SHAPES: dict[str, Facts] = {
     "causal, drafting": OTHER | {"draft_head": 24},
     "blocks": PUBLISHED | {"context": "block", "shift": False, "block_size": 8},
 }
-each_shape = pytest.mark.parametrize("name", SHAPES)
 MANY = [name for name, facts in SHAPES.items() if facts.get("time_input")]
 
 
@@ -69,54 +68,64 @@ def shaped(name: str) -> Backbone:
 
 
 @needs_compiler
-@each_shape
-def test_both_backends_answer_alike_in_float32(name: str) -> None:
+def test_both_backends_answer_alike_in_float32(subtests: pytest.Subtests) -> None:
     """Every kind of answer, at levels of their own; measured, to 2e-6."""
-    reference, native = TorchBackend(shaped(name)), NativeBackend(shaped(name))
-    numbers = range(3, 3 + NUM_KINDS)
-    expected = [Expected(reference, number) for number in numbers]
-    for want, answer in zip(expected, native.forward([make(native, number) for number in numbers]), strict=True):
-        want.check(answer, 1e-5)
-    assert sum(want.sure for want in expected) >= len(expected) - 4
+    for name in SHAPES:
+        with subtests.test(name):
+            reference, native = TorchBackend(shaped(name)), NativeBackend(shaped(name))
+            numbers = range(3, 3 + NUM_KINDS)
+            expected = [Expected(reference, number) for number in numbers]
+            for want, answer in zip(
+                expected, native.forward([make(native, number) for number in numbers]), strict=True
+            ):
+                want.check(answer, 1e-5)
+            assert sum(want.sure for want in expected) >= len(expected) - 4
 
 
 @needs_compiler
-@each_shape
-def test_smaller_numbers_are_near_float32(name: str) -> None:
+def test_smaller_numbers_are_near_float32(subtests: pytest.Subtests) -> None:
     """Measured: 0.3% to 0.8% in bfloat16, where PyTorch has 0.6% to 2.9%; 1.4% to 3.0% with 8-bit matrices."""
-    exact = copy.deepcopy(shaped(name)).to(torch.bfloat16).float()
-    want, small = logits_of(TorchBackend(exact)), copy.deepcopy(exact).to(torch.bfloat16)
-    assert 1e-4 < error(logits_of(NativeBackend(small)), want) < error(logits_of(TorchBackend(small)), want) < 0.05
-    assert 1e-3 < error(logits_of(NativeBackend(exact, "int8")), want) < 0.06
+    for name in SHAPES:
+        with subtests.test(name):
+            exact = copy.deepcopy(shaped(name)).to(torch.bfloat16).float()
+            want, small = logits_of(TorchBackend(exact)), copy.deepcopy(exact).to(torch.bfloat16)
+            assert (
+                1e-4 < error(logits_of(NativeBackend(small)), want) < error(logits_of(TorchBackend(small)), want) < 0.05
+            )
+            assert 1e-3 < error(logits_of(NativeBackend(exact, "int8")), want) < 0.06
 
 
 @needs_compiler
-@pytest.mark.parametrize("name", MANY)
-def test_requests_of_other_levels_in_a_batch_change_no_bit(name: str) -> None:
-    native = NativeBackend(shaped(name))
-    batch = [make(native, number) for number in range(12)]
-    batch += [replace(one, ask=Logits(), wanted=one.wanted[: 1 + place % 3]) for place, one in enumerate(batch)]
-    assert len({one.level for one in batch}) == 12
-    alone = [native.forward([one])[0] for one in batch]
-    for order in (batch, batch[::-1]):
-        together = native.forward(order)
-        together = together if order is batch else together[::-1]
-        assert all(same_bits(one, other) for one, other in zip(together, alone, strict=True))
+def test_requests_of_other_levels_in_a_batch_change_no_bit(subtests: pytest.Subtests) -> None:
+    for name in MANY:
+        with subtests.test(name):
+            native = NativeBackend(shaped(name))
+            batch = [make(native, number) for number in range(12)]
+            batch += [replace(one, ask=Logits(), wanted=one.wanted[: 1 + place % 3]) for place, one in enumerate(batch)]
+            assert len({one.level for one in batch}) == 12
+            alone = [native.forward([one])[0] for one in batch]
+            for order in (batch, batch[::-1]):
+                together = native.forward(order)
+                together = together if order is batch else together[::-1]
+                assert all(same_bits(one, other) for one, other in zip(together, alone, strict=True))
 
 
 @needs_compiler
-@pytest.mark.parametrize("backend", [TorchBackend, NativeBackend])
-@pytest.mark.parametrize("name", MANY)
-def test_the_level_changes_every_layer(name: str, backend: Any) -> None:
+def test_the_level_changes_every_layer(subtests: pytest.Subtests) -> None:
     """With the maps of all layers but one at rest, the level still matters."""
-    for kept in ("layers.0.", "layers.2.", "final_"):
-        backbone = copy.deepcopy(shaped(name))
-        for parameter, weight in backbone.named_parameters():
-            if "modulation.weight" in parameter and not parameter.startswith(kept):
-                weight.zero_()
-        forward = make(TorchBackend(backbone), 1)
-        low, high = (backend(backbone).forward([replace(forward, level=level)])[0].logits for level in (0.1, 0.9))
-        assert difference(low, high) > 0.01
+    for name in MANY:
+        for backend in [TorchBackend, NativeBackend]:
+            with subtests.test(name, backend=backend.__name__):
+                for kept in ("layers.0.", "layers.2.", "final_"):
+                    backbone = copy.deepcopy(shaped(name))
+                    for parameter, weight in backbone.named_parameters():
+                        if "modulation.weight" in parameter and not parameter.startswith(kept):
+                            weight.zero_()
+                    forward = make(TorchBackend(backbone), 1)
+                    low, high = (
+                        backend(backbone).forward([replace(forward, level=level)])[0].logits for level in (0.1, 0.9)
+                    )
+                    assert difference(low, high) > 0.01
 
 
 def test_plain_norms_share_what_stays_the_same() -> None:
@@ -188,7 +197,7 @@ WRONG: list[tuple[Facts, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("facts", "message"), WRONG)
-def test_a_shape_that_no_model_can_have_is_an_error(facts: Facts, message: str) -> None:
-    with pytest.raises(CheckpointError, match=message):
-        replace(shaped("published, one level").config, **facts)
+def test_a_shape_that_no_model_can_have_is_an_error(subtests: pytest.Subtests) -> None:
+    for facts, message in WRONG:
+        with subtests.test(message), pytest.raises(CheckpointError, match=message):
+            replace(shaped("published, one level").config, **facts)

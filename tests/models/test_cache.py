@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -110,37 +111,38 @@ def test_one_forward_finishes_a_span_and_begins_the_next(backbone: Backbone, tok
 
 
 @each_backend
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("int8", [False, True])
 def test_requests_read_what_they_wrote_however_their_caches_grew(
-    make_model: Any, name: str, dtype: torch.dtype, int8: bool
+    make_model: Any, name: str, subtests: pytest.Subtests
 ) -> None:
     """Row by row, at once, and forgotten and written again, beyond the room of the beginning. Both backends keep the
     same keys and values: to the rounding of sums; as 8-bit numbers to a code.
     """
-    backbone = make_model(head_width=24).backbone.to(dtype)
-    backend = MAKERS[name](backbone)
-    tokens = tokens_of(backend, 5, 140)
-
-    def written(backend: Backend, *parts: int) -> Any:
-        cache: Any = backend.cache(150, int8=int8)
-        for num in parts:
-            if num < 0:
-                cache.truncate(cache.length + num)
-                continue
-            start, last = cache.length, np.array([num - 1], dtype=np.int32)
-            backend.forward([Forward(tokens[start : start + num], causal_layout(start, num), cache, last, Logits())])
-        return cache
-
-    whole, parts = written(backend, 140), written(backend, 1, 62, 1, 1, 60, -50, 65)
-    other = written(TorchBackend(backbone), 140)
     step = {False: {torch.float32: 1e-4, torch.bfloat16: 0.1}, True: {torch.float32: 0.02, torch.bfloat16: 0.1}}
-    for layer in range(backbone.config.num_layers):
-        for one, two, want in zip(whole.read(layer), parts.read(layer), other.read(layer), strict=True):
-            assert one.shape == want.shape == (1, backbone.config.num_kv_heads, 140, 24)
-            limit = step[int8][dtype] * want.abs().amax(-1, keepdim=True)
-            assert ((one - want).abs() <= limit).float().mean() > 0.999
-            assert ((one - two).abs() <= limit).float().mean() > 0.999
+    for dtype, int8 in product((torch.float32, torch.bfloat16), (False, True)):
+        with subtests.test(dtype=dtype, int8=int8):
+            backbone = make_model(head_width=24).backbone.to(dtype)
+            backend, reference = MAKERS[name](backbone), TorchBackend(backbone)
+            whole, parts = written(backend, int8, 140), written(backend, int8, 1, 62, 1, 1, 60, -50, 65)
+            other = written(reference, int8, 140)
+            for layer in range(backbone.config.num_layers):
+                for one, two, want in zip(whole.read(layer), parts.read(layer), other.read(layer), strict=True):
+                    assert one.shape == want.shape == (1, backbone.config.num_kv_heads, 140, 24)
+                    limit = step[int8][dtype] * want.abs().amax(-1, keepdim=True)
+                    assert ((one - want).abs() <= limit).float().mean() > 0.999
+                    assert ((one - two).abs() <= limit).float().mean() > 0.999
+
+
+def written(backend: Backend, int8: bool, *parts: int) -> Any:
+    """A cache to which so many rows were added, one part after the other, or taken away."""
+    cache: Any = backend.cache(150, int8=int8)
+    tokens = tokens_of(backend, 5, 140)
+    for num in parts:
+        if num < 0:
+            cache.truncate(cache.length + num)
+            continue
+        start, last = cache.length, np.array([num - 1], dtype=np.int32)
+        backend.forward([Forward(tokens[start : start + num], causal_layout(start, num), cache, last, Logits())])
+    return cache
 
 
 @each_backend
@@ -170,40 +172,43 @@ POSITIONS: list[dict[str, Any]] = [
 
 
 @each_backend
-@pytest.mark.parametrize("facts", POSITIONS, ids=["whole", "partial", "yarn"])
-def test_a_moved_copy_is_what_would_have_been_computed_there(make_model: Any, name: str, facts: dict[str, Any]) -> None:
+def test_a_moved_copy_is_what_would_have_been_computed_there(
+    make_model: Any, name: str, subtests: pytest.Subtests
+) -> None:
     """Two runs that are blind to one another, the second moved. The original stays as it is, whatever is written into
     the copy; an empty cache has a copy, too.
     """
-    backend = MAKERS[name](make_model(**facts).backbone)
-    tokens, by = tokens_of(backend, 3, 80), np.repeat([0, 37], [70, 10])
-    begin = np.repeat([0, 70], [70, 10]).astype(np.int32)
-    answers, caches = [], []
-    for moved in (False, True):
-        cache: Any = backend.cache(100)
-        for place in (slice(0, 70), slice(70, 80)):
-            position, end = np.arange(80) + by * (not moved), np.arange(1, 81, dtype=np.int32)
-            num = place.stop - place.start
-            layout = Layout(position[place], end[place], num, begin[place])
-            backend.forward([Forward(tokens[place], layout, cache, np.array([0], dtype=np.int32), Logits())])
-        caches.append(cache)
-        used = cache.moved(by) if moved else cache
-        noisy = Layout(np.arange(70, 76), np.full(6, 86, dtype=np.int32), 0)
-        masks = np.full(6, backend.config.mask_id)
-        before = cache.read(1)[1].clone()
-        (answer,) = backend.forward([Forward(masks, noisy, used, np.arange(6, dtype=np.int32), Logits())])
-        answers.append(answer.logits)
-        used.truncate(3)
-        used.truncate(50)
-        assert used.length == 3
-        backend.forward([Forward(masks, causal_layout(3, 6), used, np.array([0], dtype=np.int32), Logits())])
-        assert torch.equal(cache.read(1)[1], before) == moved
-    assert difference(*answers) < 1e-5  # type: ignore[arg-type]
-    assert (caches[0].length, caches[1].length) == (9, 80)
-    assert not torch.allclose(caches[1].read(0)[0], caches[1].moved(by).read(0)[0], atol=0.1)
-    assert backend.cache(5).moved(np.zeros(0, dtype=np.int64)).length == 0
-    again = caches[1].moved(by).moved(-by)
-    assert all(torch.allclose(*pair, atol=1e-4) for pair in zip(again.read(1), caches[1].read(1), strict=True))
+    for facts in POSITIONS:
+        with subtests.test(**facts):
+            backend = MAKERS[name](make_model(**facts).backbone)
+            tokens, by = tokens_of(backend, 3, 80), np.repeat([0, 37], [70, 10])
+            begin = np.repeat([0, 70], [70, 10]).astype(np.int32)
+            answers, caches = [], []
+            for moved in (False, True):
+                cache: Any = backend.cache(100)
+                for place in (slice(0, 70), slice(70, 80)):
+                    position, end = np.arange(80) + by * (not moved), np.arange(1, 81, dtype=np.int32)
+                    num = place.stop - place.start
+                    layout = Layout(position[place], end[place], num, begin[place])
+                    backend.forward([Forward(tokens[place], layout, cache, np.array([0], dtype=np.int32), Logits())])
+                caches.append(cache)
+                used = cache.moved(by) if moved else cache
+                noisy = Layout(np.arange(70, 76), np.full(6, 86, dtype=np.int32), 0)
+                masks = np.full(6, backend.config.mask_id)
+                before = cache.read(1)[1].clone()
+                (answer,) = backend.forward([Forward(masks, noisy, used, np.arange(6, dtype=np.int32), Logits())])
+                answers.append(answer.logits)
+                used.truncate(3)
+                used.truncate(50)
+                assert used.length == 3
+                backend.forward([Forward(masks, causal_layout(3, 6), used, np.array([0], dtype=np.int32), Logits())])
+                assert torch.equal(cache.read(1)[1], before) == moved
+            assert difference(*answers) < 1e-5  # type: ignore[arg-type]
+            assert (caches[0].length, caches[1].length) == (9, 80)
+            assert not torch.allclose(caches[1].read(0)[0], caches[1].moved(by).read(0)[0], atol=0.1)
+            assert backend.cache(5).moved(np.zeros(0, dtype=np.int64)).length == 0
+            again = caches[1].moved(by).moved(-by)
+            assert all(torch.allclose(*pair, atol=1e-4) for pair in zip(again.read(1), caches[1].read(1), strict=True))
 
 
 def rounded_slowly(x: Tensor) -> Tensor:

@@ -46,9 +46,8 @@ def test_a_concept_is_named_by_its_name_its_number_or_its_number_among_its_kind(
     assert all(CATALOG.number(CATALOG.name(number)) == number for number in range(CATALOG.num_concepts))
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
+def test_a_concept_that_there_is_not_is_refused_in_one_line(subtests: pytest.Subtests) -> None:
+    for name, said in [
         ("for_lop", "did you mean 'for_loop'"),
         ("known 6", "known concepts are 0 to 5"),
         ("discovered 9", "discovered concepts are 0 to 8"),
@@ -57,12 +56,11 @@ def test_a_concept_is_named_by_its_name_its_number_or_its_number_among_its_kind(
         (True, "unknown concept True"),
         (2.0, "unknown concept 2.0"),
         ("discovered x", "unknown concept"),
-    ],
-)
-def test_a_concept_that_there_is_not_is_refused_in_one_line(name: Any, said: str) -> None:
-    with pytest.raises(InputError, match=said) as caught:
-        CATALOG.number(name)
-    assert "\n" not in str(caught.value)
+    ]:
+        with subtests.test(repr(name)):
+            with pytest.raises(InputError, match=said) as caught:
+                CATALOG.number(name)
+            assert "\n" not in str(caught.value)
 
 
 def test_a_catalog_without_names_says_how_to_call_a_concept() -> None:
@@ -80,29 +78,30 @@ def test_texts_of_several_concepts_come_each_once() -> None:
             CATALOG.texts(["eval_exec", name])
 
 
-@pytest.mark.parametrize(
-    ("values", "said"),
-    [
-        (record(version=2), "version 2 and 1 is read"),
-        (record(more=1), "unknown key 'more'"),
-        (record(taxonomy="cd" * 32), "is of the taxonomy cdcdcdcdcdcd, and the model was trained with abababababab"),
-        (record(concepts={}), "needs a list of concepts"),
-        (record(concepts=[{"number": 0}]), "has a number and a name"),
-        (record(concepts=[{"number": 0, "name": "a", "rule": "x"}]), "has a number and a name"),
-        (record(concepts=[{"number": "0", "name": "a"}]), "value of the concept 'a' has a wrong type"),
-        (record(concepts=[{"number": True, "name": "a"}]), "value of the concept 'a' has a wrong type"),
-        (record(concepts=[{"number": 0, "name": "a", "texts": "for"}]), "value of the concept 'a' has a wrong type"),
-        (record(concepts=[{"number": 0, "name": "a", "texts": [""]}]), "value of the concept 'a' has a wrong type"),
-        (record(concepts=[{"number": 0, "name": "a"}, {"number": 0, "name": "b"}]), "the number 0 twice"),
-        (record(concepts=[{"number": 0, "name": "a"}, {"number": 1, "name": "a"}]), "the name 'a' twice"),
-        (record(concepts=[{"number": 6, "name": "a"}]), "known concepts are 0 to 5"),
-    ],
-)
-def test_a_wrong_file_is_refused_in_one_line(values: dict[str, Any], said: str) -> None:
-    with pytest.raises(CheckpointError, match=said) as caught:
-        parse_catalog(values, SHAPE, "folder/concepts.json")
-    assert str(caught.value).startswith("folder/concepts.json")
-    assert "\n" not in str(caught.value)
+WRONG: list[tuple[dict[str, Any], str]] = [
+    (record(version=2), "version 2 and 1 is read"),
+    (record(more=1), "unknown key 'more'"),
+    (record(taxonomy="cd" * 32), "is of the taxonomy cdcdcdcdcdcd, and the model was trained with abababababab"),
+    (record(concepts={}), "needs a list of concepts"),
+    (record(concepts=[{"number": 0}]), "has a number and a name"),
+    (record(concepts=[{"number": 0, "name": "a", "rule": "x"}]), "has a number and a name"),
+    (record(concepts=[{"number": "0", "name": "a"}]), "value of the concept 'a' has a wrong type"),
+    (record(concepts=[{"number": True, "name": "a"}]), "value of the concept 'a' has a wrong type"),
+    (record(concepts=[{"number": 0, "name": "a", "texts": "for"}]), "value of the concept 'a' has a wrong type"),
+    (record(concepts=[{"number": 0, "name": "a", "texts": [""]}]), "value of the concept 'a' has a wrong type"),
+    (record(concepts=[{"number": 0, "name": "a"}, {"number": 0, "name": "b"}]), "the number 0 twice"),
+    (record(concepts=[{"number": 0, "name": "a"}, {"number": 1, "name": "a"}]), "the name 'a' twice"),
+    (record(concepts=[{"number": 6, "name": "a"}]), "known concepts are 0 to 5"),
+]
+
+
+def test_a_wrong_file_is_refused_in_one_line(subtests: pytest.Subtests) -> None:
+    for values, said in WRONG:
+        with subtests.test(said):
+            with pytest.raises(CheckpointError, match=said) as caught:
+                parse_catalog(values, SHAPE, "folder/concepts.json")
+            assert str(caught.value).startswith("folder/concepts.json")
+            assert "\n" not in str(caught.value)
 
 
 @pytest.fixture

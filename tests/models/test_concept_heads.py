@@ -150,10 +150,10 @@ def test_the_largest_of_many_random_rows_are_those_of_a_stable_sort() -> None:
     assert torch.equal(values, given.gather(1, places))
 
 
-@pytest.mark.parametrize("wrong", [{"known": 0}, {"rank": -1}, {"kept_known": 10}, {"spare_known": -1}])
-def test_a_shape_that_is_none_is_an_error_in_one_line(wrong: dict[str, int]) -> None:
-    with pytest.raises(CheckpointError, match="concept"):
-        ConceptShape(**({"known": 9, "discovered": 14, "rank": 5, "kept_known": 3, "kept_discovered": 4} | wrong))
+def test_a_shape_that_is_none_is_an_error_in_one_line(subtests: pytest.Subtests) -> None:
+    for wrong in [{"known": 0}, {"rank": -1}, {"kept_known": 10}, {"spare_known": -1}]:
+        with subtests.test(**wrong), pytest.raises(CheckpointError, match="concept"):
+            ConceptShape(**({"known": 9, "discovered": 14, "rank": 5, "kept_known": 3, "kept_discovered": 4} | wrong))
 
 
 def test_a_config_keeps_the_shape_of_its_heads() -> None:

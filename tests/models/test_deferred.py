@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -32,28 +31,33 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: CASES[name].write(parent / name, made(name), **longer) for name in PLAIN}
 
 
-@pytest.mark.parametrize("quantize", [None, *QUANTIZATIONS])
-@pytest.mark.parametrize("name", PLAIN)
-def test_only_the_packed_weights_are_in_memory(folders: dict[str, Path], name: str, quantize: Any) -> None:
-    model = load(folders[name], dtype="bfloat16", quantize=quantize)
-    kept = model.denoiser.backbone
-    assert all(weight.is_meta for weight in kept.parameters()) and model.dtype == torch.bfloat16
-    whole = load_folder(folders[name], torch.bfloat16).backbone
-    assert can_defer(model.config) and model.num_parameters == whole.num_parameters
-    want = NativeBackend(whole, quantize)
-    assert np.array_equal(logits_of(model.denoiser.backend), logits_of(want))
-    assert model.denoiser.num_bytes == want.num_bytes > 0
+def test_only_the_packed_weights_are_in_memory(folders: dict[str, Path], subtests: pytest.Subtests) -> None:
+    for name in PLAIN:
+        for quantize in [None, *QUANTIZATIONS]:
+            with subtests.test(name, quantize=quantize):
+                model = load(folders[name], dtype="bfloat16", quantize=quantize)
+                kept = model.denoiser.backbone
+                assert all(weight.is_meta for weight in kept.parameters()) and model.dtype == torch.bfloat16
+                whole = load_folder(folders[name], torch.bfloat16).backbone
+                assert can_defer(model.config) and model.num_parameters == whole.num_parameters
+                want = NativeBackend(whole, quantize)
+                assert np.array_equal(logits_of(model.denoiser.backend), logits_of(want))
+                assert model.denoiser.num_bytes == want.num_bytes > 0
 
 
-@pytest.mark.parametrize("quantize", [None, *QUANTIZATIONS])
-@pytest.mark.parametrize("name", ["llama-q4_k", "dream-q4_0", "qwen3-q6_k"])
-def test_a_gguf_file_is_packed_a_layer_at_a_time(name: str, quantize: Any) -> None:
+def test_a_gguf_file_is_packed_a_layer_at_a_time(subtests: pytest.Subtests) -> None:
     pytest.importorskip("gguf")
-    path = DATA / f"{name}.gguf"
-    model, whole = load(path, dtype="bfloat16", quantize=quantize), load_folder(path, torch.bfloat16).backbone
-    assert all(weight.is_meta for weight in model.denoiser.backbone.parameters())
-    assert np.array_equal(logits_of(model.denoiser.backend), logits_of(NativeBackend(whole, quantize)))
-    assert torch.equal(model.backbone.embedding.weight, whole.embedding.weight)
+    for name in ["llama-q4_k", "dream-q4_0", "qwen3-q6_k"]:
+        for quantize in [None, *QUANTIZATIONS]:
+            with subtests.test(name, quantize=quantize):
+                path = DATA / f"{name}.gguf"
+                model, whole = (
+                    load(path, dtype="bfloat16", quantize=quantize),
+                    load_folder(path, torch.bfloat16).backbone,
+                )
+                assert all(weight.is_meta for weight in model.denoiser.backbone.parameters())
+                assert np.array_equal(logits_of(model.denoiser.backend), logits_of(NativeBackend(whole, quantize)))
+                assert torch.equal(model.backbone.embedding.weight, whole.embedding.weight)
 
 
 @pytest.mark.parametrize(

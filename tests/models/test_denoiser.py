@@ -50,51 +50,53 @@ def training_logits(model: Model, example: Example, objective: objectives.Object
     return batch_logits(model, batch.tokens[0].numpy(), batch.layout)
 
 
-@pytest.mark.parametrize("name", ["causal", "causal_unshifted"])
-def test_infilling_computes_what_training_computed(models: Any, denoisers: Any, name: str) -> None:
-    model, config = models[name], models[name].config
-    gaps = ((4, 9), (12, 13), (20, 26))
-    source = Source(clean_tokens(model), config.mask_id, config.null_id, gaps=gaps)
-    objective = objectives.Objective(layout="infill", times="uniform", shift=config.shift)
-    for seed in range(3):
-        example = examples.infill(source, objective, 0.2 + 0.2 * seed, np.random.default_rng(seed), budget=100)
-        ((rows, canvas),) = canvases_of(example, config, infilling=True)
-        assert len(canvas.gaps) == 3
-        asked = canvas.active_positions()
-        want = training_logits(model, example, objective)[rows[example.target[rows] != IGNORE]]
-        assert len(asked) == len(want) > 0
-        assert difference(logits_of(denoisers[name], canvas, asked), want) < 1e-5
-        assert np.ptp(want[np.isfinite(want)]) > 5  # the comparison is not of constants
+def test_infilling_computes_what_training_computed(models: Any, denoisers: Any, subtests: pytest.Subtests) -> None:
+    for name in ["causal", "causal_unshifted"]:
+        with subtests.test(name):
+            model, config = models[name], models[name].config
+            gaps = ((4, 9), (12, 13), (20, 26))
+            source = Source(clean_tokens(model), config.mask_id, config.null_id, gaps=gaps)
+            objective = objectives.Objective(layout="infill", times="uniform", shift=config.shift)
+            for seed in range(3):
+                example = examples.infill(source, objective, 0.2 + 0.2 * seed, np.random.default_rng(seed), budget=100)
+                ((rows, canvas),) = canvases_of(example, config, infilling=True)
+                assert len(canvas.gaps) == 3
+                asked = canvas.active_positions()
+                want = training_logits(model, example, objective)[rows[example.target[rows] != IGNORE]]
+                assert len(asked) == len(want) > 0
+                assert difference(logits_of(denoisers[name], canvas, asked), want) < 1e-5
+                assert np.ptp(want[np.isfinite(want)]) > 5  # the comparison is not of constants
 
 
-@pytest.mark.parametrize(("layout", "name"), SPANS + WHOLE)
-def test_a_span_computes_what_training_computed(models: Any, denoisers: Any, layout: str, name: str) -> None:
+def test_a_span_computes_what_training_computed(models: Any, denoisers: Any, subtests: pytest.Subtests) -> None:
     """What is before a span of causal context is computed in pieces first, by the session that is asked."""
-    model, config = models[name], models[name].config
-    tokens, shift = clean_tokens(model), config.shift
-    if config.context == "block":
-        tokens = tokens[: len(tokens) // config.block_size * config.block_size]
-    objective = objectives.Objective(layout=layout, shift=shift, block_size=config.block_size)
-    example = examples.make_example(
-        Source(tokens, config.mask_id), objective, 0.4, np.random.default_rng(1), 2 * len(tokens)
-    )
-    want = training_logits(model, example, objective)
-    num_asked = 0
-    for rows, canvas in canvases_of(example, config):
-        assert canvas.span is not None
-        session, start = denoisers[name].session(canvas), canvas.span[0]
-        if config.context == "causal":
-            for earlier in sorted({1, max(1, start // 2), max(1, start - 3)}):
-                if earlier < start:
-                    logits_of(denoisers[name], canvas.at((earlier, start)), np.arange(earlier, start), session)
-        asked = canvas.active_positions()
-        got = logits_of(denoisers[name], canvas, asked, session)
-        masked = rows[(example.target[rows] != IGNORE) & np.isin(example.position[rows] + int(shift), asked)]
-        assert len(masked) == len(asked)
-        if len(asked):
-            assert difference(got, want[masked]) < 1e-5
-        num_asked += len(asked)
-    assert num_asked > 5
+    for layout, name in SPANS + WHOLE:
+        with subtests.test(layout, name=name):
+            model, config = models[name], models[name].config
+            tokens, shift = clean_tokens(model), config.shift
+            if config.context == "block":
+                tokens = tokens[: len(tokens) // config.block_size * config.block_size]
+            objective = objectives.Objective(layout=layout, shift=shift, block_size=config.block_size)
+            example = examples.make_example(
+                Source(tokens, config.mask_id), objective, 0.4, np.random.default_rng(1), 2 * len(tokens)
+            )
+            want = training_logits(model, example, objective)
+            num_asked = 0
+            for rows, canvas in canvases_of(example, config):
+                assert canvas.span is not None
+                session, start = denoisers[name].session(canvas), canvas.span[0]
+                if config.context == "causal":
+                    for earlier in sorted({1, max(1, start // 2), max(1, start - 3)}):
+                        if earlier < start:
+                            logits_of(denoisers[name], canvas.at((earlier, start)), np.arange(earlier, start), session)
+                asked = canvas.active_positions()
+                got = logits_of(denoisers[name], canvas, asked, session)
+                masked = rows[(example.target[rows] != IGNORE) & np.isin(example.position[rows] + int(shift), asked)]
+                assert len(masked) == len(asked)
+                if len(asked):
+                    assert difference(got, want[masked]) < 1e-5
+                num_asked += len(asked)
+            assert num_asked > 5
 
 
 def test_one_clean_row_equals_one_noisy_row(causal: Model, denoisers: Any) -> None:

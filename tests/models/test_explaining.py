@@ -32,6 +32,7 @@ from daguerre.models.wrappers.steering import Steered
 from daguerre.trace import Event
 from driving import OnLogits, Recorded
 from forwards import same_bits
+from pairwise import covering
 
 PROMPT, SUFFIX = "def area(w, h):\n    return ", "\n\nprint(area(2, 3))\n"
 CONCEPTS = ConceptShape(known=11, discovered=40, rank=6, kept_known=5, kept_discovered=20)
@@ -156,28 +157,34 @@ def check(backbone: Backbone, events: list[Event], controls: Moving | None, num_
     return num
 
 
-@pytest.mark.parametrize(("name", "options"), MODES, ids=lambda value: str(value)[:40])
+DRAWINGS: list[dict[str, Any]] = [{"temperature": 0.0}, {"temperature": 1.0, "top_p": 0.8, "seed": 4}]
+EVERY_WAY = covering({"number": range(len(MODES)), "backend": ["native", "torch"], "drawing": DRAWINGS})
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_in_every_mode_the_evidence_of_a_token_gives_its_probability_again(
-    backbones: Any, tokenizer: Any, backend: Any, name: str, options: dict[str, Any]
+    backbones: Any, tokenizer: Any, backend: Any, subtests: pytest.Subtests
 ) -> None:
-    """Plain, steered and under guidance; of the most likely token, of draws, and of draws from the likeliest few."""
-    backbone = backbones[name]
-    denoiser, controls = Explained(BackboneDenoiser(backbone, backend)), Moving(backbone)
-    drawings: list[dict[str, Any]] = [{"temperature": 0.0}, {"temperature": 1.0, "top_p": 0.8, "seed": 4}]
-    if options["mode"] == "beam":
-        drawings = [{}]
-    for drawing in drawings:
+    """Plain, steered and under guidance; of the most likely token, and of draws from the likeliest few."""
+    for number, own, drawing in map(dict.values, EVERY_WAY):
+        if own != backend:
+            continue
+        name, options = MODES[number]
+        if options["mode"] == "beam":
+            drawing = {}
         if options["mode"] == "ancestral":
             drawing = {**drawing, "top_p": 1.0, "temperature": 1.0}
-        plain = events_of(denoiser, tokenizer, options, **drawing)
-        assert check(backbone, plain, None, 1) >= 3
-        steered = events_of(Steered(denoiser, controls), tokenizer, options, **drawing)
-        assert check(backbone, steered, controls, 1) >= 3
-        assert tokens_of(plain) != tokens_of(steered)
-        if options["mode"] in GUIDED and "cache" not in options:
-            guided = events_of(Steered(denoiser, controls), tokenizer, options, **drawing, guidance=1.5)
-            assert check(backbone, guided, controls, 2) >= 3
+        with subtests.test(name, **options | drawing):
+            backbone = backbones[name]
+            denoiser, controls = Explained(BackboneDenoiser(backbone, backend)), Moving(backbone)
+            plain = events_of(denoiser, tokenizer, options, **drawing)
+            assert check(backbone, plain, None, 1) >= 3
+            steered = events_of(Steered(denoiser, controls), tokenizer, options, **drawing)
+            assert check(backbone, steered, controls, 1) >= 3
+            assert tokens_of(plain) != tokens_of(steered)
+            if options["mode"] in GUIDED and "cache" not in options:
+                guided = events_of(Steered(denoiser, controls), tokenizer, options, **drawing, guidance=1.5)
+                assert check(backbone, guided, controls, 2) >= 3
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -194,23 +201,24 @@ def test_every_token_that_was_drawn_has_evidence(backbones: Any, tokenizer: Any,
             assert (said | np.isin(event.decision.tokens, backbone.config.ends)).all()
 
 
-@pytest.mark.parametrize("name", ["drafting", "causal"])
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_speculation_is_lossless_for_the_steered_law(backbones: Any, tokenizer: Any, backend: Any, name: str) -> None:
+def test_speculation_is_lossless_for_the_steered_law(
+    backbones: Any, tokenizer: Any, backend: Any, subtests: pytest.Subtests
+) -> None:
     """Also where amounts change with what is committed; with draws of the backend, from logits, and constrained."""
-    backbone = backbones[name]
-    for steady in (False, True):
-        steered = Steered(BackboneDenoiser(backbone, backend), Moving(backbone, steady=steady))
-        for drawing in (
-            {"temperature": 0.0},
-            {"temperature": 0.8, "seed": 3},
-            {"temperature": 0.8, "regex": "[a-z (,]+"},
-        ):
+    drawings: list[dict[str, Any]] = [
+        {"temperature": 0.0},
+        {"temperature": 0.8, "seed": 3},
+        {"temperature": 0.8, "regex": "[a-z (,]+"},
+    ]
+    names = {"name": ["drafting", "causal"], "steady": [False, True], "wrap": [lambda one: one, OnLogits]}
+    for name, steady, wrap, drawing, size in map(dict.values, covering(names | {"drawing": drawings, "size": [2, 5]})):
+        with subtests.test(name, **drawing, steady=steady, size=size):
+            backbone = backbones[name]
+            steered = Steered(BackboneDenoiser(backbone, backend), Moving(backbone, steady=steady))
             one = tokens_of(events_of(steered, tokenizer, {"mode": "ar"}, **drawing))
-            for size in (2, 5):
-                options = {"mode": "speculative", "block_size": size}
-                for denoiser in (steered, OnLogits(steered)):
-                    assert tokens_of(events_of(denoiser, tokenizer, options, **drawing)) == one
+            options = {"mode": "speculative", "block_size": size}
+            assert tokens_of(events_of(wrap(steered), tokenizer, options, **drawing)) == one
             assert tokens_of(events_of(steered, tokenizer, {"mode": "ar", "draft": "w * h"}, **drawing)) == one
 
 
@@ -235,24 +243,25 @@ def test_drafts_are_drawn_from_the_steered_law_and_so_are_accepted(
         assert len(events) <= 5 and len(events[1].decision) == 4
 
 
-@pytest.mark.parametrize(("name", "options"), MODES, ids=lambda value: str(value)[:40])
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_controls_that_do_nothing_change_nothing(
-    backbones: Any, tokenizer: Any, backend: Any, name: str, options: dict[str, Any]
+    backbones: Any, tokenizer: Any, backend: Any, subtests: pytest.Subtests
 ) -> None:
     """Nor does explaining: the same tokens, and probabilities bit for bit."""
-    backbone = backbones[name]
-    drawing: dict[str, Any] = {} if options["mode"] == "beam" else {"temperature": 0.8, "seed": 9}
-    plain = BackboneDenoiser(backbone, backend)
-    idle = Steered(plain, Moving(backbone, strength=0.0))
-    want = events_of(plain, tokenizer, options, **drawing)
-    for denoiser in (idle, Explained(plain), Steered(Explained(plain), Moving(backbone, strength=0.0))):
-        got = events_of(denoiser, tokenizer, options, **drawing)
-        assert len(got) == len(want)
-        for one, other in zip(got, want, strict=True):
-            assert np.array_equal(one.canvas.tokens, other.canvas.tokens)
-            assert np.array_equal(one.decision.probabilities, other.decision.probabilities)
-            assert one.step == other.step
+    for name, options in MODES:
+        with subtests.test(name, **options):
+            backbone = backbones[name]
+            drawing: dict[str, Any] = {} if options["mode"] == "beam" else {"temperature": 0.8, "seed": 9}
+            plain = BackboneDenoiser(backbone, backend)
+            idle = Steered(plain, Moving(backbone, strength=0.0))
+            want = events_of(plain, tokenizer, options, **drawing)
+            for denoiser in (idle, Explained(plain), Steered(Explained(plain), Moving(backbone, strength=0.0))):
+                got = events_of(denoiser, tokenizer, options, **drawing)
+                assert len(got) == len(want)
+                for one, other in zip(got, want, strict=True):
+                    assert np.array_equal(one.canvas.tokens, other.canvas.tokens)
+                    assert np.array_equal(one.decision.probabilities, other.decision.probabilities)
+                    assert one.step == other.step
 
 
 @pytest.mark.parametrize("backend", [NATIVE])
@@ -269,23 +278,26 @@ def test_explained_and_steered_draws_stay_in_the_backend(backbones: Any, tokeniz
     assert set(kinds[0]) == {"Cycle", "SequentialDraws"}
 
 
-@pytest.mark.parametrize("name", [*CONTEXTS, "in_place"])
-def test_the_positions_that_rows_predict_are_those_that_were_asked_for(backbones: Any, name: str) -> None:
-    denoiser = BackboneDenoiser(backbones[name], "torch")
-    layouts = [Canvas.lay_out([range(20, 37)], [7], 3)]
-    if name != "reordered":
-        layouts.append(Canvas.lay_out([range(20, 37), range(50, 54)], [7], 3))
-    for canvas in layouts:
-        canvas = canvas.at((17, 24))
-        positions = np.array([17, 18, 21])
-        asking = denoiser.session(canvas).ask(canvas, positions, Draws(Rules(), positions))
-        (forward,) = next(asking)
-        assert isinstance(forward, Forward)
-        assert predicted(denoiser.config, forward).tolist() == positions.tolist()
-    if denoiser.config.can_draft:
-        one = layouts[0].at((17, 18))
-        (forward,) = next(denoiser.session(one).ask(one, np.array([17]), Logits()))
-        assert predicted(denoiser.config, forward).tolist() == [17]  # type: ignore[arg-type]
+def test_the_positions_that_rows_predict_are_those_that_were_asked_for(
+    backbones: Any, subtests: pytest.Subtests
+) -> None:
+    for name in [*CONTEXTS, "in_place"]:
+        with subtests.test(name):
+            denoiser = BackboneDenoiser(backbones[name], "torch")
+            layouts = [Canvas.lay_out([range(20, 37)], [7], 3)]
+            if name != "reordered":
+                layouts.append(Canvas.lay_out([range(20, 37), range(50, 54)], [7], 3))
+            for canvas in layouts:
+                canvas = canvas.at((17, 24))
+                positions = np.array([17, 18, 21])
+                asking = denoiser.session(canvas).ask(canvas, positions, Draws(Rules(), positions))
+                (forward,) = next(asking)
+                assert isinstance(forward, Forward)
+                assert predicted(denoiser.config, forward).tolist() == positions.tolist()
+            if denoiser.config.can_draft:
+                one = layouts[0].at((17, 18))
+                (forward,) = next(denoiser.session(one).ask(one, np.array([17]), Logits()))
+                assert predicted(denoiser.config, forward).tolist() == [17]  # type: ignore[arg-type]
 
 
 def test_amounts_are_asked_for_with_the_canvas_on_which_a_draft_is_read(backbones: Any, tokenizer: Any) -> None:

@@ -61,18 +61,20 @@ def assert_equal(model: Model, folder: Path) -> None:
     assert (got[drawn] - expected[drawn]).abs().max() < 1e-4 * max(1.0, float(expected.abs().max()) / 10)
 
 
-@pytest.mark.parametrize(("facts", "kind"), SHAPES)
 def test_every_shape_that_can_be_exported_is_computed_by_transformers(
-    make_model: MakeModel, facts: dict[str, Any], kind: str, tmp_path: Path
+    make_model: MakeModel, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    model = make_model(**facts)
-    with torch.no_grad():
-        for name, weight in model.backbone.named_parameters():
-            if weight.dim() < 2:
-                weight.add_(0.1 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(len(name))))
-    assert export(model.backbone, model.tokenizer, tmp_path / "out", torch.float32) == kind
-    assert type(read_back(tmp_path / "out")).__name__ == kind
-    assert_equal(model, tmp_path / "out")
+    for number, (facts, kind) in enumerate(SHAPES):
+        with subtests.test(kind, **facts):
+            (parent := tmp_path / str(number)).mkdir()
+            model = make_model(**facts)
+            with torch.no_grad():
+                for name, weight in model.backbone.named_parameters():
+                    if weight.dim() < 2:
+                        weight.add_(0.1 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(len(name))))
+            assert export(model.backbone, model.tokenizer, parent / "out", torch.float32) == kind
+            assert type(read_back(parent / "out")).__name__ == kind
+            assert_equal(model, parent / "out")
 
 
 def test_the_default_model_generates_the_same_tokens_in_transformers(tmp_path: Path) -> None:
@@ -122,9 +124,8 @@ def test_the_readme_names_what_is_left_out(make_model: MakeModel, tmp_path: Path
     assert "mask_token_id" not in config
 
 
-@pytest.mark.parametrize(
-    ("facts", "word"),
-    [
+def test_what_transformers_cannot_compute_is_refused(tokenizer: Tokenizer, subtests: pytest.Subtests) -> None:
+    for facts, word in [
         ({"norm": "layer"}, "norm='layer'"),
         ({"positions": "learned"}, "positions='learned'"),
         ({"rope_share": 0.5}, "rope_share=0.5"),
@@ -133,13 +134,12 @@ def test_the_readme_names_what_is_left_out(make_model: MakeModel, tmp_path: Path
         ({"qk_norm": False, "out_bias": True}, "biases"),
         ({"mlp_bias": True}, "biases"),
         ({"qkv_bias": True}, "biases"),
-    ],
-)
-def test_what_transformers_cannot_compute_is_refused(tokenizer: Tokenizer, facts: dict[str, Any], word: str) -> None:
-    with torch.device("meta"):
-        backbone = Backbone(tiny_config(tokenizer, **facts))
-    with pytest.raises(UnsupportedError, match=word):
-        class_of(backbone.config)
+    ]:
+        with subtests.test(word, **facts):
+            with torch.device("meta"):
+                backbone = Backbone(tiny_config(tokenizer, **facts))
+            with pytest.raises(UnsupportedError, match=word):
+                class_of(backbone.config)
 
 
 def test_a_folder_with_files_is_not_written_to(make_model: MakeModel, tmp_path: Path) -> None:

@@ -301,17 +301,17 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("change", "message"), WRONG)
-def test_a_config_of_another_core_is_refused(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(CheckpointError, match=message):
-        replace(pair()[1].config, **change)
+def test_a_config_of_another_core_is_refused(subtests: pytest.Subtests) -> None:
+    for change, message in WRONG:
+        with subtests.test(message), pytest.raises(CheckpointError, match=message):
+            replace(pair()[1].config, **change)
 
 
-@pytest.mark.parametrize("change", [{"window": 0}, {"global_head_width": 15}, {"softcap": 0.0}, {"global_kv_heads": 0}])
-def test_a_wrong_shape_is_refused(change: dict[str, Any]) -> None:
+def test_a_wrong_shape_is_refused(subtests: pytest.Subtests) -> None:
     shape = {"global_layers": (1, 3), "window": WINDOW, "global_head_width": 32, "global_kv_heads": 1}
-    with pytest.raises(CheckpointError, match="gemma: "):
-        GemmaShape(**{**shape, **change})
+    for change in [{"window": 0}, {"global_head_width": 15}, {"softcap": 0.0}, {"global_kv_heads": 0}]:
+        with subtests.test(**change), pytest.raises(CheckpointError, match="gemma: "):
+            GemmaShape(**{**shape, **change})
 
 
 def test_a_backend_is_made_again_when_the_numbers_of_a_layer_change() -> None:

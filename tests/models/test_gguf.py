@@ -63,19 +63,21 @@ def written(case: str, folder: Path, dtype: str = "f32") -> tuple[Loaded, Path]:
     return loaded, folder / "m.gguf"
 
 
-@pytest.mark.parametrize("case", WRITTEN)
-def test_a_file_holds_what_the_publishers_folder_does(case: str, tmp_path: Path) -> None:
-    model, path = written(case, tmp_path)
-    assert read_header(path).metadata["general.architecture"] == WRITTEN[case]
-    again = load_folder(path)
-    assert (again.family, again.decode) == (model.family, model.decode)
-    assert same_config(again.backbone.config, model.backbone.config)
-    theirs, ours = model.backbone.state_dict(), again.backbone.state_dict()
-    assert theirs.keys() == ours.keys()
-    assert all(torch.equal(theirs[name], ours[name]) for name in theirs)
-    for text in TEXTS:
-        assert again.tokenizer.encode(text) == model.tokenizer.encode(text)
-    assert again.tokenizer.special_ids == model.tokenizer.special_ids
+def test_a_file_holds_what_the_publishers_folder_does(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for number, case in enumerate(WRITTEN):
+        with subtests.test(case):
+            (parent := tmp_path / str(number)).mkdir()
+            model, path = written(case, parent)
+            assert read_header(path).metadata["general.architecture"] == WRITTEN[case]
+            again = load_folder(path)
+            assert (again.family, again.decode) == (model.family, model.decode)
+            assert same_config(again.backbone.config, model.backbone.config)
+            theirs, ours = model.backbone.state_dict(), again.backbone.state_dict()
+            assert theirs.keys() == ours.keys()
+            assert all(torch.equal(theirs[name], ours[name]) for name in theirs)
+            for text in TEXTS:
+                assert again.tokenizer.encode(text) == model.tokenizer.encode(text)
+            assert again.tokenizer.special_ids == model.tokenizer.special_ids
 
 
 def same_config(one: ModelConfig, other: ModelConfig) -> bool:
@@ -96,22 +98,23 @@ def test_a_model_of_our_own_is_written_with_its_tokenizer(make_model: MakeModel,
     assert [token.id for token in ours.tokens] == [token.id for token in theirs.tokens]
 
 
-@pytest.mark.parametrize("context", ["causal", "full", "full_unshifted", "block"])
-@pytest.mark.parametrize(
-    "shape", [{}, {"qk_norm": False}, {"qk_norm": False, "qkv_bias": True}], ids=["qk_norm", "plain", "biases"]
-)
 def test_a_model_of_no_family_is_read_back_as_one_that_is_alike(
-    context: str, shape: dict[str, Any], make_model: MakeModel, tmp_path: Path
+    make_model: MakeModel, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    model = make_model(**CONTEXTS[context], **shape)
-    write_gguf(model.backbone, model.tokenizer, tmp_path / "m.gguf", "f32")
-    again = load_folder(tmp_path / "m.gguf").backbone
-    for name in ("context", "shift", "block_size", "vocab_size", "eos_id", "bos_id", "qkv_bias", "qk_norm"):
-        assert getattr(again.config, name) == getattr(model.config, name)
-    assert again.config.mask_id == (None if context == "causal" else model.config.mask_id)
-    tokens = np.arange(20, 20 + ROWS)
-    seen = seen_by(model.config)
-    assert torch.equal(ours("torch", again, tokens, seen)[:, 16:], ours("torch", model.backbone, tokens, seen)[:, 16:])
+    for context in ["causal", "full", "full_unshifted", "block"]:
+        for shape in [{}, {"qk_norm": False}, {"qk_norm": False, "qkv_bias": True}]:
+            with subtests.test(context, **shape):
+                model = make_model(**CONTEXTS[context], **shape)
+                write_gguf(model.backbone, model.tokenizer, tmp_path / "m.gguf", "f32")
+                again = load_folder(tmp_path / "m.gguf").backbone
+                for name in ("context", "shift", "block_size", "vocab_size", "eos_id", "bos_id", "qkv_bias", "qk_norm"):
+                    assert getattr(again.config, name) == getattr(model.config, name)
+                assert again.config.mask_id == (None if context == "causal" else model.config.mask_id)
+                tokens = np.arange(20, 20 + ROWS)
+                seen = seen_by(model.config)
+                assert torch.equal(
+                    ours("torch", again, tokens, seen)[:, 16:], ours("torch", model.backbone, tokens, seen)[:, 16:]
+                )
 
 
 def test_a_model_that_nothing_is_like_says_so(make_model: MakeModel, tmp_path: Path) -> None:
@@ -128,37 +131,40 @@ def test_a_file_becomes_a_folder_for_transformers(tmp_path: Path) -> None:
     assert all(torch.equal(theirs[name], again[name]) for name in theirs)
 
 
-@pytest.mark.parametrize("dtype", writing.DTYPES)
 def test_numbers_are_those_that_the_package_makes_of_the_stored_bytes(
-    dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
 ) -> None:
-    width, inner = (256, 512) if dtype.endswith("_k") else (64, 96)
-    shape = tiny_config(Tokenizer.default("2k"), width=width, num_heads=2, mlp_width=inner)
-    write_gguf(make_backbone(shape).initialize(1), Tokenizer.default("2k"), tmp_path / "m.gguf", dtype)
-    made = {tensor.name: tensor for tensor in gguf.GGUFReader(tmp_path / "m.gguf").tensors}
-    most = 3 * width + 8
-    monkeypatch.setattr(gguf_file, "BLOCK", most)  # three rows
-    with GgufFile(tmp_path / "m.gguf") as file:
-        assert file.keys() == made.keys()
-        for name, tensor in made.items():
-            wanted = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
-            assert np.array_equal(file.get_tensor(name).float().numpy(), wanted)
-            parts = [*file.row_blocks(name)]
-            assert np.array_equal(torch.cat([part for _, part in parts]).float().numpy(), wanted)
-            assert wanted.ndim < 2 or all(part.numel() <= most for _, part in parts)
-    kinds = {entry.kind for entry in read_header(tmp_path / "m.gguf").entries.values()}
-    assert kinds == {"F32", dtype.upper()} | {"q4_0": {"Q8_0"}, "q4_k": {"Q6_K"}}.get(dtype, set())
+    for number, dtype in enumerate(writing.DTYPES):
+        with subtests.test(dtype), monkeypatch.context() as patch:
+            (parent := tmp_path / str(number)).mkdir()
+            width, inner = (256, 512) if dtype.endswith("_k") else (64, 96)
+            shape = tiny_config(Tokenizer.default("2k"), width=width, num_heads=2, mlp_width=inner)
+            write_gguf(make_backbone(shape).initialize(1), Tokenizer.default("2k"), parent / "m.gguf", dtype)
+            made = {tensor.name: tensor for tensor in gguf.GGUFReader(parent / "m.gguf").tensors}
+            most = 3 * width + 8
+            patch.setattr(gguf_file, "BLOCK", most)  # three rows
+            with GgufFile(parent / "m.gguf") as file:
+                assert file.keys() == made.keys()
+                for name, tensor in made.items():
+                    wanted = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+                    assert np.array_equal(file.get_tensor(name).float().numpy(), wanted)
+                    parts = [*file.row_blocks(name)]
+                    assert np.array_equal(torch.cat([part for _, part in parts]).float().numpy(), wanted)
+                    assert wanted.ndim < 2 or all(part.numel() <= most for _, part in parts)
+            kinds = {entry.kind for entry in read_header(parent / "m.gguf").entries.values()}
+            assert kinds == {"F32", dtype.upper()} | {"q4_0": {"Q8_0"}, "q4_k": {"Q6_K"}}.get(dtype, set())
 
 
-@pytest.mark.parametrize(("width", "kind"), [(64, "Q8_0"), (24, "F16")])
 def test_rows_that_are_no_whole_number_of_blocks_have_a_type_of_shorter_ones(
-    width: int, kind: str, tmp_path: Path
+    tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    shape = tiny_config(Tokenizer.default("2k"), width=width, num_heads=2, mlp_width=256)
-    write_gguf(make_backbone(shape).initialize(1), Tokenizer.default("2k"), tmp_path / "m.gguf", "q4_k")
-    entries = read_header(tmp_path / "m.gguf").entries
-    assert entries["token_embd.weight"].kind == entries["blk.0.attn_q.weight"].kind == kind
-    assert entries["blk.0.ffn_down.weight"].kind == "Q4_K"
+    for width, kind in [(64, "Q8_0"), (24, "F16")]:
+        with subtests.test(kind):
+            shape = tiny_config(Tokenizer.default("2k"), width=width, num_heads=2, mlp_width=256)
+            write_gguf(make_backbone(shape).initialize(1), Tokenizer.default("2k"), tmp_path / "m.gguf", "q4_k")
+            entries = read_header(tmp_path / "m.gguf").entries
+            assert entries["token_embd.weight"].kind == entries["blk.0.attn_q.weight"].kind == kind
+            assert entries["blk.0.ffn_down.weight"].kind == "Q4_K"
 
 
 def test_no_matrix_is_in_float32_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,16 +181,17 @@ def test_no_matrix_is_in_float32_as_a_whole(tmp_path: Path, monkeypatch: pytest.
     assert sum(sizes) == sum(tensor.numel() for tensor in loaded.backbone.parameters())
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_types_have_the_sizes_that_the_package_says_and_its_numbers(kind: str) -> None:
-    number = gguf.GGMLQuantizationType[kind]
-    assert KINDS[kind].number == number
-    assert (KINDS[kind].block, KINDS[kind].num_bytes) == gguf.GGML_QUANT_SIZES[number]
-    random = np.random.default_rng(0)
-    blocks = random.integers(0, 60, (3, 2 * KINDS[kind].num_bytes), np.uint8)  # below the bytes of infinities
-    found = numbers(blocks, kind)
-    assert found.shape == (3, 2 * KINDS[kind].block)
-    assert np.array_equal(found.float().numpy(), gguf.quants.dequantize(blocks, number))
+def test_types_have_the_sizes_that_the_package_says_and_its_numbers(subtests: pytest.Subtests) -> None:
+    for kind in KINDS:
+        with subtests.test(kind):
+            number = gguf.GGMLQuantizationType[kind]
+            assert KINDS[kind].number == number
+            assert (KINDS[kind].block, KINDS[kind].num_bytes) == gguf.GGML_QUANT_SIZES[number]
+            random = np.random.default_rng(0)
+            blocks = random.integers(0, 60, (3, 2 * KINDS[kind].num_bytes), np.uint8)  # below the bytes of infinities
+            found = numbers(blocks, kind)
+            assert found.shape == (3, 2 * KINDS[kind].block)
+            assert np.array_equal(found.float().numpy(), gguf.quants.dequantize(blocks, number))
 
 
 def test_queries_are_ordered_as_llama_cpp_does() -> None:
@@ -193,47 +200,45 @@ def test_queries_are_ordered_as_llama_cpp_does() -> None:
     assert torch.equal(as_halves(as_pairs(rows, 2), 2), rows)
 
 
-@pytest.mark.parametrize(
-    ("factor", "original", "low", "high"), [(8.0, 8192, 1.0, 4.0), (32.0, 8192, 1.0, 4.0), (4.0, 64, 1.5, 2.0)]
-)
-def test_llama_3s_scaling_is_read_from_its_divisors(
-    factor: float, original: int, low: float, high: float, tmp_path: Path
-) -> None:
-    scaling = RopeScaling(
-        kind="llama3", factor=factor, original_positions=original, low_freq_factor=low, high_freq_factor=high
-    )
-    shape = {"width": 128, "num_heads": 2, "qk_norm": False, "rope_theta": 500_000.0, "rope_scaling": scaling}
-    backbone = make_backbone(tiny_config(Tokenizer.default("2k"), **shape))
-    write_gguf(backbone.initialize(0), Tokenizer.default("2k"), tmp_path / "m.gguf")
-    again = load_folder(tmp_path / "m.gguf").backbone.config
-    assert np.allclose(writing.rope_factors(again), writing.rope_factors(backbone.config), rtol=1e-4)
+def test_llama_3s_scaling_is_read_from_its_divisors(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for factor, original, low, high in [(8.0, 8192, 1.0, 4.0), (32.0, 8192, 1.0, 4.0), (4.0, 64, 1.5, 2.0)]:
+        with subtests.test(factor=factor, original=original):
+            scaling = RopeScaling(
+                kind="llama3", factor=factor, original_positions=original, low_freq_factor=low, high_freq_factor=high
+            )
+            shape = {"width": 128, "num_heads": 2, "qk_norm": False, "rope_theta": 500_000.0, "rope_scaling": scaling}
+            backbone = make_backbone(tiny_config(Tokenizer.default("2k"), **shape))
+            write_gguf(backbone.initialize(0), Tokenizer.default("2k"), tmp_path / "m.gguf")
+            again = load_folder(tmp_path / "m.gguf").backbone.config
+            assert np.allclose(writing.rope_factors(again), writing.rope_factors(backbone.config), rtol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("kind", "pre"),
-    [
+def test_a_tokenizer_is_written_by_llama_cpps_name_and_read_back(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for kind, pre in [
         ("byte_level", "llama-bpe"),
         ("qwen2", "qwen2"),
         ("vocab_and_merges", "qwen2"),
         ("tiktoken", "llama-bpe"),
         ("tekken", "tekken"),
-    ],
-)
-def test_a_tokenizer_is_written_by_llama_cpps_name_and_read_back(kind: str, pre: str, tmp_path: Path) -> None:
-    tokenizer = made(kind)
-    path = of_tokenizer(tokenizer, tmp_path)
-    metadata = read_header(path).metadata
-    assert (metadata["tokenizer.ggml.model"], metadata["tokenizer.ggml.pre"]) == ("gpt2", pre)
-    assert "tokenizer.huggingface.json" not in metadata
-    check_tokenizer(load_folder(path).tokenizer, tokenizer)
+    ]:
+        with subtests.test(kind):
+            tokenizer = made(kind)
+            path = of_tokenizer(tokenizer, tmp_path)
+            metadata = read_header(path).metadata
+            assert (metadata["tokenizer.ggml.model"], metadata["tokenizer.ggml.pre"]) == ("gpt2", pre)
+            assert "tokenizer.huggingface.json" not in metadata
+            check_tokenizer(load_folder(path).tokenizer, tokenizer)
 
 
-@pytest.mark.parametrize("kind", ["llama2", "mistral", "gemma", "unigram"])
-def test_a_tokenizer_that_llama_cpp_does_not_read_so_is_written_as_it_is(kind: str, tmp_path: Path) -> None:
-    tokenizer = made(kind)
-    path = of_tokenizer(tokenizer, tmp_path)
-    assert read_header(path).metadata["tokenizer.ggml.model"] == "none"
-    check_tokenizer(load_folder(path).tokenizer, tokenizer)
+def test_a_tokenizer_that_llama_cpp_does_not_read_so_is_written_as_it_is(
+    tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    for kind in ["llama2", "mistral", "gemma", "unigram"]:
+        with subtests.test(kind):
+            tokenizer = made(kind)
+            path = of_tokenizer(tokenizer, tmp_path)
+            assert read_header(path).metadata["tokenizer.ggml.model"] == "none"
+            check_tokenizer(load_folder(path).tokenizer, tokenizer)
 
 
 def of_tokenizer(tokenizer: Any, folder: Path, **facts: Any) -> Path:
@@ -275,13 +280,14 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("facts", "said"), REFUSED)
-def test_what_llama_cpp_has_no_architecture_for_is_refused(facts: dict[str, Any], said: str, tmp_path: Path) -> None:
-    backbone = make_backbone(tiny_config(Tokenizer.default("2k"), **facts))
-    with pytest.raises(UnsupportedError, match=said) as caught:
-        write_gguf(backbone, Tokenizer.default("2k"), tmp_path / "m.gguf")
-    assert "\n" not in str(caught.value)
-    assert not [*tmp_path.iterdir()]
+def test_what_llama_cpp_has_no_architecture_for_is_refused(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for facts, said in REFUSED:
+        with subtests.test(said):
+            backbone = make_backbone(tiny_config(Tokenizer.default("2k"), **facts))
+            with pytest.raises(UnsupportedError, match=said) as caught:
+                write_gguf(backbone, Tokenizer.default("2k"), tmp_path / "m.gguf")
+            assert "\n" not in str(caught.value)
+            assert not [*tmp_path.iterdir()]
 
 
 def test_a_file_that_cannot_be_written_leaves_nothing(
@@ -395,33 +401,30 @@ def test_a_file_that_is_not_there_is_no_name_on_a_hub() -> None:
         daguerre.load("models/m.gguf")
 
 
-@pytest.mark.parametrize(
-    ("add", "said"),
-    [
+def test_what_the_core_does_not_compute_is_refused(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for add, said in [
         (lambda writer: writer.add_causal_attention(False), "llama.attention.causal is false without a mask"),
         (lambda writer: writer.add_expert_count(8), "llama.expert_count=8 is not supported"),
         (lambda writer: writer.add_sliding_window(64), "llama.attention.sliding_window=64 is not supported"),
         (lambda writer: writer.add_rope_dimension_count(4), "llama.rope.dimension_count is not 8"),
         (lambda writer: writer.add_head_count_kv([1, 2]), "attention.head_count_kv of single layers"),
-    ],
-    ids=["causal", "experts", "window", "rotary", "heads"],
-)
-def test_what_the_core_does_not_compute_is_refused(add: Any, said: str, tmp_path: Path) -> None:
-    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama")
-    writer.add_embedding_length(32)
-    writer.add_head_count(4)
-    writer.add_block_count(2)
-    writer.add_feed_forward_length(64)
-    writer.add_context_length(64)
-    writer.add_eos_token_id(1)
-    add(writer)
-    writer.add_tensor("token_embd.weight", np.zeros((8, 32), np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    with pytest.raises(UnsupportedError, match=said):
-        load_folder(tmp_path / "m.gguf")
+    ]:
+        with subtests.test(said):
+            writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama")
+            writer.add_embedding_length(32)
+            writer.add_head_count(4)
+            writer.add_block_count(2)
+            writer.add_feed_forward_length(64)
+            writer.add_context_length(64)
+            writer.add_eos_token_id(1)
+            add(writer)
+            writer.add_tensor("token_embd.weight", np.zeros((8, 32), np.float32))
+            writer.write_header_to_file()
+            writer.write_kv_data_to_file()
+            writer.write_tensors_to_file()
+            writer.close()
+            with pytest.raises(UnsupportedError, match=said):
+                load_folder(tmp_path / "m.gguf")
 
 
 def test_an_empty_file_is_named(tmp_path: Path) -> None:

@@ -34,20 +34,22 @@ ROUNDING = {"f32": 1e-4, "f16": 0.15, "bf16": 1.0}
 """How far logits of up to 20 may differ: llama.cpp rounds rows to the type of the matrix that they meet."""
 
 
-@pytest.mark.parametrize("case", [case for case in WRITTEN if case not in IN_BLOCKS])
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
-def test_llama_cpp_computes_the_same_logits(case: str, dtype: str, tmp_path: Path) -> None:
-    loaded = load_folder(CASES[case].write(tmp_path))
-    backbone, config = loaded.backbone, loaded.backbone.config
-    write_gguf(backbone, loaded.tokenizer, tmp_path / "m.gguf", dtype, loaded.family)
-    again = load_folder(tmp_path / "m.gguf").backbone
-    tokens = np.random.default_rng(0).integers(0, 256, ROWS)
-    wanted = ours("torch", again, tokens, seen_by(config))
-    with LlamaCpp(tmp_path / "m.gguf") as model:
-        found = torch.from_numpy(model.logits(tokens.tolist()))
-    known = wanted.isfinite()  # but for tokens that are never predicted
-    assert (found - wanted)[known].abs().max() < ROUNDING[dtype]
-    assert dtype == "bf16" or torch.equal(found.masked_fill(~known, -1e9).argmax(1), wanted.argmax(1))
+def test_llama_cpp_computes_the_same_logits(dtype: str, tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for number, case in enumerate([case for case in WRITTEN if case not in IN_BLOCKS]):
+        with subtests.test(case):
+            (parent := tmp_path / str(number)).mkdir()
+            loaded = load_folder(CASES[case].write(parent))
+            backbone, config = loaded.backbone, loaded.backbone.config
+            write_gguf(backbone, loaded.tokenizer, parent / "m.gguf", dtype, loaded.family)
+            again = load_folder(parent / "m.gguf").backbone
+            tokens = np.random.default_rng(0).integers(0, 256, ROWS)
+            wanted = ours("torch", again, tokens, seen_by(config))
+            with LlamaCpp(parent / "m.gguf") as model:
+                found = torch.from_numpy(model.logits(tokens.tolist()))
+            known = wanted.isfinite()  # but for tokens that are never predicted
+            assert (found - wanted)[known].abs().max() < ROUNDING[dtype]
+            assert dtype == "bf16" or torch.equal(found.masked_fill(~known, -1e9).argmax(1), wanted.argmax(1))
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16"])
@@ -96,20 +98,22 @@ def test_llama_cpp_differs_only_where_two_tokens_are_close(dtype: str, tmp_path:
     assert torch.cat(same).float().mean() > 0.9
 
 
-@pytest.mark.parametrize("kind", QUANTIZED)
-@pytest.mark.parametrize("draw", ["normal", "laplace", "exponential"])
-def test_numbers_are_rounded_as_well_as_llama_cpp_rounds_them(kind: str, draw: str) -> None:
+def test_numbers_are_rounded_as_well_as_llama_cpp_rounds_them(subtests: pytest.Subtests) -> None:
     """By the sum of squares that its quantizer makes small, x^2 (x - y)^2: within 2%."""
-    rows = getattr(np.random.default_rng(0), draw)(size=(64, 1024)).astype(np.float32)
-    ours, number = quantize_k(rows, kind), gguf.GGMLQuantizationType[kind]
-    theirs = np.zeros_like(ours)
-    library = ctypes.CDLL(str(next((Path(llama_cpp.__file__).parent / "lib").glob("libggml-base.so"))))
-    library.ggml_quantize_chunk.argtypes = [c_int, c_void_p, c_void_p, c_int64, c_int64, c_int64, c_void_p]
-    library.ggml_quantize_chunk(int(number), rows.ctypes.data, theirs.ctypes.data, 0, *rows.shape, None)
-    mine, other = (
-        (rows**2 * (rows - gguf.quants.dequantize(made, number)) ** 2).sum(dtype=np.float64) for made in (ours, theirs)
-    )
-    assert mine < 1.02 * other
+    for draw in ["normal", "laplace", "exponential"]:
+        for kind in QUANTIZED:
+            with subtests.test(draw, kind=kind):
+                rows = getattr(np.random.default_rng(0), draw)(size=(64, 1024)).astype(np.float32)
+                ours, number = quantize_k(rows, kind), gguf.GGMLQuantizationType[kind]
+                theirs = np.zeros_like(ours)
+                library = ctypes.CDLL(str(next((Path(llama_cpp.__file__).parent / "lib").glob("libggml-base.so"))))
+                library.ggml_quantize_chunk.argtypes = [c_int, c_void_p, c_void_p, c_int64, c_int64, c_int64, c_void_p]
+                library.ggml_quantize_chunk(int(number), rows.ctypes.data, theirs.ctypes.data, 0, *rows.shape, None)
+                mine, other = (
+                    (rows**2 * (rows - gguf.quants.dequantize(made, number)) ** 2).sum(dtype=np.float64)
+                    for made in (ours, theirs)
+                )
+                assert mine < 1.02 * other
 
 
 def logits(backbone: Backbone, tokens: np.ndarray) -> torch.Tensor:
@@ -120,9 +124,10 @@ def logits(backbone: Backbone, tokens: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(answer.logits)
 
 
-@pytest.mark.parametrize("kind", ["byte_level", "qwen2", "tekken"])
-def test_llama_cpp_gives_a_text_the_same_ids(kind: str, tmp_path: Path) -> None:
-    tokenizer = made(kind)
-    with LlamaCpp(of_tokenizer(tokenizer, tmp_path)) as model:
-        for text in TEXTS:
-            assert model.ids(text) == tokenizer.encode(text)
+def test_llama_cpp_gives_a_text_the_same_ids(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for kind in ["byte_level", "qwen2", "tekken"]:
+        with subtests.test(kind):
+            tokenizer = made(kind)
+            with LlamaCpp(of_tokenizer(tokenizer, tmp_path)) as model:
+                for text in TEXTS:
+                    assert model.ids(text) == tokenizer.encode(text)

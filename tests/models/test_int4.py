@@ -40,25 +40,26 @@ def product(x: torch.Tensor, weight: torch.Tensor, threads: int = 1) -> torch.Te
 
 
 @every_isa
-@pytest.mark.parametrize("shape", SHAPES)
-def test_products_equal_the_reference(isa: str, shape: tuple[int, int]) -> None:
+def test_products_equal_the_reference(isa: str, subtests: pytest.Subtests) -> None:
     """To the bit where the processor multiplies and adds in one step, else to the rounding of sums; for any number of
     rows, with rows of zeros and rows of one large number among them.
     """
-    weight, x = random(*shape) * 0.02, random(41, shape[1], seed=1)
-    weight[1] *= -50
-    weight[2, :40] = 0
-    x[3] = 0
-    x[4, 0] = 4000
-    want = grouped_product(x, *grouped(weight))
-    got = product(x, weight)
-    if isa == "any":
-        assert (got - want).abs().max() <= 1e-6 * x.abs().max() * weight.abs().sum(1).max()
-    else:
-        assert torch.equal(got, want)
-    for num in (*range(1, 18), 24, 25, 32, 33):
-        assert torch.equal(product(x[:num], weight), got[:num])
-    assert torch.equal(product(x, weight, threads=3), got)
+    for shape in SHAPES:
+        with subtests.test(shape=shape):
+            weight, x = random(*shape) * 0.02, random(41, shape[1], seed=1)
+            weight[1] *= -50
+            weight[2, :40] = 0
+            x[3] = 0
+            x[4, 0] = 4000
+            want = grouped_product(x, *grouped(weight))
+            got = product(x, weight)
+            if isa == "any":
+                assert (got - want).abs().max() <= 1e-6 * x.abs().max() * weight.abs().sum(1).max()
+            else:
+                assert torch.equal(got, want)
+            for num in (*range(1, 18), 24, 25, 32, 33):
+                assert torch.equal(product(x[:num], weight), got[:num])
+            assert torch.equal(product(x, weight, threads=3), got)
 
 
 def test_a_weight_is_near_its_code() -> None:

@@ -24,21 +24,27 @@ def read(made: np.ndarray, kind: str) -> np.ndarray:
     return out
 
 
-@pytest.mark.parametrize("draw", DRAWS)
-@pytest.mark.parametrize("kind", QUANTIZED)
-def test_a_number_is_within_a_step_of_its_group(kind: str, draw: str) -> None:
-    rows = DRAWS[draw](np.random.default_rng(0)).astype(np.float32)
-    made = quantize_k(rows, kind)
-    assert made.shape == (len(rows), rows.shape[1] // BLOCK * gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]][1])
-    far = np.abs(read(made, kind) - rows)
-    blocks, size = rows.reshape(-1, 1, BLOCK), 32 if kind == "Q4_K" else 16
-    groups = rows.reshape(-1, BLOCK // size, size)
-    if kind == "Q4_K":  # 16 values from the least to the greatest; scale and offset are rounded to 1/63 of the block's
-        span = groups.max(-1) - np.minimum(groups.min(-1), 0)
-        step = span / 15 + (np.abs(blocks).max(-1) * 2) / 63
-    else:
-        step = np.abs(groups).max(-1) / 32 + np.abs(blocks).max(-1) / 128
-    assert (far.reshape(groups.shape) <= step[..., None] * 1.01 + 1e-6).all()
+def test_a_number_is_within_a_step_of_its_group(subtests: pytest.Subtests) -> None:
+    for kind in QUANTIZED:
+        for draw in DRAWS:
+            with subtests.test(kind, draw=draw):
+                rows = DRAWS[draw](np.random.default_rng(0)).astype(np.float32)
+                made = quantize_k(rows, kind)
+                assert made.shape == (
+                    len(rows),
+                    rows.shape[1] // BLOCK * gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]][1],
+                )
+                far = np.abs(read(made, kind) - rows)
+                blocks, size = rows.reshape(-1, 1, BLOCK), 32 if kind == "Q4_K" else 16
+                groups = rows.reshape(-1, BLOCK // size, size)
+                if (
+                    kind == "Q4_K"
+                ):  # 16 values from the least to the greatest; scale and offset are rounded to 1/63 of the block's
+                    span = groups.max(-1) - np.minimum(groups.min(-1), 0)
+                    step = span / 15 + (np.abs(blocks).max(-1) * 2) / 63
+                else:
+                    step = np.abs(groups).max(-1) / 32 + np.abs(blocks).max(-1) / 128
+                assert (far.reshape(groups.shape) <= step[..., None] * 1.01 + 1e-6).all()
 
 
 @pytest.mark.parametrize("kind", QUANTIZED)

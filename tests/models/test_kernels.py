@@ -8,17 +8,15 @@ import fcntl
 import hashlib
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from backends import ISAS, flags_of, needs_compiler
+from backends import ISAS, flags_of, needs_compiler, of_isa
 from daguerre.models.backends.library import find_compiler
 from daguerre.models.prebuilt import NATIVE
 from daguerre.models.processor import cpu_flags
-from daguerre.models.threads import num_cpus
 
 DRIVER = Path(__file__).with_name("native") / "check.cpp"
 CROSS, ROOT = "aarch64-linux-gnu-g++", "/usr/aarch64-linux-gnu"
@@ -34,16 +32,10 @@ Build = Callable[[str, tuple[str, ...]], Path]
 
 
 @pytest.fixture(scope="module")
-def build(kept: Path | None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Build]:
-    """The driver as a program, by compiler and flags. All are begun side by side, and kept for the next run."""
+def build(kept: Path | None, tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """The driver as a program, by compiler and flags: compiled where a test asks for it, and kept for the next run."""
     folder = kept or tmp_path_factory.mktemp("kernels")
-    with ThreadPoolExecutor(num_cpus()) as pool:
-        made: dict[tuple[str, ...], Future[Path]] = {}
-        wanted = [(find_compiler(), *flags) for flags in HERE.values()]
-        wanted += [(CROSS, *flags) for flags in ARM.values()] if has_arm else []
-        for command in wanted:
-            made[command] = pool.submit(compile_driver, command, folder)
-        yield lambda compiler, flags: made[compiler, *flags].result()
+    return lambda compiler, flags: compile_driver((compiler, *flags), folder)
 
 
 def compile_driver(command: tuple[str, ...], folder: Path) -> Path:
@@ -70,7 +62,7 @@ def equal(*command: str | Path) -> None:
 
 
 @needs_compiler
-@pytest.mark.parametrize("kind", HERE)
+@pytest.mark.parametrize("kind", [of_isa(kind) for kind in HERE])
 def test_kernels_equal_plain_loops(build: Build, kind: str) -> None:
     equal(build(find_compiler(), HERE[kind]))
 
@@ -78,6 +70,7 @@ def test_kernels_equal_plain_loops(build: Build, kind: str) -> None:
 @pytest.mark.skipif(
     not has_arm, reason=f"needs {CROSS} and qemu-aarch64: in Debian, apt install g++-aarch64-linux-gnu qemu-user"
 )
+@pytest.mark.part("isas")
 @pytest.mark.parametrize("kind", ARM)
 def test_kernels_for_arm_equal_plain_loops_in_an_emulator(build: Build, kind: str) -> None:
     assert EMULATOR is not None

@@ -150,12 +150,14 @@ DAMAGE: list[tuple[Callable[[Path], object], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("damage", "message"), DAMAGE)
-def test_a_damaged_folder_is_refused_in_one_line(folder: Path, damage: Callable[[Path], object], message: str) -> None:
-    damage(folder)
-    with pytest.raises(CheckpointError, match=message) as caught:
-        load_model(folder)
-    assert "\n" not in str(caught.value)
+def test_a_damaged_folder_is_refused_in_one_line(saved: Path, tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for number, (damage, message) in enumerate(DAMAGE):
+        with subtests.test(message):
+            folder = Path(shutil.copytree(saved, tmp_path / str(number)))
+            damage(folder)
+            with pytest.raises(CheckpointError, match=message) as caught:
+                load_model(folder)
+            assert "\n" not in str(caught.value)
 
 
 @pytest.fixture

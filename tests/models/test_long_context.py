@@ -92,49 +92,47 @@ def test_a_long_prompt_is_continued_as_without_a_cache(name: Any, make_model: Ma
         assert [token.id for token in exact.tokens] == [token.id for token in slow.tokens]
 
 
-@pytest.mark.parametrize(
-    "facts",
-    [
+def test_many_rows_have_no_mask_and_the_logits_that_they_have_with_one(
+    make_model: MakeModel, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
+) -> None:
+    """Of full, block and causal context, behind a cache and without one: a few rows at a time on the torch backend."""
+    for facts in [
         {"context": "full"},
         {"context": "full", "shift": False},
         {"context": "block", "shift": False, "block_size": 8},
         {"context": "reordered", "shift": False},
         {},
-    ],
-)
-def test_many_rows_have_no_mask_and_the_logits_that_they_have_with_one(
-    facts: dict[str, Any], make_model: MakeModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of full, block and causal context, behind a cache and without one: a few rows at a time on the torch backend."""
-    backend = TorchBackend(make_model(**facts, max_positions=300).backbone)
-    config, num, noisy = backend.config, 150, 20
-    forwards = []
-    for past in (0,) if config.context == "full" else (0, 40):
-        clean = 0 if config.context == "full" else num
-        layout = spans(config.block_size if config.context == "block" else None, past, num)
-        if config.context == "full":
-            layout = Layout(np.arange(num), np.full(num, num, dtype=np.int32), 0)
-        layout = with_block(layout, noisy) if clean else layout
-        tokens = tokens_of(backend, len(layout.position))
-        wanted = np.arange(len(tokens), dtype=np.int32)
-        cache = backend.cache(300) if past else None
-        if cache is not None:
-            first = Forward(tokens[:past], causal_layout(0, past), cache, wanted[:1], Hidden())
-            backend.forward([first])
-        level = 0.5 if config.time_input else None
-        forwards.append((Forward(tokens, layout, cache, wanted, Logits(), level), past))
-    expected = []
-    for forward, past in forwards:
-        expected.append(backend.forward([forward])[0])
-        if forward.cache is not None:
-            forward.cache.truncate(past)
-    monkeypatch.setattr(sliding, "ROWS", 16)
-    monkeypatch.setattr(Layout, "dense", lambda *_: pytest.fail("a mask was made for all rows"))
-    for (forward, _), want in zip(forwards, expected, strict=True):
-        (got,) = backend.forward([forward])
-        assert got.logits is not None
-        assert want.logits is not None
-        assert difference(got.logits, want.logits) < 1e-5
+    ]:
+        with subtests.test(**facts), monkeypatch.context() as patch:
+            backend = TorchBackend(make_model(**facts, max_positions=300).backbone)
+            config, num, noisy = backend.config, 150, 20
+            forwards = []
+            for past in (0,) if config.context == "full" else (0, 40):
+                clean = 0 if config.context == "full" else num
+                layout = spans(config.block_size if config.context == "block" else None, past, num)
+                if config.context == "full":
+                    layout = Layout(np.arange(num), np.full(num, num, dtype=np.int32), 0)
+                layout = with_block(layout, noisy) if clean else layout
+                tokens = tokens_of(backend, len(layout.position))
+                wanted = np.arange(len(tokens), dtype=np.int32)
+                cache = backend.cache(300) if past else None
+                if cache is not None:
+                    first = Forward(tokens[:past], causal_layout(0, past), cache, wanted[:1], Hidden())
+                    backend.forward([first])
+                level = 0.5 if config.time_input else None
+                forwards.append((Forward(tokens, layout, cache, wanted, Logits(), level), past))
+            expected = []
+            for forward, past in forwards:
+                expected.append(backend.forward([forward])[0])
+                if forward.cache is not None:
+                    forward.cache.truncate(past)
+            patch.setattr(sliding, "ROWS", 16)
+            patch.setattr(Layout, "dense", lambda *_: pytest.fail("a mask was made for all rows"))
+            for (forward, _), want in zip(forwards, expected, strict=True):
+                (got,) = backend.forward([forward])
+                assert got.logits is not None
+                assert want.logits is not None
+                assert difference(got.logits, want.logits) < 1e-5
 
 
 class PlainMask:
@@ -160,29 +158,30 @@ class PlainMask:
 
 
 @pytest.mark.parametrize("name", [NATIVE, "torch"])
-@pytest.mark.parametrize("window", [1, 7, 64, 1000])
 def test_a_span_sees_the_window_of_a_plain_mask(
-    name: str, window: int, make_model: MakeModel, monkeypatch: pytest.MonkeyPatch
+    name: str, make_model: MakeModel, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
 ) -> None:
     """Of texts shorter than the window, and far longer; the canvas is longer than the smaller windows."""
-    shape = replace(GEMMA["gemma"], window=window)
-    backbone = make_model(**GEMMA | {"gemma": shape}, max_positions=400).backbone
-    assert isinstance(backbone, GemmaBackbone)
-    backend = backend_of(name, backbone)
-    monkeypatch.setattr(sliding, "ROWS", 64)
-    for num_clean in (3, 60, 200):
-        num = num_clean + BLOCK
-        tokens = tokens_of(backend, num)
-        layout = with_block(causal_layout(0, num_clean), BLOCK)
-        wanted = np.arange(num, dtype=np.int32)
-        (got,) = backend.forward([Forward(tokens, layout, None, wanted, Logits())])
-        noisy = torch.arange(num) >= num_clean
-        rows = CanvasRows(noisy, torch.zeros(BLOCK, backbone.config.width))
-        attend = PlainMask(backbone, num_clean, num)
-        with torch.no_grad():
-            hidden = backbone(torch.from_numpy(tokens), torch.arange(num), attend, canvas=rows)
-            want = F.log_softmax(backbone.logits(hidden), -1)
-        assert got.logits is not None
-        ours = F.log_softmax(torch.from_numpy(got.logits), -1)
-        finite = want.isfinite()
-        assert (ours[finite] - want[finite]).abs().max() < 1e-3
+    for window in [1, 7, 64, 1000]:
+        with subtests.test(window=window):
+            shape = replace(GEMMA["gemma"], window=window)
+            backbone = make_model(**GEMMA | {"gemma": shape}, max_positions=400).backbone
+            assert isinstance(backbone, GemmaBackbone)
+            backend = backend_of(name, backbone)
+            monkeypatch.setattr(sliding, "ROWS", 64)
+            for num_clean in (3, 60, 200):
+                num = num_clean + BLOCK
+                tokens = tokens_of(backend, num)
+                layout = with_block(causal_layout(0, num_clean), BLOCK)
+                wanted = np.arange(num, dtype=np.int32)
+                (got,) = backend.forward([Forward(tokens, layout, None, wanted, Logits())])
+                noisy = torch.arange(num) >= num_clean
+                rows = CanvasRows(noisy, torch.zeros(BLOCK, backbone.config.width))
+                attend = PlainMask(backbone, num_clean, num)
+                with torch.no_grad():
+                    hidden = backbone(torch.from_numpy(tokens), torch.arange(num), attend, canvas=rows)
+                    want = F.log_softmax(backbone.logits(hidden), -1)
+                assert got.logits is not None
+                ours = F.log_softmax(torch.from_numpy(got.logits), -1)
+                finite = want.isfinite()
+                assert (ours[finite] - want[finite]).abs().max() < 1e-3

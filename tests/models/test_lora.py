@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import shutil
 import warnings
 from pathlib import Path
 from typing import Any
@@ -57,17 +58,19 @@ MERGED: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "options"), MERGED)
-def test_a_merged_adapter_gives_the_logits_of_peft(name: str, options: dict[str, Any], tmp_path: Path) -> None:
-    case = CASES[name]
-    merged = adapted(case, name, tmp_path / "adapter", **options)
-    folder = case.write(tmp_path, made(name))
-    backbone = load_folder(folder, adapter=tmp_path / "adapter").backbone
-    tokens, seen = np.random.default_rng(0).integers(0, NUM_TOKENS, ROWS), seen_by(backbone.config)
-    expected, before = (logits_under(model, torch.from_numpy(tokens), seen) for model in (merged, made(name)))
-    got = ours("torch", backbone, tokens, seen)[:, :NUM_TOKENS]
-    assert (got - expected[:, :NUM_TOKENS]).abs().max() < 1e-5 * expected.abs().max()
-    assert (before - expected).abs().max() > 0.1
+def test_a_merged_adapter_gives_the_logits_of_peft(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for number, (name, options) in enumerate(MERGED):
+        with subtests.test(name, **options):
+            (parent := tmp_path / str(number)).mkdir()
+            case = CASES[name]
+            merged = adapted(case, name, parent / "adapter", **options)
+            folder = case.write(parent, made(name))
+            backbone = load_folder(folder, adapter=parent / "adapter").backbone
+            tokens, seen = np.random.default_rng(0).integers(0, NUM_TOKENS, ROWS), seen_by(backbone.config)
+            expected, before = (logits_under(model, torch.from_numpy(tokens), seen) for model in (merged, made(name)))
+            got = ours("torch", backbone, tokens, seen)[:, :NUM_TOKENS]
+            assert (got - expected[:, :NUM_TOKENS]).abs().max() < 1e-5 * expected.abs().max()
+            assert (before - expected).abs().max() > 0.1
 
 
 def test_an_adapter_of_publishers_names_finds_them(tmp_path: Path) -> None:
@@ -109,21 +112,26 @@ def test_an_adapter_is_merged_into_a_gguf_file(tmp_path: Path) -> None:
     assert not torch.equal(mine.layers[0].attention.qkv.weight, plain.backbone.layers[0].attention.qkv.weight)  # type: ignore[union-attr, index]
 
 
-@pytest.fixture
-def written(tmp_path: Path) -> tuple[Path, Path]:
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A checkpoint, and an adapter that fits."""
-    adapted(CASES["qwen2"], "qwen2", tmp_path / "adapter", target_modules=QKV, r=4)
-    return CASES["qwen2"].write(tmp_path, made("qwen2")), tmp_path / "adapter"
+    parent = tmp_path_factory.mktemp("adapted")
+    adapted(CASES["qwen2"], "qwen2", parent / "adapter", target_modules=QKV, r=4)
+    return CASES["qwen2"].write(parent, made("qwen2")), parent / "adapter"
 
 
-def reconfigure(adapter: Path, **changes: Any) -> None:
-    values = json.loads((adapter / CONFIG).read_text()) | changes
-    (adapter / CONFIG).write_text(json.dumps(values))
+@pytest.fixture
+def written(source: tuple[Path, Path], tmp_path: Path) -> tuple[Path, Path]:
+    """The checkpoint, and a copy of the adapter."""
+    folder, adapter = source
+    return folder, Path(shutil.copytree(adapter, tmp_path / "adapter"))
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+def test_an_adapter_of_another_kind_is_refused_by_name(written: tuple[Path, Path], subtests: pytest.Subtests) -> None:
+    folder, adapter = written
+    values = json.loads((adapter / CONFIG).read_text())
+    assert load_folder(folder, adapter=adapter)
+    for changes, message in [
         ({"use_dora": True}, "use_dora is not supported"),
         ({"peft_type": "IA3"}, "peft_type 'IA3'"),
         ({"layer_replication": [[0, 1]]}, "layer_replication is not supported"),
@@ -131,16 +139,11 @@ def reconfigure(adapter: Path, **changes: Any) -> None:
         ({"trainable_token_indices": [1]}, "trainable_token_indices is not supported"),
         ({"target_parameters": ["experts"]}, "target_parameters is not supported"),
         ({"init_lora_weights": "pissa"}, "init_lora_weights='pissa' changed the model's own weights"),
-    ],
-)
-def test_an_adapter_of_another_kind_is_refused_by_name(
-    written: tuple[Path, Path], changes: dict[str, Any], message: str
-) -> None:
-    folder, adapter = written
-    assert load_folder(folder, adapter=adapter)
-    reconfigure(adapter, **changes)
-    with pytest.raises(UnsupportedError, match=message):
-        load_folder(folder, adapter=adapter)
+    ]:
+        with subtests.test(message):
+            (adapter / CONFIG).write_text(json.dumps(values | changes))
+            with pytest.raises(UnsupportedError, match=message):
+                load_folder(folder, adapter=adapter)
 
 
 def test_every_tensor_of_an_adapter_that_does_not_fit_is_named(written: tuple[Path, Path]) -> None:
@@ -182,9 +185,10 @@ def test_a_damaged_adapter_is_refused_in_one_line(written: tuple[Path, Path]) ->
         load_folder(folder, adapter=folder)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+def test_a_scale_that_is_none_is_named(written: tuple[Path, Path], subtests: pytest.Subtests) -> None:
+    folder, adapter = written
+    values = json.loads((adapter / CONFIG).read_text())
+    for changes, message in [
         ({"lora_alpha": "x"}, "the scale 'lora_alpha' must be a number, not 'x'"),
         ({"lora_alpha": None}, "the scale 'lora_alpha' must be a number, not None"),
         ({"lora_alpha": float("nan")}, "must be a number, not nan"),
@@ -192,13 +196,11 @@ def test_a_damaged_adapter_is_refused_in_one_line(written: tuple[Path, Path]) ->
         ({"alpha_pattern": [1]}, "alpha_pattern must map names to numbers"),
         ({"alpha_pattern": {"(": 3}}, r"alpha_pattern has '\(', which is no regular expression"),
         ({"alpha_pattern": {"q_proj": "x"}}, "the scale 'q_proj' must be a number, not 'x'"),
-    ],
-)
-def test_a_scale_that_is_none_is_named(written: tuple[Path, Path], changes: dict[str, Any], message: str) -> None:
-    folder, adapter = written
-    reconfigure(adapter, **changes)
-    with pytest.raises(CheckpointError, match=message):
-        load_folder(folder, adapter=adapter)
+    ]:
+        with subtests.test(**changes):
+            (adapter / CONFIG).write_text(json.dumps(values | changes))
+            with pytest.raises(CheckpointError, match=message):
+                load_folder(folder, adapter=adapter)
 
 
 def test_factors_of_rank_0_and_pickles_are_refused(written: tuple[Path, Path]) -> None:

@@ -24,28 +24,36 @@ from daguerre.models.backends.torch_backend import TorchBackend
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.models.session import Counts
+from daguerre.models.tokenizer import Tokenizer
 from daguerre.scoring.likelihood import score_tokens
 from daguerre.train import start
 from daguerre.train.recipe import Share, load_recipe
 from driving import logits_of
 from forwards import difference as relative
 
-pytest.importorskip("transformers.models.ministral3")
-from oracles.nemotron import T, backbone_of
-
+T = Tokenizer.default("2k")
 PROMPT = [T.bos_id, *T.encode("import os\n\n"), T.mask_id, T.eos_id, *T.encode("def area(w, h):\n    return w")]
 """With a mask and an end of text that are the user's text."""
 NEVER = {T.eos_id: float("-inf")}
 
 
 @pytest.fixture(scope="module")
-def backbone() -> Backbone:
+def backbone_of() -> Any:
+    """Makes models of Nemotron's kind."""
+    pytest.importorskip("transformers.models.ministral3")
+    from oracles import nemotron
+
+    return nemotron.backbone_of
+
+
+@pytest.fixture(scope="module")
+def backbone(backbone_of: Any) -> Backbone:
     """With many different tokens in what it writes."""
     return backbone_of(0)
 
 
 @pytest.fixture(scope="module")
-def drafting() -> Backbone:
+def drafting(backbone_of: Any) -> Backbone:
     """About half of the tokens of its drafts are right."""
     return backbone_of(0, shared=4.0, layers=2.0, sharp=4.0)
 

@@ -62,26 +62,27 @@ def backbones(make_model: Any) -> dict[tuple[str, torch.dtype], Backbone]:
 
 
 @every_isa
-@pytest.mark.parametrize("shape", ["drafting", "wide", "experts"])
-def test_every_forward_equals_the_reference(backbones: Any, isa: str, shape: str) -> None:
+def test_every_forward_equals_the_reference(backbones: Any, isa: str, subtests: pytest.Subtests) -> None:
     """Tokens, and numbers to 1e-5 of the largest; with smaller numbers logits alone, to 10% by root mean squares
     (measured, 5% with 8-bit matrices and bfloat16). Where rows have experts, most of them: rounding decides between two
     experts that are nearly as good.
     """
-    typical = np.median if shape == "experts" else np.mean
-    backbone, small = backbones[shape, torch.float32], backbones[shape, torch.bfloat16]
-    reference, native = TorchBackend(backbone), NativeBackend(backbone)
-    expected = [Expected(reference, number) for number in range(NUM_KINDS)]
-    for want, answer in zip(
-        expected, native.forward([make(native, number) for number in range(NUM_KINDS)]), strict=True
-    ):
-        want.check(answer, 1e-5)
-    for near in (NativeBackend(small), NativeBackend(small, "int8")):
-        for want in expected[:6]:
-            number = expected.index(want)
-            (answer,) = near.forward([replace(make(near, number), ask=Logits(), wanted=want.forward.wanted)])
-            got, exact = (x[:, np.isfinite(want.logits[0])] for x in (answer.logits, want.logits))
-            assert 0 < typical(np.mean((got - exact) ** 2, axis=1)) < 0.1**2 * np.mean(exact**2)
+    for shape in ["drafting", "wide", "experts"]:
+        with subtests.test(shape):
+            typical = np.median if shape == "experts" else np.mean
+            backbone, small = backbones[shape, torch.float32], backbones[shape, torch.bfloat16]
+            reference, native = TorchBackend(backbone), NativeBackend(backbone)
+            expected = [Expected(reference, number) for number in range(NUM_KINDS)]
+            for want, answer in zip(
+                expected, native.forward([make(native, number) for number in range(NUM_KINDS)]), strict=True
+            ):
+                want.check(answer, 1e-5)
+            for near in (NativeBackend(small), NativeBackend(small, "int8")):
+                for want in expected[:6]:
+                    number = expected.index(want)
+                    (answer,) = near.forward([replace(make(near, number), ask=Logits(), wanted=want.forward.wanted)])
+                    got, exact = (x[:, np.isfinite(want.logits[0])] for x in (answer.logits, want.logits))
+                    assert 0 < typical(np.mean((got - exact) ** 2, axis=1)) < 0.1**2 * np.mean(exact**2)
 
 
 @every_isa
@@ -251,16 +252,17 @@ WRONG: list[tuple[Callable[[Forward], Forward], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("change", "message"), WRONG)
-def test_what_is_not_there_is_an_error_and_nothing_is_done(backbones: Any, change: Any, message: str) -> None:
+def test_what_is_not_there_is_an_error_and_nothing_is_done(backbones: Any, subtests: pytest.Subtests) -> None:
     backend = NativeBackend(backbones["drafting", torch.float32])
-    cache: Any = backend.cache(100)
-    good = Forward(np.arange(100, 108), causal_layout(0, 8), cache, np.arange(8, dtype=np.int32), Hidden())
-    with pytest.raises(IndexError, match=message):
-        backend.forward([make(backend, 4), change(good)])
-    assert cache.length == 0
-    assert backend.forward([good])[0].hidden is not None
-    assert cache.length == 8
+    for change, message in WRONG:
+        with subtests.test(message):
+            cache: Any = backend.cache(100)
+            good = Forward(np.arange(100, 108), causal_layout(0, 8), cache, np.arange(8, dtype=np.int32), Hidden())
+            with pytest.raises(IndexError, match=message):
+                backend.forward([make(backend, 4), change(good)])
+            assert cache.length == 0
+            assert backend.forward([good])[0].hidden is not None
+            assert cache.length == 8
 
 
 def test_python_threads_share_a_backend_each_with_its_own_cache(backbones: Any) -> None:

@@ -90,67 +90,80 @@ def error(got: Sequence[np.ndarray], want: Sequence[np.ndarray]) -> float:
 
 
 @every_isa
-@pytest.mark.parametrize("shape", SHAPES)
-def test_drafts_equal_the_reference(backbones: Any, isa: str, shape: str) -> None:
-    reference, native = TorchBackend(backbones[shape]), NativeBackend(backbones[shape])
-    want, plain = computed(reference), computed(reference, (False,))
-    changed = [difference(one, other) > 0.05 for one, other in zip(plain, want, strict=True)]
-    assert changed == [one.drafting for one in mixture(reference)]
-    for one, other in zip(computed(native), want, strict=True):
-        assert difference(one, other) < 1e-5
-    for one, other in zip(computed(native, (False,)), plain, strict=True):
-        assert difference(one, other) < 1e-5
+def test_drafts_equal_the_reference(backbones: Any, isa: str, subtests: pytest.Subtests) -> None:
+    for shape in SHAPES:
+        with subtests.test(shape):
+            reference, native = TorchBackend(backbones[shape]), NativeBackend(backbones[shape])
+            want, plain = computed(reference), computed(reference, (False,))
+            changed = [difference(one, other) > 0.05 for one, other in zip(plain, want, strict=True)]
+            assert changed == [one.drafting for one in mixture(reference)]
+            for one, other in zip(computed(native), want, strict=True):
+                assert difference(one, other) < 1e-5
+            for one, other in zip(computed(native, (False,)), plain, strict=True):
+                assert difference(one, other) < 1e-5
 
 
 @every_isa
-@pytest.mark.parametrize("shape", SHAPES)
-def test_drafts_are_near_the_reference_with_smaller_numbers(backbones: Any, isa: str, shape: str) -> None:
-    exact = copy.deepcopy(backbones[shape]).to(torch.bfloat16).float()
-    want = computed(TorchBackend(exact))
-    assert error(computed(TorchBackend(exact), (False,)), want) > 0.3
-    assert 1e-4 < error(computed(NativeBackend(copy.deepcopy(exact).to(torch.bfloat16))), want) < 0.015
-    assert 1e-3 < error(computed(NativeBackend(exact, "int8")), want) < 0.05
+def test_drafts_are_near_the_reference_with_smaller_numbers(
+    backbones: Any, isa: str, subtests: pytest.Subtests
+) -> None:
+    for shape in SHAPES:
+        with subtests.test(shape):
+            exact = copy.deepcopy(backbones[shape]).to(torch.bfloat16).float()
+            want = computed(TorchBackend(exact))
+            assert error(computed(TorchBackend(exact), (False,)), want) > 0.3
+            assert 1e-4 < error(computed(NativeBackend(copy.deepcopy(exact).to(torch.bfloat16))), want) < 0.015
+            assert 1e-3 < error(computed(NativeBackend(exact, "int8")), want) < 0.05
 
 
 @every_isa
-@pytest.mark.parametrize("shape", ["wide", "biases", "one matrix"])
-def test_a_draft_has_the_bits_that_it_has_alone(backbones: Any, isa: str, shape: str) -> None:
+def test_a_draft_has_the_bits_that_it_has_alone(backbones: Any, isa: str, subtests: pytest.Subtests) -> None:
     """Beside requests that draft and such that do not, in another order in each batch, on up to three threads."""
-    for dtype, quantize in KINDS:
-        backend = NativeBackend(copy.deepcopy(backbones[shape]).to(dtype), quantize)
-        alone = [backend.forward([one])[0] for one in mixture(backend)]
-        for num_threads in (1, 3):
-            order = np.random.default_rng(num_threads).permutation(len(alone)).tolist()
-            batch = mixture(backend)
-            torch.set_num_threads(num_threads)
-            try:
-                answers = backend.forward([batch[number] for number in order])
-            finally:
-                torch.set_num_threads(1)
-            for number, answer in zip(order, answers, strict=True):
-                assert same_bits(answer, alone[number]), (dtype, quantize, num_threads, number)
+    for shape in ["wide", "biases", "one matrix"]:
+        with subtests.test(shape):
+            for dtype, quantize in KINDS:
+                backend = NativeBackend(copy.deepcopy(backbones[shape]).to(dtype), quantize)
+                alone = [backend.forward([one])[0] for one in mixture(backend)]
+                for num_threads in (1, 3):
+                    order = np.random.default_rng(num_threads).permutation(len(alone)).tolist()
+                    batch = mixture(backend)
+                    torch.set_num_threads(num_threads)
+                    try:
+                        answers = backend.forward([batch[number] for number in order])
+                    finally:
+                        torch.set_num_threads(1)
+                    for number, answer in zip(order, answers, strict=True):
+                        assert same_bits(answer, alone[number]), (dtype, quantize, num_threads, number)
 
 
 @every_isa
-@pytest.mark.parametrize("shape", ["wide", "post", "one matrix"])
-def test_all_other_rows_are_computed_as_without_low_rank_weights(backbones: Any, isa: str, shape: str) -> None:
+def test_all_other_rows_are_computed_as_without_low_rank_weights(
+    backbones: Any, isa: str, subtests: pytest.Subtests
+) -> None:
     """To the bit: clean rows beside drafts, what is cached of them, and all rows of a forward that does not draft."""
-    whole = backbones[shape]
-    without = Backbone(replace(whole.config, draft_rank=0)).requires_grad_(False)
-    names = without.state_dict().keys()
-    without.load_state_dict({name: x for name, x in whole.state_dict().items() if name in names})
-    for dtype, quantize in KINDS:
-        ones = [NativeBackend(copy.deepcopy(x).to(dtype), quantize) for x in (whole, without)]
-        batches = [mixture(backend) for backend in ones]
-        answers = [list(map(numbers_of, backend.forward(batch))) for backend, batch in zip(ones, batches, strict=True)]
-        num_changed = 0
-        for one, got, want in zip(batches[0], *answers, strict=True):
-            drafts = one.drafting & (one.wanted >= one.layout.num_clean)
-            assert np.array_equal(got[~drafts], want[~drafts])
-            num_changed += int((got[drafts] != want[drafts]).any(axis=1).sum())
-        assert num_changed > 80
-        later = [
-            [replace(x, drafting=False) for x in batch if x.cache is not None and x.cache.length] for batch in batches
-        ]
-        for got, want in zip(*(backend.forward(b) for backend, b in zip(ones, later, strict=True)), strict=True):
-            assert same_bits(got, want)
+    for shape in ["wide", "post", "one matrix"]:
+        with subtests.test(shape):
+            whole = backbones[shape]
+            without = Backbone(replace(whole.config, draft_rank=0)).requires_grad_(False)
+            names = without.state_dict().keys()
+            without.load_state_dict({name: x for name, x in whole.state_dict().items() if name in names})
+            for dtype, quantize in KINDS:
+                ones = [NativeBackend(copy.deepcopy(x).to(dtype), quantize) for x in (whole, without)]
+                batches = [mixture(backend) for backend in ones]
+                answers = [
+                    list(map(numbers_of, backend.forward(batch))) for backend, batch in zip(ones, batches, strict=True)
+                ]
+                num_changed = 0
+                for one, got, want in zip(batches[0], *answers, strict=True):
+                    drafts = one.drafting & (one.wanted >= one.layout.num_clean)
+                    assert np.array_equal(got[~drafts], want[~drafts])
+                    num_changed += int((got[drafts] != want[drafts]).any(axis=1).sum())
+                assert num_changed > 80
+                later = [
+                    [replace(x, drafting=False) for x in batch if x.cache is not None and x.cache.length]
+                    for batch in batches
+                ]
+                for got, want in zip(
+                    *(backend.forward(b) for backend, b in zip(ones, later, strict=True)), strict=True
+                ):
+                    assert same_bits(got, want)

@@ -21,7 +21,7 @@ from daguerre.decoding.drive import compute
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.backbone_session import BackboneSession
 from daguerre.models.backends import gemma_packing
-from daguerre.models.backends.native_backend import NativeBackend, Quantization
+from daguerre.models.backends.native_backend import NativeBackend
 from daguerre.models.backends.native_cache import LayeredNativeCache
 from daguerre.models.backends.torch_backend import TorchBackend
 from daguerre.models.core.backbone import Backbone
@@ -199,16 +199,19 @@ def test_a_refinement_is_that_of_numpy(isa: str) -> None:
 
 
 @every_isa
-@pytest.mark.parametrize("tokens_at_once", [64, 1000, 1024, 4096])
-def test_mean_embeddings_are_summed_in_parts(isa: str, tokens_at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mean_embeddings_are_summed_in_parts(
+    isa: str, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
+) -> None:
     want = NativeBackend(backbone_of()).forward([canvas_forward(0, 20)])[0].conditioning
-    monkeypatch.setattr(gemma_packing, "TOKENS", tokens_at_once)
-    for dtype in (torch.float32, torch.bfloat16):
-        got = NativeBackend(backbone_of(dtype)).forward([canvas_forward(0, 20)])[0].conditioning
-        if dtype == torch.float32:
-            assert difference(got, want) < CLOSE
-        else:
-            assert np.isfinite(got).all()
+    for tokens_at_once in [64, 1000, 1024, 4096]:
+        with subtests.test(tokens_at_once=tokens_at_once):
+            monkeypatch.setattr(gemma_packing, "TOKENS", tokens_at_once)
+            for dtype in (torch.float32, torch.bfloat16):
+                got = NativeBackend(backbone_of(dtype)).forward([canvas_forward(0, 20)])[0].conditioning
+                if dtype == torch.float32:
+                    assert difference(got, want) < CLOSE
+                else:
+                    assert np.isfinite(got).all()
 
 
 @every_isa
@@ -236,58 +239,59 @@ def test_draws_are_of_capped_logits(isa: str) -> None:
 
 
 @every_isa
-@pytest.mark.parametrize(("dtype", "quantize"), KINDS)
-def test_an_answer_has_the_bits_that_it_has_alone(isa: str, dtype: torch.dtype, quantize: Quantization | None) -> None:
+def test_an_answer_has_the_bits_that_it_has_alone(isa: str, subtests: pytest.Subtests) -> None:
     """Requests of every kind, in another order in each batch, on up to three threads."""
-    backend = NativeBackend(backbone_of(dtype), quantize)
-    forwards = [canvas_forward(number, LENGTHS[number % 5]) for number in range(12)] + [text_forward(70)]
-    alone = [backend.forward([one])[0] for one in forwards]
-    for num_threads in (1, 3):
-        order = np.random.default_rng(num_threads).permutation(len(forwards)).tolist()
-        with threads(num_threads):
-            answers = backend.forward([forwards[number] for number in order])
-        for number, answer in zip(order, answers, strict=True):
-            assert same_bits(answer, alone[number]), (num_threads, number)
+    for dtype, quantize in KINDS:
+        with subtests.test(dtype=dtype, quantize=quantize):
+            backend = NativeBackend(backbone_of(dtype), quantize)
+            forwards = [canvas_forward(number, LENGTHS[number % 5]) for number in range(12)] + [text_forward(70)]
+            alone = [backend.forward([one])[0] for one in forwards]
+            for num_threads in (1, 3):
+                order = np.random.default_rng(num_threads).permutation(len(forwards)).tolist()
+                with threads(num_threads):
+                    answers = backend.forward([forwards[number] for number in order])
+                for number, answer in zip(order, answers, strict=True):
+                    assert same_bits(answer, alone[number]), (num_threads, number)
 
 
 @every_isa
-@pytest.mark.parametrize(("dtype", "quantize"), KINDS)
-def test_a_row_has_the_same_bits_whatever_is_cached(
-    isa: str, dtype: torch.dtype, quantize: Quantization | None
-) -> None:
-    backend = NativeBackend(backbone_of(dtype), quantize)
-    (whole,) = backend.forward([text_forward(150)])
-    for parts in ((100, 1, 1, 5, 13, 30), (15, 1, 1, 47, 1, 64, 21)):
-        own: Any = backend.cache(150)
-        found = [logits_of(backend.forward([text_forward(num, cache=own)])[0]) for num in parts]
-        assert np.array_equal(np.concatenate(found), logits_of(whole))
-    assert own.length == 150 and logits_of(whole).std() > 0.5
+def test_a_row_has_the_same_bits_whatever_is_cached(isa: str, subtests: pytest.Subtests) -> None:
+    for dtype, quantize in KINDS:
+        with subtests.test(dtype=dtype, quantize=quantize):
+            backend = NativeBackend(backbone_of(dtype), quantize)
+            (whole,) = backend.forward([text_forward(150)])
+            for parts in ((100, 1, 1, 5, 13, 30), (15, 1, 1, 47, 1, 64, 21)):
+                own: Any = backend.cache(150)
+                found = [logits_of(backend.forward([text_forward(num, cache=own)])[0]) for num in parts]
+                assert np.array_equal(np.concatenate(found), logits_of(whole))
+            assert own.length == 150 and logits_of(whole).std() > 0.5
 
 
 @every_isa
-@pytest.mark.parametrize("caching", ["none", "exact", "int8"])
-def test_a_text_that_grows_canvas_by_canvas_is_that_of_the_reference(isa: str, caching: str) -> None:
+def test_a_text_that_grows_canvas_by_canvas_is_that_of_the_reference(isa: str, subtests: pytest.Subtests) -> None:
     """From shorter than the window to far longer, with what each step says in the next one."""
-    texts = []
-    for backend in (NativeBackend(backbone_of()), TorchBackend(backbone_of())):
-        own = None if caching == "none" else backend.cache(200, int8=caching == "int8")
-        session, text, found = BackboneSession(backend.config, own), tokens(9), []
-        for number in range(9):
-            told = None
-            for step in range(2):
-                noisy, places = tokens(CANVAS, 10 * number + step), len(text) + np.arange(CANVAS)
-                ask = Refinement(Rules(temperature=0.6, rng=Counter(number), purpose=TOKEN, step=step), places)
-                answer = compute(session.ask_tokens(text, noisy, ask, told), backend)
-                told = answer.conditioning
-                found += [answer.tokens, np.asarray(told), answer.entropies]
-            text = np.concatenate([text, noisy])
-        texts.append(found)
-    close = 1e-4 if caching != "int8" else 0.02  # rounding grows in self-conditioning
-    for got, want in zip(*texts, strict=True):
-        if got.dtype == np.int64:
-            assert np.array_equal(got, want) or caching == "int8"
-        else:
-            assert difference(got.astype(np.float64), want.astype(np.float64)) < close
+    for caching in ["none", "exact", "int8"]:
+        with subtests.test(caching):
+            texts = []
+            for backend in (NativeBackend(backbone_of()), TorchBackend(backbone_of())):
+                own = None if caching == "none" else backend.cache(200, int8=caching == "int8")
+                session, text, found = BackboneSession(backend.config, own), tokens(9), []
+                for number in range(9):
+                    told = None
+                    for step in range(2):
+                        noisy, places = tokens(CANVAS, 10 * number + step), len(text) + np.arange(CANVAS)
+                        ask = Refinement(Rules(temperature=0.6, rng=Counter(number), purpose=TOKEN, step=step), places)
+                        answer = compute(session.ask_tokens(text, noisy, ask, told), backend)
+                        told = answer.conditioning
+                        found += [answer.tokens, np.asarray(told), answer.entropies]
+                    text = np.concatenate([text, noisy])
+                texts.append(found)
+            close = 1e-4 if caching != "int8" else 0.02  # rounding grows in self-conditioning
+            for got, want in zip(*texts, strict=True):
+                if got.dtype == np.int64:
+                    assert np.array_equal(got, want) or caching == "int8"
+                else:
+                    assert difference(got.astype(np.float64), want.astype(np.float64)) < close
 
 
 def test_smaller_numbers_err_as_little_as_in_pytorch() -> None:

@@ -24,23 +24,31 @@ from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.rotary import frequencies, query_scale
 from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.models.forward import Logits
+from daguerre.models.tokenizer import Tokenizer
 from driving import logits_of
 from forwards import NUM_KINDS, Expected, make
 from forwards import difference as relative
 
-pytest.importorskip("transformers.models.ministral3")
-from oracles.nemotron import Loops, T, backbone_of, loops
-
+T = Tokenizer.default("2k")
 PROMPT = [T.bos_id, *T.encode("import os\n\n"), T.mask_id, T.eos_id, *T.encode("def area(w, h):\n    return w")]
 """With a mask and an end of text that are the user's text."""
 NEVER = {T.eos_id: float("-inf")}
 GREEDY: dict[str, Any] = {"heal": False, "logit_bias": NEVER, "end_of_text": "plain"}
 
 
+@cache
+def nemotron() -> Any:
+    """The published loops and models of their kind, by transformers."""
+    pytest.importorskip("transformers.models.ministral3")
+    from oracles import nemotron as made
+
+    return made
+
+
 @pytest.fixture(scope="module")
 def backbone() -> Backbone:
     """With many different tokens in what it writes."""
-    return backbone_of(0)
+    return nemotron().backbone_of(0)
 
 
 def difference(got: np.ndarray, want: Tensor) -> float:
@@ -53,7 +61,7 @@ def difference(got: np.ndarray, want: Tensor) -> float:
 def test_frequencies_and_the_scale_of_queries_are_those_of_ministral(backbone: Backbone) -> None:
     from transformers.models.ministral3.modeling_ministral3 import get_llama_4_attn_scale
 
-    oracle, position = loops(backbone).plain.model.rotary_emb, torch.arange(200)
+    oracle, position = nemotron().loops(backbone).plain.model.rotary_emb, torch.arange(200)
     turns, scale = frequencies(backbone.config)
     assert oracle.attention_scaling == scale == 1.0
     assert torch.allclose(turns, oracle.inv_freq, rtol=1e-6, atol=0)
@@ -65,40 +73,46 @@ def test_frequencies_and_the_scale_of_queries_are_those_of_ministral(backbone: B
     assert torch.allclose(found[:, 0, 0], want[0, 0, :, 0], rtol=1e-6)
 
 
-@pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_clean_rows_are_those_of_ministral(backend: Any, tied: bool) -> None:
+def test_clean_rows_are_those_of_ministral(backend: Any, subtests: pytest.Subtests) -> None:
     """Far beyond the original 16 positions. Hidden states and logits: probabilities to 1e-5, logits to 1e-4."""
-    backbone = backbone_of(1, tie_word_embeddings=tied)
-    tokens = np.random.default_rng(0).choice(backbone.config.ordinary_ids, 90).tolist()
-    oracle = loops(backbone, tie_word_embeddings=tied)
-    want = oracle.plain(torch.tensor([tokens])).logits[0]
-    denoiser = BackboneDenoiser(backbone, backend)
-    canvas, known = Canvas.lay_out([tokens], [1], T.mask_id), np.arange(16, T.vocab_size)
-    for length in (1, 2, 15, 16, 17, 40, 89):
-        row = logits_of(
-            denoiser, Canvas.lay_out([tokens[:length]], [1], T.mask_id).at((length, length + 1)), np.array([length])
-        )
-        assert np.abs(row[0, known] - want[length - 1, known].numpy()).max() < 1e-4 * float(want.abs().max())
-    assert len(canvas) == 91
+    for tied in [False, True]:
+        with subtests.test(tied=tied):
+            backbone = nemotron().backbone_of(1, tie_word_embeddings=tied)
+            tokens = np.random.default_rng(0).choice(backbone.config.ordinary_ids, 90).tolist()
+            oracle = nemotron().loops(backbone, tie_word_embeddings=tied)
+            want = oracle.plain(torch.tensor([tokens])).logits[0]
+            denoiser = BackboneDenoiser(backbone, backend)
+            canvas, known = Canvas.lay_out([tokens], [1], T.mask_id), np.arange(16, T.vocab_size)
+            for length in (1, 2, 15, 16, 17, 40, 89):
+                row = logits_of(
+                    denoiser,
+                    Canvas.lay_out([tokens[:length]], [1], T.mask_id).at((length, length + 1)),
+                    np.array([length]),
+                )
+                assert np.abs(row[0, known] - want[length - 1, known].numpy()).max() < 1e-4 * float(want.abs().max())
+            assert len(canvas) == 91
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("size", [3, 8, 40])
-def test_masked_rows_see_both_ways_and_predict_their_own_position(backbone: Backbone, backend: Any, size: int) -> None:
+def test_masked_rows_see_both_ways_and_predict_their_own_position(
+    backbone: Backbone, backend: Any, subtests: pytest.Subtests
+) -> None:
     """Blocks, and in mode "full" one as long as the budget, after 20 clean tokens, some of them written already."""
-    rng, given = np.random.default_rng(size), 21
-    tokens = rng.choice(backbone.config.ordinary_ids, given + size - 1)
-    canvas = Canvas.lay_out([tokens[:given]], [size - 1], T.mask_id)
-    written, opened = canvas.tokens.copy(), canvas.open.copy()
-    places = given + np.flatnonzero(rng.random(size - 1) < 0.3)
-    written[places], opened[places] = tokens[places], False
-    canvas = replace(canvas, tokens=written, open=opened).at((given, given + size - 1))
-    oracle = loops(backbone)
-    oracle.rows(tokens[: given - 1].tolist(), True, True)
-    block, positions = np.where(canvas.open, T.mask_id, canvas.tokens)[given - 1 :], canvas.active_positions()
-    want = oracle.rows(block.tolist(), False, False)[positions - given + 1]
-    assert difference(logits_of(BackboneDenoiser(backbone, backend), canvas, positions), want) < 1e-5
+    for size in [3, 8, 40]:
+        with subtests.test(size=size):
+            rng, given = np.random.default_rng(size), 21
+            tokens = rng.choice(backbone.config.ordinary_ids, given + size - 1)
+            canvas = Canvas.lay_out([tokens[:given]], [size - 1], T.mask_id)
+            written, opened = canvas.tokens.copy(), canvas.open.copy()
+            places = given + np.flatnonzero(rng.random(size - 1) < 0.3)
+            written[places], opened[places] = tokens[places], False
+            canvas = replace(canvas, tokens=written, open=opened).at((given, given + size - 1))
+            oracle = nemotron().loops(backbone)
+            oracle.rows(tokens[: given - 1].tolist(), True, True)
+            block, positions = np.where(canvas.open, T.mask_id, canvas.tokens)[given - 1 :], canvas.active_positions()
+            want = oracle.rows(block.tolist(), False, False)[positions - given + 1]
+            assert difference(logits_of(BackboneDenoiser(backbone, backend), canvas, positions), want) < 1e-5
 
 
 def test_a_gap_is_read_by_its_own_rows(backbone: Backbone) -> None:
@@ -109,7 +123,7 @@ def test_a_gap_is_read_by_its_own_rows(backbone: Backbone) -> None:
     seen = torch.ones(num, num, dtype=torch.bool).tril()
     seen[len(before) : end], seen[end:, :end] = True, False
     mask = torch.zeros(num, num).masked_fill(~seen, torch.finfo(torch.float32).min)[None, None]
-    oracle = loops(backbone)
+    oracle = nemotron().loops(backbone)
     logits = oracle.plain(torch.tensor(canvas.tokens.tolist())[None], attention_mask=mask).logits[0, len(before) : end]
     logits[:, oracle.banned] = -torch.inf
     got = logits_of(BackboneDenoiser(backbone, "torch"), canvas, canvas.active_positions())
@@ -118,7 +132,7 @@ def test_a_gap_is_read_by_its_own_rows(backbone: Backbone) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_draft_is_that_of_the_adapter_on_all_rows_of_its_block(backbone: Backbone, backend: Any) -> None:
-    oracle, canvas = loops(backbone), Canvas.lay_out([PROMPT], [12], T.mask_id)
+    oracle, canvas = nemotron().loops(backbone), Canvas.lay_out([PROMPT], [12], T.mask_id)
     oracle.rows(PROMPT[:-1], True, True)
     block = [PROMPT[-1]] + [T.mask_id] * 7
     want, plain = oracle.rows(block, False, False, oracle.drafting)[1:], oracle.rows(block, False, False)[1:]
@@ -134,7 +148,7 @@ def test_a_draft_is_that_of_the_adapter_on_all_rows_of_its_block(backbone: Backb
 @cache
 def diffused(seed: int, num: int, size: int, threshold: float) -> tuple[list[int], int]:
     """Tokens and number of forwards of the published loop."""
-    oracle = loops(backbone_of(seed))
+    oracle = nemotron().loops(nemotron().backbone_of(seed))
     return oracle.diffusion(PROMPT, num, size, threshold), oracle.forwards
 
 
@@ -143,7 +157,7 @@ def test_blocks_are_those_of_the_published_loop(backend: Any) -> None:
     """Tokens and numbers of forwards, in blocks of 8, of 5 and of the whole budget."""
     steps = 0
     for seed in range(2):
-        model = Model(backbone_of(seed), T, backend)
+        model = Model(nemotron().backbone_of(seed), T, backend)
         for num, size, threshold in ((43, 8, 0.9), (24, 5, 0.3), (30, 30, 0.5)):
             want, forwards = diffused(seed, num, size, threshold)
             mode = {"mode": "full"} if size == num else {"mode": "block", "block_size": size}
@@ -163,11 +177,11 @@ WEIGHTS: list[tuple[int, dict[str, Any]]] = [
 
 
 @cache
-def speculated(case: int, num: int, size: int) -> tuple[list[int], Loops, int]:
+def speculated(case: int, num: int, size: int) -> tuple[list[int], Any, int]:
     """Tokens of the published loop of speculation, the loop, and the forwards of the one that is autoregressive."""
     seed, weights = WEIGHTS[case]
-    backbone = backbone_of(seed, **weights)
-    oracle, alone = loops(backbone), loops(backbone)
+    backbone = nemotron().backbone_of(seed, **weights)
+    oracle, alone = nemotron().loops(backbone), nemotron().loops(backbone)
     tokens = oracle.linear_spec(PROMPT, num, size)
     assert tokens == alone.ar(PROMPT, num)
     return tokens, oracle, alone.forwards
@@ -180,7 +194,7 @@ def test_speculation_is_the_published_loop(backend: Any, monkeypatch: pytest.Mon
     monkeypatch.setattr(speculate, "row_time", lambda: 0.0)
     options: dict[str, Any] = {"heal": False, "logit_bias": NEVER, "drafter": "head", "mode": "speculative"}
     for case, (seed, weights) in enumerate(WEIGHTS):
-        model, accepted = Model(backbone_of(seed, **weights), T, backend), 0
+        model, accepted = Model(nemotron().backbone_of(seed, **weights), T, backend), 0
         for num, size in ((40, 8), (23, 4)):
             want, oracle, forwards = speculated(case, num, size)
             got = model.generate(PROMPT[1:], num, block_size=size, **options)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from backends import every_isa
-from daguerre.models.backends.panels import PRODUCTS, Numbers, Packing, slow_linear
+from daguerre.models.backends.panels import PRODUCTS, Packing, slow_linear
 
 SHAPES = ((1, 1), (3, 5), (64, 64), (70, 130), (200, 300))
 
@@ -30,19 +30,20 @@ def weights(shape: tuple[int, int], dtype: torch.dtype) -> torch.Tensor:
 
 
 @every_isa
-@pytest.mark.parametrize("numbers", PRODUCTS)
-def test_a_packed_matrix_equals_the_slow_one(isa: str, numbers: Numbers) -> None:
-    for shape in SHAPES:
-        for dtype in (torch.float32, torch.bfloat16):
-            weight = weights(shape, dtype)
-            for factor in (None, torch.linspace(-2, 3, shape[1])):
-                for narrow in (False, True):
-                    packing = Packing(numbers)
-                    got = made(packing, packing.linear(weight, None, factor, narrow))
-                    want = slow_linear(weight, numbers, factor, narrow)
-                    assert len(got) == len(want)
-                    for one, other in zip(got, want, strict=True):
-                        assert torch.equal(one, other), (shape, dtype, factor is None, narrow)
+def test_a_packed_matrix_equals_the_slow_one(isa: str, subtests: pytest.Subtests) -> None:
+    for numbers in PRODUCTS:
+        with subtests.test(numbers):
+            for shape in SHAPES:
+                for dtype in (torch.float32, torch.bfloat16):
+                    weight = weights(shape, dtype)
+                    for factor in (None, torch.linspace(-2, 3, shape[1])):
+                        for narrow in (False, True):
+                            packing = Packing(numbers)
+                            got = made(packing, packing.linear(weight, None, factor, narrow))
+                            want = slow_linear(weight, numbers, factor, narrow)
+                            assert len(got) == len(want)
+                            for one, other in zip(got, want, strict=True):
+                                assert torch.equal(one, other), (shape, dtype, factor is None, narrow)
 
 
 def test_a_view_and_another_type_are_packed_as_they_look() -> None:

@@ -25,17 +25,20 @@ def pretend(monkeypatch: pytest.MonkeyPatch, features: set[str], chosen: str = "
     monkeypatch.setenv("DAGUERRE_ISA", chosen)
 
 
-@pytest.mark.parametrize("level", LEVELS)
-def test_a_processor_has_the_levels_whose_features_it_has(monkeypatch: pytest.MonkeyPatch, level: str) -> None:
-    names = list(LEVELS)
-    pretend(monkeypatch, FEATURES[level] | {"sse2"})
-    assert list(available()) == names[: names.index(level) + 1]
-    assert instruction_set() == level
-    assert compiler_flags() == ("-march=native",)
-    for lesser in available():
-        pretend(monkeypatch, FEATURES[level], lesser)
-        assert instruction_set() == lesser
-        assert compiler_flags() == LEVELS[lesser][1]
+def test_a_processor_has_the_levels_whose_features_it_has(
+    monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
+) -> None:
+    for level in LEVELS:
+        with subtests.test(level):
+            names = list(LEVELS)
+            pretend(monkeypatch, FEATURES[level] | {"sse2"})
+            assert list(available()) == names[: names.index(level) + 1]
+            assert instruction_set() == level
+            assert compiler_flags() == ("-march=native",)
+            for lesser in available():
+                pretend(monkeypatch, FEATURES[level], lesser)
+                assert instruction_set() == lesser
+                assert compiler_flags() == LEVELS[lesser][1]
 
 
 def test_a_feature_that_is_missing_ends_the_levels(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,6 @@ import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -53,48 +52,49 @@ def test_the_tokenizer_that_is_given_comes_before_the_folders_own(
     assert load_folder(folder).backbone.config.bos_id is None
 
 
-@pytest.mark.parametrize("given", ["nowhere", "config.json", "empty", "default"])
-def test_a_place_without_a_tokenizer_is_named(folder: Path, given: str) -> None:
+def test_a_place_without_a_tokenizer_is_named(folder: Path, subtests: pytest.Subtests) -> None:
     (folder / "empty").mkdir()
-    place = folder / given
-    with pytest.raises(CheckpointError, match=f"{re.escape(str(place))} has no tokenizer: give a folder"):
-        daguerre.load(folder, tokenizer=place)
-    with pytest.raises(CheckpointError, match=f"{re.escape(str(place))} has no tokenizer: give a folder"):
-        facts_of(folder, words=place)
+    for given in ["nowhere", "config.json", "empty", "default"]:
+        with subtests.test(given):
+            place = folder / given
+            with pytest.raises(CheckpointError, match=f"{re.escape(str(place))} has no tokenizer: give a folder"):
+                daguerre.load(folder, tokenizer=place)
+            with pytest.raises(CheckpointError, match=f"{re.escape(str(place))} has no tokenizer: give a folder"):
+                facts_of(folder, words=place)
 
 
 SAMPLED = {"do_sample": True, "temperature": 0.6, "top_p": 0.9, "top_k": 20, "repetition_penalty": 1.1}
 
 
-@pytest.mark.parametrize(
-    ("name", "generation", "expected"),
-    [
-        ("qwen2", SAMPLED, {"temperature": 0.6, "top_p": 0.9, "top_k": 20}),
-        ("qwen2", {"do_sample": True, "top_p": 1.0, "top_k": 0}, {"temperature": 1.0}),
-        ("qwen2", SAMPLED | {"do_sample": False}, {}),
-        ("qwen2", {"temperature": 0.6}, {}),
-        ("qwen2", SAMPLED | {"temperature": 0}, {}),
-        ("sdar", SAMPLED, FAMILIES["sdar"].decode),
-        ("diffullama", SAMPLED, FAMILIES["diffullama"].decode),
-    ],
-)
-def test_an_autoregressive_model_samples_as_its_publisher_says(
-    name: str, generation: dict[str, Any], expected: dict[str, Any], tmp_path: Path
-) -> None:
+def test_an_autoregressive_model_samples_as_its_publisher_says(tmp_path: Path, subtests: pytest.Subtests) -> None:
     """Models that denoise keep to the table of their family: their publishers' scripts do not read that file."""
-    path = CASES[name].write(tmp_path, made(name))
-    (path / "generation_config.json").write_text(json.dumps(generation))
-    model = daguerre.load(path, dtype="float32", backend="torch")
-    assert model.defaults == facts_of(path)["decode"] == expected
-    asked = model.generate("ab", 8, Decode(**expected), heal=False)
-    assert [token.id for token in model.generate("ab", 8).tokens] == [token.id for token in asked.tokens]
+    for number, (name, generation, expected) in enumerate(
+        [
+            ("qwen2", SAMPLED, {"temperature": 0.6, "top_p": 0.9, "top_k": 20}),
+            ("qwen2", {"do_sample": True, "top_p": 1.0, "top_k": 0}, {"temperature": 1.0}),
+            ("qwen2", SAMPLED | {"do_sample": False}, {}),
+            ("qwen2", {"temperature": 0.6}, {}),
+            ("qwen2", SAMPLED | {"temperature": 0}, {}),
+            ("sdar", SAMPLED, FAMILIES["sdar"].decode),
+            ("diffullama", SAMPLED, FAMILIES["diffullama"].decode),
+        ]
+    ):
+        with subtests.test(name, **generation):
+            (parent := tmp_path / str(number)).mkdir()
+            path = CASES[name].write(parent, made(name))
+            (path / "generation_config.json").write_text(json.dumps(generation))
+            model = daguerre.load(path, dtype="float32", backend="torch")
+            assert model.defaults == facts_of(path)["decode"] == expected
+            asked = model.generate("ab", 8, Decode(**expected), heal=False)
+            assert [token.id for token in model.generate("ab", 8).tokens] == [token.id for token in asked.tokens]
 
 
-@pytest.mark.parametrize("changes", [{"temperature": -1}, {"top_p": 0}, {"top_k": 2.5}, {"top_p": "x"}, {"top_p": 1.5}])
-def test_a_default_of_generation_that_is_out_of_range_is_named(folder: Path, changes: dict[str, Any]) -> None:
-    (folder / "generation_config.json").write_text(json.dumps(SAMPLED | changes))
-    with pytest.raises(CheckpointError, match=f"generation_config.json: {next(iter(changes))}"):
-        load_folder(folder)
+def test_a_default_of_generation_that_is_out_of_range_is_named(folder: Path, subtests: pytest.Subtests) -> None:
+    for changes in [{"temperature": -1}, {"top_p": 0}, {"top_k": 2.5}, {"top_p": "x"}, {"top_p": 1.5}]:
+        with subtests.test(**changes):
+            (folder / "generation_config.json").write_text(json.dumps(SAMPLED | changes))
+            with pytest.raises(CheckpointError, match=f"generation_config.json: {next(iter(changes))}"):
+                load_folder(folder)
 
 
 @pytest.mark.parametrize("rows", [300, 3])
@@ -131,11 +131,11 @@ def test_what_is_no_model_is_said_of_its_folder(folder: Path, tmp_path: Path) ->
         daguerre.load(folder)
 
 
-@pytest.mark.parametrize("name", [5, b"x", "a\0b", "a" * 5000, "~nobody-here/x"])
-@pytest.mark.parametrize("option", ["name", "adapter", "tokenizer"])
-def test_a_name_that_can_be_no_path_is_refused(folder: Path, option: str, name: Any) -> None:
-    with pytest.raises(InputError):
-        daguerre.load(**{"name": folder, option: name})
+def test_a_name_that_can_be_no_path_is_refused(folder: Path, subtests: pytest.Subtests) -> None:
+    for option in ["name", "adapter", "tokenizer"]:
+        for name in [5, b"x", "a\0b", "a" * 5000, "~nobody-here/x"]:
+            with subtests.test(option, value=name), pytest.raises(InputError):
+                daguerre.load(**{"name": folder, option: name})
 
 
 def test_a_folder_whose_name_could_tell_more_is_loaded_with_a_warning(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from backends import ISAS, flags_of
+from backends import ISAS, flags_of, of_isa
 from daguerre.models.backends.library import find_compiler
 from daguerre.models.prebuilt import CONSTRAINTS, NATIVE, Source
 
@@ -46,13 +46,13 @@ def ran(source: Path, folder: Path, *flags: str, library: Source = NATIVE) -> st
     return done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("isa", [of_isa(isa) for isa in ISAS])
 def test_no_two_threads_of_a_constraint_write_where_another_reads(isa: str, tmp_path: Path) -> None:
     said = ran(FOLDER / "constraints.cpp", tmp_path, *flags_of(isa), library=CONSTRAINTS)
     assert said.startswith("equal") and "WARNING" not in said, said[:4_000]
 
 
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("isa", [of_isa(isa) for isa in ISAS])
 def test_no_two_threads_write_where_another_reads(isa: str, tmp_path: Path) -> None:
     said = ran(FOLDER / "check.cpp", tmp_path, *flags_of(isa))
     assert said.startswith("equal") and "WARNING" not in said, said[:4_000]

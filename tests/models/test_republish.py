@@ -23,38 +23,42 @@ from published import CASES, made
 TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}"
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_a_model_that_is_written_back_is_the_same_model(name: str, tmp_path: Path) -> None:
+def test_a_model_that_is_written_back_is_the_same_model(tmp_path: Path, subtests: pytest.Subtests) -> None:
     """Under another name of its folder, with its family, config, tensors, tokenizer and defaults of generation."""
     pytest.importorskip("transformers")
-    source = CASES[name].write(tmp_path / "published", made(name))
-    (source / "chat_template.jinja").write_text(TEMPLATE)
-    (source / "modeling.py").write_text("raise SystemExit")
-    for folder, beside in (("adapter", "adapter_config.json"), ("original", "params.json")):
-        (source / folder).mkdir()
-        (source / folder / beside).write_text("{}")
-        (source / folder / "weights.safetensors").write_bytes(b"large")
-    before = load_folder(source)
-    keep_origin(source, tmp_path / "origin")
-    kept = [path.parent.name for path in (tmp_path / "origin").rglob("*.safetensors*")]
-    assert kept == ["adapter"]
-    assert (tmp_path / "origin" / "original" / "params.json").is_file()
-    folder = write_back(tmp_path / "origin", tmp_path / "other", before.backbone)
-    after = load_folder(folder)
-    assert (after.family, after.decode) == (before.family, before.decode)
-    assert after.backbone.config == before.backbone.config
-    ours, theirs = before.backbone.state_dict(), after.backbone.state_dict()
-    assert ours.keys() == theirs.keys()
-    assert all(torch.equal(ours[key], theirs[key]) for key in ours)
-    assert after.tokenizer == before.tokenizer
-    assert read_tokenizer(folder).chat_template.sources == {"default": TEMPLATE}  # type: ignore[union-attr]
-    assert (folder / "modeling.py").read_text() == "raise SystemExit"
-    wrote, read = find_tensors(folder), find_tensors(source)
-    assert {key: (t.shape, t.kind) for key, t in wrote.items()} == {key: (t.shape, t.kind) for key, t in read.items()}
-    values = json.loads((source / "config.json").read_text())
-    written = json.loads((folder / "config.json").read_text())
-    assert {key: value for key, value in written.items() if key in values} == values
-    assert set(written) - set(values) <= {FAMILY_KEY, "block_size", "bd_size"}
+    for number, name in enumerate(CASES):
+        with subtests.test(name):
+            (parent := tmp_path / str(number)).mkdir()
+            source = CASES[name].write(parent / "published", made(name))
+            (source / "chat_template.jinja").write_text(TEMPLATE)
+            (source / "modeling.py").write_text("raise SystemExit")
+            for folder, beside in (("adapter", "adapter_config.json"), ("original", "params.json")):
+                (source / folder).mkdir()
+                (source / folder / beside).write_text("{}")
+                (source / folder / "weights.safetensors").write_bytes(b"large")
+            before = load_folder(source)
+            keep_origin(source, parent / "origin")
+            kept = [path.parent.name for path in (parent / "origin").rglob("*.safetensors*")]
+            assert kept == ["adapter"]
+            assert (parent / "origin" / "original" / "params.json").is_file()
+            folder = write_back(parent / "origin", parent / "other", before.backbone)
+            after = load_folder(folder)
+            assert (after.family, after.decode) == (before.family, before.decode)
+            assert after.backbone.config == before.backbone.config
+            ours, theirs = before.backbone.state_dict(), after.backbone.state_dict()
+            assert ours.keys() == theirs.keys()
+            assert all(torch.equal(ours[key], theirs[key]) for key in ours)
+            assert after.tokenizer == before.tokenizer
+            assert read_tokenizer(folder).chat_template.sources == {"default": TEMPLATE}  # type: ignore[union-attr]
+            assert (folder / "modeling.py").read_text() == "raise SystemExit"
+            wrote, read = find_tensors(folder), find_tensors(source)
+            assert {key: (t.shape, t.kind) for key, t in wrote.items()} == {
+                key: (t.shape, t.kind) for key, t in read.items()
+            }
+            values = json.loads((source / "config.json").read_text())
+            written = json.loads((folder / "config.json").read_text())
+            assert {key: value for key, value in written.items() if key in values} == values
+            assert set(written) - set(values) <= {FAMILY_KEY, "block_size", "bd_size"}
 
 
 def test_blocks_and_ends_may_change_and_weights_may_be_in_several_files(tmp_path: Path) -> None:

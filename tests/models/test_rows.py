@@ -54,52 +54,61 @@ def seen(plan: RowPlan, config: ModelConfig) -> tuple[Layout, np.ndarray]:
     return layout, mask
 
 
-@pytest.mark.parametrize(("layout", "name"), CASES)
-def test_decoding_sees_what_training_saw(tokenizer: Tokenizer, layout: str, name: str) -> None:
+def test_decoding_sees_what_training_saw(tokenizer: Tokenizer, subtests: pytest.Subtests) -> None:
     """Every row of a plan sees those rows, and no others, that the same row of the training example sees."""
-    config, num_canvases = config_of(tokenizer, name), 0
-    gaps = ((4, 9), (12, 13), (20, 26)) if layout == "infill" else ()
-    for seed in range(3):
-        rng = np.random.default_rng(seed)
-        source = Source(rng.integers(20, 2000, LENGTH), config.mask_id, config.null_id, gaps=gaps)
-        objective = Objective(layout=layout, shift=config.shift, times="uniform", block_size=config.block_size)
-        example = make_example(source, objective, 0.5, rng, 2 * LENGTH)
-        labels = collate([example], objective, config.pad_id).layout.rows
-        trained = allowed(labels, labels, config.context, config.block_size)[0].numpy()
-        for noisy, canvas in canvases_of(example, config, infilling=layout == "infill"):
-            plan = plan_rows(config, canvas)
-            _, decoded = seen(plan, config)
-            place = {position: row for row, position in enumerate(example.position[: example.num_clean].tolist())}
-            clean = plan.clean if plan.clean is not None else np.arange(plan.num_clean)
-            rows = np.array([*(place[position] for position in clean.tolist()), *noisy[: len(plan.noisy)]])
-            assert np.array_equal(example.position[rows], np.concatenate([clean, plan.noisy]))
-            assert np.array_equal(trained[np.ix_(rows, rows)], decoded)
-            others = np.setdiff1d(np.arange(len(trained)), [*rows, *noisy])
-            assert not trained[np.ix_(rows, others)].any()
-            num_canvases += 1
-    assert num_canvases >= 3
+    for layout, name in CASES:
+        with subtests.test(layout, name=name):
+            config, num_canvases = config_of(tokenizer, name), 0
+            gaps = ((4, 9), (12, 13), (20, 26)) if layout == "infill" else ()
+            for seed in range(3):
+                rng = np.random.default_rng(seed)
+                source = Source(rng.integers(20, 2000, LENGTH), config.mask_id, config.null_id, gaps=gaps)
+                objective = Objective(layout=layout, shift=config.shift, times="uniform", block_size=config.block_size)
+                example = make_example(source, objective, 0.5, rng, 2 * LENGTH)
+                labels = collate([example], objective, config.pad_id).layout.rows
+                trained = allowed(labels, labels, config.context, config.block_size)[0].numpy()
+                for noisy, canvas in canvases_of(example, config, infilling=layout == "infill"):
+                    plan = plan_rows(config, canvas)
+                    _, decoded = seen(plan, config)
+                    place = {
+                        position: row for row, position in enumerate(example.position[: example.num_clean].tolist())
+                    }
+                    clean = plan.clean if plan.clean is not None else np.arange(plan.num_clean)
+                    rows = np.array([*(place[position] for position in clean.tolist()), *noisy[: len(plan.noisy)]])
+                    assert np.array_equal(example.position[rows], np.concatenate([clean, plan.noisy]))
+                    assert np.array_equal(trained[np.ix_(rows, rows)], decoded)
+                    others = np.setdiff1d(np.arange(len(trained)), [*rows, *noisy])
+                    assert not trained[np.ix_(rows, others)].any()
+                    num_canvases += 1
+            assert num_canvases >= 3
 
 
-@pytest.mark.parametrize(
-    ("start", "end", "shift"),
-    [(1, 8, True), (5, 8, False), (8, 16, True), (11, 16, True), (11, 16, False), (19, 22, True), (16, 24, False)],
-)
 def test_a_block_sees_itself_both_ways_and_the_blocks_before_it(
-    tokenizer: Tokenizer, start: int, end: int, shift: bool
+    tokenizer: Tokenizer, subtests: pytest.Subtests
 ) -> None:
     """All of it, whatever part is asked for. With a shift its first row is the anchor, which stands in the block
     before: there its clean key is hidden.
     """
-    config = tiny_config(tokenizer, context="block", block_size=8, shift=shift)
-    canvas = Canvas.lay_out([range(20, 20 + start)], [24 - start], config.mask_id).at((start, end))
-    plan = plan_rows(config, canvas)
-    layout, mask = seen(plan, config)
-    first, offset = start // 8 * 8, int(shift)
-    assert plan.num_clean == first
-    assert layout.position[first:].tolist() == list(range(max(0, first - offset), first + 8 - offset))
-    clean, noisy = torch.arange(first)[None], torch.from_numpy(plan.noisy)[None]
-    labels = Rows.cat([Rows.make(clean), Rows.make(noisy, span=0, horizon=int(plan.noisy[0]))])
-    assert np.array_equal(mask, allowed(labels, labels, "block", 8)[0].numpy())
+    for start, end, shift in [
+        (1, 8, True),
+        (5, 8, False),
+        (8, 16, True),
+        (11, 16, True),
+        (11, 16, False),
+        (19, 22, True),
+        (16, 24, False),
+    ]:
+        with subtests.test(start=start, end=end, shift=shift):
+            config = tiny_config(tokenizer, context="block", block_size=8, shift=shift)
+            canvas = Canvas.lay_out([range(20, 20 + start)], [24 - start], config.mask_id).at((start, end))
+            plan = plan_rows(config, canvas)
+            layout, mask = seen(plan, config)
+            first, offset = start // 8 * 8, int(shift)
+            assert plan.num_clean == first
+            assert layout.position[first:].tolist() == list(range(max(0, first - offset), first + 8 - offset))
+            clean, noisy = torch.arange(first)[None], torch.from_numpy(plan.noisy)[None]
+            labels = Rows.cat([Rows.make(clean), Rows.make(noisy, span=0, horizon=int(plan.noisy[0]))])
+            assert np.array_equal(mask, allowed(labels, labels, "block", 8)[0].numpy())
 
 
 def test_in_reordered_context_a_row_sees_the_rows_up_to_it(tokenizer: Tokenizer) -> None:

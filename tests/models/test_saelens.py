@@ -77,36 +77,37 @@ def model(request: pytest.FixtureRequest, make_model: MakeModel) -> Model:
     return with_heads(make_model, **SHAPES[request.param])
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
 def test_the_written_tensors_give_the_weights_and_the_part_by_the_formula(
-    model: Model, folder: str, tmp_path: Path
+    model: Model, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     assert export_concepts(model.backbone, catalog_of(model), tmp_path / "out", "m") == FOLDERS
-    config = json.loads((tmp_path / "out" / folder / "cfg.json").read_text())
-    tensors = {
-        name: one.double().numpy()
-        for name, one in load_file(tmp_path / "out" / folder / "sae_weights.safetensors").items()
-    }
-    assert tensors["W_enc"].shape == (config["d_in"], config["d_sae"]) == tensors["W_dec"].shape[::-1]
-    assert tensors["b_enc"].shape == (config["d_sae"],)
-    assert not tensors["b_dec"].any()
+    for folder in FOLDERS:
+        with subtests.test(folder):
+            config = json.loads((tmp_path / "out" / folder / "cfg.json").read_text())
+            tensors = {
+                name: one.double().numpy()
+                for name, one in load_file(tmp_path / "out" / folder / "sae_weights.safetensors").items()
+            }
+            assert tensors["W_enc"].shape == (config["d_in"], config["d_sae"]) == tensors["W_dec"].shape[::-1]
+            assert tensors["b_enc"].shape == (config["d_sae"],)
+            assert not tensors["b_dec"].any()
 
-    hidden = hidden_states(model)
-    logits = hidden.double().numpy() @ tensors["W_enc"] + tensors["b_enc"]
-    assert np.abs(logits).max() > 20
-    dense = 1 / (1 + np.exp(-np.clip(logits, -15, 15)))
-    kept, first = np.zeros_like(dense), 0
-    for num, most in config["heads"]:
-        for row in range(len(dense)):
-            order = sorted(range(first, first + num), key=lambda place: (-dense[row, place], place))
-            kept[row, order[:most]] = dense[row, order[:most]]
-        first += num
-    assert first == config["d_sae"]
+            hidden = hidden_states(model)
+            logits = hidden.double().numpy() @ tensors["W_enc"] + tensors["b_enc"]
+            assert np.abs(logits).max() > 20
+            dense = 1 / (1 + np.exp(-np.clip(logits, -15, 15)))
+            kept, first = np.zeros_like(dense), 0
+            for num, most in config["heads"]:
+                for row in range(len(dense)):
+                    order = sorted(range(first, first + num), key=lambda place: (-dense[row, place], place))
+                    kept[row, order[:most]] = dense[row, order[:most]]
+                first += num
+            assert first == config["d_sae"]
 
-    assert model.backbone.concepts is not None
-    weights, part = expected(model.backbone.concepts, hidden, folder)
-    assert np.abs(kept - weights.numpy()).max() < 1e-5
-    assert np.abs(kept @ tensors["W_dec"] - part.numpy()).max() < 1e-5 * np.abs(part.numpy()).max()
+            assert model.backbone.concepts is not None
+            weights, part = expected(model.backbone.concepts, hidden, folder)
+            assert np.abs(kept - weights.numpy()).max() < 1e-5
+            assert np.abs(kept @ tensors["W_dec"] - part.numpy()).max() < 1e-5 * np.abs(part.numpy()).max()
 
 
 def test_the_config_says_what_and_where_and_concepts_have_their_names(make_model: MakeModel, tmp_path: Path) -> None:
@@ -163,27 +164,24 @@ def test_the_command_writes_both_folders_and_the_heads_exactly(make_model: MakeM
     assert "for_loop" in (tmp_path / "sae" / "known" / "explanations.jsonl").read_text()
 
 
-@pytest.mark.parametrize(
-    ("given", "says"),
-    [
-        ({}, "--out FOLDER"),
-        ({"saelens": "a", "dtype": "float32"}, "--dtype is for --out"),
-        ({"saelens": "a", "out": "a"}, "two folders"),
-        ({"out": "a", "dtype": "float16"}, "unknown dtype"),
-        ({"saelens": "full"}, "not an empty folder"),
-    ],
-)
 def test_what_the_command_cannot_write_is_said(
-    make_model: MakeModel, tmp_path: Path, given: dict[str, str], says: str
+    make_model: MakeModel, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     model = with_heads(make_model)
     folder = save_model(tmp_path / "model", model.backbone, model.tokenizer)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").touch()
-    with pytest.raises(InputError, match=says):
-        export_model(
-            str(folder), **{key: value if key == "dtype" else tmp_path / value for key, value in given.items()}
-        )
+    for given, says in [
+        ({}, "--out FOLDER"),
+        ({"saelens": "a", "dtype": "float32"}, "--dtype is for --out"),
+        ({"saelens": "a", "out": "a"}, "two folders"),
+        ({"out": "a", "dtype": "float16"}, "unknown dtype"),
+        ({"saelens": "full"}, "not an empty folder"),
+    ]:
+        with subtests.test(says), pytest.raises(InputError, match=says):
+            export_model(
+                str(folder), **{key: value if key == "dtype" else tmp_path / value for key, value in given.items()}
+            )
 
 
 def test_a_model_without_heads_is_refused_before_a_folder_is_made(make_model: MakeModel, tmp_path: Path) -> None:

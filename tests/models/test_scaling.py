@@ -28,6 +28,7 @@ from daguerre.models.republish import keep_origin, scale_origin, write_back
 from daguerre.models.scaling import published_scaling, read_scaling
 from daguerre.models.tokenizer import Tokenizer
 from forwards import difference
+from pairwise import covering
 from published import CASES, LLAMA, made
 
 LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
@@ -97,42 +98,48 @@ def shaped(tokenizer: Tokenizer, width: int = 32, **facts: Any) -> ModelConfig:
     return tiny_config(tokenizer, width=4 * width, num_kv_heads=4, **facts)
 
 
-@pytest.mark.parametrize("width", [8, 64, 128])
-@pytest.mark.parametrize("theta", [10_000.0, 500_000.0, 1e6])
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_published_scaling_has_the_frequencies_of_transformers(
-    name: str, theta: float, width: int, tokenizer: Tokenizer
+def test_published_scaling_has_the_frequencies_of_transformers(tokenizer: Tokenizer, subtests: pytest.Subtests) -> None:
+    for name, theta, width in map(
+        dict.values, covering({"name": [*PUBLISHED], "theta": [10_000.0, 500_000.0, 1e6], "width": [8, 64, 128]})
+    ):
+        with subtests.test(name, theta=theta, width=width):
+            given = PUBLISHED[name]
+            for style in (
+                {"rope_theta": theta, "rope_scaling": given},
+                {"rope_parameters": {"rope_theta": theta, **given}},
+            ):
+                facts = rotary({"max_position_embeddings": 4096, **style})
+                ours, scale = frequencies(shaped(tokenizer, width, max_positions=4096, **facts))
+                expected, attention = theirs(width, theta, 4096, given)
+                assert torch.allclose(ours, expected, rtol=1e-5)
+                assert scale == pytest.approx(attention)
+
+
+def test_original_positions_beside_the_scaling_go_first_as_in_transformers(
+    tokenizer: Tokenizer, subtests: pytest.Subtests
 ) -> None:
-    given = PUBLISHED[name]
-    for style in ({"rope_theta": theta, "rope_scaling": given}, {"rope_parameters": {"rope_theta": theta, **given}}):
-        facts = rotary({"max_position_embeddings": 4096, **style})
-        ours, scale = frequencies(shaped(tokenizer, width, max_positions=4096, **facts))
-        expected, attention = theirs(width, theta, 4096, given)
-        assert torch.allclose(ours, expected, rtol=1e-5)
-        assert scale == pytest.approx(attention)
+    for kind in ["yarn", "llama3"]:
+        with subtests.test(kind):
+            given = PUBLISHED[kind] | {"original_max_position_embeddings": 2048}
+            beside = {"original_max_position_embeddings": 512}
+            facts = rotary({"max_position_embeddings": 4096, "rope_scaling": given, **beside})
+            ours, scale = frequencies(shaped(tokenizer, max_positions=4096, **facts))
+            expected, attention = theirs(32, 10_000.0, 4096, given, config=beside)
+            assert torch.allclose(ours, expected, rtol=1e-5)
+            assert scale == pytest.approx(attention)
+            assert not torch.allclose(ours, theirs(32, 10_000.0, 4096, given)[0], rtol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["yarn", "llama3"])
-def test_original_positions_beside_the_scaling_go_first_as_in_transformers(kind: str, tokenizer: Tokenizer) -> None:
-    given = PUBLISHED[kind] | {"original_max_position_embeddings": 2048}
-    beside = {"original_max_position_embeddings": 512}
-    facts = rotary({"max_position_embeddings": 4096, "rope_scaling": given, **beside})
-    ours, scale = frequencies(shaped(tokenizer, max_positions=4096, **facts))
-    expected, attention = theirs(32, 10_000.0, 4096, given, config=beside)
-    assert torch.allclose(ours, expected, rtol=1e-5)
-    assert scale == pytest.approx(attention)
-    assert not torch.allclose(ours, theirs(32, 10_000.0, 4096, given)[0], rtol=1e-5)
-
-
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_what_is_written_for_transformers_means_the_same(name: str, tokenizer: Tokenizer) -> None:
-    facts = rotary({"max_position_embeddings": 4096, "rope_scaling": PUBLISHED[name]})
-    config = shaped(tokenizer, max_positions=4096, **facts)
-    assert config.rope_scaling is not None
-    expected, attention = theirs(32, config.rope_theta, 4096, published_scaling(config.rope_scaling))
-    ours, scale = frequencies(config)
-    assert torch.allclose(ours, expected, rtol=1e-5)
-    assert scale == pytest.approx(attention)
+def test_what_is_written_for_transformers_means_the_same(tokenizer: Tokenizer, subtests: pytest.Subtests) -> None:
+    for name in PUBLISHED:
+        with subtests.test(name):
+            facts = rotary({"max_position_embeddings": 4096, "rope_scaling": PUBLISHED[name]})
+            config = shaped(tokenizer, max_positions=4096, **facts)
+            assert config.rope_scaling is not None
+            expected, attention = theirs(32, config.rope_theta, 4096, published_scaling(config.rope_scaling))
+            ours, scale = frequencies(config)
+            assert torch.allclose(ours, expected, rtol=1e-5)
+            assert scale == pytest.approx(attention)
 
 
 def test_scaling_at_load_is_that_of_transformers_configs(tokenizer: Tokenizer) -> None:
@@ -150,19 +157,20 @@ def test_scaling_at_load_is_that_of_transformers_configs(tokenizer: Tokenizer) -
         assert ModelConfig.from_dict(json.loads(json.dumps(scaled.to_dict()))) == scaled
 
 
-@pytest.mark.parametrize("factor", [1.0, 2.0, 4.0, 7.5])
-def test_ntk_keeps_the_fastest_pair_and_slows_the_slowest(factor: float, tokenizer: Tokenizer) -> None:
+def test_ntk_keeps_the_fastest_pair_and_slows_the_slowest(tokenizer: Tokenizer, subtests: pytest.Subtests) -> None:
     """Section 3.1 of YaRN; and transformers' dynamic kind once a text has become `factor` times as long."""
-    base = shaped(tokenizer, max_positions=1024)
-    scaled = read_scaling(f"ntk:{factor}")(base)
-    assert scaled.rope_scaling is None
-    assert scaled.max_positions == 1024 * factor
-    before, after = frequencies(base)[0], frequencies(scaled)[0]
-    assert after[0] == before[0] == 1
-    assert float(before[-1] / after[-1]) == pytest.approx(factor, rel=1e-5)
-    length = int(1024 * factor)
-    expected, _ = theirs(32, 10_000.0, 1024, {"rope_type": "dynamic", "factor": 1.0}, seq_len=length)
-    assert torch.allclose(after, expected, rtol=1e-5)
+    for factor in [1.0, 2.0, 4.0, 7.5]:
+        with subtests.test(factor=factor):
+            base = shaped(tokenizer, max_positions=1024)
+            scaled = read_scaling(f"ntk:{factor}")(base)
+            assert scaled.rope_scaling is None
+            assert scaled.max_positions == 1024 * factor
+            before, after = frequencies(base)[0], frequencies(scaled)[0]
+            assert after[0] == before[0] == 1
+            assert float(before[-1] / after[-1]) == pytest.approx(factor, rel=1e-5)
+            length = int(1024 * factor)
+            expected, _ = theirs(32, 10_000.0, 1024, {"rope_type": "dynamic", "factor": 1.0}, seq_len=length)
+            assert torch.allclose(after, expected, rtol=1e-5)
 
 
 def test_none_leaves_the_angles(tokenizer: Tokenizer) -> None:
@@ -180,29 +188,33 @@ def test_a_mapping_says_more(tokenizer: Tokenizer) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("kind", ["none", "linear", "ntk", "yarn", "llama3"])
 def test_a_loaded_model_is_scaled_on_each_backend(
-    kind: str, backend: Any, make_model: MakeModel, tmp_path: Path
+    backend: Any, make_model: MakeModel, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     """Its logits are those of a model with the same weights whose config says so, computed by PyTorch's modules; and
     behind the trained positions they depend on the kind.
     """
-    model = make_model(max_positions=32)
-    folder = save_model(tmp_path / "model", model.backbone, model.tokenizer, torch.float32)
-    loaded = daguerre.load(folder, dtype="float32", backend=backend, rope_scaling=f"{kind}:4")
-    scaled = read_scaling(f"{kind}:4")(model.config)
-    assert loaded.config == scaled
-    model.backbone.config = scaled
-    save_model(tmp_path / "scaled", model.backbone, model.tokenizer, torch.float32)
-    written = daguerre.load(tmp_path / "scaled", dtype="float32", backend="torch")
-    assert written.config == scaled
-    text = "def area(width, height):\n    return width * height\n" * 4
-    assert 40 < len(loaded.tokenizer.encode(text)) < 128
-    ours, expected = loaded.nll(text).by_token, written.nll(text).by_token
-    assert np.allclose(ours, expected, atol=1e-4)
-    if kind != "none":
-        plain = daguerre.load(folder, dtype="float32", backend="torch", rope_scaling="none:4").nll(text).by_token
-        assert np.abs(ours - plain).max() > 1e-3
+    for number, kind in enumerate(["none", "linear", "ntk", "yarn", "llama3"]):
+        with subtests.test(kind):
+            (parent := tmp_path / str(number)).mkdir()
+            model = make_model(max_positions=32)
+            folder = save_model(parent / "model", model.backbone, model.tokenizer, torch.float32)
+            loaded = daguerre.load(folder, dtype="float32", backend=backend, rope_scaling=f"{kind}:4")
+            scaled = read_scaling(f"{kind}:4")(model.config)
+            assert loaded.config == scaled
+            model.backbone.config = scaled
+            save_model(parent / "scaled", model.backbone, model.tokenizer, torch.float32)
+            written = daguerre.load(parent / "scaled", dtype="float32", backend="torch")
+            assert written.config == scaled
+            text = "def area(width, height):\n    return width * height\n" * 4
+            assert 40 < len(loaded.tokenizer.encode(text)) < 128
+            ours, expected = loaded.nll(text).by_token, written.nll(text).by_token
+            assert np.allclose(ours, expected, atol=1e-4)
+            if kind != "none":
+                plain = (
+                    daguerre.load(folder, dtype="float32", backend="torch", rope_scaling="none:4").nll(text).by_token
+                )
+                assert np.abs(ours - plain).max() > 1e-3
 
 
 def test_a_published_model_is_scaled_and_written_back(tmp_path: Path) -> None:
@@ -249,13 +261,12 @@ WRONG: list[tuple[Any, type[DaguerreError], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("given", "error", "words"), WRONG)
-def test_what_is_no_scaling_is_said_in_one_line(
-    given: Any, error: type[DaguerreError], words: str, tokenizer: Tokenizer
-) -> None:
-    with pytest.raises(error, match=words) as caught:
-        read_scaling(given)(shaped(tokenizer))
-    assert "\n" not in str(caught.value)
+def test_what_is_no_scaling_is_said_in_one_line(tokenizer: Tokenizer, subtests: pytest.Subtests) -> None:
+    for given, error, words in WRONG:
+        with subtests.test(str(given)):
+            with pytest.raises(error, match=words) as caught:
+                read_scaling(given)(shaped(tokenizer))
+            assert "\n" not in str(caught.value)
 
 
 def test_a_model_without_rotary_positions_or_scaled_already_is_not_scaled(tokenizer: Tokenizer) -> None:
@@ -267,10 +278,10 @@ def test_a_model_without_rotary_positions_or_scaled_already_is_not_scaled(tokeni
         daguerre.load("default", rope_scaling=4)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("kind", ["dynamic", "longrope"])
-def test_a_published_kind_that_follows_the_length_is_refused_with_the_reason(kind: str) -> None:
-    with pytest.raises(UnsupportedError, match="change with the length of the text"):
-        rotary({**LLAMA, "rope_scaling": {"rope_type": kind, "factor": 2.0}})
+def test_a_published_kind_that_follows_the_length_is_refused_with_the_reason(subtests: pytest.Subtests) -> None:
+    for kind in ["dynamic", "longrope"]:
+        with subtests.test(kind), pytest.raises(UnsupportedError, match="change with the length of the text"):
+            rotary({**LLAMA, "rope_scaling": {"rope_type": kind, "factor": 2.0}})
 
 
 def test_scales_of_attention_are_in_the_logits(make_model: MakeModel) -> None:

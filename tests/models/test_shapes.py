@@ -105,24 +105,24 @@ def settled(index: int) -> Backbone:
     return out.eval().requires_grad_(False)
 
 
-each_shape = pytest.mark.parametrize("index", range(len(SHAPES)))
 SOME = {*range(0, len(SHAPES), 4), *(i for i, facts in enumerate(SHAPES) if "experts" in facts and "norm" not in facts)}
-some_shapes = pytest.mark.parametrize("index", sorted(SOME))
 
 
 @needs_compiler
-@each_shape
-def test_both_backends_answer_alike_in_float32(index: int) -> None:
+@pytest.mark.parametrize("first", range(4))
+def test_both_backends_answer_alike_in_float32(first: int, subtests: pytest.Subtests) -> None:
     """Hidden states, logits, log-probabilities, draws, draws in turn and cycles; measured, to 2e-6."""
-    reference, native = TorchBackend(shaped(index)), NativeBackend(shaped(index))
-    batch, expected = [], []
-    for number in range(7 * index, 7 * index + NUM_KINDS // 2):
-        expected.append(Expected(reference, number))
-        batch.append(make(native, number))
-        expected[-1].check(reference.forward([make(reference, number)])[0], 1e-5)
-    for want, answer in zip(expected, native.forward(batch), strict=True):
-        want.check(answer, 1e-5)
-    assert sum(want.sure for want in expected) >= len(expected) - 3
+    for index in range(first, len(SHAPES), 4):
+        with subtests.test(str(index), **SHAPES[index]):
+            reference, native = TorchBackend(shaped(index)), NativeBackend(shaped(index))
+            batch, expected = [], []
+            for number in range(7 * index, 7 * index + NUM_KINDS // 2):
+                expected.append(Expected(reference, number))
+                batch.append(make(native, number))
+                expected[-1].check(reference.forward([make(reference, number)])[0], 1e-5)
+            for want, answer in zip(expected, native.forward(batch), strict=True):
+                want.check(answer, 1e-5)
+            assert sum(want.sure for want in expected) >= len(expected) - 3
 
 
 def plain(backbone: Backbone, index: int, num: int) -> Forward:
@@ -134,25 +134,27 @@ def plain(backbone: Backbone, index: int, num: int) -> Forward:
     return Forward(tokens, layout, None, np.arange(num, dtype=np.int32), Logits(), level)
 
 
-@each_shape
-def test_the_backbone_is_its_formulas(index: int) -> None:
-    backbone = shaped(index)
-    forward = plain(backbone, index, 9)
-    (answer,) = TorchBackend(backbone).forward([forward])
-    assert answer.logits is not None
-    want = written_out(backbone, torch.from_numpy(forward.tokens), forward.level).numpy()
-    assert difference(answer.logits, want) < 1e-5
+def test_the_backbone_is_its_formulas(subtests: pytest.Subtests) -> None:
+    for index in range(len(SHAPES)):
+        with subtests.test(str(index), **SHAPES[index]):
+            backbone = shaped(index)
+            forward = plain(backbone, index, 9)
+            (answer,) = TorchBackend(backbone).forward([forward])
+            assert answer.logits is not None
+            want = written_out(backbone, torch.from_numpy(forward.tokens), forward.level).numpy()
+            assert difference(answer.logits, want) < 1e-5
 
 
 @needs_compiler
-@some_shapes
-def test_the_native_backend_is_near_float32_with_smaller_numbers(index: int) -> None:
+def test_the_native_backend_is_near_float32_with_smaller_numbers(subtests: pytest.Subtests) -> None:
     """Measured: 0.1% to 0.9% in bfloat16, where PyTorch has 0.5% to 1.3%; 1.3% to 3.4% with 8-bit matrices."""
-    exact = copy.deepcopy(settled(index)).to(torch.bfloat16).float()
-    want = logits_of(TorchBackend(exact), 7 * index)
-    small = NativeBackend(copy.deepcopy(exact).to(torch.bfloat16))
-    assert 1e-4 < error(logits_of(small, 7 * index), want) < 0.015
-    assert 1e-3 < error(logits_of(NativeBackend(exact, "int8"), 7 * index), want) < 0.05
+    for index in sorted(SOME):
+        with subtests.test(str(index), **SHAPES[index]):
+            exact = copy.deepcopy(settled(index)).to(torch.bfloat16).float()
+            want = logits_of(TorchBackend(exact), 7 * index)
+            small = NativeBackend(copy.deepcopy(exact).to(torch.bfloat16))
+            assert 1e-4 < error(logits_of(small, 7 * index), want) < 0.015
+            assert 1e-3 < error(logits_of(NativeBackend(exact, "int8"), 7 * index), want) < 0.05
 
 
 def rounding(x: Tensor, weight: Tensor) -> Tensor:
@@ -225,31 +227,35 @@ def that_rounds(backbone: Backbone) -> Backbone:
 
 
 @needs_compiler
-@pytest.mark.parametrize("index", [i for i, facts in enumerate(SHAPES) if "experts" in facts])
-def test_the_same_experts_are_chosen_with_smaller_numbers(index: int) -> None:
+def test_the_same_experts_are_chosen_with_smaller_numbers(subtests: pytest.Subtests) -> None:
     """In most rows: where two scores are nearly the same rounding decides, and in a row that sees such a row, too."""
-    backbone = copy.deepcopy(shaped(index)).to(torch.bfloat16)
-    exact = copy.deepcopy(backbone).float()
-    forward = plain(exact, index, 15)
-    want, *others = (
-        backend.forward([forward])[0].logits
-        for backend in (TorchBackend(exact), NativeBackend(backbone), NativeBackend(exact, "int8"))
-    )
-    known = np.isfinite(want[0])
-    for got, limit in zip(others, (0.015, 0.06), strict=True):
-        assert np.median([error(one[known], other[known]) for one, other in zip(got, want, strict=True)]) < limit
+    for index in [i for i, facts in enumerate(SHAPES) if "experts" in facts]:
+        with subtests.test(str(index), **SHAPES[index]):
+            backbone = copy.deepcopy(shaped(index)).to(torch.bfloat16)
+            exact = copy.deepcopy(backbone).float()
+            forward = plain(exact, index, 15)
+            want, *others = (
+                backend.forward([forward])[0].logits
+                for backend in (TorchBackend(exact), NativeBackend(backbone), NativeBackend(exact, "int8"))
+            )
+            known = np.isfinite(want[0])
+            for got, limit in zip(others, (0.015, 0.06), strict=True):
+                assert (
+                    np.median([error(one[known], other[known]) for one, other in zip(got, want, strict=True)]) < limit
+                )
 
 
 @needs_compiler
-@some_shapes
-def test_8_bit_matrices_equal_slow_ones_that_round_alike(index: int) -> None:
+def test_8_bit_matrices_equal_slow_ones_that_round_alike(subtests: pytest.Subtests) -> None:
     """As far as rounding lets two computations agree: a number between two codes may go either way in each of them, and
     that spreads.
     """
-    backbone = settled(index)
-    exact, slow = (logits_of(TorchBackend(one), 7 * index) for one in (backbone, that_rounds(backbone)))
-    got = logits_of(NativeBackend(backbone, "int8"), 7 * index)
-    assert 4 * error(got, slow) < error(exact, slow)
+    for index in sorted(SOME):
+        with subtests.test(str(index), **SHAPES[index]):
+            backbone = settled(index)
+            exact, slow = (logits_of(TorchBackend(one), 7 * index) for one in (backbone, that_rounds(backbone)))
+            got = logits_of(NativeBackend(backbone, "int8"), 7 * index)
+            assert 4 * error(got, slow) < error(exact, slow)
 
 
 SCALINGS = [
@@ -261,17 +267,18 @@ SCALINGS = [
 ]
 
 
-@pytest.mark.parametrize("scaling", SCALINGS, ids=lambda scaling: f"{scaling.kind} {scaling.factor}")
-def test_frequencies_are_those_of_the_published_code(scaling: RopeScaling) -> None:
+def test_frequencies_are_those_of_the_published_code(subtests: pytest.Subtests) -> None:
     """Written out in `oracles.written_out`; transformers 5 agrees with both to 3e-7."""
-    for share in (1.0, 0.5):
-        config = replace(shaped(0).config, width=512, head_width=128, rope_share=share, rope_scaling=scaling)
-        plain = replace(config, rope_scaling=None)
-        got, scale = frequencies(config)
-        want, want_scale = turns(config)
-        assert np.allclose(got.numpy(), want, rtol=1e-6, atol=0)
-        assert math.isclose(scale, want_scale, rel_tol=1e-12)
-        assert (got < 0.999 * frequencies(plain)[0]).any()
+    for scaling in SCALINGS:
+        with subtests.test(scaling.kind, factor=scaling.factor):
+            for share in (1.0, 0.5):
+                config = replace(shaped(0).config, width=512, head_width=128, rope_share=share, rope_scaling=scaling)
+                plain = replace(config, rope_scaling=None)
+                got, scale = frequencies(config)
+                want, want_scale = turns(config)
+                assert np.allclose(got.numpy(), want, rtol=1e-6, atol=0)
+                assert math.isclose(scale, want_scale, rel_tol=1e-12)
+                assert (got < 0.999 * frequencies(plain)[0]).any()
 
 
 def test_what_is_not_rotated_stays_as_it_is() -> None:
@@ -306,10 +313,10 @@ WRONG: list[tuple[Facts, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("facts", "message"), WRONG)
-def test_a_shape_that_no_model_can_have_is_an_error(facts: Facts, message: str) -> None:
-    with pytest.raises((CheckpointError, InputError), match=message):
-        replace(shaped(0).config, **({"head_width": 0} | facts))
+def test_a_shape_that_no_model_can_have_is_an_error(subtests: pytest.Subtests) -> None:
+    for facts, message in WRONG:
+        with subtests.test(message), pytest.raises((CheckpointError, InputError), match=message):
+            replace(shaped(0).config, **({"head_width": 0} | facts))
 
 
 WRONG_EXPERTS: list[tuple[Facts, str]] = [
@@ -324,10 +331,10 @@ WRONG_EXPERTS: list[tuple[Facts, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("facts", "message"), WRONG_EXPERTS)
-def test_experts_that_no_model_can_have_are_an_error(facts: Facts, message: str) -> None:
-    with pytest.raises((CheckpointError, InputError), match=message):
-        replace(MANY, **facts)
+def test_experts_that_no_model_can_have_are_an_error(subtests: pytest.Subtests) -> None:
+    for facts, message in WRONG_EXPERTS:
+        with subtests.test(message), pytest.raises((CheckpointError, InputError), match=message):
+            replace(MANY, **facts)
 
 
 def test_a_scaling_that_says_too_little_is_an_error() -> None:

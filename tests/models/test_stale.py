@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,7 @@ from daguerre.models.forward import Logits
 from daguerre.models.stale import RULES
 from driving import Recorded, finished, logits_of
 from frozen import CALLS, PROMPT, SUFFIX, Call, SlowDenoiser, Step, difference, watch
+from pairwise import covering
 
 MODELS: dict[str, dict[str, Any]] = {
     "full": {},
@@ -44,50 +44,41 @@ def full(make_model: Any) -> dict[str, Model]:
 # ---- whole decodes ------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def slowly(full: dict[str, Model]) -> Callable[[str, str, str], tuple[Result, list[Step]]]:
-    """slowly(name, rule, call): a decode by slow sessions, some of whose logits are far from exact ones."""
-
-    @cache
-    def run(name: str, rule: str, call: str) -> tuple[Result, list[Step]]:
-        model = full[name]
-        result, steps = watch(CALLS[call], SlowDenoiser(model), model, rule)
-        exact = [logits_of(model.denoiser, canvas, asked, cache="none") for canvas, asked, _ in steps]
-        assert max(difference(logits, other) for (_, _, logits), other in zip(steps, exact, strict=True)) > 1e-2
-        return result, steps
-
-    return run
+DECODES = covering({"call": [*CALLS], "rule": [*RULES], "name": [*MODELS], "backend": ["native", "torch"]})
 
 
-UNSHIFTED = ["blocks", "gaps in blocks", "unmasked", "changed"]
-SAME = [("full", call) for call in CALLS] + [("full_unshifted", call) for call in UNSHIFTED]
-SAME += [("timed", "blocks"), ("learned", "gap")]
-
-
-@pytest.mark.parametrize(("name", "call"), SAME)
-@pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_logits_and_tokens_of_a_whole_decode_are_those_of_the_slow_session(
-    full: dict[str, Model], slowly: Any, backend: Any, rule: str, name: str, call: str
+    full: dict[str, Model], backend: Any, subtests: pytest.Subtests
 ) -> None:
-    model = full[name]
-    want, slow = slowly(name, rule, call)
-    got, fast = watch(CALLS[call], BackboneDenoiser(model.backbone, backend), model, rule)
-    assert [t.id for t in got.tokens] == [t.id for t in want.tokens]
-    assert len(fast) == len(slow) > 3
-    for (canvas, asked, logits), (same, positions, reference) in zip(fast, slow, strict=True):
-        assert np.array_equal(canvas.tokens[~canvas.open], same.tokens[~same.open])
-        assert np.array_equal(asked, positions)
-        assert difference(logits, reference) < 1e-5
+    """Some of the slow session's logits are far from exact ones."""
+    for call, rule, name, own in map(dict.values, DECODES):
+        if own != backend:
+            continue
+        with subtests.test(call, rule=rule, name=name):
+            model = full[name]
+            want, slow = watch(CALLS[call], SlowDenoiser(model), model, rule)
+            exact = [logits_of(model.denoiser, canvas, asked, cache="none") for canvas, asked, _ in slow]
+            assert max(difference(logits, other) for (_, _, logits), other in zip(slow, exact, strict=True)) > 1e-2
+            got, fast = watch(CALLS[call], BackboneDenoiser(model.backbone, backend), model, rule)
+            assert [t.id for t in got.tokens] == [t.id for t in want.tokens]
+            assert len(fast) == len(slow) > 3
+            for (canvas, asked, logits), (same, positions, reference) in zip(fast, slow, strict=True):
+                assert np.array_equal(canvas.tokens[~canvas.open], same.tokens[~same.open])
+                assert np.array_equal(asked, positions)
+                assert difference(logits, reference) < 1e-5
 
 
-@pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_draws_of_the_backend_are_those_from_its_logits(full: dict[str, Model], backend: Any, rule: str) -> None:
+def test_draws_of_the_backend_are_those_from_its_logits(
+    full: dict[str, Model], backend: Any, subtests: pytest.Subtests
+) -> None:
     model, call = full["full"], CALLS["sampled"]
     denoiser = BackboneDenoiser(model.backbone, backend)
-    drawn, from_logits = call(denoiser, model.tokenizer, cache=rule), watch(call, denoiser, model, rule)[0]
-    assert [t.id for t in drawn.tokens] == [t.id for t in from_logits.tokens]
+    for rule in RULES:
+        with subtests.test(rule):
+            drawn, from_logits = call(denoiser, model.tokenizer, cache=rule), watch(call, denoiser, model, rule)[0]
+            assert [t.id for t in drawn.tokens] == [t.id for t in from_logits.tokens]
 
 
 def test_random_weights_are_neither_sure_nor_uniform(full: dict[str, Model]) -> None:
@@ -176,25 +167,32 @@ def test_a_delayed_row_is_stored_in_the_forward_after_its_token_is_committed(ful
         stored_before |= set(rows[:num])
 
 
-@pytest.mark.parametrize("call", ["blocks", "full", "gaps in blocks", "unmasked", "changed"])
-@pytest.mark.parametrize("rule", RULES)
-def test_counts_are_those_of_the_rows_that_were_computed_and_read(full: dict[str, Model], rule: str, call: str) -> None:
-    for model in (full["full"], full["full_unshifted"]):
-        forwards, result, steps = forwards_of(model, CALLS[call], rule)
-        usage, length = result.usage, len(steps[0][0])
-        assert usage.forwards == len(forwards)
-        assert usage.reused_tokens == sum(length - len(rows) for rows, _ in forwards) > 0
-        stored, asked, held = [0, 0, 0], 0, dict[int, int]()
-        for number, ((rows, num), (canvas, positions, _)) in enumerate(zip(forwards, steps, strict=True)):
-            wanted = set((positions - int(model.config.shift)).tolist())
-            asked += len(rows) - len(set(rows[:num]) - wanted)
-            for j in rows[:num]:
-                token = -1 if canvas.open[j] else int(canvas.tokens[j])
-                if j not in wanted:
-                    stored[2 if held.get(j) == token else int(number > 0)] += 1
-                held[j] = token
-        assert [usage.prefill_tokens, usage.finalized_tokens, usage.recomputed_tokens] == stored
-        assert usage.query_tokens == asked
+COUNTED = {"name": ["full", "full_unshifted"], "call": ["blocks", "full", "gaps in blocks", "unmasked", "changed"]}
+
+
+def test_counts_are_those_of_the_rows_that_were_computed_and_read(
+    full: dict[str, Model], subtests: pytest.Subtests
+) -> None:
+    for name, call, rule in map(dict.values, covering(COUNTED | {"rule": [*RULES]})):
+        with subtests.test(call, rule=rule, name=name):
+            check_counts(full[name], *forwards_of(full[name], CALLS[call], rule))
+
+
+def check_counts(model: Model, forwards: list[tuple[list[int], int]], result: Result, steps: list[Step]) -> None:
+    usage, length = result.usage, len(steps[0][0])
+    assert usage.forwards == len(forwards)
+    assert usage.reused_tokens == sum(length - len(rows) for rows, _ in forwards) > 0
+    stored, asked, held = [0, 0, 0], 0, dict[int, int]()
+    for number, ((rows, num), (canvas, positions, _)) in enumerate(zip(forwards, steps, strict=True)):
+        wanted = set((positions - int(model.config.shift)).tolist())
+        asked += len(rows) - len(set(rows[:num]) - wanted)
+        for j in rows[:num]:
+            token = -1 if canvas.open[j] else int(canvas.tokens[j])
+            if j not in wanted:
+                stored[2 if held.get(j) == token else int(number > 0)] += 1
+            held[j] = token
+    assert [usage.prefill_tokens, usage.finalized_tokens, usage.recomputed_tokens] == stored
+    assert usage.query_tokens == asked
 
 
 def test_fewer_rows_are_computed_than_without_a_cache(full: dict[str, Model]) -> None:

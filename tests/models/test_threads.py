@@ -26,18 +26,21 @@ def test_candidates_are_powers_of_two_and_all_there_are() -> None:
     assert [candidates(n) for n in (1, 2, 3, 6, 8)] == [[1], [1, 2], [1, 2, 3], [1, 2, 4, 6], [1, 2, 4, 8]]
 
 
-@pytest.mark.parametrize(
-    ("seconds", "best"),
-    [({1: 4.0, 2: 2.0, 4: 1.0}, 4), ({1: 4.0, 2: 3.9, 4: 1.0}, 1), ({1: 4.0, 2: 2.0, 4: 2.5}, 2), ({1: 3.0}, 1)],
-)
-def test_more_threads_are_taken_only_for_a_gain(seconds: dict[int, float], best: int) -> None:
-    assert fastest(sorted(seconds), seconds.__getitem__) == best
+def test_more_threads_are_taken_only_for_a_gain(subtests: pytest.Subtests) -> None:
+    for seconds, best in [
+        ({1: 4.0, 2: 2.0, 4: 1.0}, 4),
+        ({1: 4.0, 2: 3.9, 4: 1.0}, 1),
+        ({1: 4.0, 2: 2.0, 4: 2.5}, 2),
+        ({1: 3.0}, 1),
+    ]:
+        with subtests.test(seconds=seconds):
+            assert fastest(sorted(seconds), seconds.__getitem__) == best
 
 
-@pytest.mark.parametrize("threads", [0, -1, 1.5, True, "many"])
-def test_what_is_no_number_of_threads_is_refused(threads: object) -> None:
-    with pytest.raises(InputError, match='threads must be a number from 1 to 1,024, or "auto", or None'):
-        Threads(none=True)("threads", threads)
+def test_what_is_no_number_of_threads_is_refused(subtests: pytest.Subtests) -> None:
+    for threads in [0, -1, 1.5, True, "many"]:
+        with subtests.test(threads=threads), pytest.raises(InputError, match='number from 1 to 1,024, or "auto"'):
+            Threads(none=True)("threads", threads)
 
 
 def test_threads_belong_to_the_cpu() -> None:

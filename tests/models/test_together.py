@@ -43,17 +43,20 @@ FACTS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", FACTS)
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_batch_gives_the_logits_of_each_canvas_alone(make_model: Any, backend: Any, name: str) -> None:
-    made = make_model(**FACTS[name])
-    model = Model(made.backbone, made.tokenizer, backend)
-    for before, after in TEXTS:
-        some = canvases(model, before, after)
-        fast, slow = (looked(look, model, some, Counts()) for look in (look_together, look_alone))
-        for one, other, length in zip(fast, slow, LENGTHS, strict=True):
-            assert one.shape == (length, model.config.vocab_size)
-            assert difference(one, other) < 1e-4
+def test_a_batch_gives_the_logits_of_each_canvas_alone(
+    make_model: Any, backend: Any, subtests: pytest.Subtests
+) -> None:
+    for name in FACTS:
+        with subtests.test(name):
+            made = make_model(**FACTS[name])
+            model = Model(made.backbone, made.tokenizer, backend)
+            for before, after in TEXTS:
+                some = canvases(model, before, after)
+                fast, slow = (looked(look, model, some, Counts()) for look in (look_together, look_alone))
+                for one, other, length in zip(fast, slow, LENGTHS, strict=True):
+                    assert one.shape == (length, model.config.vocab_size)
+                    assert difference(one, other) < 1e-4
 
 
 def test_what_is_given_is_computed_once_in_causal_context(models: dict[str, Model]) -> None:

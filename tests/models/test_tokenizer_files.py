@@ -42,30 +42,39 @@ def test_a_folder_without_a_tokenizer_has_none(tmp_path: Path) -> None:
     assert read_tokenizer(write(tmp_path, tokenizer_config__json=mt.config())) is None
 
 
-@pytest.mark.parametrize("kind", ["byte_level", "qwen2", "llama2"])
-def test_a_tokenizer_json_is_read_with_its_configuration(kind: str, tmp_path: Path) -> None:
-    made = mt.made(kind)
-    write(tmp_path, tokenizer__json=made.to_bytes(), tokenizer_config__json=made.config, tekken__json=mt.tekken())
-    tokenizer = read(tmp_path, made.vocab_size + 7)
-    assert tokenizer == made.sized(made.vocab_size + 7)
-    assert tokenizer.encode(TEXT) == made.encode(TEXT)
+def test_a_tokenizer_json_is_read_with_its_configuration(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for kind in ["byte_level", "qwen2", "llama2"]:
+        with subtests.test(kind):
+            made = mt.made(kind)
+            write(
+                tmp_path, tokenizer__json=made.to_bytes(), tokenizer_config__json=made.config, tekken__json=mt.tekken()
+            )
+            tokenizer = read(tmp_path, made.vocab_size + 7)
+            assert tokenizer == made.sized(made.vocab_size + 7)
+            assert tokenizer.encode(TEXT) == made.encode(TEXT)
 
 
-@pytest.mark.parametrize("name", ["DreamTokenizer", "Qwen2Tokenizer", "Qwen2TokenizerFast"])
-def test_a_vocabulary_and_merges_are_read_with_added_tokens_of_an_older_file(name: str, tmp_path: Path) -> None:
-    made = mt.made("vocab_and_merges")
-    write(
-        tmp_path,
-        **vocabulary_files(),
-        added_tokens__json=made.added,
-        special_tokens_map__json={"eos_token": {"content": "<|end|>"}, "additional_special_tokens": ["<|begin|>"]},
-        tokenizer_config__json={"tokenizer_class": name, "mask_token": "<|mask|>", "pad_token": "<|pad|>"},
-    )
-    tokenizer = read(tmp_path)
-    assert tokenizer.encode(TEXT) == made.encode(TEXT)
-    assert (tokenizer.eos_id, tokenizer.mask_id, tokenizer.bos_id) == (made.eos_id, made.mask_id, None)
-    assert tokenizer.special_ids == made.special_ids
-    assert tokenizer.token_bytes(made.added["<tool_call>"]) == b"<tool_call>"
+def test_a_vocabulary_and_merges_are_read_with_added_tokens_of_an_older_file(
+    tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    for name in ["DreamTokenizer", "Qwen2Tokenizer", "Qwen2TokenizerFast"]:
+        with subtests.test(name):
+            made = mt.made("vocab_and_merges")
+            write(
+                tmp_path,
+                **vocabulary_files(),
+                added_tokens__json=made.added,
+                special_tokens_map__json={
+                    "eos_token": {"content": "<|end|>"},
+                    "additional_special_tokens": ["<|begin|>"],
+                },
+                tokenizer_config__json={"tokenizer_class": name, "mask_token": "<|mask|>", "pad_token": "<|pad|>"},
+            )
+            tokenizer = read(tmp_path)
+            assert tokenizer.encode(TEXT) == made.encode(TEXT)
+            assert (tokenizer.eos_id, tokenizer.mask_id, tokenizer.bos_id) == (made.eos_id, made.mask_id, None)
+            assert tokenizer.special_ids == made.special_ids
+            assert tokenizer.token_bytes(made.added["<tool_call>"]) == b"<tool_call>"
 
 
 def test_a_vocabulary_without_a_class_is_split_as_gpt2_does(tmp_path: Path) -> None:
@@ -86,15 +95,19 @@ def test_another_class_with_a_vocabulary_is_refused(tmp_path: Path) -> None:
         read_tokenizer(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["any__tiktoken", "tiktoken__model", "tokenizer__model"])
-def test_a_tiktoken_file_is_read_with_special_tokens_that_no_file_names(name: str, tmp_path: Path) -> None:
-    write(tmp_path, **{name: mt.tiktoken_lines()})
-    tokenizer = read(tmp_path, specials={"<|mask|>": mt.SIZE + 9})
-    assert tokenizer.added == {"<|mask|>": mt.SIZE + 9}
-    assert tokenizer.encode("a<|mask|>") == [*tokenizer.encode("a"), mt.SIZE + 9]
-    assert tokenizer.encode("12345") == mt.made("tiktoken").encode("12345")
-    write(tmp_path, tokenizer_config__json={"pat_str": mt.QWEN2})
-    assert len(read(tmp_path).encode("12345")) == 5
+def test_a_tiktoken_file_is_read_with_special_tokens_that_no_file_names(
+    tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    for number, name in enumerate(["any__tiktoken", "tiktoken__model", "tokenizer__model"]):
+        with subtests.test(name):
+            (folder := tmp_path / str(number)).mkdir()
+            write(folder, **{name: mt.tiktoken_lines()})
+            tokenizer = read(folder, specials={"<|mask|>": mt.SIZE + 9})
+            assert tokenizer.added == {"<|mask|>": mt.SIZE + 9}
+            assert tokenizer.encode("a<|mask|>") == [*tokenizer.encode("a"), mt.SIZE + 9]
+            assert tokenizer.encode("12345") == mt.made("tiktoken").encode("12345")
+            write(folder, tokenizer_config__json={"pat_str": mt.QWEN2})
+            assert len(read(folder).encode("12345")) == 5
 
 
 def test_a_tekken_file_names_its_own_special_tokens(tmp_path: Path) -> None:
@@ -130,25 +143,26 @@ def test_without_a_template_there_is_none() -> None:
     assert mt.made("byte_level").chat_template is None
 
 
-@pytest.mark.parametrize(
-    "files",
-    [
-        {"tokenizer__json": "{"},
-        {"tokenizer__json": b"\xff\xfe"},
-        {"tokenizer__json": "{}", "tokenizer_config__json": "[1]"},
-        {"tokenizer__json": "{}", "tokenizer_config__json": "{"},
-        {"tekken__json": "{}"},
-        {"x__tiktoken": b"nothing"},
-        {"vocab__json": "[]", "merges__txt": ""},
-        {"vocab__json": {"a": 0}, "merges__txt": "a b\n"},
-        {"tokenizer__json": "{}", "special_tokens_map__json": "3"},
-    ],
-)
-def test_a_damaged_file_is_refused_in_one_line_with_its_folder(files: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"copy (it|the file) again") as refused:
-        read_tokenizer(write(tmp_path, **files))
-    assert str(tmp_path) in str(refused.value) and "\n" not in str(refused.value)
-    assert isinstance(refused.value, DaguerreError)
+def test_a_damaged_file_is_refused_in_one_line_with_its_folder(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for number, files in enumerate(
+        [
+            {"tokenizer__json": "{"},
+            {"tokenizer__json": b"\xff\xfe"},
+            {"tokenizer__json": "{}", "tokenizer_config__json": "[1]"},
+            {"tokenizer__json": "{}", "tokenizer_config__json": "{"},
+            {"tekken__json": "{}"},
+            {"x__tiktoken": b"nothing"},
+            {"vocab__json": "[]", "merges__txt": ""},
+            {"vocab__json": {"a": 0}, "merges__txt": "a b\n"},
+            {"tokenizer__json": "{}", "special_tokens_map__json": "3"},
+        ]
+    ):
+        with subtests.test(**files):
+            (folder := tmp_path / str(number)).mkdir()
+            with pytest.raises(CheckpointError, match=r"copy (it|the file) again") as refused:
+                read_tokenizer(write(folder, **files))
+            assert str(folder) in str(refused.value) and "\n" not in str(refused.value)
+            assert isinstance(refused.value, DaguerreError)
 
 
 def test_what_the_configuration_says_comes_before_older_files(tmp_path: Path) -> None:
@@ -159,8 +173,10 @@ def test_what_the_configuration_says_comes_before_older_files(tmp_path: Path) ->
     assert list(config["added_tokens_decoder"]) == ["7"]
 
 
-@pytest.mark.parametrize("name", ["tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"])
-def test_a_file_that_is_nested_too_deeply_is_refused(name: str, tmp_path: Path) -> None:
-    (tmp_path / name).write_text('{"a":' * 100_000)
-    with pytest.raises(CheckpointError, match=f"{name} is nested too deeply"):
-        read_tokenizer(tmp_path)
+def test_a_file_that_is_nested_too_deeply_is_refused(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for number, name in enumerate(["tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"]):
+        with subtests.test(name):
+            (folder := tmp_path / str(number)).mkdir()
+            (folder / name).write_text('{"a":' * 100_000)
+            with pytest.raises(CheckpointError, match=f"{name} is nested too deeply"):
+                read_tokenizer(folder)

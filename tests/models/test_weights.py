@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -119,9 +120,11 @@ DAMAGE: list[tuple[Callable[[Path], object], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("damage", "message"), DAMAGE)
-def test_damage_is_named_in_one_line(folder: Path, damage: Callable[[Path], object], message: str) -> None:
-    damage(folder)
-    with pytest.raises(CheckpointError, match=message) as error:
-        load_model(folder)
-    assert "\n" not in str(error.value)
+def test_damage_is_named_in_one_line(folder: Path, tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for number, (damage, message) in enumerate(DAMAGE):
+        with subtests.test(message):
+            copy = Path(shutil.copytree(folder, tmp_path / str(number)))
+            damage(copy)
+            with pytest.raises(CheckpointError, match=message) as error:
+                load_model(copy)
+            assert "\n" not in str(error.value)

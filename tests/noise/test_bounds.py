@@ -97,8 +97,8 @@ def test_any_other_denoiser_has_a_larger_bound(process: Process) -> None:
     def blurred(process: Process, t: float) -> Tensor:
         return 0.95 * exact(process, t) + 0.05 * GUESS
 
-    assert float(PROB_X @ bound(process, fixed_guess)) > ENTROPY + 0.5
-    assert ENTROPY + 1e-3 < float(PROB_X @ bound(process, blurred)) < ENTROPY + 0.2
+    assert float(PROB_X @ bound(process, fixed_guess, 48)) > ENTROPY + 0.5
+    assert ENTROPY + 1e-3 < float(PROB_X @ bound(process, blurred, 48)) < ENTROPY + 0.2
 
 
 @pytest.mark.parametrize("name", ["uniform", "hybrid"])
@@ -119,6 +119,6 @@ def test_a_finely_cut_chain_has_the_same_bound(name: str) -> None:
     """The error is proportional to 1/T, so two sums give the limit."""
     process = PROCESSES[name]
     limit = bound(process, fixed_guess)
-    coarse, fine = discretized(process, 100), discretized(process, 200)
+    coarse, fine = discretized(process, 80), discretized(process, 160)
     assert (fine - limit).abs().max() < 0.51 * (coarse - limit).abs().max() < 0.05
     assert torch.allclose(2 * fine - coarse, limit, atol=3e-4)

@@ -86,17 +86,18 @@ def discretized(schedule: Schedule, num_steps: int) -> float:
     process, total = Absorbing(MASK, schedule), 0.0
     times = np.linspace(0.0, 1.0, num_steps + 1)
     alphas = schedule.alpha(torch.from_numpy(times)).numpy()
-    truth = torch.zeros(1, L, V + 1, dtype=torch.float64)
-    truth[0, range(L), X0] = 1
+    truth = torch.zeros(len(SUBSETS), L, V + 1, dtype=torch.float64)
+    truth[:, range(L), X0] = 1
+    xt = torch.from_numpy(X0).repeat(len(SUBSETS), 1)
+    for row, masked in zip(xt, SUBSETS, strict=True):
+        row[list(masked)] = MASK
+    guess = torch.from_numpy(np.stack([np.pad(TABLE[masked], ((0, 0), (0, 1))) for masked in SUBSETS]))
+    num_masked = np.array([len(masked) for masked in SUBSETS])
     for step in range(1, num_steps + 1):
-        for masked in SUBSETS:
-            chance = (1 - alphas[step]) ** len(masked) * alphas[step] ** (L - len(masked))
-            xt = torch.from_numpy(X0).clone()
-            xt[list(masked)] = MASK
-            guess = torch.from_numpy(np.pad(TABLE[masked], ((0, 0), (0, 1))))[None]
-            q = process.posterior(xt[None], truth, times[step], times[step - 1])
-            p = process.posterior(xt[None], guess, times[step], times[step - 1])
-            total += chance * float(torch.xlogy(q, q / p).nansum())
+        chance = (1 - alphas[step]) ** num_masked * alphas[step] ** (L - num_masked)
+        q = process.posterior(xt, truth, times[step], times[step - 1])
+        p = process.posterior(xt, guess, times[step], times[step - 1])
+        total += float(chance @ torch.xlogy(q, q / p).nansum((1, 2)).numpy())
     return total
 
 

@@ -17,16 +17,20 @@ from daguerre.noise.schedule import Cosine
 from daguerre.sampling.random import Counter
 from driving import run_steps
 from enumerated import JOINT, MASK, NOISY, V, exact_denoiser
+from pairwise import covering
 
 STEPS = [(1.0, 0.8), (0.9, 0.5), (0.5, 0.4), (0.3, 0.29), (0.2, 0.0)]
-each_step = pytest.mark.parametrize(("t", "s"), STEPS)
 PROCESS = Absorbing(MASK)
 
 
-@each_step
-@pytest.mark.parametrize("most", [0.0, 0.05, 0.3, 1.0])
-@pytest.mark.parametrize("process", [PROCESS, Absorbing(MASK, Cosine())])
-def test_every_step_keeps_the_distribution_of_the_process(t: float, s: float, most: float, process: Absorbing) -> None:
+def test_every_step_keeps_the_distribution_of_the_process(subtests: pytest.Subtests) -> None:
+    processes = [PROCESS, Absorbing(MASK, Cosine())]
+    for case in covering({"step": STEPS, "most": [0.0, 0.05, 0.3, 1.0], "process": processes}):
+        with subtests.test(**case):
+            check_step(*case["step"], case["most"], case["process"])
+
+
+def check_step(t: float, s: float, most: float, process: Absorbing) -> None:
     """Where x_0 is known, x_t from q(x_t given x_0) becomes x_s from q(x_s given x_0)."""
     alpha_t, alpha_s = process.schedule.alpha(torch.tensor([t, s], dtype=torch.float64)).tolist()
     clean = torch.zeros(V, dtype=torch.float64)
@@ -39,7 +43,7 @@ def test_every_step_keeps_the_distribution_of_the_process(t: float, s: float, mo
     assert torch.allclose(moves.sum(-1), torch.ones(V, dtype=torch.float64))
 
 
-@each_step
+@pytest.mark.parametrize(("t", "s"), STEPS)
 def test_a_step_is_the_published_one(t: float, s: float) -> None:
     """ReMDM, eq. 6 with the rule cap: sigma = min(eta, (1 - alpha_s) / alpha_t), alpha_t = 1 - t."""
     clean, eta = torch.tensor(np.random.default_rng(0).dirichlet(np.ones(V))), 0.07

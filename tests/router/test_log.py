@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from daguerre.router.log import replay, text_hash
 from daguerre.router.store import Store
 from router.test_openapi import BODIES
@@ -44,9 +42,8 @@ def changes(body: Any) -> Any:
     return f"{body}!" if isinstance(body, str) else body + 1 if isinstance(body, int) else body
 
 
-@pytest.mark.parametrize("path", BODIES)
-def test_another_text_has_another_hash_on_every_route(path: str) -> None:
-    for body in BODIES[path]:
+def test_another_text_has_another_hash_on_every_route() -> None:
+    for body in (body for bodies in BODIES.values() for body in bodies):
         assert text_hash(body, SALT) == text_hash(body | {"max_tokens": 99, "text": {"format": 1}}, SALT)
         for name in set(body) - {
             "model",
@@ -58,7 +55,7 @@ def test_another_text_has_another_hash_on_every_route(path: str) -> None:
             "max_tokens",
         }:
             if name != "text":
-                assert text_hash(body, SALT) != text_hash(body | {name: changes(body[name])}, SALT), name
+                assert text_hash(body, SALT) != text_hash(body | {name: changes(body[name])}, SALT), (name, body)
 
 
 def test_the_state_can_be_read_by_its_owner_alone(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def chat(*texts: str, **more: Any) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": text} for text in texts], **more}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(body=BODIES, operation=st.sampled_from(OPERATIONS))
 def test_no_body_that_json_can_hold_raises(body: object, operation: str) -> None:
     plain = json.loads(json.dumps(body))
@@ -86,7 +86,7 @@ def test_no_body_that_json_can_hold_raises(body: object, operation: str) -> None
     json.dumps(found.features({"plan": 1.0}).to_dict())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(metadata=JSON)
 def test_metadata_of_any_kind_are_read_where_no_override_is_allowed(metadata: object) -> None:
     none = config(backend("near"), overrides=[])
@@ -106,54 +106,55 @@ def test_a_body_nested_ten_thousand_deep_is_read() -> None:
     assert found.input_tokens > 10_000
 
 
-@pytest.mark.parametrize(
-    ("operation", "body", "needs"),
-    [
-        ("chat", chat("hi"), ()),
-        ("completions", {"prompt": "a", "suffix": "b"}, ("suffix",)),
-        ("completions", {"prompt": "a", "suffix": ""}, ()),
-        ("fim", {"prompt": "a", "suffix": "b"}, ()),
-        ("completions", {"prompt": "a", "daguerre": {"pins": [{"text": "x", "at": 3}]}}, ("pins",)),
-        ("completions", {"prompt": "a", "daguerre": {"pins": []}}, ()),
-        ("chat", chat("a", spans=[[1, 2]]), ("spans",)),
-        ("edit", {"text": "a", "pattern": "b"}, ()),
-        ("chat", {"text": "a", "pattern": "b"}, ("edit",)),
-        ("decisions", {"state": "a", "questions": {"q": {"type": "noul"}}}, ()),
-        ("chat", chat("a", questions={"q": {}}), ("decisions",)),
-        ("chat", chat("a", response_format={"type": "json_object"}), ("schema",)),
-        ("chat", chat("a", response_format={"type": "json_schema", "json_schema": {"schema": SCHEMA}}), ("schema",)),
-        (
-            "chat",
-            chat("a", response_format={"type": "json_schema", "json_schema": {"schema": SCHEMA, "strict": True}}),
-            ("schema", "strict_schema"),
-        ),
-        (
-            "responses",
-            {"input": "a", "text": {"format": {"type": "json_schema", "schema": SCHEMA, "strict": True}}},
-            ("schema", "strict_schema"),
-        ),
-        ("chat", chat("a", tools=[TOOL]), ("tools",)),
-        ("chat", chat("a", tools=[TOOL], tool_choice="none"), ()),
-        (
-            "responses",
-            {"input": "a", "tools": [{"type": "function", "name": "f", "strict": True}]},
-            ("strict_schema", "tools"),
-        ),
-        ("responses", {"input": [{"type": "function_call_output", "call_id": "c", "output": "x"}]}, ("tools",)),
-        ("chat", {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, ("images",)),
-        ("responses", {"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, ("images",)),
-        ("chat", chat("a", logprobs=True), ("logprobs",)),
-        ("chat", chat("a", logprobs=False), ()),
-        ("completions", {"prompt": "a", "logprobs": 0}, ("logprobs",)),
-    ],
-)
-def test_needs_are_what_only_some_backends_can_do(operation: str, body: dict[str, Any], needs: tuple[str, ...]) -> None:
-    assert asked(body, operation).needs == needs
+NEEDED: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
+    ("chat", chat("hi"), ()),
+    ("completions", {"prompt": "a", "suffix": "b"}, ("suffix",)),
+    ("completions", {"prompt": "a", "suffix": ""}, ()),
+    ("fim", {"prompt": "a", "suffix": "b"}, ()),
+    ("completions", {"prompt": "a", "daguerre": {"pins": [{"text": "x", "at": 3}]}}, ("pins",)),
+    ("completions", {"prompt": "a", "daguerre": {"pins": []}}, ()),
+    ("chat", chat("a", spans=[[1, 2]]), ("spans",)),
+    ("edit", {"text": "a", "pattern": "b"}, ()),
+    ("chat", {"text": "a", "pattern": "b"}, ("edit",)),
+    ("decisions", {"state": "a", "questions": {"q": {"type": "noul"}}}, ()),
+    ("chat", chat("a", questions={"q": {}}), ("decisions",)),
+    ("chat", chat("a", response_format={"type": "json_object"}), ("schema",)),
+    ("chat", chat("a", response_format={"type": "json_schema", "json_schema": {"schema": SCHEMA}}), ("schema",)),
+    (
+        "chat",
+        chat("a", response_format={"type": "json_schema", "json_schema": {"schema": SCHEMA, "strict": True}}),
+        ("schema", "strict_schema"),
+    ),
+    (
+        "responses",
+        {"input": "a", "text": {"format": {"type": "json_schema", "schema": SCHEMA, "strict": True}}},
+        ("schema", "strict_schema"),
+    ),
+    ("chat", chat("a", tools=[TOOL]), ("tools",)),
+    ("chat", chat("a", tools=[TOOL], tool_choice="none"), ()),
+    (
+        "responses",
+        {"input": "a", "tools": [{"type": "function", "name": "f", "strict": True}]},
+        ("strict_schema", "tools"),
+    ),
+    ("responses", {"input": [{"type": "function_call_output", "call_id": "c", "output": "x"}]}, ("tools",)),
+    ("chat", {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, ("images",)),
+    ("responses", {"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, ("images",)),
+    ("chat", chat("a", logprobs=True), ("logprobs",)),
+    ("chat", chat("a", logprobs=False), ()),
+    ("completions", {"prompt": "a", "logprobs": 0}, ("logprobs",)),
+]
+"""Operations, bodies, and what they need."""
 
 
-@pytest.mark.parametrize(
-    ("body", "limit"),
-    [
+def test_needs_are_what_only_some_backends_can_do(subtests: pytest.Subtests) -> None:
+    for operation, body, needs in NEEDED:
+        with subtests.test(operation, body=body):
+            assert asked(body, operation).needs == needs
+
+
+def test_the_limit_of_new_tokens_is_the_one_that_holds() -> None:
+    limits: list[tuple[dict[str, Any], int | None]] = [
         ({"max_tokens": 7}, 7),
         ({"max_tokens": 7, "max_completion_tokens": 5}, 5),
         ({"max_output_tokens": 9}, 9),
@@ -161,15 +162,14 @@ def test_needs_are_what_only_some_backends_can_do(operation: str, body: dict[str
         ({"max_tokens": True}, None),
         ({"max_tokens": "7"}, None),
         ({}, None),
-    ],
-)
-def test_the_limit_of_new_tokens_is_the_one_that_holds(body: dict[str, Any], limit: int | None) -> None:
-    assert asked(body).output_tokens == limit
+    ]
+    for body, limit in limits:
+        assert asked(body).output_tokens == limit, body
 
 
-@pytest.mark.parametrize("operation", ["embeddings", "decisions"])
-def test_an_operation_without_text_has_no_new_tokens(operation: str) -> None:
-    assert asked({"input": "a", "max_tokens": 5}, operation).output_tokens == 0
+def test_an_operation_without_text_has_no_new_tokens() -> None:
+    for operation in ("embeddings", "decisions"):
+        assert asked({"input": "a", "max_tokens": 5}, operation).output_tokens == 0
 
 
 def test_streams_are_those_that_the_body_asks_for() -> None:
@@ -194,6 +194,7 @@ def test_every_part_of_a_request_counts_toward_its_tokens() -> None:
     assert asked({"prompt": [5] * 1000}, "completions").input_tokens == pytest.approx(1000, rel=0.5)
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.text(), max_size=5))
 def test_sizes_are_characters_and_bytes(texts: list[str]) -> None:
     frames = 3 * len(texts)
@@ -277,27 +278,27 @@ def test_tags_are_never_ignored_and_those_of_a_key_are_added() -> None:
     assert features_of("chat", {}, {}, few, "id", ("gdpr",)).wishes == {"tags": ["gdpr"]}
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "says"),
-    [
-        ("x-slo-ms", "soon", "milliseconds"),
-        ("x-slo-ms", "0", "milliseconds"),
-        ("x-slo-ms", "nan", "milliseconds"),
-        ("x-slo-ms", "-3", "milliseconds"),
-        ("x-route-max-cost", "inf", "dollars"),
-        ("x-route-backend", "fra", "far"),
-        ("x-route-step", "planing", "plan"),
-        ("x-route-tags", " , ", "tag"),
-        ("x-route-cache", "maybe", "choose one of"),
-    ],
+WRONG = (
+    ("x-slo-ms", "soon", "milliseconds"),
+    ("x-slo-ms", "0", "milliseconds"),
+    ("x-slo-ms", "nan", "milliseconds"),
+    ("x-slo-ms", "-3", "milliseconds"),
+    ("x-route-max-cost", "inf", "dollars"),
+    ("x-route-backend", "fra", "far"),
+    ("x-route-step", "planing", "plan"),
+    ("x-route-tags", " , ", "tag"),
+    ("x-route-cache", "maybe", "choose one of"),
 )
-def test_a_wrong_wish_is_an_error_that_says_what_to_do(name: str, value: str, says: str) -> None:
-    with pytest.raises(InputError, match=says) as header:
-        asked({}, headers={name: value})
-    with pytest.raises(InputError, match=says):
-        asked({"metadata": {name: value}})
 
-    assert "\n" not in str(header.value)
+
+def test_a_wrong_wish_is_an_error_that_says_what_to_do(subtests: pytest.Subtests) -> None:
+    for name, value, says in WRONG:
+        with subtests.test(name, value=value):
+            with pytest.raises(InputError, match=says) as header:
+                asked({}, headers={name: value})
+            with pytest.raises(InputError, match=says):
+                asked({"metadata": {name: value}})
+            assert "\n" not in str(header.value)
 
 
 def test_the_draw_is_fixed_by_the_id_and_uniform() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -12,19 +12,16 @@ import pytest
 from daguerre.errors import DataError
 from daguerre.router.config import parse_config
 from daguerre.router.requests import draw_of
-from router.test_proxy import SAY, Log, ask, routed
+from router.test_proxy import SAY, Held, Log, ask, routed
 from scripted_backends import Reply, Scripted, answer, events
+from server.processes import wait_until
 
 ALL = {"share": 1.0}
 
 
 def shadows(log: Log, num: int = 1) -> list[dict[str, Any]]:
     """The lines of shadows, once there are so many."""
-    for _ in range(500):
-        if len(found := [line for line in log if "shadow_of" in line]) >= num:
-            return found
-        time.sleep(0.01)
-    raise AssertionError(f"{len(found)} shadows of {num}")
+    return log.having("shadow_of", num)
 
 
 def says(text: str, **how: Any) -> Callable[[dict[str, Any]], Reply]:
@@ -54,8 +51,8 @@ def test_a_shadow_that_is_slow_or_fails_changes_nothing_for_the_client() -> None
         assert ask(url).status_code == 200
         assert not [line for line in log if "shadow_of" in line]
     for reply, error in ((Reply(500, b"{}"), "status"), (Reply(body=b"{"), "body"), (stall, "timeout")):
-        two = Scripted(reply=lambda body, r=reply: r)
-        with routed(Scripted(), two, shadow=ALL) as (url, log):
+        two, wait = Scripted(reply=lambda body, r=reply: r), {"b": {"timeout": 0.1 if reply is stall else 60}}
+        with routed(Scripted(), two, shadow=ALL, each=wait) as (url, log):
             assert ask(url).content == answer()
             (line,) = shadows(log)
         assert line["error"] == error and "grade" not in line
@@ -70,25 +67,27 @@ def test_shadows_that_fail_or_wait_leave_a_backend_to_clients() -> None:
             shadows(log, number + 1)
         two.reply = lambda body: Reply()
         assert ask(url, **{"x-route-backend": "b"}).headers["x-route-backend"] == "b"
-    two, wish = Scripted(reply=says("late", delay=0.8)), {"x-route-backend": "b"}
-    one_at_a_time = {"b": {"most_in_flight": 1}}
+    two = Held(reply=says("late"), may=lambda: len(two.asked) == 2)  # the answers come once both are asked for
+    one_at_a_time = {"b": {"most_in_flight": 1, "timeout": 60}}
     with routed(Scripted(), two, shadow=ALL, each=one_at_a_time, overrides=["backend"]) as (url, log):
         ask(url)
+        wait_until(lambda: len(two.asked) == 1)
         ask(url)  # whose shadow finds the place taken
-        assert ask(url, **wish).headers["x-route-backend"] == "b"
-        assert [line.get("error") for line in shadows(log, 2)[:2]] == ["busy", None]
+        assert [line["error"] for line in shadows(log)] == ["busy"]
+        assert ask(url, **{"x-route-backend": "b"}).headers["x-route-backend"] == "b"
+        assert [line.get("error") for line in shadows(log, 2)] == ["busy", None]
 
 
 def test_no_more_shadows_run_than_are_allowed() -> None:
-    two = Scripted(reply=says("late", delay=2.5))
-    with routed(Scripted(), two, shadow=ALL | {"most_in_flight": 2}) as (url, log):
+    go = threading.Event()
+    two = Held(reply=says("late"), may=go.is_set)
+    with routed(Scripted(), two, shadow=ALL | {"most_in_flight": 2}, each={"b": {"timeout": 60}}) as (url, log):
         for _ in range(5):
             ask(url)
+        go.set()
         shadows(log, 2)
-        time.sleep(0.2)
-        assert len(shadows(log, 2)) == 2 == len(two.asked)
         ask(url)
-        shadows(log, 3)
+        assert len(shadows(log, 3)) == 3 == len(two.asked)
 
 
 def test_a_share_of_requests_has_a_shadow_and_the_backend_is_drawn_evenly() -> None:
@@ -106,12 +105,10 @@ def test_a_share_of_requests_has_a_shadow_and_the_backend_is_drawn_evenly() -> N
 def test_a_named_backend_has_all_shadows_and_none_of_its_own_requests() -> None:
     one, two, three = Scripted(), Scripted(), Scripted()
     with routed(one, two, three, shadow=ALL | {"backend": "c"}, overrides=["backend"]) as (url, log):
-        ask(url)
         ask(url, **{"x-route-backend": "c"})
-        shadows(log)
-        time.sleep(0.2)
+        ask(url)
         assert [line["backend"] for line in shadows(log)] == ["c"]
-    assert len(one.asked) == 1 and len(three.asked) == 2
+    assert len(one.asked) == 1 and len(three.asked) == 2 and not two.asked
 
 
 def test_what_goes_on_with_a_conversation_has_no_shadow() -> None:

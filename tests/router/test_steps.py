@@ -10,6 +10,7 @@ import re
 import sys
 import zlib
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -81,6 +82,18 @@ def generator() -> Any:
     finally:
         sys.path.pop(0)
     return rows
+
+
+@pytest.fixture(scope="module")
+def few_rows(generator: Any) -> list[dict[str, Any]]:
+    """Training rows, 8 of each family."""
+    return list(generator.rows(each=8))
+
+
+@pytest.fixture(scope="module")
+def many_rows(generator: Any) -> list[dict[str, Any]]:
+    """Training rows, 30 of each family."""
+    return list(generator.rows(each=30))
 
 
 def chat(text: str, **more: Any) -> dict[str, Any]:
@@ -245,19 +258,16 @@ def test_a_loop_that_stands_in_texts_is_read_as_well() -> None:
     assert "called all" not in found
 
 
-@pytest.mark.parametrize(
-    ("ask", "parts"),
-    [
-        ("What is the weather?", 1),
-        ("book a table for two and three children", 1),
-        ("Find the file, then send it to Ann and tell me.", 3),
-        ("1. List the tasks\n2. close them", 2),
-        ("the blue one", 0),
-        ("", 0),
-    ],
-)
-def test_clauses_that_ask_for_something_are_counted(ask: str, parts: int) -> None:
-    assert parts_of(ask) == parts
+def test_clauses_that_ask_for_something_are_counted() -> None:
+    parts = {
+        "What is the weather?": 1,
+        "book a table for two and three children": 1,
+        "Find the file, then send it to Ann and tell me.": 3,
+        "1. List the tasks\n2. close them": 2,
+        "the blue one": 0,
+        "": 0,
+    }
+    assert {ask: parts_of(ask) for ask in parts} == parts
 
 
 def test_names_of_fields_say_what_an_object_holds_in_schemas_and_in_signatures() -> None:
@@ -277,9 +287,9 @@ def test_names_of_fields_say_what_an_object_holds_in_schemas_and_in_signatures()
     assert "names data" in form_of({"tools": [tool("X", age={}, height={})]})[0]
 
 
-def test_every_type_is_wrapped_in_objects_and_stands_in_frames(generator: Any) -> None:
+def test_every_type_is_wrapped_in_objects_and_stands_in_frames(few_rows: list[dict[str, Any]]) -> None:
     wrapped, framed = Counter[str](), Counter[str]()
-    for row in generator.rows(each=8):
+    for row in few_rows:
         text = json.dumps(row["body"])
         wrapped[row["step"]] += "response_format" in text or "tool_choice" in text or '"format"' in text
         framed[row["step"]] += "[[ ## completed ## ]]" in text
@@ -287,9 +297,9 @@ def test_every_type_is_wrapped_in_objects_and_stands_in_frames(generator: Any) -
     assert all(wrapped[step] > 5 and framed[step] > 5 for step in STEPS)
 
 
-def test_loops_of_the_training_rows_stop_before_or_after_the_last_call(generator: Any) -> None:
+def test_loops_of_the_training_rows_stop_before_or_after_the_last_call(few_rows: list[dict[str, Any]]) -> None:
     steps = {"look_up": 0, "tool_arguments": 0}
-    for row in generator.rows(each=8):
+    for row in few_rows:
         if "loop_calls" in row["family"]:
             turns = read(row["operation"], row["body"]).turns
             assert turns[-1].role in ("tool", "user") and (turns[-1].role == "tool" or row["step"] == "tool_arguments")
@@ -395,13 +405,14 @@ def test_a_file_that_is_not_there_is_an_error() -> None:
         load_steps(Path("no such file"))
 
 
-def test_training_rows_are_varied_and_fixed_by_the_seed(generator: Any) -> None:
-    some = list(generator.rows(each=30))
-    again = list(generator.rows(each=30))
+def test_training_rows_are_varied_and_fixed_by_the_seed(
+    generator: Any, few_rows: list[dict[str, Any]], many_rows: list[dict[str, Any]]
+) -> None:
+    some = many_rows
     families = {row["family"] for row in some}
     texts = Counter(json.dumps(row["body"]) for row in some)
 
-    assert some == again
+    assert list(generator.rows(each=8)) == few_rows
     assert len(some) >= 18_000 and len(texts) > 0.9 * len(some)
     assert {row["step"] for row in some} == set(STEPS)
     assert all(sum(name.startswith(f"{step}.") for name in families) >= 34 for step in STEPS)
@@ -438,17 +449,29 @@ def test_rows_of_editors_are_of_several_plugins_and_have_nothing_private(editors
     assert not [word for word in PRIVATE if word in text]
 
 
-def test_no_recorded_task_is_in_the_training_rows(
-    recorded: list[dict[str, Any]], blind: list[dict[str, Any]], editors: list[dict[str, Any]], generator: Any
-) -> None:
-    trained = "\n".join(json.dumps(row["body"]).lower() for row in generator.rows())
-
+@pytest.fixture(scope="module")
+def tasks(recorded: list[dict[str, Any]], blind: list[dict[str, Any]], editors: list[dict[str, Any]]) -> set[str]:
+    """How the tasks of all recorded rows begin, as JSON has it."""
     found = set[str]()
     for row in [*recorded, *blind, *editors]:
         reading = read(row["operation"], row["body"])
-        asked = json.dumps((reading.of("user") or [""])[-1][:60]).lower().strip('"')
-        found |= {asked} if asked in trained else set()
-    assert found <= {"ping"}, "one word, which is also a part of others"
+        found.add(json.dumps((reading.of("user") or [""])[-1][:60]).lower().strip('"'))
+    return found
+
+
+def shared(tasks: set[str], rows: Iterable[dict[str, Any]]) -> set[str]:
+    """The tasks that are in rows, too; but for one word, which is also a part of others."""
+    trained = "\n".join(json.dumps(row["body"]).lower() for row in rows)
+    return {task for task in tasks if task in trained} - {"ping"}
+
+
+def test_no_recorded_task_is_in_training_rows_of_each_family(tasks: set[str], many_rows: list[dict[str, Any]]) -> None:
+    assert shared(tasks, many_rows) == set()
+
+
+@pytest.mark.slow
+def test_no_recorded_task_is_in_the_training_rows(tasks: set[str], generator: Any) -> None:
+    assert shared(tasks, generator.rows()) == set()
 
 
 def test_the_score_on_recorded_rows_is_the_one_that_is_documented(recorded: list[dict[str, Any]]) -> None:
@@ -479,20 +502,18 @@ def test_documented_scores_are_those_of_the_last_training() -> None:
         assert f"{said['accuracy']:.3f}" in text
 
 
-@pytest.mark.parametrize("items", [[], ["a"], ["der", "die das", "der", "naïve", "\ud800"], ["x y"] * 3 + ["#4", "…"]])
-def test_rows_that_are_hashed_together_are_those_of_each_n_gram(items: list[str]) -> None:
-    each = [
-        zlib.crc32(one.encode("utf-8", "surrogatepass"), zlib.crc32(b"pairs")) % ROWS for one in dict.fromkeys(items)
-    ]
-
-    assert _rows("pairs", items) == each
+def test_rows_that_are_hashed_together_are_those_of_each_n_gram() -> None:
+    lists: list[list[str]] = [[], ["a"], ["der", "die das", "der", "naïve", "\ud800"], ["x y"] * 3 + ["#4", "…"]]
+    for items in lists:
+        texts = [one.encode("utf-8", "surrogatepass") for one in dict.fromkeys(items)]
+        assert _rows("pairs", items) == [zlib.crc32(text, zlib.crc32(b"pairs")) % ROWS for text in texts]
 
 
 def test_words_apart_from_patterns_find_what_the_patterns_find() -> None:
     said = [word for pattern in PATTERNS.values() for word in re.findall(r"[\w'-]+", pattern)]
     said += ["who's", "_who", "who_", "why-not", "2", "%", "?", ":", ";", "/", ",", "HOLE", "[fill", *"\n ."]
     random, texts = Random(0), [""]
-    for _ in range(3000):
+    for _ in range(1000):
         between = random.choice([" ", " ", "", "_", "\n"])
         texts.append(random.choice(["", "\n", " "]) + between.join(random.choices(said, k=random.randint(1, 9))))
     with gzip.open(BLIND, "rt") as lines:

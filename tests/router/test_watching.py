@@ -5,15 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import httpx2
-
-from router.test_proxy import SAY, ask, routed
+from router.test_proxy import SAY, ask, get, routed
 from router.test_shadow import shadows
 from scripted_backends import Reply, Scripted, events
 
 
 def counters(url: str) -> dict[str, float]:
-    text = httpx2.get(f"{url}/metrics").text
+    text = get(f"{url}/metrics").text
     return {name: float(value) for name, value in re.findall(r"^(daguerre_route\S+) (\S+)$", text, re.MULTILINE)}
 
 
@@ -53,7 +51,7 @@ def test_the_status_has_backends_steps_and_the_last_requests_and_no_text() -> No
         for _ in range(3):
             ask(url)
         log.of_requests(3)
-        found = httpx2.get(f"{url}/status").json()
+        found = get(f"{url}/status").json()
     assert set(found["backends"]) == {"a", "b"}
     first, second = found["backends"]["a"], found["backends"]["b"]
     assert (first["requests"], first["failed"], first["circuit"], first["in_flight"]) == (3, 0, "closed", 0)

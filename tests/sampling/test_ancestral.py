@@ -6,6 +6,7 @@ Letters: Z pairs of tokens, S steps, B samples, L = 2 positions, V tokens.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 
 import numpy as np
 import pytest
@@ -24,7 +25,6 @@ from driving import run_steps
 from enumerated import JOINT, MASK, NOISE, NOISY, PROCESSES, V, exact_denoiser, transitions
 
 Denoise = Callable[[Tensor, float], Tensor]
-each = pytest.mark.parametrize("name", PROCESSES)
 
 
 def denoiser(name: str) -> Denoise:
@@ -50,30 +50,33 @@ def distance(a: Tensor, b: Tensor) -> float:
     return float((a - b).abs().sum() / 2)
 
 
-@each
-def test_with_more_steps_the_chain_has_the_joint_distribution(name: str) -> None:
+def test_with_more_steps_the_chain_has_the_joint_distribution(subtests: pytest.Subtests) -> None:
     """Positions are drawn on their own within a step; that is what the error comes from."""
-    few, many = (distance(end_of_chain(name, steps), JOINT) for steps in (8, 128))
-    assert distance(end_of_chain(name, 1), JOINT) > 0.2
-    assert many < 0.2 * few
-    assert many < 0.01
+    for name in PROCESSES:
+        with subtests.test(name):
+            few, many = (distance(end_of_chain(name, steps), JOINT) for steps in (8, 128))
+            assert distance(end_of_chain(name, 1), JOINT) > 0.2
+            assert many < 0.2 * few
+            assert many < 0.01
 
 
-@each
-def test_many_samples_follow_the_chain(name: str) -> None:
+def test_many_samples_follow_the_chain(subtests: pytest.Subtests) -> None:
     num, num_steps = 30_000, 6
-    reverse, rng = PROCESSES[name], Counter(seed=5)
     place = np.arange(2 * num).reshape(num, 2)
-    tokens = reverse.prior_from(torch.from_numpy(rng.uniform(BEGIN, place, 0))).numpy()
-    for step in range(num_steps):
-        t, s = 1 - step / num_steps, 1 - (step + 1) / num_steps
-        probs = denoiser(name)(torch.from_numpy(tokens), t)
-        tokens = step_tokens(reverse, tokens, probs, t, s, rng.uniform(TOKEN, place, step))
-    share = torch.bincount(torch.from_numpy(tokens @ np.array([V, 1])), minlength=V * V).double() / num
-    expected = end_of_chain(name, num_steps).flatten()
-    sigma = (expected * (1 - expected) / num).sqrt()
-    assert ((share - expected).abs() <= 4 * sigma + 1e-12).all()
-    assert distance(share, expected) < 0.25 * distance(share, torch.full((V * V,), 1 / V**2, dtype=torch.float64))
+    even = torch.full((V * V,), 1 / V**2, dtype=torch.float64)
+    for name in PROCESSES:
+        with subtests.test(name):
+            reverse, rng = PROCESSES[name], Counter(seed=5)
+            tokens = reverse.prior_from(torch.from_numpy(rng.uniform(BEGIN, place, 0))).numpy()
+            for step in range(num_steps):
+                t, s = 1 - step / num_steps, 1 - (step + 1) / num_steps
+                probs = denoiser(name)(torch.from_numpy(tokens), t)
+                tokens = step_tokens(reverse, tokens, probs, t, s, rng.uniform(TOKEN, place, step))
+            share = torch.bincount(torch.from_numpy(tokens @ np.array([V, 1])), minlength=V * V).double() / num
+            expected = end_of_chain(name, num_steps).flatten()
+            sigma = (expected * (1 - expected) / num).sqrt()
+            assert ((share - expected).abs() <= 4 * sigma + 1e-12).all()
+            assert distance(share, expected) < 0.25 * distance(share, even)
 
 
 # A canvas of six positions, two gaps in which the pairs of positions 1, 2 and 3, 4 each follow the joint distribution.
@@ -99,51 +102,53 @@ def run(name: str, start: Canvas, seed: int = 0, num_steps: int = 8) -> tuple[li
     return run_steps(Sampler(PROCESSES[name], pairs(name), times(num_steps)).run(start, Counter(seed)))
 
 
-@each
-def test_a_run_fills_the_span_and_never_touches_what_is_given(name: str) -> None:
+def test_a_run_fills_the_span_and_never_touches_what_is_given() -> None:
     """The given mask at the right end is the caller's own token."""
-    for seed in range(6):
+    for name, seed in product(PROCESSES, range(6)):
         events, final = run(name, canvas(), seed)
-        assert len(events) == 8 + (PROCESSES[name].mask_id is None)
-        assert all(e.canvas.tokens[[0, 5]].tolist() == [GIVEN, MASK] for e in events)
-        assert not final.open.any()
-        assert not (final.tokens[1:5] == MASK).any()
-        assert np.array_equal(events[-1].canvas.tokens, final.tokens)
+        assert len(events) == 8 + (PROCESSES[name].mask_id is None), (name, seed)
+        assert all(e.canvas.tokens[[0, 5]].tolist() == [GIVEN, MASK] for e in events), (name, seed)
+        assert not final.open.any(), (name, seed)
+        assert not (final.tokens[1:5] == MASK).any(), (name, seed)
+        assert np.array_equal(events[-1].canvas.tokens, final.tokens), (name, seed)
 
 
-@each
-def test_the_same_seed_gives_the_same_text_and_the_placeholder_is_not_read(name: str) -> None:
-    first, again, other = (run(name, canvas(p), 3)[1].tokens.tolist() for p in (0, 0, 2))
-    assert first == again == other
-    assert len({tuple(run(name, canvas(), seed)[1].tokens.tolist()) for seed in range(10)}) > 3
+def test_the_same_seed_gives_the_same_text_and_the_placeholder_is_not_read(subtests: pytest.Subtests) -> None:
+    for name in PROCESSES:
+        with subtests.test(name):
+            first, again, other = (run(name, canvas(p), 3)[1].tokens.tolist() for p in (0, 0, 2))
+            assert first == again == other
+            assert len({tuple(run(name, canvas(), seed)[1].tokens.tolist()) for seed in range(10)}) > 3
 
 
-@each
-def test_a_run_is_the_steps_of_its_positions(name: str) -> None:
+def test_a_run_is_the_steps_of_its_positions(subtests: pytest.Subtests) -> None:
     """Position by position the same tokens as drawing from the posterior directly."""
-    rng, place = Counter(9), np.arange(1, 5)
-    tokens = PROCESSES[name].prior_from(torch.from_numpy(rng.uniform(BEGIN, place, 0))).numpy()[None]
-    states = []
-    for step in range(8):
-        t, s = 1 - step / 8, 1 - (step + 1) / 8
-        probs = exact_denoiser(PROCESSES[name], torch.from_numpy(tokens).view(2, 2), t).view(1, 4, V)
-        tokens = step_tokens(PROCESSES[name], tokens, probs, t, s, rng.uniform(TOKEN, place, step)[None])
-        states.append(tokens[0].tolist())
-    events, _ = run(name, canvas(), 9)
-    shown = [np.where(e.canvas.open, MASK, e.canvas.tokens)[1:5].tolist() for e in events]
-    assert shown[-8:] == states
+    for name in PROCESSES:
+        with subtests.test(name):
+            rng, place = Counter(9), np.arange(1, 5)
+            tokens = PROCESSES[name].prior_from(torch.from_numpy(rng.uniform(BEGIN, place, 0))).numpy()[None]
+            states = []
+            for step in range(8):
+                t, s = 1 - step / 8, 1 - (step + 1) / 8
+                probs = exact_denoiser(PROCESSES[name], torch.from_numpy(tokens).view(2, 2), t).view(1, 4, V)
+                tokens = step_tokens(PROCESSES[name], tokens, probs, t, s, rng.uniform(TOKEN, place, step)[None])
+                states.append(tokens[0].tolist())
+            events, _ = run(name, canvas(), 9)
+            shown = [np.where(e.canvas.open, MASK, e.canvas.tokens)[1:5].tolist() for e in events]
+            assert shown[-8:] == states
 
 
-@each
-def test_a_run_s_trace_replays_and_survives_json(name: str) -> None:
-    start = canvas()
-    events, final = run(name, start, 1)
-    trace = Trace.from_json(Trace.record(start, events).to_json())
-    replayed = list(trace.replay(start))
-    for event, now in zip(events, replayed, strict=True):
-        assert np.array_equal(event.canvas.tokens, now.tokens)
-        assert np.array_equal(event.canvas.open, now.open)
-    assert np.array_equal(replayed[-1].tokens, final.tokens)
+def test_a_run_s_trace_replays_and_survives_json(subtests: pytest.Subtests) -> None:
+    for name in PROCESSES:
+        with subtests.test(name):
+            start = canvas()
+            events, final = run(name, start, 1)
+            trace = Trace.from_json(Trace.record(start, events).to_json())
+            replayed = list(trace.replay(start))
+            for event, now in zip(events, replayed, strict=True):
+                assert np.array_equal(event.canvas.tokens, now.tokens)
+                assert np.array_equal(event.canvas.open, now.open)
+            assert np.array_equal(replayed[-1].tokens, final.tokens)
 
 
 def test_every_kind_of_change_occurs() -> None:

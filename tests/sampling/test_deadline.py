@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from driving import Ticking
 
 SLOW: dict[str, Any] = {"threshold": 1.0, "min_tokens": 40}
 """One position a forward, and no end."""
+WHOLE_OR_SPANS: list[dict[str, Any]] = [{"mode": "full"}, {"block_size": 8}]
 
 
 def timed(model: Model, seconds: float, suffix: str | None = None, slow: Any = lambda n: 1.0, **options: Any) -> Result:
@@ -43,36 +45,38 @@ def timed(model: Model, seconds: float, suffix: str | None = None, slow: Any = l
     return result
 
 
-@pytest.mark.parametrize(
-    ("name", "seconds"),
-    [("causal", 2.0), ("causal", 20.0), ("causal_unshifted", 4.5), ("full", 8.0), ("full_unshifted", 2.0)],
-)
-def test_the_whole_budget_is_filled_in_time(models: dict[str, Model], name: str, seconds: float) -> None:
-    for options in ({"mode": "full"}, {"block_size": 8}):
-        result = timed(models[name], seconds, **options)
-        assert result.finish_reason == "length"
-        assert result.usage.completion_tokens == 40
-        assert result.usage.seconds <= seconds
-        assert result.usage.forwards >= int(seconds) - 1
-        assert result.usage.deadline_forced > 0
+BUDGETS = [("causal", 2.0), ("causal", 20.0), ("causal_unshifted", 4.5), ("full", 8.0), ("full_unshifted", 2.0)]
 
 
-@pytest.mark.parametrize("name", ["causal", "full"])
-def test_a_gap_is_filled_in_time(models: dict[str, Model], name: str) -> None:
-    for options in ({}, {"block_size": 8}):
-        result = timed(models[name], 6.0, "\n    return a\n", **options)
-        assert (result.finish_reason, result.usage.completion_tokens) == ("length", 40)
-        assert result.usage.seconds <= 6.0
+def test_the_whole_budget_is_filled_in_time(models: dict[str, Model], subtests: pytest.Subtests) -> None:
+    for name, seconds in BUDGETS:
+        with subtests.test(name, seconds=seconds):
+            for options in ({"mode": "full"}, {"block_size": 8}):
+                result = timed(models[name], seconds, **options)
+                assert result.finish_reason == "length"
+                assert result.usage.completion_tokens == 40
+                assert result.usage.seconds <= seconds
+                assert result.usage.forwards >= int(seconds) - 1
+                assert result.usage.deadline_forced > 0
 
 
-@pytest.mark.parametrize("name", ["causal", "full", "block"])
-@pytest.mark.parametrize("seconds", [6.5, 10.5, 20.5])
-def test_edits_leave_time_for_the_whole_budget(models: dict[str, Model], name: str, seconds: float) -> None:
-    size = {} if name == "block" else {"block_size": 4}
-    result = timed(models[name], seconds, mode="block", policy="joint_threshold", edit_threshold=0.3, **size)
-    assert (result.finish_reason, result.usage.completion_tokens) == ("length", 40)
-    assert result.usage.seconds <= seconds
-    assert result.usage.deadline_forced > 0
+def test_a_gap_is_filled_in_time(models: dict[str, Model], subtests: pytest.Subtests) -> None:
+    for name in ("causal", "full"):
+        with subtests.test(name):
+            for options in ({}, {"block_size": 8}):
+                result = timed(models[name], 6.0, "\n    return a\n", **options)
+                assert (result.finish_reason, result.usage.completion_tokens) == ("length", 40)
+                assert result.usage.seconds <= 6.0
+
+
+def test_edits_leave_time_for_the_whole_budget(models: dict[str, Model], subtests: pytest.Subtests) -> None:
+    for name, seconds in product(("causal", "full", "block"), (6.5, 10.5, 20.5)):
+        with subtests.test(name, seconds=seconds):
+            size = {} if name == "block" else {"block_size": 4}
+            result = timed(models[name], seconds, mode="block", policy="joint_threshold", edit_threshold=0.3, **size)
+            assert (result.finish_reason, result.usage.completion_tokens) == ("length", 40)
+            assert result.usage.seconds <= seconds
+            assert result.usage.deadline_forced > 0
 
 
 def test_edits_are_made_where_there_is_time(causal: Model) -> None:
@@ -160,28 +164,30 @@ def test_the_highest_ranked_of_what_is_left_are_added() -> None:
     assert with_more(first, ready, np.zeros(5), 9).positions.tolist() == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("options", [{"mode": "full"}, {"block_size": 8}])
-def test_pins_stand_in_a_text_whose_time_is_short(causal: Model, options: dict[str, Any]) -> None:
-    (semicolon,) = causal.tokenizer.encode(";")
-    result = timed(causal, 5.0, pins=[Pin(";", at=7), Pin(";", at=-1)], **options)
-    assert (result.finish_reason, len(result.tokens)) == ("length", 40)
-    assert [result.tokens[at].id for at in (7, 39)] == [semicolon] * 2
-    assert result.usage.seconds <= 5.0
+def test_pins_stand_in_a_text_whose_time_is_short(causal: Model, subtests: pytest.Subtests) -> None:
+    for options in WHOLE_OR_SPANS:
+        with subtests.test(str(options)):
+            (semicolon,) = causal.tokenizer.encode(";")
+            result = timed(causal, 5.0, pins=[Pin(";", at=7), Pin(";", at=-1)], **options)
+            assert (result.finish_reason, len(result.tokens)) == ("length", 40)
+            assert [result.tokens[at].id for at in (7, 39)] == [semicolon] * 2
+            assert result.usage.seconds <= 5.0
 
 
-@pytest.mark.parametrize("options", [{"mode": "full"}, {"block_size": 8}])
-def test_what_is_changed_on_the_way_is_filled_in_time_too(causal: Model, options: dict[str, Any]) -> None:
-    ticking = Ticking(causal.denoiser)
-    plan = make_plan(causal.config, causal.tokenizer, Decode(**SLOW, **options), "def f(a):\n", None, 40, False)
-    running = Running(Sample(ticking, plan, 0, 9.0, ticking.clock), causal.tokenizer)
-    for _ in range(4):
-        next(running)
-    running.remask(0, 40)
-    running.pin(30, "x")
-    result = running.result()
-    assert (result.finish_reason, len(result.tokens)) == ("length", 40)
-    assert result.usage.seconds <= 9.0
-    assert result.usage.forwards <= running.bound
+def test_what_is_changed_on_the_way_is_filled_in_time_too(causal: Model, subtests: pytest.Subtests) -> None:
+    for options in WHOLE_OR_SPANS:
+        with subtests.test(str(options)):
+            ticking = Ticking(causal.denoiser)
+            plan = make_plan(causal.config, causal.tokenizer, Decode(**SLOW, **options), "def f(a):\n", None, 40, False)
+            running = Running(Sample(ticking, plan, 0, 9.0, ticking.clock), causal.tokenizer)
+            for _ in range(4):
+                next(running)
+            running.remask(0, 40)
+            running.pin(30, "x")
+            result = running.result()
+            assert (result.finish_reason, len(result.tokens)) == ("length", 40)
+            assert result.usage.seconds <= 9.0
+            assert result.usage.forwards <= running.bound
 
 
 def test_the_time_of_a_search_is_gone(causal: Model) -> None:
@@ -230,17 +236,20 @@ def test_samples_that_share_forwards_are_each_charged_what_they_waited_for(causa
     assert [len(one.result().tokens) for one in (first, late, guided)] == [6, 9, 5]
 
 
-@pytest.mark.parametrize("seconds", [3.0, 7.0])
-def test_samples_that_share_forwards_are_done_in_time(causal: Model, seconds: float) -> None:
-    ticking = Ticking(causal.denoiser)
-    samples = []
-    for number, options in enumerate(({"mode": "full"}, {"block_size": 8}, {"mode": "full", "policy": "random"})):
-        decode = Decode(**{"min_tokens": 40, **options})
-        plan = make_plan(causal.config, causal.tokenizer, decode, "def f(a):\n", None, 40, False)
-        samples.append(Sample(ticking, plan, number, seconds, ticking.clock))
-    Together(ticking.backend, samples).run()
-    for sample in samples:
-        result = sample.result()
-        assert (result.finish_reason, len(result.tokens)) == ("length", 40)
-        assert result.usage.deadline_forced > 0
-    assert ticking.number <= seconds
+def test_samples_that_share_forwards_are_done_in_time(causal: Model, subtests: pytest.Subtests) -> None:
+    for seconds in (3.0, 7.0):
+        with subtests.test(str(seconds)):
+            ticking = Ticking(causal.denoiser)
+            samples = []
+            for number, options in enumerate(
+                ({"mode": "full"}, {"block_size": 8}, {"mode": "full", "policy": "random"})
+            ):
+                decode = Decode(**{"min_tokens": 40, **options})
+                plan = make_plan(causal.config, causal.tokenizer, decode, "def f(a):\n", None, 40, False)
+                samples.append(Sample(ticking, plan, number, seconds, ticking.clock))
+            Together(ticking.backend, samples).run()
+            for sample in samples:
+                result = sample.result()
+                assert (result.finish_reason, len(result.tokens)) == ("length", 40)
+                assert result.usage.deadline_forced > 0
+            assert ticking.number <= seconds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any, get_args
 
 import numpy as np
@@ -17,6 +18,8 @@ from scripted import Scripted
 
 EOS, END = 301, 300
 RULES: tuple[EndRule, ...] = get_args(EndRule)
+LATE: tuple[EndRule, ...] = ("plain", "last")
+POLICIES = ("threshold", "factor", "entropy_bounded", "first_hitting")
 
 
 def canvas() -> Canvas:
@@ -47,20 +50,21 @@ def test_only_ends_that_come_last_wait() -> None:
             assert ready.waits is None
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_an_end_fills_the_rest_of_its_span_only_by_the_rule_that_says_so(rule: EndRule) -> None:
+def test_an_end_fills_the_rest_of_its_span_only_by_the_rule_that_says_so(subtests: pytest.Subtests) -> None:
     """With its own token, and no position beyond the span; the first of several decides."""
-    for token in (EOS, END):
-        decision = Decision(np.array([3]), np.array([token]), np.array([0.8]), np.array([0.7]))
-        made = complete([EndOfText((EOS, END), 0, rule)], canvas(), decision)
-        if rule == "fill":
-            assert made.positions.tolist() == [3, 5, 6]
-            assert made.tokens.tolist() == [token] * 3
-            assert made.probabilities.tolist() == [0.8] * 3
-        else:
-            assert made is decision
-    two = Decision(np.array([5, 6]), np.array([END, EOS]), np.array([0.8, 0.6]), np.array([0.7, 0.5]))
-    assert complete([EndOfText((EOS, END), 0, "fill")], canvas(), two).tokens.tolist() == [END, EOS]
+    for rule in RULES:
+        with subtests.test(rule):
+            for token in (EOS, END):
+                decision = Decision(np.array([3]), np.array([token]), np.array([0.8]), np.array([0.7]))
+                made = complete([EndOfText((EOS, END), 0, rule)], canvas(), decision)
+                if rule == "fill":
+                    assert made.positions.tolist() == [3, 5, 6]
+                    assert made.tokens.tolist() == [token] * 3
+                    assert made.probabilities.tolist() == [0.8] * 3
+                else:
+                    assert made is decision
+            two = Decision(np.array([5, 6]), np.array([END, EOS]), np.array([0.8, 0.6]), np.array([0.7, 0.5]))
+            assert complete([EndOfText((EOS, END), 0, "fill")], canvas(), two).tokens.tolist() == [END, EOS]
 
 
 # ---- whole decodes --------------------------------------------------------------------------------------------------
@@ -99,30 +103,35 @@ ORDERS: dict[EndRule, list[list[tuple[int, int]]]] = {
 }
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_a_decode_commits_ends_in_the_order_of_their_rule(scripted: Any, tokenizer: Any, rule: EndRule) -> None:
+def test_a_decode_commits_ends_in_the_order_of_their_rule(
+    scripted: Any, tokenizer: Any, subtests: pytest.Subtests
+) -> None:
     """Two positions a step. Where no more of other tokens are left, ends fill the step up, from the left; then the text
     has ended, and the run ends too.
     """
-    made = denoiser(scripted, SAID, eos_id=EOS, end_ids=(END,))
-    result = generate(made, tokenizer, [20], 6, mode="full", policy="confidence", steps=3, end_of_text=rule, heal=False)
-    assert order(result) == ORDERS[rule]
-    assert [token.id for token in result.tokens] == ([40, 41, 42, 43, 44, 45] if rule == "never" else [40])
-    assert result.finish_reason == ("length" if rule == "never" else "stop")
+    for rule in RULES:
+        with subtests.test(rule):
+            made = denoiser(scripted, SAID, eos_id=EOS, end_ids=(END,))
+            result = generate(
+                made, tokenizer, [20], 6, mode="full", policy="confidence", steps=3, end_of_text=rule, heal=False
+            )
+            assert order(result) == ORDERS[rule]
+            assert [token.id for token in result.tokens] == ([40, 41, 42, 43, 44, 45] if rule == "never" else [40])
+            assert result.finish_reason == ("length" if rule == "never" else "stop")
 
 
-@pytest.mark.parametrize("rule", ["plain", "last"])
-@pytest.mark.parametrize("policy", ["threshold", "factor", "entropy_bounded", "first_hitting"])
 def test_other_policies_leave_ends_that_come_last_to_the_end(
-    scripted: Any, tokenizer: Any, policy: str, rule: EndRule
+    scripted: Any, tokenizer: Any, subtests: pytest.Subtests
 ) -> None:
-    made = denoiser(scripted, SAID, eos_id=EOS, end_ids=(END,))
-    result = generate(made, tokenizer, [20], 6, mode="full", policy=policy, end_of_text=rule, heal=False)
-    positions = [position for step in order(result) for position, _ in step]
-    if rule == "last":
-        assert sorted(positions[:3]) == [1, 3, 5]
-    else:
-        assert set(positions[:3]) != {1, 3, 5}
+    for policy, rule in product(POLICIES, LATE):
+        with subtests.test(policy, rule=rule):
+            made = denoiser(scripted, SAID, eos_id=EOS, end_ids=(END,))
+            result = generate(made, tokenizer, [20], 6, mode="full", policy=policy, end_of_text=rule, heal=False)
+            positions = [position for step in order(result) for position, _ in step]
+            if rule == "last":
+                assert sorted(positions[:3]) == [1, 3, 5]
+            else:
+                assert set(positions[:3]) != {1, 3, 5}
 
 
 def test_each_of_several_ends_stops_a_text_and_is_not_in_it(scripted: Any, tokenizer: Any) -> None:

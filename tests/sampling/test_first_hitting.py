@@ -95,20 +95,21 @@ def test_in_steps_it_is_ancestral_sampling_without_the_empty_ones() -> None:
     assert not follows(share, JOINT)
 
 
-@pytest.mark.parametrize("num", [1, 3, 8])
-def test_n_positions_take_exactly_n_forwards_in_any_order(num: int) -> None:
-    orders = set()
-    for seed in range(50):
-        left = Proposals(np.arange(num), np.arange(num), np.ones(num) / 2)
-        order = []
-        for step in range(FirstHitting().bound(num)):
-            decision = FirstHitting().decide(left, Progress(step, step, num), Counter(seed))
-            assert len(decision) == 1
-            order.append(int(decision.positions[0]))
-            left = left.keep(left.positions != decision.positions[0])
-        assert sorted(order) == list(range(num))
-        orders.add(tuple(order))
-    assert len(orders) >= {1: 1, 3: 6, 8: 45}[num]
+def test_n_positions_take_exactly_n_forwards_in_any_order(subtests: pytest.Subtests) -> None:
+    for num in (1, 3, 8):
+        with subtests.test(str(num)):
+            orders = set()
+            for seed in range(50):
+                left = Proposals(np.arange(num), np.arange(num), np.ones(num) / 2)
+                order = []
+                for step in range(FirstHitting().bound(num)):
+                    decision = FirstHitting().decide(left, Progress(step, step, num), Counter(seed))
+                    assert len(decision) == 1
+                    order.append(int(decision.positions[0]))
+                    left = left.keep(left.positions != decision.positions[0])
+                assert sorted(order) == list(range(num))
+                orders.add(tuple(order))
+            assert len(orders) >= {1: 1, 3: 6, 8: 45}[num]
 
 
 def test_a_position_keeps_its_share_whatever_is_open_beside_it() -> None:

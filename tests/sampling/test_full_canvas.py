@@ -13,30 +13,27 @@ from daguerre.model import Model
 from daguerre.sampling.policies import POLICIES
 
 WHOLE = ["causal", "causal_unshifted", "full", "full_unshifted"]
+CASES = [(WHOLE[number % 4], policy, float(number % 2)) for number, policy in enumerate([*POLICIES, *POLICIES])]
 STEPS = {name: {"steps": 3} if "steps" in kind.options else {} for name, kind in POLICIES.items()}
 
 
-@pytest.mark.parametrize(
-    ("name", "policy", "temperature"),
-    [(WHOLE[number % 4], policy, float(number % 2)) for number, policy in enumerate([*POLICIES, *POLICIES])],
-)
-def test_every_policy_fills_the_whole_canvas_as_one_span(
-    models: dict[str, Model], name: str, policy: str, temperature: float
-) -> None:
-    model = models[name]
-    decode = Decode(mode="full", policy=policy, temperature=temperature, min_tokens=20, **STEPS[policy])
-    for suffix in (None, "\nprint(x)\n"):
-        plan = make_plan(model.config, model.tokenizer, decode, "x = 1\ny = ", suffix, 20, False)
-        assert plan.spans(plan.canvas) == [plan.canvas.gaps[0]]
-        given: dict[str, Any] = {"max_tokens": 20, "decode": decode, "heal": False}
-        texts = ("x = 1\ny = ",) if suffix is None else ("x = 1\ny = ", suffix)
-        call = model.generate if suffix is None else model.infill
-        result = call(*texts, **given)
-        assert (result.finish_reason, result.usage.completion_tokens) == ("length", 20)
-        by_policy = plan.decode.commit_policy
-        assert result.usage.forwards <= max_forwards(plan) == by_policy.bound(20) + by_policy.num_extra
-        assert call(*texts, **given).text == result.text
-        assert not result.trace.canvas.open.sum() > 20
+def test_every_policy_fills_the_whole_canvas_as_one_span(models: dict[str, Model], subtests: pytest.Subtests) -> None:
+    for name, policy, temperature in CASES:
+        with subtests.test(policy, name=name, temperature=temperature):
+            model = models[name]
+            decode = Decode(mode="full", policy=policy, temperature=temperature, min_tokens=20, **STEPS[policy])
+            for suffix in (None, "\nprint(x)\n"):
+                plan = make_plan(model.config, model.tokenizer, decode, "x = 1\ny = ", suffix, 20, False)
+                assert plan.spans(plan.canvas) == [plan.canvas.gaps[0]]
+                given: dict[str, Any] = {"max_tokens": 20, "decode": decode, "heal": False}
+                texts = ("x = 1\ny = ",) if suffix is None else ("x = 1\ny = ", suffix)
+                call = model.generate if suffix is None else model.infill
+                result = call(*texts, **given)
+                assert (result.finish_reason, result.usage.completion_tokens) == ("length", 20)
+                by_policy = plan.decode.commit_policy
+                assert result.usage.forwards <= max_forwards(plan) == by_policy.bound(20) + by_policy.num_extra
+                assert call(*texts, **given).text == result.text
+                assert not result.trace.canvas.open.sum() > 20
 
 
 def test_a_block_model_says_that_it_cannot(models: dict[str, Model]) -> None:

@@ -47,26 +47,31 @@ def spread(canvas: Canvas, positions: np.ndarray, logits: np.ndarray) -> np.ndar
     return 3 * np.sin(seed.astype(np.float64))
 
 
-@pytest.mark.parametrize("name", EVERY)
-def test_the_answer_is_the_formula_of_two_plain_answers_of_one_batch(models: dict[str, Model], name: str) -> None:
-    model = models[name]
-    for negative in ("", "import os\nimport re\n"):
-        decode = Decode(mode="block", guidance=2.5, negative=negative)
-        plan = make_plan(model.config, model.tokenizer, decode, PROMPT, None, 8, False)
-        canvas = plan.canvas.at(plan.spans(plan.canvas)[0])
-        positions, prefix = canvas.active_positions(), plan.unconditional
-        assert prefix is not None
-        without = with_prefix(canvas, prefix)
-        plain = logits_of(model.denoiser, canvas, positions)
-        other = logits_of(model.denoiser, without, positions + len(prefix) - canvas.gaps[0][0])
-        recorded = Recorded(model.denoiser)
-        got = logits_of(Guided(recorded, Guidance(2.5), prefix), canvas, positions)
-        assert [len(batch) for batch in recorded.backend.batches] == [2], "both questions are in one batch"
-        known = np.isfinite(plain)
-        plain[~known] = other[~known] = 0.0
-        np.testing.assert_allclose(got[known], other[known] + 2.5 * (plain - other)[known], rtol=1e-4, atol=1e-4)
-        assert np.isneginf(got[~known]).all()
-        assert np.abs(got - plain)[known].max() > 1
+def test_the_answer_is_the_formula_of_two_plain_answers_of_one_batch(
+    models: dict[str, Model], subtests: pytest.Subtests
+) -> None:
+    for name in EVERY:
+        with subtests.test(name):
+            model = models[name]
+            for negative in ("", "import os\nimport re\n"):
+                decode = Decode(mode="block", guidance=2.5, negative=negative)
+                plan = make_plan(model.config, model.tokenizer, decode, PROMPT, None, 8, False)
+                canvas = plan.canvas.at(plan.spans(plan.canvas)[0])
+                positions, prefix = canvas.active_positions(), plan.unconditional
+                assert prefix is not None
+                without = with_prefix(canvas, prefix)
+                plain = logits_of(model.denoiser, canvas, positions)
+                other = logits_of(model.denoiser, without, positions + len(prefix) - canvas.gaps[0][0])
+                recorded = Recorded(model.denoiser)
+                got = logits_of(Guided(recorded, Guidance(2.5), prefix), canvas, positions)
+                assert [len(batch) for batch in recorded.backend.batches] == [2], "both questions are in one batch"
+                known = np.isfinite(plain)
+                plain[~known] = other[~known] = 0.0
+                np.testing.assert_allclose(
+                    got[known], other[known] + 2.5 * (plain - other)[known], rtol=1e-4, atol=1e-4
+                )
+                assert np.isneginf(got[~known]).all()
+                assert np.abs(got - plain)[known].max() > 1
 
 
 def test_the_unconditional_prompt_is_left_out_or_masked_as_the_context_can_see_it(tokenizer: Tokenizer) -> None:
@@ -86,47 +91,55 @@ def test_the_unconditional_prompt_is_left_out_or_masked_as_the_context_can_see_i
     assert [len(unconditional_prefix(block, num, [])) for num in (3, 4, 5, 8)] == [3, 4, 1, 4]
 
 
-@pytest.mark.parametrize("facts", [{}, {"context": "full"}, {"context": "block", "block_size": 4}])
-def test_a_shifted_model_without_a_first_token_is_guided(make_model: Any, facts: dict[str, Any]) -> None:
+FACTS: list[dict[str, Any]] = [{}, {"context": "full"}, {"context": "block", "block_size": 4}]
+
+
+def test_a_shifted_model_without_a_first_token_is_guided(make_model: Any, subtests: pytest.Subtests) -> None:
     """Whatever the prompt's place on the grid of blocks, something predicts the first position without it."""
-    model = make_model(bos_id=None, **facts)
-    for num in (1, 4, 6):
-        prompt = model.tokenizer.encode(PROMPT)[:num]
-        plain, guided = (model.generate(prompt, 8, guidance=scale, heal=False, min_tokens=8) for scale in (1.0, 3.0))
-        assert ids(guided) != ids(plain)
+    for facts in FACTS:
+        with subtests.test(str(facts)):
+            model = make_model(bos_id=None, **facts)
+            for num in (1, 4, 6):
+                prompt = model.tokenizer.encode(PROMPT)[:num]
+                plain, guided = (
+                    model.generate(prompt, 8, guidance=scale, heal=False, min_tokens=8) for scale in (1.0, 3.0)
+                )
+                assert ids(guided) != ids(plain)
 
 
-@pytest.mark.parametrize(("name", "options"), POSSIBLE)
-def test_every_mode_and_context_is_guided(models: dict[str, Model], name: str, options: dict[str, Any]) -> None:
-    model = models[name]
-    decode = Decode(guidance=3.0, min_tokens=12, **options)
-    plan = make_plan(model.config, model.tokenizer, decode, PROMPT, None, 12, None)
-    plain = model.generate(PROMPT, 12, min_tokens=12, **options)
-    recorded = Recorded(model.denoiser)
-    guided = main_path.generate(recorded, model.tokenizer, PROMPT, 12, decode)
-    assert ids(guided) != ids(plain)
-    assert guided.usage.forwards == 2 * len(guided.trace.steps) <= max_forwards(plan)
-    assert [len(batch) for batch in recorded.backend.batches] == [2] * len(guided.trace.steps)
-    assert ids(model.generate(PROMPT, 12, decode)) == ids(guided)
-    assert ids(model.generate(PROMPT, 12, decode, cache="none"))[0][0] == ids(guided)[0][0]
-    one = model.generate(PROMPT, 12, min_tokens=12, guidance=1.0, **options)
-    assert ids(one) == ids(plain)
-    assert one.usage.forwards == plain.usage.forwards
+def test_every_mode_and_context_is_guided(models: dict[str, Model], subtests: pytest.Subtests) -> None:
+    for name, options in POSSIBLE:
+        with subtests.test(name, options=options):
+            model = models[name]
+            decode = Decode(guidance=3.0, min_tokens=12, **options)
+            plan = make_plan(model.config, model.tokenizer, decode, PROMPT, None, 12, None)
+            plain = model.generate(PROMPT, 12, min_tokens=12, **options)
+            recorded = Recorded(model.denoiser)
+            guided = main_path.generate(recorded, model.tokenizer, PROMPT, 12, decode)
+            assert ids(guided) != ids(plain)
+            assert guided.usage.forwards == 2 * len(guided.trace.steps) <= max_forwards(plan)
+            assert [len(batch) for batch in recorded.backend.batches] == [2] * len(guided.trace.steps)
+            assert ids(model.generate(PROMPT, 12, decode)) == ids(guided)
+            assert ids(model.generate(PROMPT, 12, decode, cache="none"))[0][0] == ids(guided)[0][0]
+            one = model.generate(PROMPT, 12, min_tokens=12, guidance=1.0, **options)
+            assert ids(one) == ids(plain)
+            assert one.usage.forwards == plain.usage.forwards
 
 
-@pytest.mark.parametrize("name", ["causal", "causal_unshifted", "full", "full_unshifted"])
-def test_infill_fill_and_edit_are_guided(models: dict[str, Model], name: str) -> None:
-    model, text = models[name], "a = 1\nb = foo(a)\nc = 3\n"
-    options: dict[str, Any] = {"max_tokens": 6, "min_tokens": 6}
-    for call, given in (
-        (model.infill, (PROMPT, "\n")),
-        (model.fill, ("x = <gap>\ny = <gap>\n",)),
-        (model.edit, (text, [(10, 16)])),
-    ):
-        plain, guided = call(*given, **options), call(*given, guidance=4.0, **options)
-        assert ids(guided) != ids(plain)
-    *_, last = model.stream(PROMPT, 6, guidance=4.0)
-    assert last.text == model.generate(PROMPT, 6, guidance=4.0).text
+def test_infill_fill_and_edit_are_guided(models: dict[str, Model], subtests: pytest.Subtests) -> None:
+    for name in ("causal", "causal_unshifted", "full", "full_unshifted"):
+        with subtests.test(name):
+            model, text = models[name], "a = 1\nb = foo(a)\nc = 3\n"
+            options: dict[str, Any] = {"max_tokens": 6, "min_tokens": 6}
+            for call, given in (
+                (model.infill, (PROMPT, "\n")),
+                (model.fill, ("x = <gap>\ny = <gap>\n",)),
+                (model.edit, (text, [(10, 16)])),
+            ):
+                plain, guided = call(*given, **options), call(*given, guidance=4.0, **options)
+                assert ids(guided) != ids(plain)
+            *_, last = model.stream(PROMPT, 6, guidance=4.0)
+            assert last.text == model.generate(PROMPT, 6, guidance=4.0).text
 
 
 def test_guidance_reaches_a_constraint_and_a_revision(causal: Model) -> None:
@@ -181,13 +194,14 @@ def test_rows_of_both_questions_are_counted(causal: Model) -> None:
     assert guided.prefill_tokens == plain.prefill_tokens  # <bos>, all that is left of a hidden prompt, is the anchor
 
 
-@pytest.mark.parametrize("mode", ["ar", "block", "full", "speculative"])
-def test_a_bias_and_a_scorer_act_alike_in_every_mode(causal: Model, mode: str) -> None:
+def test_a_bias_and_a_scorer_act_alike_in_every_mode(causal: Model, subtests: pytest.Subtests) -> None:
     word = causal.tokenizer.encode("a")[0]
     wants = np.zeros(causal.config.vocab_size)
     wants[word] = 1000.0
-    for options in ({"logit_bias": {word: 1000.0}}, {"scorer": lambda canvas, positions, logits: wants}):
-        assert causal.generate("x = ", 6, mode=mode, heal=False, **options).text == "aaaaaa"
+    for mode in ("ar", "block", "full", "speculative"):
+        with subtests.test(mode):
+            for options in ({"logit_bias": {word: 1000.0}}, {"scorer": lambda canvas, positions, logits: wants}):
+                assert causal.generate("x = ", 6, mode=mode, heal=False, **options).text == "aaaaaa"
 
 
 def test_a_bias_acts_in_every_context(models: dict[str, Model]) -> None:

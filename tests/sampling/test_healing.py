@@ -48,30 +48,34 @@ def test_a_cut_word_is_taken_back_whole_and_a_special_token_never(tokenizer: Tok
     assert num_to_take_back([tokenizer.eos_id, *tokenizer.encode("\n")], vocabulary) == 1
 
 
-@pytest.mark.parametrize("text", ["impo", "configura", "\n", "    ", "héll", " = ", "self.na"])
+TEXTS = ["impo", "configura", "\n", "    ", "héll", " = ", "self.na"]
+
+
 def test_whatever_is_drawn_the_bytes_are_kept_within_the_number_of_tokens(
-    tokenizer: Tokenizer, vocabulary: Vocabulary, text: str
+    tokenizer: Tokenizer, vocabulary: Vocabulary, subtests: pytest.Subtests
 ) -> None:
-    ids = tokenizer.encode("y" + text)
-    taken = num_to_take_back(ids, vocabulary)
-    assert taken > 0
-    kept, removed = ids[: len(ids) - taken], tokenizer.decode_bytes(ids[len(ids) - taken :])
-    rng = np.random.default_rng(0)
-    seen = set()
-    for _ in range(60):
-        canvas = Canvas.lay_out([[tokenizer.bos_id, *kept]], [taken + 5], tokenizer.mask_id)
-        healing = Healing(vocabulary, len(kept) + 1, removed, taken + 1, limit=4)
-        drawn: list[int] = []
-        while healing.where(canvas)[1]:
-            position = healing.where(canvas)[0]
-            logits = np.zeros((1, tokenizer.vocab_size))
-            healing.forbids(canvas).apply(np.array([position]), logits)
-            drawn.append(int(rng.choice(np.flatnonzero(np.isfinite(logits[0])))))
-            tokens, opened = canvas.tokens.copy(), canvas.open.copy()
-            tokens[position], opened[position] = drawn[-1], False
-            canvas = Canvas(tokens, opened, canvas.gaps)
-        assert tokenizer.decode_bytes(drawn).startswith(removed)
-        assert len(drawn) <= taken + 1
-        assert healing.end(canvas) <= len(canvas)
-        seen.add(tuple(drawn))
-    assert len(seen) > 1
+    for text in TEXTS:
+        with subtests.test(text):
+            ids = tokenizer.encode("y" + text)
+            taken = num_to_take_back(ids, vocabulary)
+            assert taken > 0
+            kept, removed = ids[: len(ids) - taken], tokenizer.decode_bytes(ids[len(ids) - taken :])
+            rng = np.random.default_rng(0)
+            seen = set()
+            for _ in range(60):
+                canvas = Canvas.lay_out([[tokenizer.bos_id, *kept]], [taken + 5], tokenizer.mask_id)
+                healing = Healing(vocabulary, len(kept) + 1, removed, taken + 1, limit=4)
+                drawn: list[int] = []
+                while healing.where(canvas)[1]:
+                    position = healing.where(canvas)[0]
+                    logits = np.zeros((1, tokenizer.vocab_size))
+                    healing.forbids(canvas).apply(np.array([position]), logits)
+                    drawn.append(int(rng.choice(np.flatnonzero(np.isfinite(logits[0])))))
+                    tokens, opened = canvas.tokens.copy(), canvas.open.copy()
+                    tokens[position], opened[position] = drawn[-1], False
+                    canvas = Canvas(tokens, opened, canvas.gaps)
+                assert tokenizer.decode_bytes(drawn).startswith(removed)
+                assert len(drawn) <= taken + 1
+                assert healing.end(canvas) <= len(canvas)
+                seen.add(tuple(drawn))
+            assert len(seen) > 1

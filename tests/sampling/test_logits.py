@@ -59,26 +59,28 @@ def test_nothing_is_changed_in_place() -> None:
     assert np.array_equal(logits, before)
 
 
-@pytest.mark.parametrize(("temperature", "dtype"), [(0.0, np.float32), (0.5, np.float64)])
-def test_a_bias_moves_only_its_token(temperature: float, dtype: type) -> None:
-    logits = random_logits(2, 8).astype(np.float32)
-    want = logits.astype(dtype)
-    want[:, 3] += 2.5
-    want[:, 5] = -np.inf
-    out = biased(logits, SamplingParams(temperature, logit_bias={3: 2.5, 5: float("-inf")}))
-    assert out.dtype == dtype
-    assert np.array_equal(out, want)
+def test_a_bias_moves_only_its_token(subtests: pytest.Subtests) -> None:
+    for temperature, dtype in ((0.0, np.float32), (0.5, np.float64)):
+        with subtests.test(str(temperature)):
+            logits = random_logits(2, 8).astype(np.float32)
+            want = logits.astype(dtype)
+            want[:, 3] += 2.5
+            want[:, 5] = -np.inf
+            out = biased(logits, SamplingParams(temperature, logit_bias={3: 2.5, 5: float("-inf")}))
+            assert out.dtype == dtype
+            assert np.array_equal(out, want)
 
 
-@pytest.mark.parametrize("vocabulary", [30, 5000, CACHED + 1])
-def test_the_most_likely_token_has_its_probability_in_float64_too(vocabulary: int) -> None:
-    logits = random_logits(40 if vocabulary < CACHED else 2, vocabulary)
-    logits[:, ::7] = -np.inf
-    tokens, probabilities = most_likely(logits.astype(np.float32))
-    assert np.array_equal(tokens, logits.argmax(axis=-1))
-    assert np.allclose(probabilities, softmax(logits).max(axis=-1), rtol=1e-5)
-    alone = [most_likely(row[None].astype(np.float32)) for row in logits]
-    assert np.array_equal(probabilities, np.concatenate([p for _, p in alone]))
+def test_the_most_likely_token_has_its_probability_in_float64_too(subtests: pytest.Subtests) -> None:
+    for vocabulary in (30, 5000, CACHED + 1):
+        with subtests.test(str(vocabulary)):
+            logits = random_logits(40 if vocabulary < CACHED else 2, vocabulary)
+            logits[:, ::7] = -np.inf
+            tokens, probabilities = most_likely(logits.astype(np.float32))
+            assert np.array_equal(tokens, logits.argmax(axis=-1))
+            assert np.allclose(probabilities, softmax(logits).max(axis=-1), rtol=1e-5)
+            alone = [most_likely(row[None].astype(np.float32)) for row in logits]
+            assert np.array_equal(probabilities, np.concatenate([p for _, p in alone]))
 
 
 def test_a_position_without_a_token_is_an_error_when_the_best_is_taken_too() -> None:
@@ -92,34 +94,38 @@ def chi_square_limit(cells: int) -> float:
     return free * (1 - 2 / (9 * free) + 4.27 * (2 / (9 * free)) ** 0.5) ** 3
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"temperature": 1.0},
-        {"temperature": 0.6, "logit_bias": {3: 1.5, 4: float("-inf")}},
-        {"temperature": 1.4, "top_k": 5},
-        {"temperature": 1.0, "top_p": 0.7, "logit_bias": {0: 2.0}},
-    ],
-)
-@pytest.mark.parametrize("varied", ["seeds", "samples", "positions", "steps"])
-def test_draws_follow_their_distribution(options: dict[str, Any], varied: str) -> None:
-    params, num, vocabulary = SamplingParams(**options), 4_000, 12
-    logits = biased(random_logits(1, vocabulary), params)
-    probs = tempered(logits, params)[0]
-    places = np.arange(num) if varied == "positions" else np.full(num, 7)
+DRAWN: list[dict[str, Any]] = [
+    {"temperature": 1.0},
+    {"temperature": 0.6, "logit_bias": {3: 1.5, 4: float("-inf")}},
+    {"temperature": 1.4, "top_k": 5},
+    {"temperature": 1.0, "top_p": 0.7, "logit_bias": {0: 2.0}},
+]
+
+
+def noise_of(varied: str, num: int, vocabulary: int) -> np.ndarray:
+    """Exponential numbers whose keys differ in one of their parts."""
     if varied == "positions":
-        noise = Counter(seed=4).exponential(TOKEN, places, 0, vocabulary)
-    else:
-        counters = [(Counter(i if varied == "seeds" else 4, i if varied == "samples" else 0), i) for i in range(num)]
-        noise = np.concatenate(
-            [one.exponential(TOKEN, places[:1], i if varied == "steps" else 0, vocabulary) for one, i in counters]
-        )
-    tokens = propose(places, np.repeat(logits, num, axis=0), params, noise).tokens
-    counts = np.bincount(tokens, minlength=vocabulary)
-    assert not counts[probs == 0].any()
-    kept = probs > 0
-    chi_square = float(((counts - num * probs)[kept] ** 2 / (num * probs[kept])).sum())
-    assert chi_square < chi_square_limit(int(kept.sum()))
+        return Counter(seed=4).exponential(TOKEN, np.arange(num), 0, vocabulary)
+    counters = [(Counter(i if varied == "seeds" else 4, i if varied == "samples" else 0), i) for i in range(num)]
+    rows = [one.exponential(TOKEN, np.array([7]), i if varied == "steps" else 0, vocabulary) for one, i in counters]
+    return np.concatenate(rows)
+
+
+def test_draws_follow_their_distribution(subtests: pytest.Subtests) -> None:
+    num, vocabulary = 4_000, 12
+    for varied in ("seeds", "samples", "positions", "steps"):
+        noise = noise_of(varied, num, vocabulary)
+        for options in DRAWN:
+            with subtests.test(varied, options=options):
+                params = SamplingParams(**options)
+                logits = biased(random_logits(1, vocabulary), params)
+                probs = tempered(logits, params)[0]
+                tokens = propose(np.arange(num), np.repeat(logits, num, axis=0), params, noise).tokens
+                counts = np.bincount(tokens, minlength=vocabulary)
+                assert not counts[probs == 0].any()
+                kept = probs > 0
+                chi_square = float(((counts - num * probs)[kept] ** 2 / (num * probs[kept])).sum())
+                assert chi_square < chi_square_limit(int(kept.sum()))
 
 
 def test_two_distributions_that_share_their_noise_agree_as_often_as_the_formula_says() -> None:

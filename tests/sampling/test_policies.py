@@ -55,31 +55,33 @@ def run(policy: Policy, probabilities: list[float]) -> list[Decision]:
     return out
 
 
-@pytest.mark.parametrize("name", POLICIES)
-def test_every_policy_commits_at_least_one_and_ends_within_its_bound(name: str) -> None:
-    for num in (1, 2, 7, 16):
-        chances = np.random.default_rng(num).random(num).tolist()
-        decisions = run(POLICIES[name](), chances)
-        assert all(len(d) >= 1 for d in decisions)
-        committed = np.concatenate([d.positions for d in decisions])
-        assert sorted(committed.tolist()) == list(range(10, 10 + num))
-        for decision in decisions:
-            assert np.array_equal(decision.tokens, decision.positions - 10 + 100)
-            assert np.array_equal(decision.probabilities, np.array(chances)[decision.positions - 10])
-            assert not len(decision.reopen)
+def test_every_policy_commits_at_least_one_and_ends_within_its_bound(subtests: pytest.Subtests) -> None:
+    for name in POLICIES:
+        with subtests.test(name):
+            for num in (1, 2, 7, 16):
+                chances = np.random.default_rng(num).random(num).tolist()
+                decisions = run(POLICIES[name](), chances)
+                assert all(len(d) >= 1 for d in decisions)
+                committed = np.concatenate([d.positions for d in decisions])
+                assert sorted(committed.tolist()) == list(range(10, 10 + num))
+                for decision in decisions:
+                    assert np.array_equal(decision.tokens, decision.positions - 10 + 100)
+                    assert np.array_equal(decision.probabilities, np.array(chances)[decision.positions - 10])
+                    assert not len(decision.reopen)
 
 
-@pytest.mark.parametrize("name", POLICIES)
-def test_a_policy_commits_what_it_ranks_highest(name: str) -> None:
-    logits = np.random.default_rng(3).normal(0, 2, (12, 20))
-    made = propose(np.arange(10, 22), logits, SamplingParams(), entropy=True, num_best=2)
-    policy, progress = POLICIES[name](), Progress(2, 5, 14)
-    given = only_what(policy, made)
-    decision, ranked = policy.decide(given, progress, RNG), policy.rank(given, progress, RNG)
-    chosen = np.isin(given.positions, decision.positions)
-    assert ranked.shape == (12,)
-    assert ranked[chosen].min() >= ranked[~chosen].max(initial=-np.inf)
-    assert np.array_equal(decision.confidence, ranked[chosen])
+def test_a_policy_commits_what_it_ranks_highest(subtests: pytest.Subtests) -> None:
+    for name in POLICIES:
+        with subtests.test(name):
+            logits = np.random.default_rng(3).normal(0, 2, (12, 20))
+            made = propose(np.arange(10, 22), logits, SamplingParams(), entropy=True, num_best=2)
+            policy, progress = POLICIES[name](), Progress(2, 5, 14)
+            given = only_what(policy, made)
+            decision, ranked = policy.decide(given, progress, RNG), policy.rank(given, progress, RNG)
+            chosen = np.isin(given.positions, decision.positions)
+            assert ranked.shape == (12,)
+            assert ranked[chosen].min() >= ranked[~chosen].max(initial=-np.inf)
+            assert np.array_equal(decision.confidence, ranked[chosen])
 
 
 def test_a_policy_is_made_with_the_options_it_names() -> None:

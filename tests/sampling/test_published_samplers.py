@@ -105,28 +105,29 @@ def duo_step(token: int, clean_V: Tensor, t: float, s: float) -> Tensor:
 
 
 STEPS = [(0, 1), (1, 2), (3, 4), (6, 7), (7, 8), (2, 8)]
-each_step = pytest.mark.parametrize(("first", "last"), STEPS)
 
 
-@each_step
-def test_a_step_of_mdlm_is_ours(first: int, last: int) -> None:
-    t, s = published_times(8)[first], published_times(8)[last]
-    clean = predictions(V)
-    got = Absorbing(MASK).posterior(torch.arange(V)[None], clean[None], t, s)[0]
-    for token in range(V):
-        assert torch.allclose(got[token], mdlm_step(token, clean[token].clone(), t, s), atol=1e-12)
+def test_a_step_of_mdlm_is_ours(subtests: pytest.Subtests) -> None:
+    for first, last in STEPS:
+        with subtests.test("step", first=first, last=last):
+            t, s = published_times(8)[first], published_times(8)[last]
+            clean = predictions(V)
+            got = Absorbing(MASK).posterior(torch.arange(V)[None], clean[None], t, s)[0]
+            for token in range(V):
+                assert torch.allclose(got[token], mdlm_step(token, clean[token].clone(), t, s), atol=1e-12)
 
 
-@each_step
-def test_a_step_of_sedd_is_ours_with_scores_of_a_model_of_clean_tokens(first: int, last: int) -> None:
+def test_a_step_of_sedd_is_ours_with_scores_of_a_model_of_clean_tokens(subtests: pytest.Subtests) -> None:
     """So the x_0 form is sampled by the published analytic sampler, and Euler's approximation of it is not needed."""
-    t, s = published_times(8)[first], published_times(8)[last]
-    clean, d_sigma = predictions(V), sigma(t) - sigma(s)
-    got = Absorbing(MASK).posterior(torch.arange(V)[None], clean[None], t, s)[0]
-    for token in range(V):
-        want = tweedie_step(token, score_of(token, clean[token], t), absorbing_rates(), d_sigma)
-        assert torch.allclose(want.sum(), torch.ones((), dtype=torch.float64))
-        assert torch.allclose(got[token], want, atol=1e-10)
+    for first, last in STEPS:
+        with subtests.test("step", first=first, last=last):
+            t, s = published_times(8)[first], published_times(8)[last]
+            clean, d_sigma = predictions(V), sigma(t) - sigma(s)
+            got = Absorbing(MASK).posterior(torch.arange(V)[None], clean[None], t, s)[0]
+            for token in range(V):
+                want = tweedie_step(token, score_of(token, clean[token], t), absorbing_rates(), d_sigma)
+                assert torch.allclose(want.sum(), torch.ones((), dtype=torch.float64))
+                assert torch.allclose(got[token], want, atol=1e-10)
 
 
 def test_scores_that_do_not_add_up_only_change_how_often_sedd_unmasks() -> None:
@@ -149,18 +150,19 @@ def test_scores_that_do_not_add_up_only_change_how_often_sedd_unmasks() -> None:
         assert loss(1.0, token) < min(loss(excess, token), loss(1 / excess, token))
 
 
-@each_step
-def test_a_step_of_duo_is_ours(first: int, last: int) -> None:
+def test_a_step_of_duo_is_ours(subtests: pytest.Subtests) -> None:
     """Every token, one that the model gives no probability to included."""
-    t, s = published_times(8)[first], published_times(8)[last]
-    for masked in (False, True):
-        clean = predictions(V, masked, seed=1)
-        process = Uniform((0, V))
-        got = process.posterior(torch.arange(V)[None], clean[None], (1 - EPSILON) * t, (1 - EPSILON) * s)[0]
-        for token in range(V):
-            want = duo_step(token, clean[token], t, s)
-            assert torch.allclose(want.sum(), torch.ones((), dtype=torch.float64))
-            assert torch.allclose(got[token], want, atol=1e-12)
+    for first, last in STEPS:
+        with subtests.test("step", first=first, last=last):
+            t, s = published_times(8)[first], published_times(8)[last]
+            for masked in (False, True):
+                clean = predictions(V, masked, seed=1)
+                process = Uniform((0, V))
+                got = process.posterior(torch.arange(V)[None], clean[None], (1 - EPSILON) * t, (1 - EPSILON) * s)[0]
+                for token in range(V):
+                    want = duo_step(token, clean[token], t, s)
+                    assert torch.allclose(want.sum(), torch.ones((), dtype=torch.float64))
+                    assert torch.allclose(got[token], want, atol=1e-12)
 
 
 # ---- whole runs, with the network of the family -------------------------------------------------------------------
@@ -238,17 +240,18 @@ def mdlm_run(rng: Counter) -> np.ndarray:
     return np.where(is_mask, clean, tokens)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_a_run_of_mdlm_is_ours_token_for_token(seed: int) -> None:
+def test_a_run_of_mdlm_is_ours_token_for_token(subtests: pytest.Subtests) -> None:
     """With prefix and suffix fixed. A step after one that changed nothing takes no forward, as in its own sampler."""
-    rng, want = Counter(seed), mdlm_run(Counter(seed))
     levels = times(NUM_STEPS + 1, greedy_tail=True)
-    tokens, forwards = our_run("mdlm", levels, rng, greedy=True, steady=True)
-    assert tokens.tolist() == want.tolist()
-    again, every = our_run("mdlm", levels, rng, greedy=True, steady=False)
-    assert again.tolist() == want.tolist()
-    assert forwards <= every == NUM_STEPS + 1
-    assert len({tuple(mdlm_run(Counter(other))) for other in range(4)}) == 4
+    texts = [mdlm_run(Counter(seed)).tolist() for seed in range(4)]
+    assert len({tuple(text) for text in texts}) == 4
+    for seed, want in enumerate(texts):
+        with subtests.test(f"seed {seed}"):
+            tokens, forwards = our_run("mdlm", levels, Counter(seed), greedy=True, steady=True)
+            assert tokens.tolist() == want
+            again, every = our_run("mdlm", levels, Counter(seed), greedy=True, steady=False)
+            assert again.tolist() == want
+            assert forwards <= every == NUM_STEPS + 1
 
 
 def test_a_step_that_changes_nothing_saves_a_forward() -> None:
@@ -274,22 +277,19 @@ def duo_run(rng: Counter, greedy: bool) -> np.ndarray:
     return tokens
 
 
-@pytest.mark.parametrize("greedy", [False, True])
-@pytest.mark.parametrize("seed", range(3))
-def test_a_run_of_duo_is_ours_token_for_token(seed: int, greedy: bool) -> None:
-    """At the published noise levels; its last step, or its greedy tail."""
+def test_a_run_of_duo_is_ours_token_for_token(subtests: pytest.Subtests) -> None:
+    """At the published noise levels; its last step, or its greedy tail, which changes what noise has left."""
     levels = [(1 - EPSILON) * t for t in published_times(NUM_STEPS)] + [0.0]
-    tokens, forwards = our_run("duo", levels, Counter(seed), greedy, steady=False)
-    want = duo_run(Counter(seed), greedy)
-    assert tokens.tolist() == want.tolist()
-    assert forwards == NUM_STEPS + 1
-    assert tokens[:START].tolist() == PREFIX and tokens[END:].tolist() == SUFFIX
-    assert 57 not in tokens[ACTIVE]
-
-
-def test_a_greedy_tail_changes_what_noise_has_left() -> None:
-    ends = {greedy: [duo_run(Counter(seed), greedy).tolist() for seed in range(3)] for greedy in (False, True)}
-    assert all(one != other for one, other in zip(ends[False], ends[True], strict=True))
+    for seed in range(3):
+        texts = {greedy: duo_run(Counter(seed), greedy).tolist() for greedy in (False, True)}
+        assert texts[False] != texts[True]
+        for greedy, want in texts.items():
+            with subtests.test(f"seed {seed}", greedy=greedy):
+                tokens, forwards = our_run("duo", levels, Counter(seed), greedy, steady=False)
+                assert tokens.tolist() == want
+                assert forwards == NUM_STEPS + 1
+                assert tokens[:START].tolist() == PREFIX and tokens[END:].tolist() == SUFFIX
+                assert 57 not in tokens[ACTIVE]
 
 
 class Running:
@@ -324,14 +324,15 @@ def bd3lm_run(rng: Counter, first: int, end: int, given: list[int]) -> np.ndarra
     return tokens
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_a_run_of_bd3lm_is_ours_token_for_token(seed: int) -> None:
+def test_a_run_of_bd3lm_is_ours_token_for_token(subtests: pytest.Subtests) -> None:
     """Its blocks come after a prefix of two of them."""
-    denoiser, given = denoiser_of("bd3lm"), [56, 7, 3, 9, 20, 21, 57, 23]
-    canvas = Canvas.lay_out([given], [12], 57)
-    run = Running(denoiser.session(canvas), Counter(seed))
-    for start in (8, 12, 16):
-        steps = denoise(run, canvas.at((start, start + 4)), [], lambda now: False)  # type: ignore[arg-type]
-        _, canvas = run_steps(steps, denoiser.backend)
-    assert canvas.tokens.tolist() == bd3lm_run(Counter(seed), 8, 20, given).tolist()
-    assert run.counts.forwards == 12
+    for seed in range(3):
+        with subtests.test(f"seed {seed}"):
+            denoiser, given = denoiser_of("bd3lm"), [56, 7, 3, 9, 20, 21, 57, 23]
+            canvas = Canvas.lay_out([given], [12], 57)
+            run = Running(denoiser.session(canvas), Counter(seed))
+            for start in (8, 12, 16):
+                steps = denoise(run, canvas.at((start, start + 4)), [], lambda now: False)  # type: ignore[arg-type]
+                _, canvas = run_steps(steps, denoiser.backend)
+            assert canvas.tokens.tolist() == bd3lm_run(Counter(seed), 8, 20, given).tolist()
+            assert run.counts.forwards == 12

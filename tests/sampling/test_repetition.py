@@ -16,7 +16,6 @@ from daguerre.errors import InputError
 from daguerre.model import Model
 from daguerre.sampling.repetition import COPIES, LONGEST_UNIT, LOOPING, Repetition, loop_end, loops
 
-transformers = pytest.importorskip("transformers")
 PROMPT = "def area(width, height):\n    return width * height\n\n\ndef "
 
 
@@ -30,7 +29,7 @@ def loops_slowly(tokens: Sequence[int]) -> bool:
     return False
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     st.lists(st.integers(0, 2), max_size=30),
     st.lists(st.integers(0, 2), min_size=1, max_size=24),
@@ -57,6 +56,7 @@ def canvas_of(tokens: Sequence[int], num_open: int) -> Canvas:
     st.integers(0, 9),
 )
 def test_numbers_are_those_of_transformers(tokens: list[int], penalty: float, size: int, seed: int) -> None:
+    transformers = pytest.importorskip("transformers")
     logits = np.random.default_rng(seed).normal(size=(1, 8)).astype(np.float32)
     expected, ids = torch.tensor(logits), torch.tensor([tokens])
     if penalty != 1:
@@ -70,23 +70,25 @@ def test_numbers_are_those_of_transformers(tokens: list[int], penalty: float, si
     assert np.allclose(got[~banned], expected.numpy()[~banned], atol=1e-6)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
-def test_ngrams_on_both_sides_by_enumeration(size: int) -> None:
-    rng = np.random.default_rng(size)
-    for _ in range(40):
-        tokens, opened = rng.integers(4, size=12), rng.random(12) < 0.25
-        position = int(rng.integers(12))
-        opened[position] = True
-        canvas = Canvas(np.where(opened, 9, tokens), opened, ((0, 12),))
-        added = Repetition(1.0, size)(canvas, np.array([position]), np.zeros((1, 10), np.float32))[0]
-        shown = [None if hidden else int(token) for token, hidden in zip(tokens, opened, strict=True)]
-        known = {tuple(shown[i : i + size]) for i in range(13 - size)}
-        for token in range(4):
-            new = [*shown[:position], token, *shown[position + 1 :]]
-            around = [
-                tuple(new[i : i + size]) for i in range(max(0, position - size + 1), min(13 - size, position + 1))
-            ]
-            assert (added[token] < -1e8) == any(None not in gram and gram in known for gram in around)
+def test_ngrams_on_both_sides_by_enumeration(subtests: pytest.Subtests) -> None:
+    for size in (1, 2, 3):
+        with subtests.test(str(size)):
+            rng = np.random.default_rng(size)
+            for _ in range(40):
+                tokens, opened = rng.integers(4, size=12), rng.random(12) < 0.25
+                position = int(rng.integers(12))
+                opened[position] = True
+                canvas = Canvas(np.where(opened, 9, tokens), opened, ((0, 12),))
+                added = Repetition(1.0, size)(canvas, np.array([position]), np.zeros((1, 10), np.float32))[0]
+                shown = [None if hidden else int(token) for token, hidden in zip(tokens, opened, strict=True)]
+                known = {tuple(shown[i : i + size]) for i in range(13 - size)}
+                for token in range(4):
+                    new = [*shown[:position], token, *shown[position + 1 :]]
+                    around = [
+                        tuple(new[i : i + size])
+                        for i in range(max(0, position - size + 1), min(13 - size, position + 1))
+                    ]
+                    assert (added[token] < -1e8) == any(None not in gram and gram in known for gram in around)
 
 
 @pytest.fixture(scope="module")
@@ -105,26 +107,27 @@ OPTIONS = [
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_speculation_keeps_the_tokens_of_ar(default: Model, options: dict[str, float], temperature: float) -> None:
     how = {"temperature": temperature, "seed": 3, "stop_loops": False} | options
-    slow = default.generate(PROMPT, 60, mode="ar", **how)
+    slow = default.generate(PROMPT, 40, mode="ar", **how)
     for drafter in ("auto", "head", "lookup"):
-        fast = default.generate(PROMPT, 60, mode="speculative", drafter=drafter, **how)
+        fast = default.generate(PROMPT, 40, mode="speculative", drafter=drafter, **how)
         assert [token.id for token in fast.tokens] == [token.id for token in slow.tokens]
     assert fast.usage.forwards <= slow.usage.forwards
     plain = {name: value for name, value in how.items() if name not in options}
-    assert slow.text != default.generate(PROMPT, 60, mode="ar", **plain).text
+    assert slow.text != default.generate(PROMPT, 40, mode="ar", **plain).text
 
 
 @pytest.mark.parametrize("options", OPTIONS)
 def test_greedy_tokens_are_those_of_a_loop_with_transformers_processors(
     default: Model, options: dict[str, float]
 ) -> None:
+    transformers = pytest.importorskip("transformers")
     processors = transformers.LogitsProcessorList()
     if "repetition_penalty" in options:
         processors.append(transformers.RepetitionPenaltyLogitsProcessor(options["repetition_penalty"]))
     if "no_repeat_ngram_size" in options:
         processors.append(transformers.NoRepeatNGramLogitsProcessor(options["no_repeat_ngram_size"]))
     bans = dict.fromkeys(default.config.unpredictable_ids, float("-inf")) | {default.config.eos_id: float("-inf")}
-    got = default.generate(PROMPT, 40, mode="ar", heal=False, logit_bias=bans, stop_loops=False, **options)
+    got = default.generate(PROMPT, 30, mode="ar", heal=False, logit_bias=bans, stop_loops=False, **options)
     ids = [*default.config.first, *default.tokenizer.encode(PROMPT)]
     seen: list[np.ndarray] = []
 
@@ -194,12 +197,13 @@ def test_a_constraint_comes_before_a_ban(default: Model) -> None:
     assert default.generate("aaaa", 12, regex="a{8}", no_repeat_ngram_size=1).text == "a" * 8
 
 
-@pytest.mark.parametrize("mode", ["block", "full"])
-def test_parallel_modes_repeat_nothing_that_stood_before(default: Model, mode: str) -> None:
-    how = {"mode": mode, "policy": "confidence", "heal": False, "end_of_text": "never"}
-    one = default.generate(PROMPT, 16, no_repeat_ngram_size=2, steps=16, **how)
-    ids = [*default.config.first, *default.tokenizer.encode(PROMPT), *(token.id for token in one.tokens)]
-    pairs = list(zip(ids, ids[1:], strict=False))
-    new = pairs[-len(one.tokens) :]
-    assert len(set(new)) == len(new)
-    assert not set(new) & set(pairs[: -len(new)])
+def test_parallel_modes_repeat_nothing_that_stood_before(default: Model, subtests: pytest.Subtests) -> None:
+    for mode in ("block", "full"):
+        with subtests.test(mode):
+            how = {"mode": mode, "policy": "confidence", "heal": False, "end_of_text": "never"}
+            one = default.generate(PROMPT, 16, no_repeat_ngram_size=2, steps=16, **how)
+            ids = [*default.config.first, *default.tokenizer.encode(PROMPT), *(token.id for token in one.tokens)]
+            pairs = list(zip(ids, ids[1:], strict=False))
+            new = pairs[-len(one.tokens) :]
+            assert len(set(new)) == len(new)
+            assert not set(new) & set(pairs[: -len(new)])

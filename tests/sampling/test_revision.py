@@ -30,29 +30,28 @@ def revised(canvas: Canvas, threshold: float, limit: int | None = None) -> Decis
     return revise(canvas, np.arange(1, 5), LOGITS, threshold, limit)
 
 
-@pytest.mark.parametrize(
-    ("threshold", "limit", "positions"),
-    [
-        (0.5, None, [2, 3, 4]),
-        (0.7, None, [2, 4]),
-        (0.92, None, [4]),
-        (0.96, None, []),
-        (0.5, 1, [4]),
-        (0.5, 2, [2, 4]),
-        (0.5, 9, [2, 3, 4]),
-    ],
-)
-def test_what_another_token_beats_is_replaced_highest_gain_first(
-    canvas: Canvas, threshold: float, limit: int | None, positions: list[int]
-) -> None:
-    decision = revised(canvas, threshold, limit)
+REPLACED: list[tuple[float, int | None, list[int]]] = [
+    (0.5, None, [2, 3, 4]),
+    (0.7, None, [2, 4]),
+    (0.92, None, [4]),
+    (0.96, None, []),
+    (0.5, 1, [4]),
+    (0.5, 2, [2, 4]),
+    (0.5, 9, [2, 3, 4]),
+]
 
-    assert decision.positions.tolist() == decision.replace.tolist() == positions
-    after = canvas.apply(decision)
-    expected = canvas.tokens.copy()
-    expected[positions] = PROBS.argmax(-1)[np.array(positions, dtype=np.int64) - 1]
-    assert after.tokens.tolist() == expected.tolist()
-    assert not after.open.any()
+
+def test_what_another_token_beats_is_replaced_highest_gain_first(canvas: Canvas, subtests: pytest.Subtests) -> None:
+    for threshold, limit, positions in REPLACED:
+        with subtests.test(str(threshold), limit=limit):
+            decision = revised(canvas, threshold, limit)
+
+            assert decision.positions.tolist() == decision.replace.tolist() == positions
+            after = canvas.apply(decision)
+            expected = canvas.tokens.copy()
+            expected[positions] = PROBS.argmax(-1)[np.array(positions, dtype=np.int64) - 1]
+            assert after.tokens.tolist() == expected.tolist()
+            assert not after.open.any()
 
 
 def test_a_revision_tells_the_probability_and_the_gain(canvas: Canvas) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -22,19 +22,50 @@ from daguerre.server.models import ModelPool
 from daguerre.server.settings import Settings
 
 
+class Prompt(uvicorn.Server):
+    """uvicorn's server without its pauses of a tenth of a second: it says when it listens, and stops when told to."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listens, self._stopped = threading.Event(), asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        await super().startup(sockets)
+        self.listens.set()
+
+    async def main_loop(self) -> None:
+        await self.on_tick(0)
+        await self._stopped.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for one in (*self.servers, *(sockets or ())):
+            one.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        while self.server_state.connections or self.server_state.tasks:
+            await asyncio.sleep(0.002)
+        await self.lifespan.shutdown()
+
+    def stop(self) -> None:
+        """From another thread."""
+        self.should_exit = True
+        self._loop.call_soon_threadsafe(self._stopped.set)
+
+
 @contextmanager
-def running(app: FastAPI) -> Iterator[str]:
+def running(app: FastAPI, http: Any = "h11") -> Iterator[str]:
     """The application on a free port of this machine; its address."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        server = uvicorn.Server(uvicorn.Config(app, http="h11", log_level="warning"))
+    with socket.create_server(("127.0.0.1", 0), backlog=2048) as listening:
+        server = Prompt(uvicorn.Config(app, http=http, log_level="warning"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
         thread.start()
-        while not server.started:
-            assert thread.is_alive()
-            time.sleep(0.01)
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-        server.should_exit = True
-        thread.join(30)
+        assert server.listens.wait(60)
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            server.stop()
+            thread.join(60)
         assert not thread.is_alive()
 
 

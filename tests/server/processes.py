@@ -5,47 +5,52 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx2
 
-from commands import Done, daguerre
+from commands import Done, Running, daguerre
 
 COMMAND = (sys.executable, "-c", "from daguerre.cli import main; main()")
 
 
 class Serving:
-    """`daguerre serve` on a free port. `lines` are those of standard error, as they come."""
+    """`daguerre serve` on a free port. `lines` are those of standard error, as they come.
 
-    def __init__(self, *options: str, environment: dict[str, str] | None = None) -> None:
-        self.process = subprocess.Popen(
-            [*COMMAND, "serve", "--port", "0", *options],
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **(environment or {})},
-        )
-        assert self.process.stderr is not None
+    forked: as in `commands`, without the seconds that a start takes
+    """
+
+    def __init__(self, *options: str, environment: dict[str, str] | None = None, forked: bool = False) -> None:
+        words, env = ("serve", "--port", "0", *options), {**os.environ, **(environment or {})}
+        reading, writing = os.pipe()
+        self._error = os.fdopen(reading, encoding="utf-8")
+        if forked:
+            self.process: Running | subprocess.Popen[bytes] = Running(words, (writing, writing, writing), env=env)
+        else:
+            self.process = subprocess.Popen([*COMMAND, *words], stderr=writing, env=env)
+        os.close(writing)
         self.lines: list[str] = []
-        for line in self.process.stderr:
+        for line in self._error:
             self.lines.append(line)
             if found := re.match(r"daguerre: serving \S+ at (http://\S+)", line):
                 self.url = found[1]
                 break
         else:
             raise AssertionError(f"it did not start: {self.lines}")
-        self._reader = threading.Thread(target=lambda: self.lines.extend(self.process.stderr or ()), daemon=True)
+        self._reader = threading.Thread(target=lambda: self.lines.extend(self._error), daemon=True)
         self._reader.start()
         self.client = httpx2.Client(base_url=self.url, timeout=60)
 
     def log(self) -> list[dict[str, Any]]:
         """The lines of the log, once the process has ended."""
-        self._reader.join(10)
+        self._reader.join(60)
         return [json.loads(line) for line in self.lines if line.startswith("{")]
 
     def __enter__(self) -> Serving:
@@ -53,11 +58,10 @@ class Serving:
 
     def __exit__(self, *error: object) -> None:
         self.client.close()
-        self.process.kill()
+        self.process.send_signal(signal.SIGKILL)
         self.process.wait()
-        self._reader.join(10)
-        assert self.process.stderr is not None
-        self.process.stderr.close()
+        self._reader.join(60)
+        self._error.close()
 
 
 def run(*words: str | Path, given: str = "", timeout: float = 60) -> Done:
@@ -65,12 +69,7 @@ def run(*words: str | Path, given: str = "", timeout: float = 60) -> Done:
     return daguerre(*words, stdin=given, timeout=timeout)
 
 
-def batch(requests: Path, answers: Path, *options: str) -> Sequence[str]:
-    """The command of a batch."""
-    return [*COMMAND, "batch", str(requests), str(answers), *options]
-
-
-def wait_until(holds: Callable[[], bool], seconds: float = 10) -> None:
+def wait_until(holds: Callable[[], bool], seconds: float = 60) -> None:
     """Wait for something; AssertionError where it does not come about in time."""
     end = time.monotonic() + seconds
     while not holds():

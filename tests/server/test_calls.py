@@ -24,16 +24,16 @@ def read(text: str, size: int, **how: Any) -> list[Said]:
     return said + reader.feed("", last=True)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
-def test_calls_are_read_however_the_text_is_cut(size: int) -> None:
+def test_calls_are_read_however_the_text_is_cut(subtests: pytest.Subtests) -> None:
     text = "".join(written(f"f{number}", json.dumps(value)) for number, value in enumerate(ARGUMENTS))
-    said = read("See <tool_cal: " + text, size)
-    shown, calls = joined(said)
-    assert shown == "See <tool_cal: "
-    assert [(call.index, call.name, json.loads(call.arguments)) for call in calls] == [
-        (number, f"f{number}", value) for number, value in enumerate(ARGUMENTS)
-    ]
-    assert len({call.id for call in calls}) == len(calls)
+    for size in (1, 2, 3, 7, 1000):
+        with subtests.test(size=size):
+            shown, calls = joined(read("See <tool_cal: " + text, size))
+            assert shown == "See <tool_cal: "
+            assert [(call.index, call.name, json.loads(call.arguments)) for call in calls] == [
+                (number, f"f{number}", value) for number, value in enumerate(ARGUMENTS)
+            ]
+            assert len({call.id for call in calls}) == len(calls)
 
 
 def test_a_piece_is_shown_as_soon_as_it_can_be_no_mark() -> None:
@@ -48,19 +48,21 @@ def test_a_piece_is_shown_as_soon_as_it_can_be_no_mark() -> None:
     assert reader.feed("_call>", last=True) == []
 
 
-@pytest.mark.parametrize("size", [1, 3, 1000])
-def test_stop_strings_end_the_text_but_not_the_arguments_of_calls(size: int) -> None:
-    assert joined(read("one STOP two", size, stops=("STOP", "tw")))[0] == "one "
-    assert joined(read("one STO", size, stops=("STOP",)))[0] == "one STO"
-    text, calls = joined(read(written("f", '{"x":"STOP"}'), size, stops=("STOP",)))
-    assert (text, calls[0].arguments) == ("", '{"x":"STOP"}')
+def test_stop_strings_end_the_text_but_not_the_arguments_of_calls(subtests: pytest.Subtests) -> None:
+    for size in (1, 3, 1000):
+        with subtests.test(size=size):
+            assert joined(read("one STOP two", size, stops=("STOP", "tw")))[0] == "one "
+            assert joined(read("one STO", size, stops=("STOP",)))[0] == "one STO"
+            text, calls = joined(read(written("f", '{"x":"STOP"}'), size, stops=("STOP",)))
+            assert (text, calls[0].arguments) == ("", '{"x":"STOP"}')
 
 
-@pytest.mark.parametrize("size", [1, 5, 1000])
-def test_in_text_beside_which_calls_are_alone_marks_may_be_anything(size: int) -> None:
+def test_in_text_beside_which_calls_are_alone_marks_may_be_anything(subtests: pytest.Subtests) -> None:
     text = '{"a":"<tool_call>{"}'
-    assert joined(read(text, size, alone=True)) == (text, [])
-    assert len(joined(read(written("f", "{}") * 2, size, alone=True))[1]) == 2
+    for size in (1, 5, 1000):
+        with subtests.test(size=size):
+            assert joined(read(text, size, alone=True)) == (text, [])
+            assert len(joined(read(written("f", "{}") * 2, size, alone=True))[1]) == 2
 
 
 def test_without_calls_marks_are_text_and_spaces_before_it_may_be_left_out() -> None:

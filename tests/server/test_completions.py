@@ -109,23 +109,25 @@ def test_frames_come_to_those_who_ask(client: httpx2.Client) -> None:
     assert parts(chunks, 0)[-1]["daguerre"]["trace"]["version"] == 3
 
 
-@pytest.mark.parametrize(
-    ("more", "param"),
-    [
-        ({"best_of": 3}, "best_of"),
-        ({"prompt": []}, "prompt"),
-        ({"prompt": [99999]}, None),
-        ({"max_tokens": 0}, "max_tokens"),
-        ({"logprobs": 50}, "logprobs"),
-        ({"n": 0}, "n"),
-        ({"frequency_penalty": 3}, "frequency_penalty"),
-        ({"repetition_penalty": 0}, "repetition_penalty"),
-        ({"suffix": "x", "daguerre": {"mode": "speculative"}}, "daguerre.mode"),
-        ({"daguerre": {"mode": "beam"}, "presence_penalty": 1, "suffix": "x"}, "frequency_penalty"),
-        ({"stop": "x", "daguerre": {"regex": "a"}}, "stop"),
-        ({"daguerre": {"changeable": True}}, "daguerre.changeable"),
-    ],
-)
-def test_what_cannot_be_honored_is_refused(client: httpx2.Client, more: Json, param: str | None) -> None:
-    error = refused(client, PATH, {**ASK, **more})
-    assert param is None or error["param"] == param
+REFUSED: list[tuple[Json, str | None]] = [
+    ({"best_of": 3}, "best_of"),
+    ({"prompt": []}, "prompt"),
+    ({"prompt": [99999]}, None),
+    ({"max_tokens": 0}, "max_tokens"),
+    ({"logprobs": 50}, "logprobs"),
+    ({"n": 0}, "n"),
+    ({"frequency_penalty": 3}, "frequency_penalty"),
+    ({"repetition_penalty": 0}, "repetition_penalty"),
+    ({"suffix": "x", "daguerre": {"mode": "speculative"}}, "daguerre.mode"),
+    ({"daguerre": {"mode": "beam"}, "presence_penalty": 1, "suffix": "x"}, "frequency_penalty"),
+    ({"stop": "x", "daguerre": {"regex": "a"}}, "stop"),
+    ({"daguerre": {"changeable": True}}, "daguerre.changeable"),
+]
+"""What is asked for, and the field that is named."""
+
+
+def test_what_cannot_be_honored_is_refused(client: httpx2.Client, subtests: pytest.Subtests) -> None:
+    for more, param in REFUSED:
+        with subtests.test(str(param), more=more):
+            error = refused(client, PATH, {**ASK, **more})
+            assert param is None or error["param"] == param

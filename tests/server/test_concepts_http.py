@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -127,46 +128,49 @@ def test_a_concept_with_texts_is_forbidden_exactly(client: httpx2.Client, path: 
     assert "forbid" in refused(client, path, own(path, forbid_exactly=True))["message"]
 
 
-@pytest.mark.parametrize("path", BODIES)
-@pytest.mark.parametrize(
-    ("name", "value"), [("explain", True), ("steer", PROGRAM["steer"]), ("forbid", ["loop"]), ("forbid_exactly", True)]
-)
+FIELDS: Json = {"explain": True, "steer": PROGRAM["steer"], "forbid": ["loop"], "forbid_exactly": True}
+
+
 def test_a_field_at_the_top_of_a_body_is_refused_with_its_place(
-    client: httpx2.Client, path: str, name: str, value: Any
+    client: httpx2.Client, subtests: pytest.Subtests
 ) -> None:
-    response = client.post(path, json={"model": "headed", **BODIES[path], name: value})
-    error = response.json()["error"]
-    assert response.status_code == 400 and f'"daguerre": {{"{name}"' in error["message"]
-    assert path == MESSAGES or error["param"] == name
+    for path, (name, value) in product(BODIES, FIELDS.items()):
+        with subtests.test(path, field=name):
+            response = client.post(path, json={"model": "headed", **BODIES[path], name: value})
+            error = response.json()["error"]
+            assert response.status_code == 400 and f'"daguerre": {{"{name}"' in error["message"]
+            assert path == MESSAGES or error["param"] == name
 
 
-@pytest.mark.parametrize("path", [CHAT, LEGACY, RESPONSES, FIM])
-@pytest.mark.parametrize("more", [{"explain": True}, {"steer": PROGRAM["steer"]}, {"forbid": ["loop"]}])
-def test_a_model_without_heads_says_so(client: httpx2.Client, path: str, more: Json) -> None:
-    if path == FIM and "explain" in more:
-        return
-    error = refused(client, path, {**own(path, **more), "model": "tiny"})
-    assert "'tiny' has no concept heads" in error["message"] and "/v1/models" in error["message"]
-    assert error["param"] == f"daguerre.{next(iter(more))}" and error["code"] == "unsupported"
+def test_a_model_without_heads_says_so(client: httpx2.Client, subtests: pytest.Subtests) -> None:
+    for path, name in product((CHAT, LEGACY, RESPONSES, FIM), ("explain", "steer", "forbid")):
+        if (path, name) == (FIM, "explain"):
+            continue  # it has no place there
+        with subtests.test(path, field=name):
+            error = refused(client, path, {**own(path, **{name: FIELDS[name]}), "model": "tiny"})
+            assert "'tiny' has no concept heads" in error["message"]
+            assert error["param"] == f"daguerre.{name}" and error["code"] == "unsupported"
 
 
-@pytest.mark.parametrize(
-    ("fields", "param", "words"),
-    [
-        ({"steer": [{"kind": "add", "concepts": "lopo", "strength": 1}]}, "daguerre.steer", "'loop'"),
-        ({"forbid": ["evalexec"]}, "daguerre.forbid", "'eval_exec'"),
-        ({"steer": [{"kind": "add", "concepts": "loop"}]}, "daguerre.steer", "needs a strength"),
-        ({"steer": [{"kind": "raise", "concepts": "loop"}]}, "daguerre.steer", "kind of steering"),
-        ({"steer": [{"kind": "suppress", "concepts": ["loop"] * 200}]}, "daguerre.steer", f"at most {MAX_STEERED}"),
-        ({"forbid": ["loop"] * 200}, "daguerre.forbid", f"at most {MAX_STEERED}"),
-        ({"steer": {"loop": 4}}, "daguerre.steer", "list"),
-        ({"explain": "much"}, "daguerre.explain", "boolean"),
-        ({"explains": True}, "daguerre.explains", "not permitted"),
-    ],
-)
-def test_a_wrong_program_is_refused_with_its_field(client: httpx2.Client, fields: Json, param: str, words: str) -> None:
-    error = refused(client, LEGACY, own(LEGACY, **fields))
-    assert error["param"] == param and words in error["message"]
+PROGRAMS: list[tuple[Json, str, str]] = [
+    ({"steer": [{"kind": "add", "concepts": "lopo", "strength": 1}]}, "daguerre.steer", "'loop'"),
+    ({"forbid": ["evalexec"]}, "daguerre.forbid", "'eval_exec'"),
+    ({"steer": [{"kind": "add", "concepts": "loop"}]}, "daguerre.steer", "needs a strength"),
+    ({"steer": [{"kind": "raise", "concepts": "loop"}]}, "daguerre.steer", "kind of steering"),
+    ({"steer": [{"kind": "suppress", "concepts": ["loop"] * 200}]}, "daguerre.steer", f"at most {MAX_STEERED}"),
+    ({"forbid": ["loop"] * 200}, "daguerre.forbid", f"at most {MAX_STEERED}"),
+    ({"steer": {"loop": 4}}, "daguerre.steer", "list"),
+    ({"explain": "much"}, "daguerre.explain", "boolean"),
+    ({"explains": True}, "daguerre.explains", "not permitted"),
+]
+"""Fields of `daguerre`, the one that is named, and what is said of it."""
+
+
+def test_a_wrong_program_is_refused_with_its_field(client: httpx2.Client, subtests: pytest.Subtests) -> None:
+    for fields, param, words in PROGRAMS:
+        with subtests.test(words, fields=fields):
+            error = refused(client, LEGACY, own(LEGACY, **fields))
+            assert error["param"] == param and words in error["message"]
 
 
 def test_a_program_in_many_words_is_too_large(client: httpx2.Client) -> None:
@@ -177,20 +181,15 @@ def test_a_program_in_many_words_is_too_large(client: httpx2.Client) -> None:
     assert error["param"] == "options.forbid" and f"at most {MAX_STEERED}" in error["message"]
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "param"),
-    [
+def test_where_concepts_have_no_place_they_are_refused(client: httpx2.Client) -> None:
+    for path, body, param in (
         (FIM, own(FIM, explain=True), "daguerre"),
         (LLAMA, own(LLAMA, explain=True), "daguerre"),
         (CHAT, {**own(CHAT, explain=True), "diffusing": True}, "diffusing"),
         (CHAT, {**own(CHAT, trace=True), "diffusing": True}, "diffusing"),
-    ],
-)
-def test_where_concepts_have_no_place_they_are_refused(
-    client: httpx2.Client, path: str, body: Json, param: str
-) -> None:
-    error = refused(client, path, body)
-    assert error["param"] == param and "explain" in error["message"]
+    ):
+        error = refused(client, path, body)
+        assert error["param"] == param and "explain" in error["message"], path
 
 
 def test_messages_have_no_place_for_concepts(client: httpx2.Client) -> None:

@@ -125,7 +125,7 @@ def test_any_model_writes_the_lines_of_the_snippet(client: httpx2.Client) -> Non
     if answer.status_code == 200:
         assert "x = 1\nz = 3" in answer.json()["choices"][0]["message"]["content"]
     else:
-        assert answer.status_code == 502 and "are not there, or come twice" in answer.json()["error"]["message"]
+        assert answer.status_code == 502 and answer.json()["error"]["code"] == "invalid_answer"
 
 
 def test_any_model_appends_what_is_behind_the_last_marker(client: httpx2.Client) -> None:
@@ -176,11 +176,11 @@ def test_a_next_edit_is_fenced_and_none_where_nothing_changes(taught: Model) -> 
     assert one.content("b\n", True) == "```\nx = os.sep\ny = posix.name\n```"
 
 
-@pytest.mark.parametrize("history", ["", "-x = os.sep\n+y = 3\n", "-import os\n", "-re.sub(a)\n+re.match(a)\n"])
-def test_of_edits_that_have_no_place_in_the_region_nothing_follows(client: httpx2.Client, history: str) -> None:
-    content = EDIT[: EDIT.index("--- a.py")] + history + "<|/edit_diff_history|>"
-    answer = asked(client, "/v1/edit/completions", say(content))
-    assert answer["choices"][0]["message"]["content"] == "None"
+def test_of_edits_that_have_no_place_in_the_region_nothing_follows(client: httpx2.Client) -> None:
+    for history in ("", "-x = os.sep\n+y = 3\n", "-import os\n", "-re.sub(a)\n+re.match(a)\n"):
+        content = EDIT[: EDIT.index("--- a.py")] + history + "<|/edit_diff_history|>"
+        answer = asked(client, "/v1/edit/completions", say(content))
+        assert answer["choices"][0]["message"]["content"] == "None", history
 
 
 def test_any_model_repeats_the_last_edit_or_leaves_the_region(client: httpx2.Client) -> None:

@@ -7,9 +7,9 @@ import json
 import resource
 import socket
 import threading
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import httpx2
@@ -18,7 +18,10 @@ from fastapi import FastAPI
 from fastapi.responses import StreamingResponse
 
 from daguerre.engine.engine import Engine
+from daguerre.engine.job import Job
 from daguerre.model import Model
+from daguerre.sampling.constraints import compile as compile_module
+from daguerre.sampling.constraints.budget import Budget
 from daguerre.server.app import make_app
 from daguerre.server.bounds import COMPILING
 from daguerre.server.models import ModelPool
@@ -29,8 +32,6 @@ from server.processes import wait_until
 
 ASK = {"prompt": "def f(", "max_tokens": 4}
 JSON = {"content-type": "application/json"}
-LATE = 2.0
-"""Seconds within which /health answers, on a machine that has other work."""
 
 
 @contextmanager
@@ -64,10 +65,10 @@ def test_once_the_engine_has_died_everybody_is_told_so(tiny: Model, caplog: pyte
 
         reader = threading.Thread(target=stream)
         reader.start()
-        assert reading.wait(30)
+        assert reading.wait(60)
         engine._scheduler._admit = die
-        assert stopped.wait(30)
-        reader.join(30)
+        assert stopped.wait(60)
+        reader.join(60)
         assert any('"error"' in line and "has stopped" in line for line in streamed), streamed[-3:]
         for _ in range(3):
             refused = ask(url)
@@ -92,14 +93,14 @@ def test_a_client_that_never_reads_is_cut_off_and_holds_nothing(tiny: Model) -> 
     async def endless() -> StreamingResponse:
         return event_stream(flood())
 
-    with served(tiny, write_timeout=1.0) as (app, url):
+    with served(tiny, write_timeout=0.3) as (app, url):
         app.add_api_route("/v1/endless", endless)
         host, port = url.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port))) as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
             client.sendall(b"GET /v1/endless HTTP/1.1\r\nHost: x\r\n\r\n")
             assert ask(url).status_code == 200
-            assert ended.wait(20)
+            assert ended.wait(60)
             assert ask(url).status_code == 200
             wait_until(lambda: app.state.num_running == 0)
     assert sent[0] < 32 << 20  # what the system's buffers take
@@ -121,15 +122,21 @@ def test_news_that_nobody_reads_are_not_piled_up(tiny: Model) -> None:
 
 
 def test_a_request_whose_time_is_up_ends_and_frees_its_place(tiny: Model) -> None:
-    limits = {"max_running": 1}
-    with served(tiny, limits, timeout=0.5) as (app, url):
+    with served(tiny, {"max_running": 1}) as (app, url):
         assert ask(url).status_code == 200
-        engine, stop = app.state.pool.get().engine, threading.Event()
-        engine.call(lambda: stop.wait(1.5))
+        engine, ended = app.state.pool.get().engine, threading.Event()
+        bounds, end = engine._bounds, engine._watch._end
+
+        def noted(job: Job, seconds: float) -> None:
+            end(job, seconds)
+            ended.set()
+
+        engine._watch._end, engine._bounds = noted, lambda: Settings(timeout=0.05)
+        engine.call(lambda: ended.wait(60))  # until then the engine's thread stands still
         late = ask(url)
         assert late.status_code == 408 and late.json()["error"]["code"] == "timeout"
         assert "daguerre.timeout" in late.json()["error"]["message"]
-        assert not stop.is_set()
+        engine._bounds = bounds
         assert ask(url).status_code == 200
 
 
@@ -146,43 +153,44 @@ def test_a_body_of_10_megabytes_is_refused_whichever_way_it_comes(tiny: Model) -
             assert client.post("/v1/completions", json=ASK).status_code == 200
 
 
-def test_a_text_of_a_few_megabytes_does_not_hold_up_others(tiny: Model) -> None:
+def test_a_long_text_does_not_hold_up_others(tiny: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     with served(tiny) as (_, url):
-        slowest, response = while_asking(url, {"prompt": "def f(x):\n" * 150_000})
+        num, response = while_asking(url, {"prompt": "def f(x):\n" * 30_000}, monkeypatch)
     assert response.status_code == 400 and response.json()["error"]["param"] == "prompt"
-    assert slowest < LATE
+    assert num >= 2
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b'{"prompt": "\xff\xfe\xfa", "max_tokens": 4}',
-        b'{"prompt": "\xed\xa0\x80", "max_tokens": 4}',
-        b'{"prompt": "\\ud800", "max_tokens": 4}',
-        b'{"prompt": "a", "max_tokens": 4, "stop": ["\\udc00"]}',
-        b'{"prompt": "a", "max_tokens": 4, "model": "\\udc00"}',
-        b"\x00",
-        b"\xef\xbb\xbf{",
-        b'{"prompt": ' + b"[" * 5000 + b"]" * 5000 + b"}",
-        b'{"prompt": "a", "response_format": ' + b'{"a":' * 5000 + b"1" + b"}" * 5000 + b"}",
-        b'{"prompt": "a", "daguerre": ' + b'{"a":' * 5000 + b"1" + b"}" * 5000 + b"}",
-        b'{"prompt": "a", "max_tokens": ' + b"9" * 5000 + b"}",
-        b'{"prompt": "a", "max_tokens": 1e400}',
-        b'{"prompt": "a", "temperature": NaN}',
-        b'{"prompt": "a", "logit_bias": {"9999999999999999999999": 1}}',
-        b'{"prompt": [99999999], "max_tokens": 4}',
-        b'{"prompt": [-1], "max_tokens": 4}',
-        b"[]",
-        b"null",
-        b"",
-    ],
+UNSOUND = (
+    b'{"prompt": "\xff\xfe\xfa", "max_tokens": 4}',
+    b'{"prompt": "\xed\xa0\x80", "max_tokens": 4}',
+    b'{"prompt": "\\ud800", "max_tokens": 4}',
+    b'{"prompt": "a", "max_tokens": 4, "stop": ["\\udc00"]}',
+    b'{"prompt": "a", "max_tokens": 4, "model": "\\udc00"}',
+    b"\x00",
+    b"\xef\xbb\xbf{",
+    b'{"prompt": ' + b"[" * 5000 + b"]" * 5000 + b"}",
+    b'{"prompt": "a", "response_format": ' + b'{"a":' * 5000 + b"1" + b"}" * 5000 + b"}",
+    b'{"prompt": "a", "daguerre": ' + b'{"a":' * 5000 + b"1" + b"}" * 5000 + b"}",
+    b'{"prompt": "a", "max_tokens": ' + b"9" * 5000 + b"}",
+    b'{"prompt": "a", "max_tokens": 1e400}',
+    b'{"prompt": "a", "temperature": NaN}',
+    b'{"prompt": "a", "logit_bias": {"9999999999999999999999": 1}}',
+    b'{"prompt": [99999999], "max_tokens": 4}',
+    b'{"prompt": [-1], "max_tokens": 4}',
+    b"[]",
+    b"null",
+    b"",
 )
-def test_what_is_no_sound_body_is_refused(client: httpx2.Client, content: bytes) -> None:
-    response = client.post(
-        "/v1/completions", content=content.replace(b'"prompt"', b'"model": "tiny", "prompt"', 1), headers=JSON
-    )
-    assert response.status_code in (400, 404), response.text
-    assert set(response.json()["error"]) == {"message", "type", "param", "code"}
+"""What is no body of a request."""
+
+
+def test_what_is_no_sound_body_is_refused(client: httpx2.Client, subtests: pytest.Subtests) -> None:
+    for content in UNSOUND:
+        with subtests.test(str(content[:80])):
+            sent = content.replace(b'"prompt"', b'"model": "tiny", "prompt"', 1)
+            response = client.post("/v1/completions", content=sent, headers=JSON)
+            assert response.status_code in (400, 404), response.text
+            assert set(response.json()["error"]) == {"message", "type", "param", "code"}
 
 
 def test_headers_and_paths_of_any_bytes_are_answered(tiny: Model) -> None:
@@ -196,34 +204,54 @@ def test_headers_and_paths_of_any_bytes_are_answered(tiny: Model) -> None:
             b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: many\r\n",
             b"\x00\x01\x02\r\n",
         ):
-            with socket.create_connection((host, int(port)), timeout=10) as client:
+            with socket.create_connection((host, int(port)), timeout=60) as client:
                 client.sendall(head + b"Connection: close\r\n\r\n")
                 status = client.recv(1 << 16).split(b" ")[1][:3]
             assert status in (b"200", b"400", b"404"), (head, status)
         assert ask(url).status_code == 200
 
 
-def while_asking(url: str, body: dict[str, Any]) -> tuple[float, httpx2.Response]:
-    """The slowest answer of /health, in seconds, while this is asked, and the answer to it."""
-    answers, slowest = list[httpx2.Response](), 0.0
+def while_asking(url: str, body: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> tuple[int, httpx2.Response]:
+    """How often /health was answered from its question to its answer while the engine planned this, and the answer."""
+    at_work, done, plan = threading.Event(), threading.Event(), Engine._plan
+
+    def noted(engine: Engine, *values: Any, **more: Any) -> Any:
+        at_work.set()
+        try:
+            return plan(engine, *values, **more)
+        finally:
+            done.set()
+
+    monkeypatch.setattr(Engine, "_plan", noted)
+    answers, num = list[httpx2.Response](), 0
     asking = threading.Thread(target=lambda: answers.append(ask(url, **body)))
     asking.start()
+    assert at_work.wait(60)
     with httpx2.Client(base_url=url, timeout=60) as client:
-        while asking.is_alive():
-            began = time.perf_counter()
+        while not done.is_set():
             assert client.get("/health").status_code == 200
-            slowest = max(slowest, time.perf_counter() - began)
-            time.sleep(0.02)
-    asking.join()
-    return slowest, answers[0]
+            num += not done.is_set()
+    asking.join(60)
+    return num, answers[0]
 
 
-@pytest.mark.parametrize("regex", ["(a|b)*a(a|b){20}", "(((a{1,99}){1,99}){1,99}){1,99}", "(" * 5000 + ")" * 5000])
-def test_a_hostile_pattern_is_refused_and_others_are_answered_meanwhile(server: str, regex: str) -> None:
-    slowest, response = while_asking(server, {"model": "tiny", "daguerre": {"regex": regex}})
+@pytest.mark.parametrize("regex", ["(a|b)*a(a|b){20}", "(((a{1,99}){1,99}){1,99}){1,99}"])
+def test_a_hostile_pattern_is_refused_and_others_are_answered_meanwhile(
+    server: str, regex: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With less time for a pattern than it has by default."""
+    monkeypatch.setattr(compile_module, "Budget", partial(Budget, seconds=0.3))
+    num, response = while_asking(server, {"model": "tiny", "daguerre": {"regex": regex}}, monkeypatch)
     assert response.status_code == 400
-    assert any(word in response.json()["error"]["message"] for word in ("constraint", "pattern"))
-    assert slowest < LATE
+    assert "constraint" in response.json()["error"]["message"]
+    assert num >= 2
+
+
+def test_a_pattern_that_is_nested_too_deep_is_refused(client: httpx2.Client) -> None:
+    body = ASK | {"model": "tiny", "daguerre": {"regex": "(" * 5000 + ")" * 5000}}
+    response = client.post("/v1/completions", json=body)
+    assert response.status_code == 400
+    assert "pattern" in response.json()["error"]["message"]
 
 
 def test_hostile_patterns_are_compiled_two_at_a_time(tiny: Model, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,7 +263,7 @@ def test_hostile_patterns_are_compiled_two_at_a_time(tiny: Model, monkeypatch: p
             with lock:
                 at_once[0] += 1
                 most[0] = max(most[0], at_once[0])
-            go_on.wait(30)
+            go_on.wait(60)
             with lock:
                 at_once[0] -= 1
         return plan(engine, make_plan, values, **more)
@@ -260,12 +288,10 @@ def test_2000_idle_connections_do_not_keep_a_request_waiting(tiny: Model, many_f
         host, port = url.removeprefix("http://").split(":")
         idle = list[socket.socket]()
         try:
-            idle += [socket.create_connection((host, int(port)), timeout=30) for _ in range(2000)]
+            idle += [socket.create_connection((host, int(port)), timeout=60) for _ in range(2000)]
             for one in idle[::2]:  # half of them have begun a request
                 one.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Le")
-            began = time.perf_counter()
             assert ask(url).status_code == 200
-            assert time.perf_counter() - began < 2 * LATE
         finally:
             for one in idle:
                 one.close()

@@ -14,7 +14,8 @@ from daguerre.model import Model
 
 BEFORE = "import os\n\ndef read(path):\n    with open(path) as f:\n        "
 AFTER = "\n    return text\n"
-ASK = {"model": "default", "prompt": BEFORE, "suffix": AFTER, "max_tokens": 24}
+NUM = 12
+ASK = {"model": "default", "prompt": BEFORE, "suffix": AFTER, "max_tokens": NUM}
 
 
 def ask(client: httpx2.Client, **body: Any) -> Any:
@@ -33,29 +34,29 @@ def chunks(client: httpx2.Client, path: str, body: dict[str, Any]) -> list[dict[
 def test_a_gap_has_the_text_that_the_library_gives(client: httpx2.Client, trained: Model) -> None:
     answer = ask(client, **ASK)
     assert answer["object"] == "text_completion"
-    assert answer["choices"][0]["text"] == trained.infill(BEFORE, AFTER, 24).text
+    assert answer["choices"][0]["text"] == trained.infill(BEFORE, AFTER, NUM).text
     assert answer["choices"][0]["finish_reason"] == "stop"
     usage = answer["usage"]
     assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
     everything = {"characters": len(BEFORE), "lines": 5, "complete": True}
     assert answer["daguerre"]["shown"]["before"] == everything
-    assert answer["daguerre"]["shown"]["max_tokens"] == 24
+    assert answer["daguerre"]["shown"]["max_tokens"] == NUM
 
 
 def test_a_whole_file_is_shown_around_the_gap(client: httpx2.Client, trained: Model) -> None:
-    before = "".join(f"value_{number} = {number}\n" for number in range(3000)) + BEFORE
-    answer = ask(client, **{**ASK, "prompt": before, "suffix": AFTER * 900})
-    shown = window(trained.tokenizer, before, AFTER * 900, room_for(trained.config, 24))
+    before = "".join(f"value_{number} = {number}\n" for number in range(400)) + BEFORE
+    answer = ask(client, **{**ASK, "prompt": before, "suffix": AFTER * 200, "max_tokens": 4})
+    shown = window(trained.tokenizer, before, AFTER * 200, room_for(trained.config, 4))
     assert answer["daguerre"]["shown"]["before"]["characters"] == len(shown.before) < len(before)
     assert answer["daguerre"]["shown"]["after"]["lines"] == shown.shown_after.lines
-    assert answer["choices"][0]["text"] == trained.infill(shown.prefix, shown.suffix, 24).text
+    assert answer["choices"][0]["text"] == trained.infill(shown.prefix, shown.suffix, 4).text
     assert answer["usage"]["prompt_tokens"] == shown.num_tokens
 
 
-@pytest.mark.parametrize("suffix", [None, "", "<|endoftext|>"])
-def test_without_a_suffix_it_is_a_completion(client: httpx2.Client, trained: Model, suffix: str | None) -> None:
-    answer = ask(client, model="default", prompt=BEFORE, suffix=suffix, max_tokens=10)
-    assert answer["choices"][0]["text"] == trained.generate(BEFORE, 10).text
+def test_without_a_suffix_it_is_a_completion(client: httpx2.Client, trained: Model) -> None:
+    for suffix in (None, "", "<|endoftext|>"):
+        answer = ask(client, model="default", prompt=BEFORE, suffix=suffix, max_tokens=10)
+        assert answer["choices"][0]["text"] == trained.generate(BEFORE, 10).text
 
 
 def test_the_most_tokens_are_bounded_by_the_model(client: httpx2.Client, tiny: Model) -> None:
@@ -69,7 +70,7 @@ def test_the_most_tokens_are_bounded_by_the_model(client: httpx2.Client, tiny: M
 
 
 def test_a_stop_string_cuts_the_text_that_was_found(client: httpx2.Client, trained: Model) -> None:
-    whole = trained.infill(BEFORE, AFTER, 24).text
+    whole = trained.infill(BEFORE, AFTER, NUM).text
     stop = whole[6:9]
     answer = ask(client, **ASK, stop=[stop, "never there"])
     assert answer["choices"][0]["text"] == whole[:6]
@@ -92,7 +93,7 @@ def test_a_stream_has_the_text_of_the_answer(client: httpx2.Client, options: dic
 
 
 def test_frames_of_the_draft_come_when_they_are_asked_for(client: httpx2.Client) -> None:
-    body = {**ASK, "max_tokens": 96, "daguerre": {"mode": "block"}}
+    body = {**ASK, "max_tokens": 32, "daguerre": {"mode": "block"}}
     frames = chunks(client, "/v1/fim/completions", {**body, "diffusing": True})
     whole = ask(client, **body)
     assert all(frame["diffusion_meta"]["diffusion_content"] for frame in frames)
@@ -112,7 +113,7 @@ def test_what_no_model_was_trained_for_is_said(client: httpx2.Client, path: str,
     response = client.post(path, json={"model": "default", "messages": messages})
     assert response.status_code == 400
     error = response.json()["error"]
-    assert "was not trained to" in error["message"]
+    assert "default" in error["message"]
     assert (error["type"], error["param"], error["code"]) == ("invalid_request_error", "model", "unsupported")
     for wrong in ([], messages * 2, [{"role": "user"}], [{"role": "assistant", "content": "x"}]):
         assert client.post(path, json={"model": "default", "messages": wrong}).status_code == 400
@@ -135,6 +136,6 @@ def test_what_is_shown_and_written_keeps_to_the_operator_s_bounds(serve: Callabl
     assert client.post("/v1/messages", json=body).status_code == 200
 
 
-@pytest.mark.parametrize("prompt", ["x " * 9000, "", "☃" * 3000])
-def test_no_text_is_too_long_or_too_short(client: httpx2.Client, prompt: str) -> None:
-    ask(client, model="default", prompt=prompt, suffix=prompt, max_tokens=4)
+def test_no_text_is_too_long_or_too_short(client: httpx2.Client) -> None:
+    for prompt in ("x " * 3000, "", "☃" * 2000):
+        ask(client, model="default", prompt=prompt, suffix=prompt, max_tokens=4)

@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -34,27 +35,27 @@ def test_every_answer_has_an_id_that_the_client_may_choose(client: httpx2.Client
     assert client.get("/health", headers={"X-Request-Id": "x" * 200}).headers["x-request-id"].startswith("req_")
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "body", "status", "says"),
-    [
-        ("GET", "/nope", None, 404, "there is no route GET /nope"),
-        ("GET", "/v1/completions", None, 405, "Method Not Allowed"),
-        ("POST", "/v1/completions", {"prompt": 5}, 400, "prompt"),
-        ("POST", "/v1/completions", {"prompt": "x", "max_tokens": 0}, 400, "max_tokens"),
-        ("POST", "/v1/completions", {"prompt": "x", "model": "gpt"}, 404, "ask for one of default, tiny"),
-        ("POST", "/v1/completions", {"prompt": "x", "daguerre": {"mod": "ar"}}, 400, "daguerre.mod"),
-        ("POST", "/v1/completions", {"prompt": "x", "daguerre": {"mode": "blok"}}, 400, "did you mean 'block'"),
-        ("POST", "/v1/completions", {"prompt": "x " * 9000}, 400, "positions"),
-    ],
-)
-def test_errors_are_openai_s_object(
-    client: httpx2.Client, method: str, path: str, body: object, status: int, says: str
-) -> None:
-    response = client.request(method, path, json=body)
-    assert response.status_code == status
-    error = response.json()["error"]
-    assert set(error) == {"message", "type", "param", "code"}
-    assert says in error["message"]
+ERRORS: list[tuple[str, str, Any, int, str]] = [
+    ("GET", "/nope", None, 404, "there is no route GET /nope"),
+    ("GET", "/v1/completions", None, 405, "Method Not Allowed"),
+    ("POST", "/v1/completions", {"prompt": 5}, 400, "prompt"),
+    ("POST", "/v1/completions", {"prompt": "x", "max_tokens": 0}, 400, "max_tokens"),
+    ("POST", "/v1/completions", {"prompt": "x", "model": "gpt"}, 404, "ask for one of default, tiny"),
+    ("POST", "/v1/completions", {"prompt": "x", "daguerre": {"mod": "ar"}}, 400, "daguerre.mod"),
+    ("POST", "/v1/completions", {"prompt": "x", "daguerre": {"mode": "blok"}}, 400, "did you mean 'block'"),
+    ("POST", "/v1/completions", {"prompt": "x " * 9000}, 400, "positions"),
+]
+"""Requests, the status of their answer, and what it says."""
+
+
+def test_errors_are_openai_s_object(client: httpx2.Client, subtests: pytest.Subtests) -> None:
+    for method, path, body, status, says in ERRORS:
+        with subtests.test(says, path=path):
+            response = client.request(method, path, json=body)
+            assert response.status_code == status
+            error = response.json()["error"]
+            assert set(error) == {"message", "type", "param", "code"}
+            assert says in error["message"]
 
 
 def test_a_body_that_is_not_json_is_refused(client: httpx2.Client) -> None:

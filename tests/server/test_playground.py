@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,52 +13,47 @@ import pytest
 from daguerre.server.app import make_app
 from daguerre.server.models import ModelPool
 from daguerre.server.settings import Keys, hash_of
+from server import browsers
+from server.browsers import Pages, expect, violations
 from server.conftest import running
 from server.slowed import slowed
 
-sync_api = pytest.importorskip(
-    "playwright.sync_api", reason="Playwright is not installed: pip install 'daguerre[test]'"
-)
-axe_api = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
-expect = sync_api.expect
-
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-FOUND = next((path for path in map(shutil.which, BROWSERS) if path), None)
-pytestmark = pytest.mark.skipif(FOUND is None, reason="no Chromium: apt-get install chromium")
-SLOW = 20_000  # milliseconds that a run may take on a busy machine
+browser, chromium, pytestmark = browsers.browser, browsers.chromium, browsers.needs_browser
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
-        sandbox = ["--no-sandbox"] if os.getuid() == 0 else []
-        one = playwright.chromium.launch(executable_path=FOUND, args=sandbox)
-        yield one
-        one.close()
+def pages(browser: Any) -> Iterator[Pages]:
+    some = Pages(browser, lambda page: None)
+    yield some
+    some.close()
 
 
 @pytest.fixture
-def opened(browser: Any, server: str) -> Iterator[Callable[..., Any]]:
+def opened(pages: Pages, server: str) -> Iterator[Callable[..., Any]]:
     """opened(width, height, fragment, **of the context): the page, which must make no error and ask no other host."""
     wrong: list[str] = []
     refused = "Failed to load resource: the server responded with a status of 400"  # the browser notes what is tested
-    contexts: list[Any] = []
+    listeners: dict[str, Callable[[Any], None]] = {
+        "console": lambda said: wrong.append(said.text) if said.type in ("error", "warning") else None,
+        "pageerror": lambda error: wrong.append(str(error)),
+        "request": lambda asked: None if asked.url.startswith((server, "blob:")) else wrong.append(asked.url),
+    }
+    watched: list[Any] = []
 
     def make(width: int = 1280, height: int = 900, fragment: str = "", **more: Any) -> Any:
-        context = browser.new_context(viewport={"width": width, "height": height}, **more)
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(SLOW)
-        page.on("console", lambda said: wrong.append(said.text) if said.type in ("error", "warning") else None)
-        page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on("request", lambda asked: None if asked.url.startswith((server, "blob:")) else wrong.append(asked.url))
+        page = pages.take(width, height, **more)
+        watched.append(page)
+        for event, listener in listeners.items():
+            page.on(event, listener)
         page.goto(f"{server}/{fragment}")
         expect(page.locator("#model option")).to_have_count(2)
         return page
 
     yield make
-    for context in contexts:
-        context.close()
+    for page in watched:
+        for event, listener in listeners.items():
+            page.remove_listener(event, listener)
+    pages.give_back()
     assert [text for text in wrong if not text.startswith(refused)] == []
 
 
@@ -69,7 +63,7 @@ def run(page: Any) -> None:
 
 
 def done(page: Any) -> None:
-    expect(page.locator("#status")).to_contain_text("Done", timeout=SLOW)
+    expect(page.locator("#status")).to_contain_text("Done")
 
 
 def to_the_end(page: Any) -> None:
@@ -82,16 +76,6 @@ def to_the_end(page: Any) -> None:
 def drafted(page: Any) -> str:
     """The text of the draft, without the end and open positions."""
     return "".join(page.locator(".token:not(.open, .end)").all_text_contents())
-
-
-def violations(page: Any) -> list[str]:
-    """What axe finds, as far as it is serious."""
-    found = axe_api.Axe().run(page).response["violations"]
-    return [
-        f"{one['id']}: {one['help']}: {one['nodes'][0]['html']}"
-        for one in found
-        if one["impact"] in ("serious", "critical")
-    ]
 
 
 def test_a_text_is_typed_and_its_draft_sharpens(opened: Callable[..., Any], trained: Any) -> None:
@@ -338,6 +322,7 @@ def test_errors_are_said_in_plain_words(opened: Callable[..., Any]) -> None:
 def test_the_server_asks_for_a_key_and_takes_it(browser: Any, serve: Callable[..., Any]) -> None:
     client = serve(keys=Keys(names={hash_of("secret"): "me"}))
     page = browser.new_context().new_page()
+    page.set_default_timeout(browsers.WAIT)
     page.goto(str(client.base_url))
     expect(page.locator("#error")).to_contain_text("API key")
     page.click("text=Connection")
@@ -379,10 +364,17 @@ def test_a_run_by_the_keyboard_alone(opened: Callable[..., Any]) -> None:
     expect(page.locator("#place")).to_contain_text("step")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_serious(opened: Callable[..., Any], scheme: str) -> None:
-    page = opened(color_scheme=scheme, bypass_csp=True)  # axe is put into the page as a script
-    assert violations(page) == []
+def in_both_schemes(page: Any) -> list[str]:
+    """What axe finds in light colors, and in dark ones of those that it looks at."""
+    page.emulate_media(color_scheme="light")
+    found = violations(page)
+    page.emulate_media(color_scheme="dark")
+    return found + violations(page, "color-contrast")
+
+
+def test_axe_finds_nothing_serious(opened: Callable[..., Any]) -> None:
+    page = opened(bypass_csp=True)  # axe is put into the page as a script
+    assert in_both_schemes(page) == []
     page.check("#compare")
     page.click("#shape summary")
     page.click("#code-card summary")
@@ -396,7 +388,7 @@ def test_axe_finds_nothing_serious(opened: Callable[..., Any], scheme: str) -> N
     page.locator(".token").nth(3).click()
     expect(page.locator("#candidate-list li")).to_have_count(8)
 
-    assert violations(page) == []
+    assert in_both_schemes(page) == []
 
 
 def test_the_theme_follows_the_system_and_the_button(opened: Callable[..., Any]) -> None:
@@ -416,9 +408,8 @@ def test_the_theme_follows_the_system_and_the_button(opened: Callable[..., Any])
     assert background(opened(color_scheme="light")) > 200
 
 
-@pytest.mark.parametrize("width", [380, 760, 1280])
-def test_nothing_is_wider_than_the_page(opened: Callable[..., Any], width: int) -> None:
-    page = opened(width, 800)
+def test_nothing_is_wider_than_the_page(opened: Callable[..., Any]) -> None:
+    page = opened(380, 800)
     page.check("#compare")
     for summary in page.locator("summary").all():
         summary.click()
@@ -430,7 +421,9 @@ def test_nothing_is_wider_than_the_page(opened: Callable[..., Any], width: int) 
     page.locator(".token").nth(2).click()
     expect(page.locator("#candidate-list li")).to_have_count(8)
 
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    for width in (380, 760, 1280):
+        page.set_viewport_size({"width": width, "height": 800})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_less_motion_is_honored(opened: Callable[..., Any]) -> None:
@@ -459,8 +452,10 @@ def test_the_table_says_what_the_colors_say(opened: Callable[..., Any]) -> None:
 
 
 def test_a_running_request_is_pinned(browser: Any, tiny: Any) -> None:
-    with running(make_app(ModelPool({"tiny": lambda: slowed(tiny)}))) as url:
+    fast = threading.Event()
+    with running(make_app(ModelPool({"tiny": lambda: slowed(tiny, fast)}))) as url:
         page = browser.new_context().new_page()
+        page.set_default_timeout(browsers.WAIT)
         page.goto(url)
         page.select_option("#speed", "0")
         page.fill("#max_tokens", "120")
@@ -475,6 +470,7 @@ def test_a_running_request_is_pinned(browser: Any, tiny: Any) -> None:
         button.click()
 
         expect(page.locator("#status")).to_have_text("Changed.")
+        fast.set()
         done(page)
         to_the_end(page)
         pinned = page.locator('.token.pinned[data-position="100"]')

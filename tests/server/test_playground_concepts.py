@@ -13,16 +13,14 @@ from daguerre.decoding.explanation import Explanation
 from daguerre.model import Model
 from daguerre.server.app import make_app
 from daguerre.server.models import ModelPool
+from server import browsers
 from server import test_playground as playground
+from server.browsers import expect, violations
 from server.conftest import running
 
-browser, opened, pytestmark = playground.browser, playground.opened, playground.pytestmark
-expect, run, to_the_end, violations = (
-    playground.expect,
-    playground.run,
-    playground.to_the_end,
-    playground.violations,
-)
+browser, chromium, pytestmark = browsers.browser, browsers.chromium, browsers.needs_browser
+opened, pages = playground.opened, playground.pages
+run, to_the_end = playground.run, playground.to_the_end
 PROMPT = "def f(x):\n"
 DECODE: dict[str, Any] = {"mode": "block", "block_size": 48, "threshold": 0.5, "explain": True}
 STEER = [{"kind": "add", "concepts": ["call"], "strength": 6.0}, {"kind": "suppress", "concepts": ["import"]}]
@@ -223,7 +221,7 @@ def test_a_model_without_heads_says_why_nothing_is_explained(opened: Callable[..
     expect(page.locator("#explain")).to_be_enabled()
     page.select_option("#model", "tiny")
     page.focus("#steer-concept")  # the model is loaded when its concepts are asked for
-    expect(page.locator("#concepts-why")).to_contain_text("has no concept heads", timeout=playground.SLOW)
+    expect(page.locator("#concepts-why")).to_contain_text("has no concept heads")
     expect(page.locator("#concepts-why")).to_contain_text("--model concepts")
     expect(page.locator("#explain")).to_be_disabled()
     expect(page.locator("#steer-add")).to_be_disabled()
@@ -266,9 +264,8 @@ def test_a_template_and_two_settings_are_explained(opened: Callable[..., Any], h
     assert page.locator(".pane").nth(1).locator(".token.marked").count() == 1
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 380)])
-def test_axe_finds_nothing_serious_in_explanations(opened: Callable[..., Any], scheme: str, width: int) -> None:
-    page = opened(width, 800, color_scheme=scheme, bypass_csp=True)
+def test_axe_finds_nothing_serious_in_explanations(opened: Callable[..., Any]) -> None:
+    page = opened(1280, 800, bypass_csp=True)
     page.click("#concepts-card summary")
     page.fill("#steer-concept", "call")
     page.click("#steer-add")
@@ -276,5 +273,8 @@ def test_axe_finds_nothing_serious_in_explanations(opened: Callable[..., Any], s
     page.locator(".token").nth(3).click()
     page.locator("#top-concepts button").first.click()
 
-    assert violations(page) == []
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    for scheme, width in (("light", 1280), ("dark", 380)):
+        page.emulate_media(color_scheme=scheme)
+        page.set_viewport_size({"width": width, "height": 800})
+        assert violations(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= width

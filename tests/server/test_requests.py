@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,6 +18,7 @@ from daguerre.server.models import ModelPool
 from daguerre.server.settings import Keys, Settings, hash_of
 from daguerre.trace import Trace
 from server.conftest import running
+from server.processes import wait_until
 from server.slowed import slowed
 
 REQUESTS = "/v1/daguerre/requests"
@@ -171,15 +172,26 @@ def test_a_request_that_is_done_is_watched_from_the_start(client: httpx2.Client)
 # Requests that run
 
 
+FAST = threading.Event()
+"""Set where what is left of a request shall take no more time."""
+
+
 @pytest.fixture(scope="module")
-def slow(tiny: Model) -> Iterator[tuple[httpx2.Client, ModelPool]]:
-    """A client of a server whose forwards take time, with two keys; and its models."""
-    model = slowed(tiny)
+def slow_server(tiny: Model) -> Iterator[tuple[httpx2.Client, ModelPool]]:
+    """A client of a server whose forwards take time until `FAST` is set, with two keys; and its models."""
+    model = slowed(tiny, FAST)
     pool = ModelPool({"tiny": lambda: model})
     settings = Settings(keys=Keys(names={hash_of("one"): "one", hash_of("two"): "two"}))
     headers = {"Authorization": "Bearer one"}
     with running(make_app(pool, settings)) as url, httpx2.Client(base_url=url, timeout=60, headers=headers) as client:
         yield client, pool
+
+
+@pytest.fixture
+def slow(slow_server: tuple[httpx2.Client, ModelPool]) -> tuple[httpx2.Client, ModelPool]:
+    """That server, slow again."""
+    FAST.clear()
+    return slow_server
 
 
 LONG: dict[str, Any] = {
@@ -196,13 +208,9 @@ def begun(client: httpx2.Client, **body: Any) -> str:
     return answer.json()["id"]
 
 
-def idle(pool: ModelPool) -> bool:
-    """Whether the engine is idle within two seconds."""
-    for _ in range(200):
-        if pool.get("tiny").idle:
-            return True
-        time.sleep(0.01)
-    return False
+def until_idle(pool: ModelPool) -> None:
+    """Wait until the engine has nothing to do."""
+    wait_until(lambda: pool.get("tiny").idle)
 
 
 def test_a_running_request_is_pinned_and_opened(slow: tuple[httpx2.Client, ModelPool], tiny: Model) -> None:
@@ -222,6 +230,7 @@ def test_a_running_request_is_pinned_and_opened(slow: tuple[httpx2.Client, Model
                 change({"pin": {"at": 50, "text": "x"}})
                 change({"unpin": [50, 51]})
                 change({"remask": [0, 60]})
+                FAST.set()
 
     end = seen[-1][1]
     changes = [data["change"] for name, data in seen if name == "step" and data["change"]]
@@ -235,27 +244,29 @@ def test_a_running_request_is_pinned_and_opened(slow: tuple[httpx2.Client, Model
     assert {token["state"] for token in opened["gaps"][0]} == {"open", "pinned"}
 
 
-@pytest.mark.parametrize(
-    ("body", "words"),
-    [
-        ({"pin": {"at": 99, "text": "x"}}, "pin"),
-        ({"unpin": [0, 3]}, "nothing is pinned there"),
-        ({"remask": [50, 99]}, "not in the gap"),
-        ({"pin": {"at": 1, "text": "x"}, "remask": [1, 2]}, "one change at a time"),
-        ({}, "one change at a time"),
-        ({"move": [1, 2]}, "Extra inputs"),
-    ],
-)
+CHANGES: list[tuple[dict[str, Any], str]] = [
+    ({"pin": {"at": 99, "text": "x"}}, "pin"),
+    ({"unpin": [0, 3]}, "nothing is pinned there"),
+    ({"remask": [50, 99]}, "not in the gap"),
+    ({"pin": {"at": 1, "text": "x"}, "remask": [1, 2]}, "one change at a time"),
+    ({}, "one change at a time"),
+    ({"move": [1, 2]}, "move"),
+]
+"""Changes that fit no request, and what is said of them."""
+
+
 def test_a_change_that_does_not_fit_is_refused(
-    slow: tuple[httpx2.Client, ModelPool], body: dict[str, Any], words: str
+    slow: tuple[httpx2.Client, ModelPool], subtests: pytest.Subtests
 ) -> None:
     client, _ = slow
-    key = begun(client, changeable=True)
+    for body, words in CHANGES:
+        with subtests.test(words, body=body):
+            key = begun(client, changeable=True)
 
-    answer = client.post(f"{REQUESTS}/{key}/change", json=body)
+            answer = client.post(f"{REQUESTS}/{key}/change", json=body)
 
-    assert answer.status_code == 400 and words in answer.json()["error"]["message"]
-    assert client.delete(f"{REQUESTS}/{key}").status_code == 200
+            assert answer.status_code == 400 and words in answer.json()["error"]["message"]
+            assert client.delete(f"{REQUESTS}/{key}").status_code == 200
 
 
 def test_a_request_that_is_not_changeable_or_done_is_not_changed(slow: tuple[httpx2.Client, ModelPool]) -> None:
@@ -286,7 +297,7 @@ def test_a_cancelled_request_ends_and_is_forgotten(slow: tuple[httpx2.Client, Mo
         last = list(stream)[-1]
 
     assert last[0] == "error" and "cancelled" in last[1]["error"]["message"]
-    assert idle(pool)
+    until_idle(pool)
     assert client.get(f"{REQUESTS}/{key}").status_code == 404
 
 
@@ -294,13 +305,14 @@ def test_a_request_ends_when_its_client_goes_away_unless_it_is_detached(slow: tu
     client, pool = slow
     with client.stream("POST", REQUESTS, json=LONG) as answer:
         key = next(parsed(answer.iter_lines()))[1]["id"]
-    assert idle(pool)
+    until_idle(pool)
     with client.stream("GET", f"{REQUESTS}/{key}") as answer:
         assert list(parsed(answer.iter_lines()))[-1][0] == "error"
 
     kept = begun(client)
     with client.stream("GET", f"{REQUESTS}/{kept}") as answer:
         next(parsed(answer.iter_lines()))
+    FAST.set()
     with client.stream("GET", f"{REQUESTS}/{kept}") as answer:
         assert list(parsed(answer.iter_lines()))[-1][0] == "end"
 
@@ -315,6 +327,7 @@ def test_a_request_goes_on_while_another_client_watches_it(slow: tuple[httpx2.Cl
         others = parsed(second.iter_lines())
         next(others)
         first.__exit__(None, None, None)
+        FAST.set()
         assert list(others)[-1][0] == "end"
 
 
@@ -345,32 +358,34 @@ def test_old_requests_are_forgotten(client: httpx2.Client, monkeypatch: pytest.M
     assert client.get(f"{REQUESTS}/{keys[-1]}").status_code == 404
 
 
-@pytest.mark.parametrize(
-    ("body", "words"),
-    [
-        ({}, "needs 'prompt'"),
-        ({"prompt": "x", "suffix": "y"}, "'suffix' is not of kind 'generate'"),
-        ({"kind": "infill", "prefix": "x"}, "needs 'suffix'"),
-        ({"kind": "fill", "template": "no gap"}, "<gap>"),
-        ({"kind": "edit", "text": "x"}, "spans"),
-        ({"kind": "fill", "template": "a <gap> b", "changeable": True}, "changeable"),
-        ({"prompt": "x", "options": {"tempreature": 1}}, "temperature"),
-        ({"prompt": "x", "options": {"n": 3}}, "one sample"),
-        ({"prompt": "x", "options": {"scorer": 1}}, "unknown option"),
-        ({"prompt": "x", "options": {"pins": [{"text": "y"}]}}, '"at"'),
-        ({"prompt": "x", "options": {"pins": "y"}}, "list of objects"),
-        ({"prompt": "x", "options": {"logit_bias": {"y": 1}}}, "token id"),
-        ({"prompt": "x", "max_tokens": [3, 4]}, "one number"),
-        ({"prompt": "x", "changeable": True, "heal": True}, "heals no word"),
-        ({"prompt": "x", "surprise": 1}, "surprise"),
-    ],
-)
-def test_what_does_not_fit_is_refused_in_one_line(client: httpx2.Client, body: dict[str, Any], words: str) -> None:
-    answer = client.post(REQUESTS, json={"model": "tiny", **body})
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({}, "needs 'prompt'"),
+    ({"prompt": "x", "suffix": "y"}, "'suffix' is not of kind 'generate'"),
+    ({"kind": "infill", "prefix": "x"}, "needs 'suffix'"),
+    ({"kind": "fill", "template": "no gap"}, "<gap>"),
+    ({"kind": "edit", "text": "x"}, "spans"),
+    ({"kind": "fill", "template": "a <gap> b", "changeable": True}, "changeable"),
+    ({"prompt": "x", "options": {"tempreature": 1}}, "temperature"),
+    ({"prompt": "x", "options": {"n": 3}}, "one sample"),
+    ({"prompt": "x", "options": {"scorer": 1}}, "unknown option"),
+    ({"prompt": "x", "options": {"pins": [{"text": "y"}]}}, '"at"'),
+    ({"prompt": "x", "options": {"pins": "y"}}, "list of objects"),
+    ({"prompt": "x", "options": {"logit_bias": {"y": 1}}}, "token id"),
+    ({"prompt": "x", "max_tokens": [3, 4]}, "one number"),
+    ({"prompt": "x", "changeable": True, "heal": True}, "heals no word"),
+    ({"prompt": "x", "surprise": 1}, "surprise"),
+]
+"""Bodies, and what is said of them."""
 
-    assert answer.status_code == 400
-    message = answer.json()["error"]["message"]
-    assert words in message and "\n" not in message and "Value error" not in message
+
+def test_what_does_not_fit_is_refused_in_one_line(client: httpx2.Client, subtests: pytest.Subtests) -> None:
+    for body, words in REFUSED:
+        with subtests.test(words, body=body):
+            answer = client.post(REQUESTS, json={"model": "tiny", **body})
+
+            assert answer.status_code == 400
+            message = answer.json()["error"]["message"]
+            assert words in message and "\n" not in message and "Value error" not in message
 
 
 def test_schemas_beyond_the_bound_are_refused(serve: Callable[..., httpx2.Client]) -> None:
@@ -457,32 +472,31 @@ def test_candidates_in_a_gap_see_the_text_after_it(client: httpx2.Client) -> Non
     assert best("def f(░░):\n    return x\n") != best("def f(░░):\n    return y\n")
 
 
-@pytest.mark.parametrize(
-    ("body", "words"),
-    [
-        ({"text": "no gap", "position": 0}, "0 open positions"),
-        ({"text": "a░", "position": 1}, "1 open positions"),
-        ({"position": 0}, "give the 'id'"),
-        ({"text": "a░", "id": "b", "position": 0}, "give the 'id'"),
-        ({"text": "░" * 5000, "position": 0}, "shorten the text"),
-        ({"text": "a░", "position": 0, "top": 0}, "top"),
-    ],
-)
-def test_candidates_of_nothing_are_refused(client: httpx2.Client, body: dict[str, Any], words: str) -> None:
-    answer = client.post(CANDIDATES, json={"model": "tiny", **body})
-
-    assert answer.status_code == 400 and words in answer.json()["error"]["message"]
+NOTHING: list[tuple[dict[str, Any], str]] = [
+    ({"text": "no gap", "position": 0}, "0 open positions"),
+    ({"text": "a░", "position": 1}, "1 open positions"),
+    ({"position": 0}, "give the 'id'"),
+    ({"text": "a░", "id": "b", "position": 0}, "give the 'id'"),
+    ({"text": "░" * 5000, "position": 0}, "shorten the text"),
+    ({"text": "a░", "position": 0, "top": 0}, "top"),
+]
+"""Places that there are not, and what is said of them."""
 
 
-@pytest.mark.parametrize("more", [{"gap": 1}, {"position": 24 + 8}, {"event": 999}])
-def test_candidates_of_a_place_that_a_request_does_not_have_are_refused(
-    client: httpx2.Client, more: dict[str, int]
-) -> None:
+def test_candidates_of_nothing_are_refused(client: httpx2.Client, subtests: pytest.Subtests) -> None:
+    for body, words in NOTHING:
+        with subtests.test(words, body=body):
+            answer = client.post(CANDIDATES, json={"model": "tiny", **body})
+
+            assert answer.status_code == 400 and words in answer.json()["error"]["message"]
+
+
+def test_candidates_of_a_place_that_a_request_does_not_have_are_refused(client: httpx2.Client) -> None:
     key = events_of(client, **ASKED)[0][1]["id"]
 
-    answer = client.post(CANDIDATES, json={"id": key, "position": 0, **more})
-
-    assert answer.status_code == 400 and answer.json()["error"]["param"] == next(iter(more))
+    for name, place in (("gap", 1), ("position", 24 + 8), ("event", 999)):
+        answer = client.post(CANDIDATES, json={"id": key, "position": 0, name: place})
+        assert answer.status_code == 400 and answer.json()["error"]["param"] == name
 
 
 # Static files of the playground
@@ -499,9 +513,9 @@ def test_the_page_and_its_files_are_served_with_a_strict_policy(client: httpx2.C
         assert again.status_code == 304 and not again.content
 
 
-@pytest.mark.parametrize("path", ["nothing.js", "..%2Fapp.py", "%2e%2e%2fapp.py", "__init__.py", "style.css%00"])
-def test_other_files_are_not_served(client: httpx2.Client, path: str) -> None:
-    assert client.get(f"/playground/{path}").status_code == 404
+def test_other_files_are_not_served(client: httpx2.Client) -> None:
+    for path in ("nothing.js", "..%2Fapp.py", "%2e%2e%2fapp.py", "__init__.py", "style.css%00"):
+        assert client.get(f"/playground/{path}").status_code == 404, path
 
 
 def test_without_the_playground_there_is_no_page(serve: Callable[..., httpx2.Client]) -> None:

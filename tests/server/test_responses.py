@@ -156,26 +156,28 @@ def test_tokens_of_the_input_are_counted(client: httpx2.Client) -> None:
     assert counted == asked(client, PATH, ASK)["usage"]["input_tokens"]
 
 
-@pytest.mark.parametrize(
-    ("more", "param"),
-    [
-        ({"background": True}, "background"),
-        ({"truncation": "auto"}, "truncation"),
-        ({"conversation": "c"}, "conversation"),
-        ({"include": ["file_search_call.results"]}, "include"),
-        ({"tools": [{"type": "web_search"}]}, "tools[0]"),
-        ({"tools": [{**TOOL, "parameters": {"faker": 1}}]}, "tools"),
-        ({"tool_choice": "required"}, "tool_choice"),
-        ({"tool_choice": {"type": "mcp"}}, "tool_choice"),
-        ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0]"),
-        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0].type"),
-        ({"input": []}, "input"),
-        ({"text": {"format": {"type": "json_schema", "name": "x"}}}, "text.format.schema"),
-        ({"text": {"verbosity": "low"}}, "text.verbosity"),
-        ({"max_output_tokens": 5000}, "input"),
-        ({"reasoning": {"effort": "low"}, "daguerre": {"mode": "ar"}}, "reasoning.effort"),
-        ({"daguerre": {"changeable": True}}, "daguerre.changeable"),
-    ],
-)
-def test_what_cannot_be_honored_is_refused(client: httpx2.Client, more: Json, param: str) -> None:
-    assert refused(client, PATH, {**ASK, **more})["param"] == param
+REFUSED: list[tuple[Json, str]] = [
+    ({"background": True}, "background"),
+    ({"truncation": "auto"}, "truncation"),
+    ({"conversation": "c"}, "conversation"),
+    ({"include": ["file_search_call.results"]}, "include"),
+    ({"tools": [{"type": "web_search"}]}, "tools[0]"),
+    ({"tools": [{**TOOL, "parameters": {"faker": 1}}]}, "tools"),
+    ({"tool_choice": "required"}, "tool_choice"),
+    ({"tool_choice": {"type": "mcp"}}, "tool_choice"),
+    ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0]"),
+    ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0].type"),
+    ({"input": []}, "input"),
+    ({"text": {"format": {"type": "json_schema", "name": "x"}}}, "text.format.schema"),
+    ({"text": {"verbosity": "low"}}, "text.verbosity"),
+    ({"max_output_tokens": 5000}, "input"),
+    ({"reasoning": {"effort": "low"}, "daguerre": {"mode": "ar"}}, "reasoning.effort"),
+    ({"daguerre": {"changeable": True}}, "daguerre.changeable"),
+]
+"""What is asked for, and the field that is named."""
+
+
+def test_what_cannot_be_honored_is_refused(client: httpx2.Client, subtests: pytest.Subtests) -> None:
+    for more, param in REFUSED:
+        with subtests.test(str(param), more=more):
+            assert refused(client, PATH, {**ASK, **more})["param"] == param

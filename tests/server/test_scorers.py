@@ -38,14 +38,15 @@ def penalized(model: Model, prompt: list[int], num: int, frequency: float, prese
     return new
 
 
-@pytest.mark.parametrize("mode", ["ar", "speculative"])
-@pytest.mark.parametrize(("frequency", "presence"), [(0.0, 0.0), (2.0, 0.0), (0.0, 2.0), (1.5, -1.0), (-1.0, 0.5)])
-def test_penalties_are_openai_s_formula(causal: Model, mode: str, frequency: float, presence: float) -> None:
+def test_penalties_are_openai_s_formula(causal: Model, subtests: pytest.Subtests) -> None:
     prompt, ends = causal.tokenizer.encode("x = [1, 1, 1, 1"), tuple(causal.config.ends)
-    result = causal.generate(
-        prompt, 24, mode=mode, heal=False, min_tokens=24, scorer=Penalties(frequency, presence, ends)
-    )
-    assert [token.id for token in result.tokens] == penalized(causal, prompt, 24, frequency, presence)
+    for frequency, presence in ((0.0, 0.0), (2.0, 0.0), (0.0, 2.0), (1.5, -1.0), (-1.0, 0.5)):
+        wanted = penalized(causal, prompt, 24, frequency, presence)
+        for mode in ("ar", "speculative"):
+            with subtests.test(mode, frequency=frequency, presence=presence):
+                scorer = Penalties(frequency, presence, ends)
+                result = causal.generate(prompt, 24, mode=mode, heal=False, min_tokens=24, scorer=scorer)
+                assert [token.id for token in result.tokens] == wanted
 
 
 def test_what_is_committed_counts_wherever_it_is_and_ends_of_text_do_not() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json.decoder
+import json.scanner
+import multiprocessing
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -13,21 +15,33 @@ import pytest
 from daguerre.model import Model
 from daguerre.models.loading import save_model
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.train import report
 from daguerre.train.data import Cutter, Windows
 from daguerre.train.noising import Source
 from daguerre.train.shards import Shard, write_shards
-from training_runs import RECIPE, run
+from training_runs import RECIPE, leave_out, processes, run
 
 UNICODE = 'name = "naïve Δx — 漢字 🜁"\n\n\ndef größe(π):\n    """Œuvre."""\n    return π * 2\n\n\n' * 6
 MakeSource = Callable[[int, str, int], Source]
+
+
+@pytest.fixture(autouse=True)
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What all runs do and most tests are not about is left out."""
+    leave_out(monkeypatch)
+
+
+@pytest.fixture
+def preloaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes begin as copies of one that has imported PyTorch, not as new ones, which takes seconds each."""
+    made = processes()
+    monkeypatch.setattr(multiprocessing, "get_context", lambda method=None: made)
 
 
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Path:
     folder = tmp_path_factory.mktemp("corpus")
     train = [Path(textwrap.__file__).read_text(), UNICODE, "x = 1\n", Path(json.decoder.__file__).read_text()]
-    write_shards(folder, {"train": train, "val": [Path(json.__file__).read_text()]}, tokenizer)
+    write_shards(folder, {"train": train, "val": [Path(json.scanner.__file__).read_text()]}, tokenizer)
     return folder
 
 
@@ -61,7 +75,6 @@ def reference(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that nobody disturbed."""
     out = tmp_path_factory.mktemp("reference") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(report, "draw_curves", lambda run: run)
-        patch.setattr(report, "_tensorboard", lambda *rest: None)
+        leave_out(patch)
         run(RECIPE, out, corpus)
     return out

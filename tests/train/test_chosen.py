@@ -13,18 +13,10 @@ from daguerre.errors import InputError
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.batched import BatchLayout, run_batch
 from daguerre.models.loading import load_model
-from daguerre.train import report
 from daguerre.train.chosen import checkpoint_layers, named_weights
 from daguerre.train.lora import Lora
 from daguerre.train.trainer import Trainer
 from training_runs import ADAPT, RECIPE, run, run_until
-
-
-@pytest.fixture(autouse=True)
-def fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without pictures and TensorBoard, which have tests of their own."""
-    monkeypatch.setattr(report, "draw_curves", lambda run: run)
-    monkeypatch.setattr(report, "_tensorboard", lambda *rest: None)
 
 
 def test_patterns_name_consecutive_words(make_model: MakeModel) -> None:

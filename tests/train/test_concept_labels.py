@@ -147,13 +147,18 @@ def test_counts_are_those_of_the_windows_one_by_one(shard: Shard, words: Tokeniz
     assert (found.most[~found.liked.any(dim=1)] == 0).all()
 
 
-@pytest.mark.parametrize("layout", ["blocks", "drafts", "infill", "suffix", "canvas", "next_token"])
 def test_every_row_of_a_batch_knows_which_token_of_its_text_it_predicts(
-    layout: str, shard: Shard, words: Tokenizer
+    shard: Shard, words: Tokenizer, subtests: pytest.Subtests
 ) -> None:
     """A target is that token, and the concepts of a row are those of its target's bytes, also behind gap fillers."""
     windows = Windows(shard, words.bos_id)
     labeled = LabeledWindows(windows, corpus_labels(shard, words, 10**6), words)
+    for layout in ("blocks", "drafts", "infill", "suffix", "canvas", "next_token"):
+        with subtests.test(layout):
+            check_rows(layout, windows, labeled, words)
+
+
+def check_rows(layout: str, windows: Windows, labeled: LabeledWindows, words: Tokenizer) -> None:
     mixture = Mixture({"only": Objective(layout=layout, errors=0.2 if layout == "blocks" else 0.0)}, {"only": 1.0})
     for index in range(6):
         batch = MicroBatches(windows, Cutter(words), mixture, 3, labeled).make(index, 2, 40)

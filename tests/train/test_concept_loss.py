@@ -17,7 +17,6 @@ from daguerre.errors import InputError
 from daguerre.models.core.batched import run_batch
 from daguerre.models.core.config import ConceptShape
 from daguerre.models.loading import config_of, load_model
-from daguerre.train import report
 from daguerre.train.batch import Batch, batch_loss
 from daguerre.train.concept_heads import count_concepts, initialize_heads, with_concept_heads
 from daguerre.train.concept_labels import corpus_labels
@@ -64,8 +63,6 @@ NUM = taxonomy().num_ids
 def few_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs count concepts in 200 windows and not in 20,000, which takes longer than all else here; no curves."""
     monkeypatch.setattr("daguerre.train.trainer.count_concepts", partial(count_concepts, num_windows=200))
-    monkeypatch.setattr(report, "draw_curves", lambda run: run)
-    monkeypatch.setattr(report, "_tensorboard", lambda *rest: None)
 
 
 def random(*shape: int, seed: int = 0) -> torch.Tensor:

@@ -28,7 +28,6 @@ from daguerre.models.core.config import RopeScaling
 from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.models.forward import Logits
 from daguerre.scoring.likelihood import _bound, _Masks, _spans
-from daguerre.train import report
 from daguerre.train.batch import Batch, batch_loss, collate, opened_over_time
 from daguerre.train.curves import draw_curves
 from daguerre.train.examples import make_example
@@ -42,7 +41,6 @@ LENGTH, MARGIN = 48, 1e-4
 MakeSource = Callable[[int, str, int], Source]
 CASES = [("full", "full"), ("full_suffix", "full"), ("full", "full_unshifted"), ("full_suffix", "full_unshifted")]
 CASES += [("full_gap", "full"), ("full_gap", "full_unshifted"), ("full", "full_timed"), ("bd3", "block")]
-each_case = pytest.mark.parametrize(("layout", "name"), CASES)
 
 
 @pytest.fixture(scope="module")
@@ -175,16 +173,17 @@ def largest_difference(model: Model, example: Example, batch: Batch, expected: d
     return float(np.abs(logits[finite] - wanted[finite]).max())
 
 
-@each_case
 def test_training_logits_are_those_of_decoding(
-    models: dict[str, Model], make_source: MakeSource, layout: str, name: str
+    models: dict[str, Model], make_source: MakeSource, subtests: pytest.Subtests
 ) -> None:
-    source, example, batch = make_case(models[name], make_source, layout)
-    expected = decoded(models[name], source, example)
-    assert len(expected) == (example.target != IGNORE).sum()
-    assert largest_difference(models[name], example, batch, expected) < MARGIN
-    finite = [row[np.isfinite(row)] for row in expected.values()]
-    assert np.ptp(np.concatenate(finite)) > 5
+    for layout, name in CASES:
+        with subtests.test(layout, name=name):
+            source, example, batch = make_case(models[name], make_source, layout)
+            expected = decoded(models[name], source, example)
+            assert len(expected) == (example.target != IGNORE).sum()
+            assert largest_difference(models[name], example, batch, expected) < MARGIN
+            finite = [row[np.isfinite(row)] for row in expected.values()]
+            assert np.ptp(np.concatenate(finite)) > 5
 
 
 def test_any_flipped_bit_of_the_two_stream_mask_breaks_the_equality(
@@ -290,12 +289,6 @@ RECIPES = {
     ),
     "unshifted": replace(BASE, model=replace(SHAPE, shift=False), mixture={"b": Share(share=1.0, layout="blocks")}),
 }
-
-
-@pytest.fixture(autouse=True)
-def fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "_tensorboard", lambda *rest: None)
-    monkeypatch.setattr(report, "draw_curves", lambda run: run)
 
 
 def trained(recipe: Recipe, out: Path, corpus: Path, **options: Any) -> Model:

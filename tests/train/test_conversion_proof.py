@@ -9,7 +9,6 @@ from types import ModuleType
 
 import pytest
 
-from daguerre.train import report
 from recipe_scripts import recipe_scripts
 
 TINY = "model.width=32 model.num_layers=1 model.num_heads=2 model.num_kv_heads=1 model.mlp_width=32".split()
@@ -19,8 +18,6 @@ TINY = "model.width=32 model.num_layers=1 model.num_heads=2 model.num_kv_heads=1
 def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     with recipe_scripts("conversion", "prove") as found:
         module: ModuleType = found.prove
-        monkeypatch.setattr(report, "_tensorboard", lambda *rest: None)
-        monkeypatch.setattr(report, "draw_curves", lambda run: run)
         monkeypatch.setattr(module, "TEXTS", 3)
         monkeypatch.setattr(module, "DRAWS", 2)
         monkeypatch.setattr(module, "CHARACTERS", 80)

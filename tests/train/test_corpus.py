@@ -220,7 +220,7 @@ def test_any_other_folder_is_the_users_own_code(tmp_path: Path) -> None:
     assert (line["package"], line["license"], line["file"]) == ("my_app", "user-provided", "app.py")
 
 
-def test_two_processes_give_what_one_gives(tmp_path: Path) -> None:
+def test_two_processes_give_what_one_gives(tmp_path: Path, preloaded: None) -> None:
     for name in ("alpha", "beta", "requests"):
         install(tmp_path / "site", name, {f"{name}/m.py": module_text(name)})
     collect(tmp_path / "one", tmp_path / "site", workers=1)
@@ -325,7 +325,7 @@ def kill_this_process(item: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_a_killed_worker_is_an_error_that_says_what_to_do() -> None:
+def test_a_killed_worker_is_an_error_that_says_what_to_do(preloaded: None) -> None:
     with pytest.raises(DataError, match="fewer workers"):
         Pool(2, progress=False).map(kill_this_process, [1, 2], "kill")
 

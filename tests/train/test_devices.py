@@ -21,7 +21,7 @@ from conftest import tiny_config
 from daguerre.errors import CheckpointError, InputError, UnsupportedError
 from daguerre.models.loading import load_model
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.train import devices, report
+from daguerre.train import devices
 from daguerre.train.distill.options import Distill
 from daguerre.train.lora import Lora
 from daguerre.train.prefer.options import Prefer
@@ -31,8 +31,8 @@ from daguerre.train.run import DATA, CopiedAnswers
 from daguerre.train.sft.presets import Sft
 from daguerre.train.stage import Stage
 from daguerre.train.trainer import Trainer
-from distributed_run import main, settings_of, together
-from training_runs import ADAPT, RECIPE, list_steps, run_until
+from distributed_run import settings_of, together
+from training_runs import ADAPT, RECIPE, leave_out, list_steps, run_until, train_together
 
 RUNNER = Path(__file__).parents[1] / "distributed_run.py"
 STAGES = (Stage(until=1.0, length=32, sequences=1, micro_batches=4),)
@@ -43,16 +43,9 @@ ANSWERS: dict[str, Any] = {"stages": THREE, "mixture": {}, "model": None}
 NEAR = 1e-5
 
 
-@pytest.fixture(autouse=True)
-def fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without pictures and TensorBoard, which have tests of their own."""
-    monkeypatch.setattr(report, "draw_curves", lambda run: run)
-    monkeypatch.setattr(report, "_tensorboard", lambda *rest: None)
-
-
 def several(processes: int, recipe: Recipe, out: Path, corpus: Path, **more: Any) -> list[float]:
     """Train in so many processes; the losses that the first one reported."""
-    together(processes, main, settings_of(recipe, out, corpus, **more))
+    together(processes, train_together, settings_of(recipe, out, corpus, **more))
     return losses_of(out)
 
 
@@ -97,8 +90,7 @@ def assert_same_model(one: Path, other: Path) -> None:
 def whole(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[float]]:
     """The run of one process."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(report, "draw_curves", lambda run: run)
-        patch.setattr(report, "_tensorboard", lambda *rest: None)
+        leave_out(patch)
         out = tmp_path_factory.mktemp("whole") / "run"
         return out, alone(MANY, out, corpus)[1]
 
@@ -106,7 +98,7 @@ def whole(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path,
 @pytest.mark.slow
 def test_two_processes_train_as_one_does_in_16_bits(corpus: Path, tmp_path: Path) -> None:
     """Parts of weights, gradients and averages are float32: rounded ones would differ by far more."""
-    recipe = replace(MANY, precision="bf16", steps=3)
+    recipe = replace(MANY, precision="bf16", steps=2)
     _, losses = alone(recipe, tmp_path / "one", corpus)
     assert near(several(2, recipe, tmp_path / "two", corpus), losses)
 
@@ -159,7 +151,7 @@ def test_two_share_the_matrices_of_layers_and_four_go_on_in_two_pairs(
     whole: tuple[Path, list[float]], corpus: Path, tmp_path: Path
 ) -> None:
     shared = replace(MANY, tensor_parallel=2)
-    together(2, main, settings_of(replace(shared, steps=4), tmp_path / "run", corpus, stop=2))
+    together(2, train_together, settings_of(replace(shared, steps=4), tmp_path / "run", corpus, stop=2))
     assert near(losses_of(tmp_path / "run"), whole[1][:2])
     shutil.copytree(tmp_path / "run", tmp_path / "other")
     assert near(several(4, shared, tmp_path / "run", corpus, resume=True), whole[1][2:])
@@ -199,27 +191,29 @@ def test_a_damaged_checkpoint_of_shards_is_refused_in_one_line(
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"steps": 0, "minutes": 1.0}, "3 processes need a budget in steps"),
-        ({}, "stages have 4 micro-batches, which 3 processes cannot share"),
-        ({"stages": THREE, "compile": True}, "compile trains in one process"),
-        (ANSWERS | {"prefer": Prefer()}, "prefer trains in one process"),
-        (ANSWERS | {"reinforce": Reinforce(group=3)}, "reinforce trains in one process"),
-        (ANSWERS | {"sft": Sft(), "distill": Distill()}, "distill trains in one process"),
-        (ANSWERS | {"sft": Sft(keep=1.0)}, r"sft\.keep trains in one process"),
-        ({"tensor_parallel": 2}, "tensor_parallel=2 is no divisor of 3 processes"),
-        ({"tensor_parallel": 3, "lora": Lora()}, "an adapter's matrices are not shared: set tensor_parallel=1"),
-    ],
-)
+ALONE: list[tuple[dict[str, Any], str]] = [
+    ({"steps": 0, "minutes": 1.0}, "3 processes need a budget in steps"),
+    ({}, "stages have 4 micro-batches, which 3 processes cannot share"),
+    ({"stages": THREE, "compile": True}, "compile trains in one process"),
+    (ANSWERS | {"prefer": Prefer()}, "prefer trains in one process"),
+    (ANSWERS | {"reinforce": Reinforce(group=3)}, "reinforce trains in one process"),
+    (ANSWERS | {"sft": Sft(), "distill": Distill()}, "distill trains in one process"),
+    (ANSWERS | {"sft": Sft(keep=1.0)}, r"sft\.keep trains in one process"),
+    ({"tensor_parallel": 2}, "tensor_parallel=2 is no divisor of 3 processes"),
+    ({"tensor_parallel": 3, "lora": Lora()}, "an adapter's matrices are not shared: set tensor_parallel=1"),
+]
+"""What several processes cannot train."""
+
+
 def test_what_several_processes_cannot_train_is_refused(
-    changes: dict[str, Any], message: str, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "3")
-    with pytest.raises(InputError, match=message):
-        Trainer(replace(MANY, **changes), tmp_path / "run", corpus, quiet=True)
-    assert not (tmp_path / "run").exists()
+    for changes, message in ALONE:
+        with subtests.test(message):
+            with pytest.raises(InputError, match=message):
+                Trainer(replace(MANY, **changes), tmp_path / "run", corpus, quiet=True)
+            assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("changes", [{"out_bias": True}, {"mlp_bias": True}, {"draft_head": 8}])

@@ -14,7 +14,6 @@ import pytest
 
 import daguerre
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.train import report
 from daguerre.train.batch import batch_loss
 from daguerre.train.held_files import (
     FileBits,
@@ -31,14 +30,7 @@ from daguerre.train.run import run_training
 from daguerre.train.shards import Shard, write_shards
 from daguerre.train.user_folder import UserFolder
 
-TOKENIZER = Tokenizer.default()
 DOCS = Path(__file__).parents[2] / "docs"
-
-
-@pytest.fixture(autouse=True)
-def fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "draw_curves", lambda run: run)
-    monkeypatch.setattr(report, "_tensorboard", lambda *rest: None)
 
 
 @pytest.fixture
@@ -51,8 +43,10 @@ def source(tmp_path: Path) -> Path:
     return folder
 
 
-def test_held_out_files_are_named_and_are_none_that_is_trained_on(source: Path, tmp_path: Path) -> None:
-    UserFolder(source).write(tmp_path / "data", TOKENIZER)
+def test_held_out_files_are_named_and_are_none_that_is_trained_on(
+    source: Path, tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    UserFolder(source).write(tmp_path / "data", tokenizer)
     train, val = (Shard.open(tmp_path / "data", split) for split in ("train", "val"))
     listed = [json.loads(line) for line in (tmp_path / "data" / "manifest.jsonl").read_text().splitlines()]
     names = {split: [each["file"] for each in listed if each["split"] == split] for split in ("train", "val")}
@@ -63,17 +57,17 @@ def test_held_out_files_are_named_and_are_none_that_is_trained_on(source: Path, 
     assert [Path(file.name).name for file in found] == [Path(name).name for name in names["val"]]
     for file in found:
         text = (source / Path(file.name).name).read_text()
-        assert TOKENIZER.decode(file.tokens) == text
+        assert tokenizer.decode(file.tokens) == text
         assert file.num_bytes == len(text.encode())
     trained = {tuple(train.document(index).tolist()) for index in range(train.num_documents)}
     assert not trained & {file.tokens for file in found}
     assert len(held_files(val, most_tokens=1)) == 1
 
 
-def test_the_figure_is_that_of_the_score(source: Path, tmp_path: Path) -> None:
+def test_the_figure_is_that_of_the_score(source: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:
     model = daguerre.load(backend="torch")
     text = (source / "m3.py").read_text() * 6  # longer than the context
-    write_shards(tmp_path / "data", {"train": ["x = 1\n"], "val": [text, "y = 2\n"]}, TOKENIZER)
+    write_shards(tmp_path / "data", {"train": ["x = 1\n"], "val": [text, "y = 2\n"]}, tokenizer)
     files = held_files(Shard.open(tmp_path / "data", "val"))
     bits = score_files(model.backbone, files)
 
@@ -100,11 +94,11 @@ def test_the_change_has_its_error_and_says_when_it_is_worse(tmp_path: Path) -> N
     assert load_before(tmp_path) is None
 
 
-def test_a_compressor_that_knows_the_training_text(tmp_path: Path) -> None:
+def test_a_compressor_that_knows_the_training_text(tmp_path: Path, tokenizer: Tokenizer) -> None:
     known, text = "def f(a):\n    return a + 1\n" * 40, "def g(b):\n    return b * 2\n"
-    write_shards(tmp_path / "data", {"train": [known], "val": [text]}, TOKENIZER)
+    write_shards(tmp_path / "data", {"train": [known], "val": [text]}, tokenizer)
     train, val = (Shard.open(tmp_path / "data", split) for split in ("train", "val"))
-    held = HeldFiles(train, val, TOKENIZER, daguerre.load().config, tmp_path)
+    held = HeldFiles(train, val, tokenizer, daguerre.load().config, tmp_path)
     alone = len(lzma.compress(known.encode(), preset=6))
 
     expected = 8 * (len(lzma.compress((known + text).encode(), preset=6)) - alone) / len(text)
@@ -112,11 +106,11 @@ def test_a_compressor_that_knows_the_training_text(tmp_path: Path) -> None:
 
 
 def test_a_run_says_what_its_budget_buys_and_what_it_brought(
-    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    source: Path, start: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small = ["precision=float32", "stages.0.length=64", "stages.0.sequences=2", "steps=4"]
     how: dict[str, Any] = {"data": source, "overrides": small, "device": "cpu", "max_minutes": 5.0}
-    run_training(None, start_from="default", out=tmp_path / "run", **how)
+    run_training(None, start_from=start, out=tmp_path / "run", **how)
     printed = capsys.readouterr().err
     order = ("held out, never trained on: ", "before training: ", " tokens a second: ", "held-out files: ")
     places = [printed.index(words) for words in order]
@@ -126,7 +120,9 @@ def test_a_run_says_what_its_budget_buys_and_what_it_brought(
     assert "bits a byte before" in printed
 
 
-def test_the_forecast_changes_no_weights(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_forecast_changes_no_weights(
+    source: Path, start: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from daguerre.train import trainer
 
     small = ["precision=float32", "stages.0.length=32", "stages.0.sequences=1", "steps=2"]
@@ -135,10 +131,10 @@ def test_the_forecast_changes_no_weights(source: Path, tmp_path: Path, monkeypat
     monkeypatch.setattr(trainer, "batch_loss", lambda *args: calls.append(1) or batch_loss(*args))
     for other in ("_measure", "_score_files"):  # which take long, and have tests of their own
         monkeypatch.setattr(trainer.Trainer, other, lambda *args: None)
-    first = run_training(None, start_from="default", out=tmp_path / "a", max_minutes=60.0, **how)
+    first = run_training(None, start_from=start, out=tmp_path / "a", max_minutes=60.0, **how)
     monkeypatch.setattr(trainer.Trainer, "_forecast", lambda self: None)
     measured = len(calls)
-    second = run_training(None, start_from="default", out=tmp_path / "b", max_minutes=60.0, **how)
+    second = run_training(None, start_from=start, out=tmp_path / "b", max_minutes=60.0, **how)
 
     assert measured > len(calls) - measured
     assert (first / "model.safetensors").read_bytes() == (second / "model.safetensors").read_bytes()

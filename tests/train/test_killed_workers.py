@@ -34,7 +34,7 @@ def killed_while_it_sends(item: int) -> int:
 
 @pytest.mark.parametrize("run", [partial(Pool(2, progress=False).map, label="kill"), partial(map_examples, workers=2)])
 def test_a_worker_that_is_killed_while_it_sends_is_an_error(
-    run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, preloaded: None
 ) -> None:
     monkeypatch.setattr("daguerre.train.workers.CHECKED", 0.2)
     with pytest.raises(DataError, match="fewer workers"):

@@ -18,7 +18,6 @@ from daguerre.model import Model
 from daguerre.models.loading import config_of, load_model, save_model
 from daguerre.models.scaling import read_scaling
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.train import report
 from daguerre.train.run import run_training
 from daguerre.train.shards import write_tokens
 from recipe_scripts import recipe_scripts
@@ -35,13 +34,6 @@ def scripts() -> Iterator[SimpleNamespace]:
         for module in (found.texts, found.prove):
             patch.setattr(module, "load_frozen", lambda: few)
         yield found
-
-
-@pytest.fixture(autouse=True)
-def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs draw nothing."""
-    monkeypatch.setattr(report, "_tensorboard", lambda *rest: None)
-    monkeypatch.setattr(report, "draw_curves", lambda run: run)
 
 
 def found(text: str) -> list[tuple[bool, str, str, str]]:

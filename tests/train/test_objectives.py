@@ -99,16 +99,17 @@ def test_noisy_rows_predict_the_text_at_their_position(shift: bool) -> None:
                 assert target == place.get(int(position), NULL)
 
 
-@pytest.mark.parametrize("layout", [name for name in LAYOUTS if name not in ("next_token", "bd3", "groups")])
-def test_masks_stand_exactly_where_targets_are(layout: str) -> None:
+def test_masks_stand_exactly_where_targets_are(subtests: pytest.Subtests) -> None:
     """Shifted rows hold the token before the one they predict; an anchor row holds the clean token, never a mask."""
-    example = example_of(layout, u=0.5)
-    for span_rows in np.split(np.flatnonzero(noisy_rows(example)), _breaks(example)):
-        inputs, targets = example.tokens[span_rows], example.target[span_rows]
-        assert inputs[0] != MASK
-        assert np.array_equal(inputs[1:] == MASK, targets[:-1] != IGNORE)
-        kept = inputs[1:][targets[:-1] == IGNORE]
-        assert (kept != MASK).all()
+    for layout in [name for name in LAYOUTS if name not in ("next_token", "bd3", "groups")]:
+        with subtests.test(layout):
+            example = example_of(layout, u=0.5)
+            for span_rows in np.split(np.flatnonzero(noisy_rows(example)), _breaks(example)):
+                inputs, targets = example.tokens[span_rows], example.target[span_rows]
+                assert inputs[0] != MASK
+                assert np.array_equal(inputs[1:] == MASK, targets[:-1] != IGNORE)
+                kept = inputs[1:][targets[:-1] == IGNORE]
+                assert (kept != MASK).all()
 
 
 def _breaks(example: Example) -> np.ndarray:
@@ -351,9 +352,14 @@ def test_weights_are_what_their_names_say() -> None:
 # ---- batches and losses -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("layout", "attn_impl"), list(zip(LAYOUTS, itertools.cycle(ATTN_IMPLS), strict=False)))
-def test_padding_changes_no_loss(layout: str, attn_impl: str) -> None:
+def test_padding_changes_no_loss(subtests: pytest.Subtests) -> None:
     """Examples of different lengths: the sums of a batch are the sums of its examples alone."""
+    for layout, attn_impl in zip(LAYOUTS, itertools.cycle(ATTN_IMPLS), strict=False):
+        with subtests.test(layout, attn_impl=attn_impl):
+            check_padding(layout, attn_impl)
+
+
+def check_padding(layout: str, attn_impl: str) -> None:
     model, objective = tiny(torch.float64), objective_of(layout)
     examples = [example_of(layout, seed, length) for seed, length in enumerate((40, 23, 31))]
     with torch.no_grad():
@@ -403,9 +409,14 @@ def test_padding_rows_carry_no_target_weight_or_level() -> None:
     assert (batch.tokens[padding] == PAD).all()
 
 
-@pytest.mark.parametrize(("layout", "weight"), list(zip(LAYOUTS, itertools.cycle(WEIGHTS), strict=False)))
-def test_the_gradient_of_every_objective_is_its_slope_and_reaches_every_parameter(layout: str, weight: str) -> None:
+def test_the_gradient_of_every_objective_is_its_slope_and_reaches_every_parameter(subtests: pytest.Subtests) -> None:
     """Central differences in float64 along random directions, with both implementations of attention."""
+    for layout, weight in zip(LAYOUTS, itertools.cycle(WEIGHTS), strict=False):
+        with subtests.test(layout, weight=weight):
+            check_gradient(layout, weight)
+
+
+def check_gradient(layout: str, weight: str) -> None:
     model = tiny(torch.float64)
     generator = torch.Generator().manual_seed(1)
     for name, parameter in model.named_parameters():

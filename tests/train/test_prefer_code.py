@@ -12,7 +12,6 @@ import pytest
 
 import daguerre
 from daguerre.model import Model
-from daguerre.train import report
 from recipe_scripts import recipe_scripts
 
 FOLDER = Path(__file__).resolve().parents[2] / "recipes" / "prefer"
@@ -25,31 +24,33 @@ def scripts() -> Iterator[SimpleNamespace]:
         yield found
 
 
-@pytest.mark.parametrize(
-    ("prompt", "text", "ended", "word"),
-    [
-        ("x = 1\n", "y = 2\n", False, "whole"),
-        ("def f():\n", "    return 1\n", True, "whole"),
-        ("x = 1\n", "y = (\n", False, "open"),
-        ("x = 1\n", "def f():\n", False, "open"),
-        ("x = 1\n", 'y = """\nabc\n', False, "open"),
-        ("try:\n", "    x = 1\n", False, "open"),
-        ("x = 1\n", "y = (\n", True, "failed"),
-        ("def f():\n", "return 1\n", False, "failed"),
-        ("", "return 1\n", False, "failed"),
-        ("x = (\n", "]\n", False, "failed"),
-        ("x = 1\n", "y = 'a\n", False, "failed"),
-        ("x = 1\n", "a b\n", False, "failed"),
-        ("if x:\n    y = 1\n", "  z = 1\n", False, "failed"),
-        ("x = 1\n", "a b", False, "failed"),
-        ("x = 1\n", "y = 2\na b", False, "whole"),
-        ("x = 1\n", "y = 2\na b", True, "failed"),
-        ("x = 1\n", "\0\n", False, "failed"),
-    ],
-)
-def test_the_verdict(scripts: SimpleNamespace, prompt: str, text: str, ended: bool, word: str) -> None:
-    one = scripts.written.judged(prompt, text, ended)
-    assert one.verdict == word and one.failed == (word == "failed")
+VERDICTS = [
+    ("x = 1\n", "y = 2\n", False, "whole"),
+    ("def f():\n", "    return 1\n", True, "whole"),
+    ("x = 1\n", "y = (\n", False, "open"),
+    ("x = 1\n", "def f():\n", False, "open"),
+    ("x = 1\n", 'y = """\nabc\n', False, "open"),
+    ("try:\n", "    x = 1\n", False, "open"),
+    ("x = 1\n", "y = (\n", True, "failed"),
+    ("def f():\n", "return 1\n", False, "failed"),
+    ("", "return 1\n", False, "failed"),
+    ("x = (\n", "]\n", False, "failed"),
+    ("x = 1\n", "y = 'a\n", False, "failed"),
+    ("x = 1\n", "a b\n", False, "failed"),
+    ("if x:\n    y = 1\n", "  z = 1\n", False, "failed"),
+    ("x = 1\n", "a b", False, "failed"),
+    ("x = 1\n", "y = 2\na b", False, "whole"),
+    ("x = 1\n", "y = 2\na b", True, "failed"),
+    ("x = 1\n", "\0\n", False, "failed"),
+]
+"""Prompts, texts, whether the text ended, and what is said of it."""
+
+
+def test_the_verdict(scripts: SimpleNamespace, subtests: pytest.Subtests) -> None:
+    for prompt, text, ended, word in VERDICTS:
+        with subtests.test(word, prompt=prompt, text=text, ended=ended):
+            one = scripts.written.judged(prompt, text, ended)
+            assert one.verdict == word and one.failed == (word == "failed")
 
 
 def test_where_texts_of_a_pair_are_cut(scripts: SimpleNamespace) -> None:
@@ -90,8 +91,6 @@ def test_the_proof_for_a_moment(
     scripts: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Pairs, training, figures before and after, and the report; a step that is done is not repeated."""
-    monkeypatch.setattr(report, "draw_curves", lambda run: run)
-    monkeypatch.setattr(report, "_tensorboard", lambda *rest: None)
     monkeypatch.setattr(scripts.written, "TOKENS", 12)
     monkeypatch.setattr(scripts.prove, "LAYOUTS", ("ar",))
     few_documents = scripts.written.load_frozen()[:3]

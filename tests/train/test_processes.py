@@ -19,7 +19,6 @@ from daguerre.models.backends.torch_backend import TorchBackend
 from daguerre.models.core.batched import BatchLayout, Rows, run_batch
 from daguerre.noise.process import process_of
 from daguerre.scoring.likelihood import score_tokens
-from daguerre.train import report
 from daguerre.train.batch import batch_loss, collate
 from daguerre.train.examples import make_example
 from daguerre.train.noising import IGNORE, NUM_LEVELS, Source
@@ -197,8 +196,6 @@ RECIPE = Recipe(
 def test_a_run_with_time_trains_all_of_the_model_and_is_scored(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr(report, "_tensorboard", lambda *rest: None)
-    monkeypatch.setattr(report, "draw_curves", lambda run: run)
     made = Trainer(replace(RECIPE, model=replace(SHAPE, process=name)), tmp_path / "run", corpus, quiet=True)
     begun = {n: p.detach().clone() for n, p in made.model.named_parameters()}
     model = daguerre.load(made.run())

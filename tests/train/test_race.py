@@ -15,7 +15,6 @@ import pytest
 
 from conftest import MakeModel
 from daguerre.decoding.reading import OPEN
-from daguerre.train import report
 from daguerre.train.recipe import load_recipe
 
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "race.py"
@@ -35,8 +34,6 @@ def race() -> ModuleType:
 @pytest.fixture
 def in_process(race: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Entries run in this process, without pictures of their own; the names of those that ran."""
-    monkeypatch.setattr(report, "_tensorboard", lambda *rest: None)
-    monkeypatch.setattr(report, "draw_curves", lambda run: run)
     ran: list[str] = []
 
     def run(name: str, arguments: list[str]) -> int:

@@ -22,13 +22,6 @@ from daguerre.train.trainer import Trainer
 from training_runs import ADAPT, RECIPE, rows, run
 
 
-@pytest.fixture(autouse=True)
-def fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without pictures and TensorBoard, which have tests of their own."""
-    monkeypatch.setattr(report, "draw_curves", lambda run: run)
-    monkeypatch.setattr(report, "_tensorboard", lambda *rest: None)
-
-
 def test_a_run_from_a_model_says_what_held_out_text_costs_before_and_after(
     corpus: Path, reference: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -18,7 +18,6 @@ from daguerre.model import Model
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.loading import load_model, save_model
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.train import report
 from daguerre.train.checkpoint import list_checkpoints, load_state
 from daguerre.train.monitor import Held
 from daguerre.train.objectives import Objective
@@ -29,12 +28,6 @@ from daguerre.train.trainer import Trainer
 from training_runs import list_steps, rows
 
 TINY = ["steps=2", "precision=float32", "stages.0.length=32", "stages.0.sequences=1"]
-
-
-@pytest.fixture(autouse=True)
-def fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "draw_curves", lambda run: run)
-    monkeypatch.setattr(report, "_tensorboard", lambda *rest: None)
 
 
 @pytest.fixture
@@ -286,37 +279,8 @@ def test_a_folder_without_python_is_refused_by_the_name_of_its_option(start: str
 SHAPE = {"width": 32, "num_layers": 2, "num_heads": 4, "num_kv_heads": 2, "mlp_width": 48, "max_positions": 64}
 
 
-def test_every_recipe_has_its_own_test() -> None:
-    """draft: test_drafting.py, verified: test_acceptance.py, trajectory: test_trajectory.py, concepts:
-    test_concept_loss.py, tiny: test_held_files.py, sft: sft/test_sft_runs.py, lora: test_lora.py,
-    convert: sft/test_convert.py, and the folders prefer, reinforce and distill.
-    """
-    folder = Path(__file__).parents[2] / "recipes"
-    known = {
-        "tiny",
-        "small",
-        "refine",
-        "full",
-        "longer",
-        "settle",
-        "adapt",
-        "draft",
-        "verified",
-        "trajectory",
-        "concepts",
-        "heads",
-        "sft",
-        "lora",
-        "convert",
-        "prefer",
-        "reinforce",
-        "distill",
-    }
-    assert {path.stem for path in folder.glob("*.toml")} == known
-
-
 @pytest.mark.parametrize("name", ["small", "refine", "full"])
-def test_a_recipe_trains_through_its_stages_with_all_its_objectives(name: str, tmp_path: Path) -> None:
+def test_a_recipe_trains_through_its_stages_with_all_its_objectives(name: str, tmp_path: Path, preloaded: None) -> None:
     """As it is in the file, but for the shape, the lengths, the number of sequences, the budget and the loaders."""
     recipe = load_recipe(name)
     texts = [Path(module.__file__).read_text() for module in (json, shutil)]

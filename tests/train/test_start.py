@@ -16,21 +16,12 @@ from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import Experts, RopeScaling
 from daguerre.models.loading import load_model, save_model
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.train import report
 from daguerre.train.checkpoint import list_checkpoints
 from daguerre.train.drafting import with_draft_head
 from daguerre.train.recipe import Share
 from daguerre.train.run import run_training
 from daguerre.train.trainer import Trainer
 from training_runs import ADAPT, RECIPE, list_steps, run, run_until
-
-
-@pytest.fixture(autouse=True)
-def fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without pictures and TensorBoard, which have tests of their own."""
-    monkeypatch.setattr(report, "draw_curves", lambda run: run)
-    monkeypatch.setattr(report, "_tensorboard", lambda *rest: None)
-
 
 OLD_FIELDS = (
     "vocab_size width num_layers num_heads num_kv_heads mlp_width max_positions mask_id eos_id bos_id pad_id null_id "

@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 
 from daguerre.model import load
-from daguerre.train import report
 from daguerre.train.recipe import load_recipe
 from recipe_scripts import recipe_scripts
 
@@ -30,13 +29,6 @@ def scripts() -> Iterator[SimpleNamespace]:
     """The scripts of recipes/sudoku."""
     with recipe_scripts("sudoku", "boards", "puzzles", "evaluate", "prove") as found:
         yield found
-
-
-@pytest.fixture(autouse=True)
-def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs draw nothing."""
-    monkeypatch.setattr(report, "_tensorboard", lambda *rest: None)
-    monkeypatch.setattr(report, "draw_curves", lambda run: run)
 
 
 @pytest.fixture(scope="module")

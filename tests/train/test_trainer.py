@@ -8,11 +8,8 @@ import math
 import os
 import shutil
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,64 +20,16 @@ import torch
 from daguerre.errors import CheckpointError, DataError, InputError, TrainingError
 from daguerre.models.loading import load_model, read_extra
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.train import checkpoint, report, trainer
+from daguerre.train import checkpoint, trainer
 from daguerre.train.batch import LossReport
 from daguerre.train.checkpoint import list_checkpoints, load_checkpoint
 from daguerre.train.optim import lr_factor, repeat_factor
-from daguerre.train.recipe import Optimization, Recipe
+from daguerre.train.recipe import Optimization
 from daguerre.train.report import CsvLog
 from daguerre.train.shards import write_shards
 from daguerre.train.stage import Stage
 from daguerre.train.trainer import Trainer
-from training_runs import RECIPE, SHAPE, STEPS, list_steps, rows, run
-
-# Runs a recipe as the command line does. `moment` is where the process kills itself, for real, with SIGKILL: at the
-# n-th call of something. Pictures and TensorBoard are left out for speed.
-SCRIPT = """
-import json, os, signal, shutil, sys
-from pathlib import Path
-import torch
-from daguerre.train import checkpoint, report, trainer
-from daguerre.train.recipe import recipe_from_dict
-
-torch.set_num_threads(1)
-report._tensorboard = lambda *rest: None
-report.draw_curves = lambda run: None
-recipe, out, corpus, moment = sys.argv[1:]
-places = {"loss": (trainer, "batch_loss"), "sync": (os, "fsync"), "clear": (shutil, "rmtree"), "never": (os, "abort")}
-name, calls = moment.split(":")
-owner, attribute = places[name]
-original, left = getattr(owner, attribute), iter(range(int(calls)))
-
-def limited(*args, **kwargs):
-    if next(left, None) is None:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return original(*args, **kwargs)
-
-setattr(owner, attribute, limited)
-resume = bool(checkpoint.list_checkpoints(Path(out) / "checkpoints"))
-trainer.Trainer(recipe_from_dict(json.loads(recipe)), Path(out), Path(corpus), resume=resume).run()
-"""
-
-
-@pytest.fixture(autouse=True)
-def fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without pictures and TensorBoard, which have tests of their own."""
-    monkeypatch.setattr(report, "draw_curves", lambda run: run)
-    monkeypatch.setattr(report, "_tensorboard", lambda *rest: None)
-
-
-def start(recipe: Recipe, out: Path, corpus: Path, moment: str = "never:0") -> subprocess.Popen[str]:
-    arguments = [json.dumps(asdict(recipe)), str(out), str(corpus), moment]
-    return subprocess.Popen([sys.executable, "-c", SCRIPT, *arguments], stderr=subprocess.PIPE, text=True)
-
-
-def wait_for_steps(process: subprocess.Popen[str], out: Path, num: int) -> None:
-    until = time.monotonic() + 600  # against a process that hangs
-    while len(rows(out)) < num:
-        assert process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < until
-        time.sleep(0.005)
+from training_runs import RECIPE, SHAPE, STEPS, list_steps, rows, run, train_apart
 
 
 def same(a: Any, b: Any) -> bool:
@@ -118,11 +67,10 @@ def test_a_run_killed_at_any_moment_ends_with_the_weights_of_one_never_killed(
     corpus: Path, reference: Path, tmp_path: Path
 ) -> None:
     """Three processes die by SIGKILL: in a step, as a checkpoint is synced, as an old one is cleared."""
-    out = tmp_path / "run"
-    for moment in ("loss:11", "sync:4", "clear:2"):
-        process = start(RECIPE, out, corpus, moment)
-        error = process.communicate(timeout=600)[1]
-        assert process.returncode == -signal.SIGKILL, error
+    out, said = tmp_path / "run", tmp_path / "said"
+    moments = {"in a step": 12, "as a checkpoint is synced": 5, "as an old one is cleared": 2}
+    for moment, call in moments.items():
+        assert train_apart(RECIPE, out, corpus, moment, call, said) == -signal.SIGKILL, said.read_text()
         assert 0 < list_steps(out)[-1] < STEPS
     run(RECIPE, out, corpus, resume=True)
     assert_same_run(out, reference)
@@ -154,16 +102,12 @@ def test_a_checkpoint_is_made_once_a_minute_has_passed_since_the_last_and_not_be
 
 
 def test_ctrl_c_finishes_the_step_saves_and_exits_with_zero(corpus: Path, reference: Path, tmp_path: Path) -> None:
-    out = tmp_path / "run"
+    out, said = tmp_path / "run", tmp_path / "said"
     recipe = replace(RECIPE, checkpoint_steps=0)
-    process = start(recipe, out, corpus)
-    wait_for_steps(process, out, 2)
-    process.send_signal(signal.SIGINT)
-    error = process.communicate(timeout=600)[1]
-    assert process.returncode == 0, error
-    assert "stopping after this step" in error
-    assert "--resume goes on" in error
-    assert list_steps(out) == [0, len(rows(out))]
+    assert train_apart(recipe, out, corpus, "Ctrl-C", 5, said) == 0, said.read_text()
+    assert "stopping after this step" in said.read_text()
+    assert "--resume goes on" in said.read_text()
+    assert list_steps(out) == [0, 3] and len(rows(out)) == 3
     assert load_model(out / "model")[0].config.width == SHAPE.width
     run(RECIPE, out, corpus, resume=True)
     assert_same_run(out, reference)
@@ -186,10 +130,10 @@ def test_a_second_ctrl_c_interrupts_at_once_and_leaves_signals_as_they_were(
 
 
 def test_evaluating_and_saving_often_do_not_change_the_weights(corpus: Path, reference: Path, tmp_path: Path) -> None:
-    recipe = replace(RECIPE, eval_steps=7, checkpoint_steps=0, checkpoint_minutes=0.0)
+    recipe = replace(RECIPE, eval_steps=5, checkpoint_steps=0, checkpoint_minutes=0.0)
     run(recipe, tmp_path / "run", corpus)
     assert_same_run(tmp_path / "run", reference)
-    assert [int(row["step"]) for row in rows(tmp_path / "run", "held.csv")] == [7, 14, STEPS]
+    assert [int(row["step"]) for row in rows(tmp_path / "run", "held.csv")] == [5, 10, STEPS]
 
 
 def test_a_finished_run_that_is_resumed_stays_as_it_was(corpus: Path, reference: Path, tmp_path: Path) -> None:

@@ -32,7 +32,6 @@ CAUSAL = [name for name, context in CONTEXT_OF.items() if context == "causal"]
 SHIFTED = ("next_token", "groups")
 """Layouts of shifted models alone."""
 CASES = [(name, shift) for name in CAUSAL for shift in (True, False) if shift or name not in SHIFTED]
-each_case = pytest.mark.parametrize(("layout", "shift"), CASES)
 each_layout = pytest.mark.parametrize(
     ("layout", "shift"), [(name, name in SHIFTED or bool(i % 2)) for i, name in enumerate(CAUSAL)]
 )
@@ -133,17 +132,18 @@ def largest_difference(backbone: Backbone, case: Case, expected: list[tuple[int,
     return max(float((logits[b, rows] - reference).nan_to_num().abs().max()) for b, rows, reference in expected)
 
 
-@each_case
 def test_training_logits_are_those_of_cached_decoding(
-    backbone: Backbone, make_source: MakeSource, tokenizer: Tokenizer, layout: str, shift: bool
+    backbone: Backbone, make_source: MakeSource, tokenizer: Tokenizer, subtests: pytest.Subtests
 ) -> None:
-    case = make_case(make_source, tokenizer, layout, shift)
-    expected = list(references(backbone, case, layout, shift))
-    covered = sum(len(rows) for _, rows, _ in expected)
-    assert covered == sum(len(example.tokens) for example in case[1])
-    logits = torch.cat([reference.flatten() for _, _, reference in expected])
-    assert 0.7 < logits[logits.isfinite()].std() < 1.4
-    assert largest_difference(backbone, case, expected) < MARGIN
+    for layout, shift in CASES:
+        with subtests.test(layout, shift=shift):
+            case = make_case(make_source, tokenizer, layout, shift)
+            expected = list(references(backbone, case, layout, shift))
+            covered = sum(len(rows) for _, rows, _ in expected)
+            assert covered == sum(len(example.tokens) for example in case[1])
+            logits = torch.cat([reference.flatten() for _, _, reference in expected])
+            assert 0.7 < logits[logits.isfinite()].std() < 1.4
+            assert largest_difference(backbone, case, expected) < MARGIN
 
 
 @each_layout

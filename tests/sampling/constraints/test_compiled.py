@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -71,10 +73,16 @@ def both_ways(make: Callable[[], Dfa], monkeypatch: pytest.MonkeyPatch) -> tuple
         return fast, make()
 
 
-@pytest.mark.parametrize("pattern", PATTERNS)
-def test_a_pattern_gives_the_same_automaton(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert equal(*both_ways(lambda: regex_dfa(pattern, Budget()), monkeypatch))
-    assert equal(*both_ways(lambda: regex_dfa(pattern, Budget(), search=True), monkeypatch))
+def pattern_dfa(pattern: str, search: bool) -> Dfa:
+    return regex_dfa(pattern, Budget(), search=search)
+
+
+def test_a_pattern_gives_the_same_automaton(monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests) -> None:
+    for pattern in PATTERNS:
+        with subtests.test(pattern):
+            for search in (False, True):
+                make = partial(pattern_dfa, pattern, search)
+                assert equal(*both_ways(make, monkeypatch))
 
 
 def test_random_products_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,17 +104,18 @@ def test_random_products_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
         assert fast.is_empty == slow.is_empty
 
 
-@pytest.mark.parametrize("schema", SCHEMAS, ids=str)
 def test_a_schema_gives_the_same_automaton_over_tokens(
-    schema: object, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
 ) -> None:
-    fast, slow = both_ways(lambda: schema_dfa(schema, Budget(), any_depth=1)[0], monkeypatch)
-    assert equal(fast, slow)
-    vocabulary = Vocabulary.make(tokenizer)
-    first = lift(fast, vocabulary, Budget())
-    with without_library(monkeypatch):
-        second = lift(slow, vocabulary, Budget())
-    assert_equal(first, second)
+    for schema in SCHEMAS:
+        with subtests.test(str(schema)):
+            fast, slow = both_ways(lambda schema=schema: schema_dfa(schema, Budget(), any_depth=1)[0], monkeypatch)
+            assert equal(fast, slow)
+            vocabulary = Vocabulary.make(tokenizer)
+            first = lift(fast, vocabulary, Budget())
+            with without_library(monkeypatch):
+                second = lift(slow, vocabulary, Budget())
+            assert_equal(first, second)
 
 
 def test_tools_and_wordings_give_the_same_automata(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,16 +152,15 @@ def test_many_states_that_bytes_change_alike_lift_to_the_same(pattern: str, monk
     assert_equal(first, second)
 
 
-@pytest.mark.parametrize(
-    ("limits", "pattern"),
-    [
-        ({"max_states": 50}, "(a|b)*a(a|b){9}"),
-        ({"max_steps": 100}, "[a-z]{200}"),
-        ({"max_bytes": 1 << 16}, "(.{1,100}|a){1,100}"),
-        ({"seconds": 0.0}, "(a{1,30}){1,30}"),
-    ],
-    ids=str,
-)
-def test_a_budget_ends_a_compilation(limits: dict[str, float], pattern: str) -> None:
-    with pytest.raises(InputError, match=r"too large: more than|took longer than"):
-        regex_dfa(pattern, Budget(**limits))  # type: ignore[arg-type]
+ENDED: list[tuple[dict[str, Any], str]] = [
+    ({"max_states": 50}, "(a|b)*a(a|b){9}"),
+    ({"max_steps": 100}, "[a-z]{200}"),
+    ({"max_bytes": 1 << 16}, "(.{1,100}|a){1,100}"),
+    ({"seconds": 0.0}, "(a{1,30}){1,30}"),
+]
+
+
+def test_a_budget_ends_a_compilation(subtests: pytest.Subtests) -> None:
+    for limits, pattern in ENDED:
+        with subtests.test(str(limits)), pytest.raises(InputError, match=r"too large: more than|took longer than"):
+            regex_dfa(pattern, Budget(**limits))

@@ -17,7 +17,7 @@ from daguerre.model import Model
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = next((place for place in (ROOT.parent, ROOT) if (place / "shared").exists()), ROOT) / "shared/data/jsonschema"
-FILES = sorted(FOLDER.glob("*.json"))[::23]
+FILES = sorted(FOLDER.glob("*.json"))[2::23]
 SCRIPT = ROOT / "benchmarks" / "constraints.py"
 
 
@@ -48,22 +48,23 @@ def test_a_sample_of_generations_under_public_schemas_is_valid(script: ModuleTyp
         made += 1
         record = script.generation({"random": causal}, schema, fewest, random.Random(path.name))
         assert record["wrong"] is None, (path.name, record)
-    assert made >= 3
+    assert made >= 5
 
 
-@pytest.mark.parametrize(
-    ("name", "good", "bad"),
-    [
-        ("date", "2024-02-29", "2023-02-29"),
-        ("time", "10:00:00Z", "10:00:00"),
-        ("date-time", "2024-01-01T10:00:00+01:00", "2024-13-01T10:00:00Z"),
-        ("email", "a@b.c", "a b"),
-        ("hostname", "a-b.c", "-a"),
-        ("ipv4", "1.2.3.4", "1.2.3.256"),
-        ("uri", "a:b", "b"),
-        ("uuid", "12345678-1234-1234-1234-123456789abc", "1234"),
-    ],
-)
-def test_the_judge_of_formats_refuses_what_is_wrong(script: ModuleType, name: str, good: str, bad: str) -> None:
-    assert script.wrong(json.dumps(good), {"format": name}) is None
-    assert script.wrong(json.dumps(bad), {"format": name})
+JUDGED = [
+    ("date", "2024-02-29", "2023-02-29"),
+    ("time", "10:00:00Z", "10:00:00"),
+    ("date-time", "2024-01-01T10:00:00+01:00", "2024-13-01T10:00:00Z"),
+    ("email", "a@b.c", "a b"),
+    ("hostname", "a-b.c", "-a"),
+    ("ipv4", "1.2.3.4", "1.2.3.256"),
+    ("uri", "a:b", "b"),
+    ("uuid", "12345678-1234-1234-1234-123456789abc", "1234"),
+]
+
+
+def test_the_judge_of_formats_refuses_what_is_wrong(script: ModuleType, subtests: pytest.Subtests) -> None:
+    for name, good, bad in JUDGED:
+        with subtests.test(name):
+            assert script.wrong(json.dumps(good), {"format": name}) is None
+            assert script.wrong(json.dumps(bad), {"format": name})

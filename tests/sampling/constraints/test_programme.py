@@ -18,7 +18,7 @@ from daguerre.sampling.constraints.tokens import TokenAutomaton, useful
 from daguerre.sampling.constraints.weights import weigh
 
 MAX_STATES, MAX_CLASSES, MAX_TOKENS, MAX_LENGTH = 5, 4, 6, 6
-NUM_AUTOMATA = 500
+NUM_AUTOMATA = 250
 
 
 def random_automaton(rng: np.random.Generator) -> TokenAutomaton:
@@ -120,7 +120,7 @@ def test_the_programme_equals_brute_force_on_random_automata_with_pins_and_suffi
         np.testing.assert_allclose(
             programme.probabilities(logp, drawn), wanted[range(len(drawn)), drawn], atol=1e-9, rtol=0
         )
-    assert seen.pop("forced") > 20 and min(seen.values()) > 50, seen
+    assert seen.pop("forced") > 10 and min(seen.values()) > 25, seen
 
 
 def test_below_a_floor_no_open_position_is_filled() -> None:
@@ -173,7 +173,7 @@ def test_tokens_that_are_taken_out_of_a_language_take_their_texts_with_them() ->
 
 def test_sampled_frequencies_are_the_law_given_the_language() -> None:
     rng = np.random.default_rng(2)
-    num_draws, num_checked = 1500, 0
+    num_draws, num_checked = 800, 0
     while num_checked < 4:
         automaton = random_automaton(rng)
         tokens, is_open, logp = random_row(rng, automaton)
@@ -251,94 +251,99 @@ def test_sums_of_weights_equal_sums_of_logarithms_and_the_reference_whatever_is_
     assert fast > 20
 
 
-@pytest.mark.parametrize("kind", [np.float32, np.float64])
-def test_weights_of_classes_equal_those_of_the_reference(kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(0)
-    classes = rng.integers(NONE, 4, size=3000)
-    classes[:4] = range(4)
-    automaton = TokenAutomaton.of_edges(
-        np.array([True]), classes.astype(np.int32), triple([[0] * 4, [0] * 4, [0, 1, 2, 3]])
-    )
-    logits = (rng.normal(size=(5, 3000)) * 8).astype(kind)
-    logits[0, 100:] = -np.inf
-    logits[3] = logits[3].round()  # many are equal
-    temperatures = [1.0, 0.3]
-    fast_each = weigh(logits, automaton, temperatures)
-    with monkeypatch.context() as patch:
-        patch.setattr(compiled, "library", lambda: None)
-        slow_each = weigh(logits, automaton, temperatures)
-    for fast, slow, temperature in zip(fast_each, slow_each, temperatures, strict=True):
-        (alone,) = weigh(logits, automaton, [temperature])
-        for name in ("top_A", "sum_AC", "total_A", "most_AC"):
-            np.testing.assert_allclose(getattr(fast, name), getattr(slow, name), rtol=2e-6, atol=1e-30)
-            assert np.array_equal(getattr(fast, name), getattr(alone, name))
-        factors = rng.normal(size=(5, 4)) - 9
-        factors[2, 1] = -np.inf
-        same_kept(fast.likeliest(factors, 0.3), slow.likeliest(factors, 0.3))
-        us = rng.random(40)
-        of_each = np.ones(160, dtype=np.int64), np.tile(range(4), 40), us.repeat(4)
-        drawn = [weights.draw(*of_each) for weights in (fast, slow)]
-        assert np.mean(np.equal(*drawn)) > 0.98  # sums in another order may round to the next token
-        firsts = [[weights.first(np.full(5, cls))[1:].tolist() for cls in range(4)] for weights in (fast, slow)]
-        assert firsts[0] == firsts[1]
+def test_weights_of_classes_equal_those_of_the_reference(
+    monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
+) -> None:
+    for kind in (np.float32, np.float64):
+        with subtests.test(kind.__name__):
+            rng = np.random.default_rng(0)
+            classes = rng.integers(NONE, 4, size=3000)
+            classes[:4] = range(4)
+            automaton = TokenAutomaton.of_edges(
+                np.array([True]), classes.astype(np.int32), triple([[0] * 4, [0] * 4, [0, 1, 2, 3]])
+            )
+            logits = (rng.normal(size=(5, 3000)) * 8).astype(kind)
+            logits[0, 100:] = -np.inf
+            logits[3] = logits[3].round()  # many are equal
+            temperatures = [1.0, 0.3]
+            fast_each = weigh(logits, automaton, temperatures)
+            with monkeypatch.context() as patch:
+                patch.setattr(compiled, "library", lambda: None)
+                slow_each = weigh(logits, automaton, temperatures)
+            for fast, slow, temperature in zip(fast_each, slow_each, temperatures, strict=True):
+                (alone,) = weigh(logits, automaton, [temperature])
+                for name in ("top_A", "sum_AC", "total_A", "most_AC"):
+                    np.testing.assert_allclose(getattr(fast, name), getattr(slow, name), rtol=2e-6, atol=1e-30)
+                    assert np.array_equal(getattr(fast, name), getattr(alone, name))
+                factors = rng.normal(size=(5, 4)) - 9
+                factors[2, 1] = -np.inf
+                same_kept(fast.likeliest(factors, 0.3), slow.likeliest(factors, 0.3))
+                us = rng.random(40)
+                of_each = np.ones(160, dtype=np.int64), np.tile(range(4), 40), us.repeat(4)
+                drawn = [weights.draw(*of_each) for weights in (fast, slow)]
+                assert np.mean(np.equal(*drawn)) > 0.98  # sums in another order may round to the next token
+                firsts = [[weights.first(np.full(5, cls))[1:].tolist() for cls in range(4)] for weights in (fast, slow)]
+                assert firsts[0] == firsts[1]
 
 
-@pytest.mark.parametrize("size", [1, TILE, 3 * TILE + 5])
-def test_tiles_hold_each_token_once_in_its_class(size: int) -> None:
-    classes = np.random.default_rng(2).integers(NONE, 6, size=size).astype(np.int32)
-    classes[-1] = 6
-    order = np.argsort(np.where(classes == NONE, 7, classes), kind="stable").astype(np.int32)
-    first = np.concatenate([[0], np.cumsum(np.bincount(classes[classes != NONE], minlength=7))])
-    tiles = Tiles.of(order, first)
-    seen, begins = np.zeros(size, dtype=int), np.concatenate([[0], tiles.end[:-1]])
-    for tile in range(-(-size // TILE)):
-        for s in range(tiles.first[tile], tiles.first[tile + 1]):
-            tokens = tile * TILE + tiles.place[begins[s] : tiles.end[s]].astype(int)
-            seen[tokens] += 1
-            assert (classes[tokens] == (NONE if tiles.cls[s] == 7 else tiles.cls[s])).all()
-            number = tiles.segment[s]
-            assert tokens.tolist() == order[tiles.starts[number] : tiles.starts[number + 1]].tolist()
-            assert tiles.of_class[tiles.cls[s]] <= number < tiles.of_class[tiles.cls[s] + 1]
-    assert (seen == 1).all()
+def test_tiles_hold_each_token_once_in_its_class(subtests: pytest.Subtests) -> None:
+    for size in (1, TILE, 3 * TILE + 5):
+        with subtests.test(str(size)):
+            classes = np.random.default_rng(2).integers(NONE, 6, size=size).astype(np.int32)
+            classes[-1] = 6
+            order = np.argsort(np.where(classes == NONE, 7, classes), kind="stable").astype(np.int32)
+            first = np.concatenate([[0], np.cumsum(np.bincount(classes[classes != NONE], minlength=7))])
+            tiles = Tiles.of(order, first)
+            seen, begins = np.zeros(size, dtype=int), np.concatenate([[0], tiles.end[:-1]])
+            for tile in range(-(-size // TILE)):
+                for s in range(tiles.first[tile], tiles.first[tile + 1]):
+                    tokens = tile * TILE + tiles.place[begins[s] : tiles.end[s]].astype(int)
+                    seen[tokens] += 1
+                    assert (classes[tokens] == (NONE if tiles.cls[s] == 7 else tiles.cls[s])).all()
+                    number = tiles.segment[s]
+                    assert tokens.tolist() == order[tiles.starts[number] : tiles.starts[number + 1]].tolist()
+                    assert tiles.of_class[tiles.cls[s]] <= number < tiles.of_class[tiles.cls[s] + 1]
+            assert (seen == 1).all()
 
 
-@pytest.mark.parametrize("kind", [np.float32, np.float64])
-@pytest.mark.parametrize("share", [0.02, 0.5, 0.9, 0.999, 1 - 1e-7])
 def test_the_likeliest_tokens_are_those_of_the_slow_reference(
-    kind: type, share: float, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
 ) -> None:
     """With classes of unlike sizes, ties, likely tokens that the language forbids, much of a row cut off, and rows of
     which a sample of tokens says nothing, or too little; and whatever the number of threads.
     """
-    rng, num = np.random.default_rng(1), 12
-    classes = rng.choice(7, size=40_000, p=[0.7, 0.2, 0.05, 0.03, 0.01, 0.009, 0.001]) - 1
-    classes[:6] = range(6)
-    automaton = TokenAutomaton.of_edges(
-        np.array([True]), classes.astype(np.int32), triple([[0] * 6, [0] * 6, list(range(6))])
-    )
-    logits = (rng.normal(size=(num, 40_000)) * rng.uniform(0.2, 8, (num, 1))).astype(kind)
-    logits[1, 300:] = -np.inf
-    logits[3] = logits[3].round()  # many are equal
-    logits[4] += 1000
-    logits[5, classes == NONE] += 60  # the likeliest are forbidden
-    logits[6] = 0.0
-    sampled = np.arange(40_000) % 1024 < 16  # of native/likeliest.h
-    logits[8, sampled] = -np.inf
-    logits[9, sampled] -= 3
-    shares = rng.dirichlet(np.full(6, 0.5), num)
-    shares[7] = [0, 0, 1, 0, 0, 0]
-    (fast,) = weigh(logits, automaton, [0.8])
-    with np.errstate(divide="ignore"):
-        factors = np.log(shares) - fast.all_AC  # so that classes have these shares
-    factors[~np.isfinite(factors)] = -np.inf
-    with monkeypatch.context() as patch:
-        patch.setattr(compiled, "library", lambda: None)
-        (slow,) = weigh(logits, automaton, [0.8])
-    wanted = slow.likeliest(factors, share)
-    assert np.isfinite(wanted.logp_AV).any(1).all()
-    for threads in (1, 3):
-        monkeypatch.setattr(weights, "threads_for", lambda _, number=threads: number)
-        same_kept(fast.likeliest(factors, share), wanted)
+    for kind, share in product((np.float32, np.float64), (0.02, 0.5, 0.9, 0.999, 1 - 1e-7)):
+        with subtests.test(kind.__name__, share=share):
+            rng, num = np.random.default_rng(1), 12
+            classes = rng.choice(7, size=40_000, p=[0.7, 0.2, 0.05, 0.03, 0.01, 0.009, 0.001]) - 1
+            classes[:6] = range(6)
+            automaton = TokenAutomaton.of_edges(
+                np.array([True]), classes.astype(np.int32), triple([[0] * 6, [0] * 6, list(range(6))])
+            )
+            logits = (rng.normal(size=(num, 40_000)) * rng.uniform(0.2, 8, (num, 1))).astype(kind)
+            logits[1, 300:] = -np.inf
+            logits[3] = logits[3].round()  # many are equal
+            logits[4] += 1000
+            logits[5, classes == NONE] += 60  # the likeliest are forbidden
+            logits[6] = 0.0
+            sampled = np.arange(40_000) % 1024 < 16  # of native/likeliest.h
+            logits[8, sampled] = -np.inf
+            logits[9, sampled] -= 3
+            shares = rng.dirichlet(np.full(6, 0.5), num)
+            shares[7] = [0, 0, 1, 0, 0, 0]
+            (fast,) = weigh(logits, automaton, [0.8])
+            with np.errstate(divide="ignore"):
+                factors = np.log(shares) - fast.all_AC  # so that classes have these shares
+            factors[~np.isfinite(factors)] = -np.inf
+            with monkeypatch.context() as patch:
+                patch.setattr(compiled, "library", lambda: None)
+                (slow,) = weigh(logits, automaton, [0.8])
+            wanted = slow.likeliest(factors, share)
+            assert np.isfinite(wanted.logp_AV).any(1).all()
+            for threads in (1, 3):
+                with monkeypatch.context() as patch:
+                    patch.setattr(weights, "threads_for", lambda _, number=threads: number)
+                    same_kept(fast.likeliest(factors, share), wanted)
 
 
 def same_kept(fast: weights.Weights, slow: weights.Weights) -> None:

@@ -128,18 +128,21 @@ def automaton(schema: Any, **options: Any) -> Dfa:
     return schema_dfa(schema, Budget(), **options)[0]
 
 
-@pytest.mark.parametrize("schema", SCHEMAS, ids=lambda schema: compact(schema)[:60])
-def test_what_is_accepted_is_what_is_valid_and_whatever_is_generated_is(schema: Any, written: Written) -> None:
-    dfa, held = automaton(schema), read_schema(schema, Budget())
-    validator = jsonschema.Draft202012Validator(schema)
-    found = set()
-    for value in VALUES:
-        valid = validator.is_valid(value)
-        assert any(dfa.accepts(text.encode()) for text in written(held, value)) == valid, value
-        found.add(valid)
-    assert True in found
-    for text in random_texts(dfa, 25):
-        validator.validate(json.loads(text))
+def test_what_is_accepted_is_what_is_valid_and_whatever_is_generated_is(
+    written: Written, subtests: pytest.Subtests
+) -> None:
+    for schema in SCHEMAS:
+        with subtests.test(compact(schema)):
+            dfa, held = automaton(schema), read_schema(schema, Budget())
+            validator = jsonschema.Draft202012Validator(schema)
+            found = set()
+            for value in VALUES:
+                valid = validator.is_valid(value)
+                assert any(dfa.accepts(text.encode()) for text in written(held, value)) == valid, value
+                found.add(valid)
+            assert True in found
+            for text in random_texts(dfa, 25):
+                validator.validate(json.loads(text))
 
 
 def test_a_whole_number_is_written_without_a_fraction_where_an_integer_is_asked_for() -> None:
@@ -189,44 +192,45 @@ def test_formats_are_checked() -> None:
         assert dfa.accepts(f'"{good}"'.encode()) and not dfa.accepts(f'"{bad}"'.encode())
 
 
-@pytest.mark.parametrize(
-    ("schema", "complaint"),
-    [
-        ({"$ref": "other.json"}, "'other.json' at # leads outside"),
-        (
-            {"properties": {"a/b": {"type": "array", "uniqueItems": True}}},
-            "uniqueItems at #/properties/a~1b is supported",
-        ),
-        ({"not": {"uniqueItems": True}}, "uniqueItems at #/not stands under a not"),
-        ({"not": {"unevaluatedProperties": False}}, "unevaluatedProperties at #/not stands under a not"),
-        ({"pattern": "(a)\\1"}, "at #/pattern: the pattern .* a back-reference"),
-    ],
-)
-def test_what_is_not_supported_is_named_with_its_place(schema: Any, complaint: str) -> None:
-    with pytest.raises(InputError, match=complaint) as caught:
-        automaton(schema)
-    assert isinstance(caught.value, UnsupportedError) or "pattern" in complaint
+UNSUPPORTED: list[tuple[Any, str]] = [
+    ({"$ref": "other.json"}, "'other.json' at # leads outside"),
+    (
+        {"properties": {"a/b": {"type": "array", "uniqueItems": True}}},
+        "uniqueItems at #/properties/a~1b is supported",
+    ),
+    ({"not": {"uniqueItems": True}}, "uniqueItems at #/not stands under a not"),
+    ({"not": {"unevaluatedProperties": False}}, "unevaluatedProperties at #/not stands under a not"),
+    ({"pattern": "(a)\\1"}, "at #/pattern: the pattern .* a back-reference"),
+]
 
 
-@pytest.mark.parametrize(
-    ("schema", "complaint"),
-    [
-        ({"type": "int"}, "type at # must be one of null, boolean, .* not 'int'"),
-        ({"required": True}, "required at # must be a list"),
-        ({"minLength": -1}, "minLength at # must be a count"),
-        ({"properties": {"a": 3}}, "at #/properties/a a schema is expected"),
-        ({"$ref": "#/$defs/a"}, "nothing at #/\\$defs/a"),
-        ({"$ref": "#"}, "leads back to itself"),
-        ({"enum": [float("nan")]}, "a value that JSON does not have"),
-        ({"multipleOf": 0}, "multipleOf must be above 0"),
-        ({"multipleOf": 0.000123457}, r"multipleOf 0.000123457, .*above 20,000: .*Limits\(remainders=...\)"),
-        ({"minimum": 1e300}, r"near 1e\+300, .*above 100: .*Limits\(exponent=...\)"),
-        ({"minLength": float("inf")}, "minLength at # must be a count"),
-    ],
-)
-def test_a_broken_schema_is_an_error_that_says_where(schema: Any, complaint: str) -> None:
-    with pytest.raises(InputError, match=complaint):
-        automaton(schema)
+def test_what_is_not_supported_is_named_with_its_place(subtests: pytest.Subtests) -> None:
+    for schema, complaint in UNSUPPORTED:
+        with subtests.test(complaint, schema=schema):
+            with pytest.raises(InputError, match=complaint) as caught:
+                automaton(schema)
+            assert isinstance(caught.value, UnsupportedError) or "pattern" in complaint
+
+
+BROKEN: list[tuple[Any, str]] = [
+    ({"type": "int"}, "type at # must be one of null, boolean, .* not 'int'"),
+    ({"required": True}, "required at # must be a list"),
+    ({"minLength": -1}, "minLength at # must be a count"),
+    ({"properties": {"a": 3}}, "at #/properties/a a schema is expected"),
+    ({"$ref": "#/$defs/a"}, "nothing at #/\\$defs/a"),
+    ({"$ref": "#"}, "leads back to itself"),
+    ({"enum": [float("nan")]}, "a value that JSON does not have"),
+    ({"multipleOf": 0}, "multipleOf must be above 0"),
+    ({"multipleOf": 0.000123457}, r"multipleOf 0.000123457, .*above 20,000: .*Limits\(remainders=...\)"),
+    ({"minimum": 1e300}, r"near 1e\+300, .*above 100: .*Limits\(exponent=...\)"),
+    ({"minLength": float("inf")}, "minLength at # must be a count"),
+]
+
+
+def test_a_broken_schema_is_an_error_that_says_where(subtests: pytest.Subtests) -> None:
+    for schema, complaint in BROKEN:
+        with subtests.test(complaint, schema=schema), pytest.raises(InputError, match=complaint):
+            automaton(schema)
 
 
 def test_what_no_draft_knows_is_reported_and_a_strict_reader_refuses_it() -> None:

@@ -16,25 +16,27 @@ from daguerre.sampling.constraints.tokens import Vocabulary, lift
 PATTERNS = ("[a-z]+(_[a-z]+)*", "def \\w+\\(\\):\n    return \\d{1,3}", "(é|日本){2,5}.?", "\\s*x{3}")
 
 
-@pytest.mark.parametrize("pattern", PATTERNS)
-def test_a_token_does_what_its_bytes_do(pattern: str, tokenizer: Tokenizer) -> None:
-    dfa = regex_dfa(pattern, Budget())
-    automaton = lift(dfa, Vocabulary.make(tokenizer), Budget())
+def test_a_token_does_what_its_bytes_do(tokenizer: Tokenizer, subtests: pytest.Subtests) -> None:
+    for pattern in PATTERNS:
+        with subtests.test(pattern):
+            dfa = regex_dfa(pattern, Budget())
+            automaton = lift(dfa, Vocabulary.make(tokenizer), Budget())
 
-    edges = automaton.edges
-    assert automaton.num_states == len(dfa)  # every byte is a token, so no state is lost, and their order is kept
-    for state in range(len(dfa)):
-        for token in range(tokenizer.vocab_size):
-            text = tokenizer.token_bytes(token)
-            wanted = dfa.table.run(text, state) if text else DEAD
-            found = automaton.class_of_token[token]
-            run = slice(edges.first[state], edges.first[state + 1])
-            if found == NONE:
-                assert wanted == DEAD
-            elif token % 7 == 0:
-                assert automaton.step(state, token) == wanted
-            else:
-                assert (wanted != DEAD) == (found in edges.cls[run])
+            edges = automaton.edges
+            # every byte is a token, so no state is lost, and their order is kept
+            assert automaton.num_states == len(dfa)
+            for state in range(len(dfa)):
+                for token in range(tokenizer.vocab_size):
+                    text = tokenizer.token_bytes(token)
+                    wanted = dfa.table.run(text, state) if text else DEAD
+                    found = automaton.class_of_token[token]
+                    run = slice(edges.first[state], edges.first[state + 1])
+                    if found == NONE:
+                        assert wanted == DEAD
+                    elif token % 7 == 0:
+                        assert automaton.step(state, token) == wanted
+                    else:
+                        assert (wanted != DEAD) == (found in edges.cls[run])
 
 
 def test_every_way_to_write_a_text_is_accepted(tokenizer: Tokenizer) -> None:

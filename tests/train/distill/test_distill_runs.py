@@ -16,7 +16,6 @@ from daguerre.cli import app
 from daguerre.errors import DaguerreError
 from daguerre.model import Model
 from daguerre.models.loading import save_model
-from daguerre.train import report
 from daguerre.train.convert import Convert
 from daguerre.train.distill.options import Distill
 from daguerre.train.run import DATA, CopiedAnswers, run_training
@@ -25,19 +24,16 @@ from daguerre.train.trainer import Trainer
 from training_runs import rows, run_until
 
 MakeModel = Callable[..., Model]
-SHORT = ["steps=3", "minutes=0", "precision=float32", "stages.0.length=64", "checkpoint_steps=1", "eval_steps=0"]
+SHORT = [
+    *("steps=3", "minutes=0", "precision=float32", "stages.0.length=64", "stages.0.sequences=2"),
+    *("checkpoint_steps=1", "eval_steps=0"),
+]
 FACTS: dict[str, dict[str, Any]] = {
     "causal": {},
     "full": {"context": "full", "shift": False},
     "block": {"context": "block", "shift": False, "block_size": 8},
 }
-ROUNDS = {"sdtt": {"rounds": 2}, "trajectories": {"states": 2, "rounds": 2}, "on_policy": {"steps": 3}}
-
-
-@pytest.fixture(autouse=True)
-def fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "draw_curves", lambda run: run)
-    monkeypatch.setattr(report, "_tensorboard", lambda *rest: None)
+ROUNDS = {"sdtt": {"rounds": 2}, "trajectories": {"states": 2, "rounds": 2}, "on_policy": {"steps": 3, "rollouts": 2}}
 
 
 @pytest.fixture
@@ -56,14 +52,15 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(
     """The second half of it has another teacher, which the checkpoint holds."""
     start = folder_of(make_model(**FACTS[name]), tmp_path / "start")
     options = Distill(method=method, threshold=0.5, **ROUNDS[method])  # type: ignore[arg-type]
-    recipe = replace(RECIPE, model=None, sft=Sft(), distill=options, steps=6, eval_steps=0, checkpoint_steps=1)
+    few = {"stages": (replace(RECIPE.stages[0], micro_batches=1),), "steps": 4, "eval_steps": 0, "checkpoint_steps": 1}
+    recipe = replace(RECIPE, model=None, sft=Sft(), distill=options, **few)  # type: ignore[arg-type]
 
     def files(out: Path) -> CopiedAnswers:
         return CopiedAnswers([pairs], out / DATA, 64, 0.1)
 
     whole, out = tmp_path / "whole", tmp_path / "run"
     Trainer(recipe, whole, files(whole), start_from=start, quiet=True).run()
-    run_until(4, Trainer(recipe, out, files(out), start_from=start, quiet=True))
+    run_until(3, Trainer(recipe, out, files(out), start_from=start, quiet=True))
     Trainer(recipe, out, out / DATA, resume=True, quiet=True).run()
     weights = "model/model.safetensors"
     assert (out / weights).read_bytes() == (whole / weights).read_bytes()

@@ -149,7 +149,7 @@ def test_the_policy_of_rollouts_is_a_distribution_over_what_a_step_may_do(forced
 
     laws = {outcome: law(outcome) for outcome in product(choices, repeat=2)}
     assert sum(laws.values()) == pytest.approx(1.0, abs=1e-9)
-    generator, num = torch.Generator().manual_seed(0), 20000
+    generator, num = torch.Generator().manual_seed(0), 8000
     probs = log_probs.exp().float().repeat(num, 1)
     proposed = drawn(probs, 1.0, generator)
     opened = Open(probs, proposed, torch.zeros(2 * num), 0, torch.tensor([2 * num]))
@@ -172,7 +172,7 @@ def test_on_policy_follows_the_gradient_of_its_mean_value(make_model: MakeModel,
     logits = logits_of(student, batch, first, batch.tokens, "sdpa")
     one[first] = logits.argmax(-1)  # right is what is likely, so that it happens
     batch, tokens = replace(batch, target=one.view_as(batch.target)), batch.tokens
-    num, sharpness = 1500, 1.0
+    num, sharpness = 600, 1.0
     how: dict[str, Any] = {"method": "on_policy", "rollouts": num, "sharpness": sharpness, "steps": 3, "kl": 0.0}
     weight = student.get_parameter("layers.0.attention.qkv.weight")
     terms = on_policy(lesson_of(student, student, batch, seed=1, **how))

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from daguerre.train import report
 from recipe_scripts import recipe_scripts
 
 FOLDER = Path(__file__).resolve().parents[3] / "recipes" / "distill"
@@ -21,12 +20,6 @@ def lists() -> Iterator[Any]:
     """The script recipes/distill/lists.py."""
     with recipe_scripts("distill", "lists") as found:
         yield found.lists
-
-
-@pytest.fixture(autouse=True)
-def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "_tensorboard", lambda *rest: None)
-    monkeypatch.setattr(report, "draw_curves", lambda run: run)
 
 
 def test_the_checker_takes_right_answers_and_no_others(lists: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from daguerre.sampling.random import Counter
 from daguerre.train.distill.answers import answers_of, sequences_of, times, with_visible
 from daguerre.train.distill.options import Distill
 from daguerre.train.distill.rollout import by_policy, roll_out, step_sizes, top
+from daguerre.train.sft.batches import AnswerBatches
 
 MakeModel = Callable[..., Model]
 FACTS: dict[str, dict[str, Any]] = {
@@ -66,13 +68,18 @@ def reference(model: Model, text: np.ndarray, places: list[int], policy: Policy)
 
 
 @pytest.mark.parametrize("name", [name for name in FACTS if name != "nemotron"])
-@pytest.mark.parametrize("policy", ["margin", "entropy", "confidence", "threshold"])
 def test_answers_are_decoded_as_the_policy_decodes_them_in_the_engine(
-    make_model: MakeModel, tmp_path: Path, name: str, policy: str
+    make_model: MakeModel, tmp_path: Path, name: str, subtests: pytest.Subtests
 ) -> None:
     model = make_model(**FACTS[name])
-    maker, offset = hidden_answers(model, tmp_path), model.config.noisy_offset
-    options = Distill(policy=policy, threshold=0.6, steps=3)
+    maker = hidden_answers(model, tmp_path)
+    for policy in ("margin", "entropy", "confidence", "threshold"):
+        with subtests.test(policy):
+            check_policy(model, maker, policy)
+
+
+def check_policy(model: Model, maker: AnswerBatches, policy: str) -> None:
+    offset, options = model.config.noisy_offset, Distill(policy=policy, threshold=0.6, steps=3)
     made = POLICIES[policy](threshold=0.6) if policy == "threshold" else POLICIES[policy](steps=3)  # type: ignore[call-arg]
     several = 0
     for index in range(2):
@@ -97,26 +104,26 @@ def test_answers_are_decoded_as_the_policy_decodes_them_in_the_engine(
     assert several > 3
 
 
-@pytest.mark.parametrize("name", FACTS)
 def test_a_visible_token_is_read_where_it_stands_and_nowhere_else(
-    make_model: MakeModel, tmp_path: Path, name: str
+    make_model: MakeModel, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     """With all tokens of the data visible, rows read the text."""
-    model = make_model(**FACTS[name])
-    for packing in (False, True):
-        batch = hidden_answers(model, tmp_path / str(packing), packing=packing).draw(0, replace(STAGE, block_size=8))
-        answers = answers_of(batch, model.config.noisy_offset)
-        every = torch.ones_like(answers.group, dtype=torch.bool)
-        shown = with_visible(batch, answers, every, answers.target)
-        changed = torch.nonzero((shown != batch.tokens).flatten())[:, 0]
-        assert sorted(changed.tolist()) == sorted(answers.reads[answers.reads >= 0].tolist())
-        assert (batch.tokens.flatten()[changed] == model.config.placeholder).all()
-        rows = batch.layout.rows
-        for label, more in ((rows.position, model.config.noisy_offset), (rows.span, 0), (rows.document, 0)):
-            held = answers.reads >= 0
-            values = label.flatten()
-            assert torch.equal(values[answers.reads[held]], values[answers.predicts[held]] + more)
-        assert torch.equal(with_visible(batch, answers, ~every, answers.target), batch.tokens)
+    for name, packing in product(FACTS, (False, True)):
+        with subtests.test(name, packing=packing):
+            model, folder = make_model(**FACTS[name]), tmp_path / f"{name}-{packing}"
+            batch = hidden_answers(model, folder, packing=packing).draw(0, replace(STAGE, block_size=8))
+            answers = answers_of(batch, model.config.noisy_offset)
+            every = torch.ones_like(answers.group, dtype=torch.bool)
+            shown = with_visible(batch, answers, every, answers.target)
+            changed = torch.nonzero((shown != batch.tokens).flatten())[:, 0]
+            assert sorted(changed.tolist()) == sorted(answers.reads[answers.reads >= 0].tolist())
+            assert (batch.tokens.flatten()[changed] == model.config.placeholder).all()
+            rows = batch.layout.rows
+            for label, more in ((rows.position, model.config.noisy_offset), (rows.span, 0), (rows.document, 0)):
+                held = answers.reads >= 0
+                values = label.flatten()
+                assert torch.equal(values[answers.reads[held]], values[answers.predicts[held]] + more)
+            assert torch.equal(with_visible(batch, answers, ~every, answers.target), batch.tokens)
 
 
 def test_a_batch_repeated_has_its_answers_one_behind_the_other(make_model: MakeModel, tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ from daguerre.cli import app
 from daguerre.errors import CheckpointError, DaguerreError
 from daguerre.model import Model
 from daguerre.models.loading import save_model
-from daguerre.train import report
 from daguerre.train.curves import read_columns
 from daguerre.train.earlier import FILE
 from daguerre.train.lora import Lora
@@ -33,7 +32,7 @@ from training_runs import rows, run_until
 
 RECIPE = replace(
     load_recipe("prefer"),
-    stages=(replace(load_recipe("prefer").stages[0], length=64, sequences=2),),
+    stages=(replace(load_recipe("prefer").stages[0], length=64, sequences=2, micro_batches=1),),
     minutes=0.0,
     steps=4,
     eval_steps=2,
@@ -45,14 +44,11 @@ CONTEXTS: dict[str, dict[str, Any]] = {
     "full": {"context": "full", "shift": False},
     "block": {"context": "block", "shift": False, "block_size": 4},
 }
-SHORT = ["steps=4", "minutes=0", "precision=float32", "stages.0.length=64", "checkpoint_steps=1", "eval_steps=0"]
+SHORT = [
+    *("steps=2", "minutes=0", "precision=float32", "stages.0.length=64", "stages.0.sequences=1"),
+    *("checkpoint_steps=1", "eval_steps=0"),
+]
 PARTS = ("preference", "margin", "accuracy", "chosen", "rejected", "drift", "variance")
-
-
-@pytest.fixture(autouse=True)
-def fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "draw_curves", lambda run: run)
-    monkeypatch.setattr(report, "_tensorboard", lambda *rest: None)
 
 
 @pytest.fixture

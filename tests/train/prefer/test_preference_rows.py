@@ -22,7 +22,7 @@ ASKED = {"role": "user", "content": "name?"}
 GOOD, BAD = {"role": "assistant", "content": "index"}, {"role": "assistant", "content": "value"}
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def renderer(make_model: Callable[..., Model]) -> Renderer:
     model = make_model()
     return Renderer(model.tokenizer, model.config)
@@ -72,25 +72,25 @@ def test_an_end_of_text_follows_unless_texts_are_cut_off(renderer: Renderer) -> 
     assert all(int(text.tokens[-1]) == eos for text in PairReader(False)(renderer, talk, 64))
 
 
-@pytest.mark.parametrize(
-    ("row", "why"),
-    [
-        (7, "no object"),
-        ({"prompt": "a", "completion": "b"}, "are none of prompt, chosen and rejected"),
-        ({"prompt": "a", "chosen": "b", "rejected": ""}, "its rejected answer is empty"),
-        ({"prompt": "a", "chosen": "b", "rejected": "b"}, "the same"),
-        ({"prompt": "a", "chosen": "b", "rejected": 3}, "neither texts nor lists"),
-        ({"prompt": "a", "chosen": [GOOD], "rejected": [BAD]}, "neither texts nor lists"),
-        ({"prompt": [ASKED], "chosen": 3, "rejected": [BAD]}, "neither texts nor lists"),
-        ({"prompt": [ASKED], "chosen": [GOOD], "rejected": [ASKED]}, "no message of the assistant"),
-        ({"prompt": [ASKED], "chosen": [ASKED, GOOD], "rejected": [BAD]}, "do not follow the same prompt"),
-        ({"input": [ASKED], "preferred_output": [GOOD], "non_preferred_output": [BAD]}, "input is no object"),
-        ({"prompt": "a", "chosen": "b", "rejected": "c " * 80}, "longer than 64"),
-    ],
-)
-def test_why_a_row_cannot_be_used(renderer: Renderer, row: Any, why: str) -> None:
-    with pytest.raises(InputError, match=why):
-        PairReader(True)(renderer, row, 64)
+UNUSABLE: list[tuple[Any, str]] = [
+    (7, "no object"),
+    ({"prompt": "a", "completion": "b"}, "are none of prompt, chosen and rejected"),
+    ({"prompt": "a", "chosen": "b", "rejected": ""}, "its rejected answer is empty"),
+    ({"prompt": "a", "chosen": "b", "rejected": "b"}, "the same"),
+    ({"prompt": "a", "chosen": "b", "rejected": 3}, "neither texts nor lists"),
+    ({"prompt": "a", "chosen": [GOOD], "rejected": [BAD]}, "neither texts nor lists"),
+    ({"prompt": [ASKED], "chosen": 3, "rejected": [BAD]}, "neither texts nor lists"),
+    ({"prompt": [ASKED], "chosen": [GOOD], "rejected": [ASKED]}, "no message of the assistant"),
+    ({"prompt": [ASKED], "chosen": [ASKED, GOOD], "rejected": [BAD]}, "do not follow the same prompt"),
+    ({"input": [ASKED], "preferred_output": [GOOD], "non_preferred_output": [BAD]}, "input is no object"),
+    ({"prompt": "a", "chosen": "b", "rejected": "c " * 80}, "longer than 64"),
+]
+
+
+def test_why_a_row_cannot_be_used(renderer: Renderer, subtests: pytest.Subtests) -> None:
+    for row, why in UNUSABLE:
+        with subtests.test(why, row=row), pytest.raises(InputError, match=why):
+            PairReader(True)(renderer, row, 64)
 
 
 def test_both_texts_of_a_row_are_on_the_same_side(make_model: Callable[..., Model], tmp_path: Path) -> None:

@@ -49,19 +49,24 @@ def alone(model, answers, options, seed):
     return torch.cat(out)
 
 
-@pytest.mark.parametrize(("name", "estimate"), CASES)
-def test_a_batch_has_the_estimates_of_each_answer_alone(models, name, estimate):
-    model = models[name].backbone
-    options, answers = replace(OPTIONS, estimate=estimate), some_answers(model.config)
-    with torch.no_grad():
-        found = estimates(model, batch_of(answers, options, model.config, 4))
-        wanted = alone(model, answers, options, 4)
-    assert found.tolist() == pytest.approx(wanted.tolist(), rel=1e-4, abs=1e-5)
+def test_a_batch_has_the_estimates_of_each_answer_alone(models, subtests):
+    for name, estimate in CASES:
+        with subtests.test(name, estimate=estimate), torch.no_grad():
+            model = models[name].backbone
+            options, answers = replace(OPTIONS, estimate=estimate), some_answers(model.config)
+            found = estimates(model, batch_of(answers, options, model.config, 4))
+            wanted = alone(model, answers, options, 4)
+            assert found.tolist() == pytest.approx(wanted.tolist(), rel=1e-4, abs=1e-5)
 
 
-@pytest.mark.parametrize(("name", "estimate"), CASES)
-def test_the_gradient_is_that_of_the_loss_by_hand(models, name, estimate):
+def test_the_gradient_is_that_of_the_loss_by_hand(models, subtests):
     """-min(rA, clip(r)A) + kl (e^d - d - 1) with old weights and start given, differentiated by autograd."""
+    for name, estimate in CASES:
+        with subtests.test(name, estimate=estimate):
+            check_gradient(models, name, estimate)
+
+
+def check_gradient(models, name, estimate):
     options = replace(OPTIONS, estimate=estimate)
     ours, theirs = (copy.deepcopy(models[name].backbone).requires_grad_() for _ in range(2))
     answers = some_answers(ours.config)

@@ -78,8 +78,15 @@ def alone(model: Backbone, answers: list[Answer], options: Reinforce, seed: int)
     return torch.cat(out)
 
 
-@pytest.mark.parametrize("estimate", ESTIMATES)
-def test_a_batch_has_the_estimates_and_the_gradient_of_each_block_alone(backbone: Backbone, estimate: str) -> None:
+def test_a_batch_has_the_estimates_and_the_gradient_of_each_block_alone(
+    backbone: Backbone, subtests: pytest.Subtests
+) -> None:
+    for estimate in ESTIMATES:
+        with subtests.test(estimate):
+            check_estimate(backbone, estimate)
+
+
+def check_estimate(backbone: Backbone, estimate: str) -> None:
     options, answers = replace(OPTIONS, estimate=estimate), some_answers()
     options.check_model(backbone.config)
     ours, theirs = (copy.deepcopy(backbone).requires_grad_() for _ in range(2))

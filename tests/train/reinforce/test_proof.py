@@ -12,7 +12,6 @@ from types import ModuleType
 
 import pytest
 
-from daguerre.train import report
 from recipe_scripts import recipe_scripts
 
 FOLDER = Path(__file__).resolve().parents[3] / "recipes" / "reinforce"
@@ -34,15 +33,10 @@ def test_a_filled_grid_is_right_if_every_unit_has_every_digit(scripts: tuple[Mod
     assert sudoku("", "123456789456789123789123456231564897564897231897231564312645978645978312978312645") == 1
 
 
-@pytest.mark.parametrize(
-    ("answer", "right"),
-    [("3*5+7", 1), ("7+(5*3)", 1), ("3*5+8", 0), ("22", 0), ("3*5+7+0", 0), ("3*(5+7", 0), ("", 0), ("3*57", 0),
-     ("3**5-7", 0), ("__import__('os')", 0)],
-)  # fmt: skip
-def test_an_expression_is_right_if_it_has_the_numbers_and_the_value(
-    scripts: tuple[ModuleType, ...], answer: str, right: float
-) -> None:
-    assert scripts[1].countdown("3 5 7=22:", answer) == right
+def test_an_expression_is_right_if_it_has_the_numbers_and_the_value(scripts: tuple[ModuleType, ...]) -> None:
+    right = ["3*5+7", "7+(5*3)"]
+    answers = [*right, "3*5+8", "22", "3*5+7+0", "3*(5+7", "", "3*57", "3**5-7", "__import__('os')"]
+    assert [each for each in answers if scripts[1].countdown("3 5 7=22:", each)] == right
 
 
 def test_all_written_answers_are_right_and_no_task_is_on_both_sides(
@@ -70,8 +64,6 @@ def test_runs_and_report(
     scripts: tuple[ModuleType, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     prove = scripts[0]
-    monkeypatch.setattr(report, "_tensorboard", lambda *rest: None)
-    monkeypatch.setattr(report, "draw_curves", lambda run: run)
     few = ("stages.0.sequences=16", "steps=2", "minutes=0")
     task = prove.TASKS["countdown"]
     small = replace(task, steps=2, script=(*task.script, "--held", "20"), sets=(*task.sets, *few))

@@ -1,7 +1,7 @@
 """Real processes that sleep, allocate, and open sockets."""
 
+import os
 import sys
-import time
 
 import pytest
 
@@ -18,7 +18,7 @@ def allowed() -> None:
         pytest.skip(str(error))
 
 
-def score(program: str, seconds: float = 20.0) -> float:
+def score(program: str, seconds: float = 60.0) -> float:
     return Sandbox(seconds, 256).reward([sys.executable, "-I", "-S", "-c", program], "2 + 2 =", "4")
 
 
@@ -37,11 +37,16 @@ def test_a_command_that_sleeps_is_stopped():
 
 
 def test_what_a_command_started_ends_with_it(tmp_path):
-    late = tmp_path / "late"
-    child = f"import time; time.sleep(1); open({str(late)!r}, 'w')"
-    assert score(f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {child!r}])") == 1
-    time.sleep(1.5)
-    assert not late.exists()
+    """It holds a pipe open, whose end is read once it is gone."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as pipe:
+        child = f"import time; pipe = open({str(path)!r}, 'wb', 0); pipe.write(b'begun'); print(flush=True)"
+        child += "; time.sleep(600)"
+        started = f"subprocess.Popen([sys.executable, '-c', {child!r}], stdout=subprocess.PIPE)"
+        assert score(f"import subprocess, sys; {started}.stdout.readline()") == 1
+        os.set_blocking(pipe.fileno(), True)
+        assert pipe.read(5) == b"begun" and pipe.read(1) == b""
 
 
 def test_a_command_by_a_relative_path(tmp_path, monkeypatch):

@@ -46,13 +46,17 @@ def same(one: Any, other: Any) -> bool:
     return one.norm == other.norm and all(torch.equal(getattr(one, name), getattr(other, name)) for name in names)
 
 
-@pytest.mark.parametrize("name", FACTS)
 def test_prompts_are_visible_and_no_target_and_every_token_of_an_answer_is_learned(
-    shapes: dict[str, Model], tmp_path: Path, name: str
+    shapes: dict[str, Model], tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    model = shapes[name]
+    for name, model in shapes.items():
+        with subtests.test(name):
+            check_what_is_learned(model, tmp_path / name)
+
+
+def check_what_is_learned(model: Model, folder: Path) -> None:
     plain = {"packing": False, "padding": "unsupervised", "complementary": False}
-    maker = batches_of(corpus_of(some_pairs(6), tmp_path, model), model, **plain)
+    maker = batches_of(corpus_of(some_pairs(6), folder, model), model, **plain)
     config, learned = model.config, dict[int, set[int]]()
     for index in range(40):
         batch = maker.draw(index, STAGE)
@@ -110,12 +114,16 @@ def test_packs_are_no_longer_than_the_stage_and_nearly_full() -> None:
     assert sorted(np.concatenate(groups).tolist()) == list(range(400))
 
 
-@pytest.mark.parametrize("name", FACTS)
 def test_a_packed_text_has_the_loss_and_the_gradients_that_it_has_alone(
-    shapes: dict[str, Model], tmp_path: Path, name: str
+    shapes: dict[str, Model], tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    model = shapes[name]
-    maker = batches_of(corpus_of(some_pairs(6), tmp_path, model), model, **PACKED, clean=0.7)
+    for name, model in shapes.items():
+        with subtests.test(name):
+            check_a_packed_text(model, tmp_path / name)
+
+
+def check_a_packed_text(model: Model, folder: Path) -> None:
+    maker = batches_of(corpus_of(some_pairs(6), folder, model), model, **PACKED, clean=0.7)
     size = model.config.block_size
     texts = [maker._padded([[maker.text(i)]], size)[0][0] for i in range(4)]
 

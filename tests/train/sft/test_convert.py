@@ -17,14 +17,21 @@ from daguerre.errors import DaguerreError, InputError, UnsupportedError
 from daguerre.model import Model
 from daguerre.models.loading import load_folder, save_model
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.train import report
 from daguerre.train.convert import CONVERSIONS, Convert, converted
 from daguerre.train.recipe import load_recipe
 from daguerre.train.run import DATA, CopiedAnswers, run_training
 from daguerre.train.trainer import Trainer
 from published import CASES, made
 
-SHORT = ["steps=4", "minutes=0", "precision=float32", "stages.0.length=48", "checkpoint_steps=2", "eval_steps=0"]
+SHORT = [
+    "steps=4",
+    "minutes=0",
+    "precision=float32",
+    "stages.0.length=48",
+    "stages.0.sequences=2",
+    "checkpoint_steps=2",
+    "eval_steps=0",
+]
 PRESETS = {"diffullama": "dream", "sdar": "sdar", "fast_dllm": "fast_dllm"}
 PUBLISHED = [
     ("llama", "diffullama", "diffullama"),
@@ -32,12 +39,6 @@ PUBLISHED = [
     ("qwen2", "fast_dllm", "fast_dllm"),
     ("qwen3", "sdar", "sdar"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "draw_curves", lambda run: run)
-    monkeypatch.setattr(report, "_tensorboard", lambda *rest: None)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ from daguerre.errors import DaguerreError, InputError
 from daguerre.model import Model
 from daguerre.models.core.batched import run_batch
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.train import report
 from daguerre.train.batch import Batch, batch_loss
 from daguerre.train.noising import IGNORE, REVISED
 from daguerre.train.run import DATA, CopiedAnswers
@@ -25,6 +25,7 @@ from daguerre.train.self_generated import with_self_generated_tokens
 from daguerre.train.sft.corruption import edits, others, plant_edits, plant_hybrid, plant_random
 from daguerre.train.sft.presets import Sft, answer_loss
 from daguerre.train.sft.start import rainbow_ids
+from daguerre.train.shards import Shard
 from daguerre.train.stage import CORRUPTIONS
 from daguerre.train.trainer import Trainer
 
@@ -45,23 +46,32 @@ def shapes(make_model: MakeModel) -> dict[str, Model]:
     return {name: make_model(**facts) for name, facts in FACTS.items()}
 
 
-def batch_of(model: Model, folder: Path, kind: str, index: int = 0, **options: Any) -> Batch:
+@pytest.fixture(scope="module")
+def shard(shapes: dict[str, Model], tmp_path_factory: pytest.TempPathFactory) -> Shard:
+    """A corpus of pairs, which all models read."""
+    return corpus_of(some_pairs(30), tmp_path_factory.mktemp("pairs"), shapes["causal"])
+
+
+def batch_of(model: Model, shard: Shard, kind: str, index: int = 0, **options: Any) -> Batch:
     how = {"packing": False, "padding": "unsupervised", "complementary": False, "errors": 0.4} | options
-    maker = batches_of(corpus_of(some_pairs(30), folder, model), model, **how)
+    maker = batches_of(shard, model, **how)
     return maker.draw(index, replace(STAGE, sequences=8, corruption=kind))
 
 
-@pytest.mark.parametrize("name", FACTS)
-@pytest.mark.parametrize("kind", KINDS)
 def test_what_is_wrong_is_read_and_what_is_right_is_learned(
-    shapes: dict[str, Model], tmp_path: Path, name: str, kind: str
+    shapes: dict[str, Model], shard: Shard, subtests: pytest.Subtests
 ) -> None:
     """Beside a batch without corruption every prompt is the same, and the row of each wrong token learns the right
     one."""
-    model = shapes[name]
-    batch = batch_of(model, tmp_path, kind, errors=0.4)
+    for name, kind in product(FACTS, KINDS):
+        with subtests.test(name, kind=kind):
+            check_what_is_wrong(shapes[name], shard, kind)
+
+
+def check_what_is_wrong(model: Model, shard: Shard, kind: str) -> None:
+    batch = batch_of(model, shard, kind, errors=0.4)
     rows, offset = batch.layout.rows, model.config.noisy_offset
-    maker = batches_of(corpus_of(some_pairs(30), tmp_path / "again", model), model, packing=False, complementary=False)
+    maker = batches_of(shard, model, packing=False, complementary=False)
     copies, wrong, revised = (2 if kind == "edit" else 1), 0, 0
     for row in range(len(batch.tokens)):
         text = maker.text(int(maker._pack(row // copies, 64)[0]))
@@ -85,18 +95,21 @@ def test_what_is_wrong_is_read_and_what_is_right_is_learned(
     assert revised > 1
 
 
-@pytest.mark.parametrize("preset", ["llada", "dream", "llada2", "nemotron", "sdar"])
-@pytest.mark.parametrize("kind", KINDS)
 def test_the_loss_of_corrections_is_their_mean_beside_that_of_masks(
-    shapes: dict[str, Model], tmp_path: Path, preset: str, kind: str
+    shapes: dict[str, Model], shard: Shard, subtests: pytest.Subtests
 ) -> None:
-    model = shapes["nemotron" if preset == "nemotron" else "full_unshifted"]
-    batch = batch_of(model, tmp_path, kind, preset=preset, complementary=preset == "llada2")
+    for preset, kind in product(("llada", "dream", "llada2", "nemotron", "sdar"), KINDS):
+        with subtests.test(preset, kind=kind):
+            check_the_loss(shapes["nemotron" if preset == "nemotron" else "full_unshifted"], shard, preset, kind)
+
+
+def check_the_loss(model: Model, shard: Shard, preset: str, kind: str) -> None:
+    batch = batch_of(model, shard, kind, preset=preset, complementary=preset == "llada2")
     revised = batch.level == REVISED
     assert float(batch.weight[revised].sum()) == pytest.approx(batch.norm, rel=1e-5)
     assert len(batch.weight[revised].unique()) == 1
     if kind in ("edit", "random"):
-        plain = batch_of(model, tmp_path / "plain", "none", preset=preset, complementary=preset == "llada2")
+        plain = batch_of(model, shard, "none", preset=preset, complementary=preset == "llada2")
         masked = (batch.level >= 0) & (batch.target != IGNORE)
         before = (plain.level >= 0) & (plain.target != IGNORE)
         if preset != "nemotron":  # whose blocks are drawn apart
@@ -105,10 +118,16 @@ def test_the_loss_of_corrections_is_their_mean_beside_that_of_masks(
             )
 
 
-@pytest.mark.parametrize("name", ["causal", "nemotron", "full", "full_unshifted", "block"])
-def test_guesses_are_the_model_s_most_likely_wrong_tokens(shapes: dict[str, Model], tmp_path: Path, name: str) -> None:
-    model = shapes[name]
-    batch = batch_of(model, tmp_path, "self", index=2)
+def test_guesses_are_the_model_s_most_likely_wrong_tokens(
+    shapes: dict[str, Model], shard: Shard, subtests: pytest.Subtests
+) -> None:
+    for name in ("causal", "nemotron", "full", "full_unshifted", "block"):
+        with subtests.test(name):
+            check_guesses(shapes[name], shard)
+
+
+def check_guesses(model: Model, shard: Shard) -> None:
+    batch = batch_of(model, shard, "self", index=2)
     filled = with_self_generated_tokens(model.backbone, batch)
     guessed = batch.guess.bool()
     assert guessed.any()
@@ -214,8 +233,6 @@ def test_hybrid_noise_has_the_shares_of_scdd(shapes: dict[str, Model], t: float)
 
 
 def run(recipe: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Model:
-    monkeypatch.setattr(report, "draw_curves", lambda run: run)
-    monkeypatch.setattr(report, "_tensorboard", lambda *rest: None)
     file = write_rows(folder / "rows.jsonl", some_pairs(30))
     return daguerre.load(
         Trainer(recipe, folder / "run", CopiedAnswers([file], folder / "run" / DATA, 64, 0.1), quiet=True).run()

@@ -67,31 +67,32 @@ def test_calls_of_tools_are_objects_in_either_format() -> None:
         assert talk.tools == (TOOL,)
 
 
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        (7, "no object"),
-        ({}, r"its keys \(none\)"),
-        ({"txt": "a", "prompt": None}, r"its keys \(txt\)"),
-        ({"text": ""}, "its text is empty"),
-        ({"prompt": "a", "completion": ""}, "completion is empty"),
-        ({"prompt": "a", "completion": 3}, "neither two texts"),
-        ({"messages": "a"}, "no list of objects"),
-        ({"messages": [{"role": "robot", "content": "a"}]}, "the role 'robot'"),
-        ({"messages": [ASK]}, "no message of the assistant"),
-        ({"messages": [ASK, {**SAY, "weight": 0}]}, "no message of the assistant"),
-        ({"messages": [ASK, {**SAY, "content": 3}]}, "no text"),
-        ({"messages": [ASK, {**SAY, "tool_calls": [{"name": "x"}]}]}, "tool_calls"),
-        ({"messages": [ASK, SAY], "tools": "x"}, "tools are no list"),
-        ({"conversations": [{"from": "human"}]}, "from"),
-        ({"conversations": [{"from": "function_call", "value": "x"}]}, "function_call"),
-        ({"instruction": "a", "output": 3}, "not all texts"),
-    ],
-)
-def test_a_row_that_cannot_be_learned_says_why(row: Any, message: str) -> None:
-    with pytest.raises(InputError, match=message) as caught:
-        read_row(row)
-    assert len(str(caught.value)) < 160
+UNUSABLE: list[tuple[Any, str]] = [
+    (7, "no object"),
+    ({}, r"its keys \(none\)"),
+    ({"txt": "a", "prompt": None}, r"its keys \(txt\)"),
+    ({"text": ""}, "its text is empty"),
+    ({"prompt": "a", "completion": ""}, "completion is empty"),
+    ({"prompt": "a", "completion": 3}, "neither two texts"),
+    ({"messages": "a"}, "no list of objects"),
+    ({"messages": [{"role": "robot", "content": "a"}]}, "the role 'robot'"),
+    ({"messages": [ASK]}, "no message of the assistant"),
+    ({"messages": [ASK, {**SAY, "weight": 0}]}, "no message of the assistant"),
+    ({"messages": [ASK, {**SAY, "content": 3}]}, "no text"),
+    ({"messages": [ASK, {**SAY, "tool_calls": [{"name": "x"}]}]}, "tool_calls"),
+    ({"messages": [ASK, SAY], "tools": "x"}, "tools are no list"),
+    ({"conversations": [{"from": "human"}]}, "from"),
+    ({"conversations": [{"from": "function_call", "value": "x"}]}, "function_call"),
+    ({"instruction": "a", "output": 3}, "not all texts"),
+]
+
+
+def test_a_row_that_cannot_be_learned_says_why(subtests: pytest.Subtests) -> None:
+    for row, message in UNUSABLE:
+        with subtests.test(message, row=row):
+            with pytest.raises(InputError, match=message) as caught:
+                read_row(row)
+            assert len(str(caught.value)) < 160
 
 
 # ---- files --------------------------------------------------------------------------------------------------------

@@ -16,18 +16,19 @@ from answers import write_rows
 from checkpoints import MASK, write_tensors, write_tokenizer
 from daguerre.model import Model
 from daguerre.models.loading import load_folder, save_model
-from daguerre.train import report
 from daguerre.train.run import run_training
 from families.test_moe import oracle, published_config, published_tensors
 
 ROWS = [{"prompt": f"{a}?", "completion": a * 4} for a in "abcdefghijkl"]
-SHORT = ["steps=2", "minutes=0", "precision=float32", "stages.0.length=48", "checkpoint_steps=1", "eval_steps=0"]
-
-
-@pytest.fixture(autouse=True)
-def fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "draw_curves", lambda run: run)
-    monkeypatch.setattr(report, "_tensorboard", lambda *rest: None)
+SHORT = [
+    "steps=2",
+    "minutes=0",
+    "precision=float32",
+    "stages.0.length=48",
+    "stages.0.sequences=2",
+    "checkpoint_steps=1",
+    "eval_steps=0",
+]
 
 
 def moe(kind: str, folder: Path) -> Path:

@@ -15,7 +15,6 @@ from checkpoints import TURN
 from daguerre.errors import UnsupportedError
 from daguerre.models.gguf.writing import write_gguf
 from daguerre.models.loading import load_folder
-from daguerre.train import report
 from daguerre.train.origin import ORIGIN
 from daguerre.train.run import run_training
 from daguerre.train.shards import Shard
@@ -30,7 +29,15 @@ TALKS = [
     {"messages": [{"role": "user", "content": f"{a}?"}, {"role": "assistant", "content": a * 3}]}
     for a in "abcdefghijkl"
 ]
-SHORT = ["steps=2", "minutes=0", "precision=float32", "stages.0.length=48", "checkpoint_steps=1", "eval_steps=0"]
+SHORT = [
+    "steps=2",
+    "minutes=0",
+    "precision=float32",
+    "stages.0.length=48",
+    "stages.0.sequences=2",
+    "checkpoint_steps=1",
+    "eval_steps=0",
+]
 ROWS: dict[str, list[dict[str, Any]]] = {
     "prefer": [{"prompt": f"{a}? ", "chosen": a * 3, "rejected": "z" * 3} for a in "abcdefghijkl"],
     "reinforce": [{"messages": talk["messages"][:1]} for talk in TALKS],
@@ -43,12 +50,6 @@ OTHERS = {
     "distill": ("llada", "sdar", "fast dllm"),
 }
 PRESETS = {"qwen3": "ar", "llada": "llada", "dream": "dream", "sdar": "sdar", "fast dllm": "fast_dllm", "llama": "ar"}
-
-
-@pytest.fixture(autouse=True)
-def fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "draw_curves", lambda run: run)
-    monkeypatch.setattr(report, "_tensorboard", lambda *rest: None)
 
 
 def published(name: str, folder: Path) -> Path:

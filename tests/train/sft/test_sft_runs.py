@@ -16,7 +16,6 @@ from answers import RECIPE, SHAPE, some_pairs, write_rows
 from daguerre.errors import DaguerreError
 from daguerre.model import Model
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.train import report
 from daguerre.train.bpe import train_bpe
 from daguerre.train.run import DATA, CopiedAnswers, run_training
 from daguerre.train.sft.presets import Sft
@@ -31,12 +30,6 @@ SHAPES = {
     "block": replace(SHAPE, context="block", shift=False, block_size=8),
 }
 SHORT = ["steps=4", "minutes=0", "precision=float32", "stages.0.length=64", "checkpoint_steps=1", "eval_steps=0"]
-
-
-@pytest.fixture(autouse=True)
-def fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "draw_curves", lambda run: run)
-    monkeypatch.setattr(report, "_tensorboard", lambda *rest: None)
 
 
 @pytest.fixture
@@ -55,7 +48,8 @@ def test_a_model_of_any_context_learns_answers_from_scratch_and_is_resumed(
 ) -> None:
     """Stopped after two steps and resumed, it ends with the weights of a run that was not."""
     options = Sft(packing=packing, padding="unsupervised" if packing else None)
-    recipe = replace(RECIPE, model=SHAPES[name], sft=options, steps=4)
+    stage = replace(RECIPE.stages[0], micro_batches=1)
+    recipe = replace(RECIPE, model=SHAPES[name], sft=options, stages=(stage,), steps=4)
     Trainer(recipe, tmp_path / "whole", files_of(pairs, tmp_path / "whole"), quiet=True).run()
     out = tmp_path / "run"
     run_until(2, Trainer(recipe, out, files_of(pairs, out), quiet=True))
@@ -78,7 +72,7 @@ def test_an_answer_that_the_prompt_decides_is_learned(tmp_path: Path) -> None:
     """A run from scratch with a small vocabulary of its own learns which of two words follows."""
     letters = train_bpe(["ab " * 50], 272, exact=False)
     letters.save(tmp_path / "tokenizer.json")
-    rule = [{"prompt": f"{a}{b}=", "completion": f"{b}{a}"} for a in "abcdefgh" for b in "abcdefgh"]
+    rule = [{"prompt": f"{a}{b}=", "completion": f"{b}{a}"} for a in "abcdef" for b in "abcd"]
     file = write_rows(tmp_path / "rule.jsonl", rule)
     for context in ("causal", "full"):
         shape = replace(SHAPES[context], num_layers=2, max_positions=16)
@@ -87,16 +81,16 @@ def test_an_answer_that_the_prompt_decides_is_learned(tmp_path: Path) -> None:
             model=shape,
             tokenizer=str(tmp_path / "tokenizer.json"),
             sft=Sft(preset="ar" if context == "causal" else "auto", held_out=0.01),
-            stages=(replace(RECIPE.stages[0], length=16, sequences=32, micro_batches=1),),
-            steps=120,
+            stages=(replace(RECIPE.stages[0], length=16, sequences=16, micro_batches=1),),
+            steps=70,
             eval_steps=0,
             checkpoint_steps=0,
         )
         out = tmp_path / context
         made = Trainer(recipe, out, CopiedAnswers([file], out / DATA, 16, 0.01), quiet=True)
         model = daguerre.load(made.run(), backend="torch")
-        said = [model.generate(row["prompt"], 3, heal=False).text for row in rule[:24]]
-        right = sum(text == row["completion"] for text, row in zip(said, rule[:24], strict=True))
+        said = [model.generate(row["prompt"], 3, heal=False).text for row in rule]
+        right = sum(text == row["completion"] for text, row in zip(said, rule, strict=True))
         assert right >= 20, (context, said)
 
 
