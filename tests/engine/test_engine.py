@@ -139,20 +139,28 @@ def test_callers_on_an_event_loop(model: Model) -> None:
 
 
 class Held(Recording):
-    """A backend that computes as many batches as it is let. waits: whether it has computed them, and has another."""
+    """A backend that computes as many batches as it is let."""
 
     def __init__(self, backend: Any) -> None:
         super().__init__(backend)
-        self._left, self.waits = threading.Semaphore(0), threading.Event()
+        self._changed, self._left, self._held = threading.Condition(), 0, False
 
     def let(self, num: int) -> None:
-        self.waits.clear()
-        self._left.release(num)
+        with self._changed:
+            self._left, self._held = self._left + num, False
+            self._changed.notify_all()
+
+    def wait(self) -> None:
+        """Until it has computed them, and is given another."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: self._held, 60)
 
     def forward(self, batch: Sequence[Forward | DraftStep]) -> list[Answer]:
-        if not self._left.acquire(blocking=False):
-            self.waits.set()
-            assert self._left.acquire(timeout=60)
+        with self._changed:
+            self._held = not self._left
+            self._changed.notify_all()
+            assert self._changed.wait_for(lambda: self._left > 0, 60)
+            self._left -= 1
         return super().forward(batch)
 
 
@@ -226,7 +234,7 @@ def test_an_awaited_request_is_cancelled_with_its_caller(model: Model) -> None:
         job = engine.generate(PROMPT, 200, mode="ar", min_tokens=200)
         caller = asyncio.create_task(job.wait())
         steps.let(3)
-        await asyncio.to_thread(steps.waits.wait, 60)
+        await asyncio.to_thread(steps.wait)
         caller.cancel()
         with pytest.raises(asyncio.CancelledError):
             await caller
@@ -316,7 +324,7 @@ def test_stats_are_read_while_the_engine_runs(model: Model) -> None:
     with engine:
         jobs = [submit(engine, number) for number in range(len(MIXED))]
         steps.let(2)
-        assert steps.waits.wait(60)
+        steps.wait()
         assert engine.stats().pages_used > 0
         steps.let(1000)
         while not all(job.done for job in jobs):

@@ -16,6 +16,7 @@ from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.loading import save_model
 from daguerre.models.tokenizer import Tokenizer
+from daguerre.train import report
 from daguerre.train.distill.loss import Distillation
 from daguerre.train.feed import Feed
 from daguerre.train.lora import Lora
@@ -35,21 +36,26 @@ __all__ = ["call"]
 TOLERANCE = 0.15
 SHAPE = TrainedShape(width=128, num_layers=4, num_heads=4, num_kv_heads=2, mlp_width=352, max_positions=512)
 STAGE = Stage(until=1.0, length=128, sequences=2, micro_batches=2)
-SHORTER = (replace(STAGE, length=64),)
-"""Where the processor emulates the type, which takes long."""
 WIDE = replace(RECIPE, model=SHAPE, stages=(STAGE,), steps=3, checkpoint_steps=0)
 CASES: dict[str, dict[str, Any]] = {
     "all weights": {},
     "layers computed again": {"checkpoint_layers": True},
-    "16 bits": {"precision": "bf16", "stages": SHORTER},
+    "16 bits": {"precision": "bf16"},
     "the last layer": {"train": ("layers.3",), "model": None},
     "an adapter": {"lora": Lora(), "model": None},
-    "an adapter, 16 bits": {"lora": Lora(), "model": None, "precision": "bf16", "stages": SHORTER},
+    "an adapter, 16 bits": {"lora": Lora(), "model": None, "precision": "bf16"},
     "an adapter, layers computed again": {"lora": Lora(), "model": None, "checkpoint_layers": True},
     "sdpa": {"attn_impl": "sdpa"},
     "one micro-batch": {"stages": (Stage(until=1.0, length=64, sequences=1, micro_batches=1),)},
     "without gates and norms of heads": {"model": replace(SHAPE, gated_mlp=False, qk_norm=False, tied=False)},
 }
+
+
+@pytest.fixture(autouse=True)
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without pictures and TensorBoard, which have tests of their own."""
+    monkeypatch.setattr(report, "draw_curves", lambda run: run)
+    monkeypatch.setattr(report, "_tensorboard", lambda *rest: None)
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +116,19 @@ def test_the_arithmetic_of_runs_with_earlier_weights_is_within_the_tolerance(
     peak, largest = measured(made)
     memory = memory_of(made.model, recipe, largest, made.dtype)
     assert abs(memory.total - peak) < TOLERANCE * peak, memory.line()
+
+
+def test_the_tracker_counts_what_is_alive() -> None:
+    kept = torch.zeros(1000)
+    with LiveMemory([kept]) as live:
+        other = torch.ones(500)
+        view = other[:100]  # of the same memory
+        del other
+        for _ in range(3):
+            torch.ones(2000)
+    assert live.peak == 4 * 3500
+    assert live.alive == 4 * 1500
+    assert len(view) == 100
 
 
 def test_a_run_says_what_it_will_take_before_it_starts(

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from typer.testing import CliRunner
 
 import daguerre
-from daguerre.cli import app
+from commands import daguerre as command_line
 from daguerre.errors import DaguerreError
 from daguerre.model import Model
 from daguerre.models.loading import save_model
+from daguerre.train import report
 from daguerre.train.curves import draw_curves, read_columns
 from daguerre.train.recipe import load_recipe
 from daguerre.train.reinforce.prompts import PromptReader, PromptSplit, prompts_of
@@ -29,7 +29,7 @@ from training_runs import rows, run_until
 
 SHORT = [
     "minutes=0", "steps=4", "precision=float32", "eval_steps=2", "checkpoint_steps=1", "stages.0.length=32",
-    "stages.0.sequences=4", "stages.0.micro_batches=2", "reinforce.group=4", "reinforce.length=4",
+    "stages.0.sequences=8", "stages.0.micro_batches=2", "reinforce.group=4", "reinforce.length=5",
 ]  # fmt: skip
 REWARD = """
 def short(prompt, answer, wanted):
@@ -45,6 +45,12 @@ SHAPES: dict[str, dict[str, Any]] = {
     "full_shifted": {"context": "full", "shift": True},
     "block": {"context": "block", "shift": False, "block_size": 4},
 }
+
+
+@pytest.fixture(autouse=True)
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "draw_curves", lambda run: run)
+    monkeypatch.setattr(report, "_tensorboard", lambda *rest: None)
 
 
 @pytest.fixture(scope="module")
@@ -145,10 +151,11 @@ def test_the_command_line_with_a_function_of_a_file_and_with_a_command(
     for name, what in (("function", f"reinforce.reward={reward}"), ("command", f"reinforce.command={command}")):
         out = tmp_path / name
         sets = [part for each in [*SHORT, what, "steps=2"] for part in ("--set", each)]
-        place = ["--from", starts["causal"], "--data", str(data), "--out", str(out), "--device", "cpu"]
-        done = CliRunner().invoke(app, ["train", "reinforce", *place, *sets])
-        assert done.exit_code == 0, done.output
-        assert "memory of a step, by arithmetic" in done.output
+        done = command_line(
+            "train", "reinforce", "--from", starts["causal"], "--data", str(data), "--out", str(out), *sets
+        )
+        assert done.returncode == 0, done.stderr
+        assert "memory of a step, by arithmetic" in done.stdout + done.stderr
         logs.append([row["reward"] for row in rows(out)])
         assert daguerre.load(out / "model").generate("x1 = ", 3).usage.completion_tokens
     assert logs[0] == logs[1] and float(logs[0][0]) < 0
@@ -158,9 +165,9 @@ def test_a_rewarded_answer_becomes_likelier(starts: dict[str, str], data: Path, 
     """One step on a reward of one byte raises its probability, in each context."""
     for name, estimate in (("causal", "left_to_right"), ("full", "coupled"), ("block", "traced")):
         (tmp_path / "one.py").write_text("def even(prompt, answer):\n    return float(len(answer.encode()) % 2)\n")
-        rate = ["optim.muon_lr=0.003", "optim.adamw_lr=0.003", "optim.warmup=0", "reinforce.updates=1", "steps=8"]
+        rate = ["optim.muon_lr=0.003", "optim.adamw_lr=0.003", "optim.warmup=0", "reinforce.updates=1", "steps=12"]
         sets = [*rate, f"reinforce.reward={tmp_path / 'one.py'}:even", f"reinforce.estimate={estimate}"]
-        sets += ["reinforce.kl=0.0", "reinforce.length=2", "stages.0.sequences=16", "reinforce.group=16"]
+        sets += ["reinforce.kl=0.0", "reinforce.length=2", "stages.0.sequences=32", "reinforce.group=16"]
         out = tmp_path / name
         trainer(starts[name], data, out, sets).run()
         log = [float(row["reward"]) for row in rows(out)]
