@@ -23,6 +23,7 @@ from daguerre.decoding.text_spans import CharSpan
 from daguerre.errors import InputError, UnsupportedError, shown
 from daguerre.instructions import tasks_in
 from daguerre.models.catalog import Catalog
+from daguerre.models.chat_prompt import encode_chat
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.denoiser import (
@@ -282,8 +283,9 @@ class Model:
         return self.generate(prompt, max_tokens, decode, **options)
 
     def chat_prompt(self, messages: Sequence[Mapping[str, Any]], **template: Any) -> list[int]:
-        """The tokens of a conversation that an answer follows. UnsupportedError for a model without a chat template;
-        InputError for what is no list of messages, each with a "role".
+        """The tokens of a conversation that an answer follows. The text of a special token in a message is ordinary
+        text (`models.chat_prompt`). UnsupportedError for a model without a chat template; InputError for what is no
+        list of messages, each with a "role".
         """
         check_messages(messages)
         chat_template = getattr(self.tokenizer, "chat_template", None)
@@ -291,7 +293,7 @@ class Model:
             raise UnsupportedError(
                 "this model has no chat template: it continues texts and does not converse; use generate"
             )
-        ids = self.tokenizer.encode(chat_template.render(messages, **template))
+        ids = encode_chat(self.tokenizer, chat_template, messages, **template)
         first = self.config.first  # which every canvas begins with
         return ids[len(first) :] if ids[: len(first)] == first else ids
 

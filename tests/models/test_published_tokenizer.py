@@ -17,6 +17,7 @@ import made_tokenizers as mt
 from daguerre.errors import DataError, InputError, UnsupportedError
 from daguerre.models.published_tokenizer import PublishedTokenizer
 from daguerre.models.tokenizer import Tokenizer
+from daguerre.sampling.constraints.compile import compile_regex
 
 TEXTS = [
     "Hello, world! It's 2024-05-17 and I'd say 1234567.89 isn't we'll.",
@@ -431,17 +432,27 @@ def test_tokens_without_bytes_are_read_as_texts_and_what_needs_bytes_is_refused(
     assert tokenizer.decode(ids).strip() == "return the value, please"
     assert tokenizer.encode("x<|mask|>")[-1] == tokenizer.mask_id
     assert tokenizer.mask_id not in tokenizer.encode_plain("x<|mask|>")
-    with pytest.raises(UnsupportedError, match=r"a pin needs the bytes .* has no tokens for single bytes"):
+    with pytest.raises(UnsupportedError, match=r"a pin needs the bytes .* is not known as bytes"):
         tokenizer.require_bytes("a pin")
     mt.made("llama2").require_bytes("a pin")
 
 
-def test_a_byte_without_a_token_makes_a_tokenizer_unreadable() -> None:
-    values = json.loads(content_of(mt.made("llama2")))
-    index = values["model"]["vocab"].pop("<0xC3>")
-    values["model"]["vocab"]["<nothing>"] = index
+@pytest.mark.parametrize("kind", ["byte_level", "llama2"])
+def test_a_byte_without_a_token_is_no_text_and_all_others_are(kind: str) -> None:
+    """As in SmolLM2, eight bytes of which have no token: whatever needs the bytes of tokens works."""
+    values = json.loads(content_of(mt.made(kind)))
+    token = "<0x04>" if kind == "llama2" else mt.alphabet_text(b"\x04")
+    values["model"]["vocab"]["<nothing>"] = values["model"]["vocab"].pop(token)
     tokenizer = PublishedTokenizer(json.dumps(values))
-    assert tokenizer.unreadable == "1 bytes, 0xc3 first, have no token"
+    assert tokenizer.unreadable is None and tokenizer.unwritable == {4}
+    for text in TEXTS:
+        assert tokenizer.decode_bytes(tokenizer.encode_plain(text, begins=False)) == text.encode()
+    for encode in (tokenizer.encode, tokenizer.encode_plain):
+        with pytest.raises(InputError, match="0x04"):
+            encode("a \x04 b")
+    assert compile_regex("[0-9]+", tokenizer).num_states
+    with pytest.raises(InputError, match="vocabulary"):
+        compile_regex("\x04+", tokenizer)
 
 
 def test_dropout_truncation_and_padding_of_the_file_are_not_applied() -> None:

@@ -142,7 +142,9 @@ def _kind(tokenizer: Tokenizer) -> str:
     size = f"{getattr(tokenizer, 'num_tokens', tokenizer.vocab_size):,} tokens"
     if tokenizer.unreadable is not None:
         return f"{size}, not readable as bytes: {tokenizer.unreadable}"
-    return f"{size}, {'SentencePiece with tokens of bytes' if tokenizer.spare_byte_ids else 'byte-level'}"
+    kind = "SentencePiece with tokens of bytes" if tokenizer.spare_byte_ids else "byte-level"
+    lacking = f"; {len(tokenizer.unwritable)} bytes have no token" if tokenizer.unwritable else ""
+    return f"{size}, {kind}{lacking}"
 
 
 def _is_allowed(mode: Mode, config: ModelConfig, num_gaps: int = 0) -> bool:

@@ -65,12 +65,14 @@ class Vocabulary:
         return slice(first, bisect_right(self._keys, text, lo=first, key=lambda key: key[: len(text)]))
 
     def fewest(self, text: bytes) -> list[int]:
-        """For each i, the fewest tokens that cover text[i:], the last of which may run past the end."""
+        """For each i, the fewest tokens that cover text[i:], the last of which may run past the end; more than
+        len(text) where none can, since a byte may have no token of its own.
+        """
         need = [0] * (len(text) + 1)
         for i in range(len(text) - 1, -1, -1):
             shorter = [need[i + len(self.of[t])] for t in self.proper_beginnings(text[i:])]
             run = self._run(text[i:])
-            need[i] = 1 if run.start < run.stop else 1 + min(shorter)
+            need[i] = 1 if run.start < run.stop else 1 + min(shorter, default=len(text))
         return need
 
 

@@ -5,7 +5,8 @@ is among the bytes of its first token; in the middle of a text it would be wrong
 `encode(text)` gives the publisher's ids of a text that begins a canvas, and `encode(text, begins=False)` those of one
 after a gap, of a pin or of a draft.
 
-**Bytes survive.** `decode_bytes(encode_plain(text, begins=False)) == text.encode()` for every text. Where the
+**Bytes survive.** `decode_bytes(encode_plain(text, begins=False)) == text.encode()` for every text that the vocabulary
+can write; a byte without a token is an error that names it. Where the
 publisher's tokenizer changes a text (NFC, lower case, "▁" for a space), the text between two special tokens is encoded
 without the change; what then has no token of its own is written in tokens of single bytes. Ids differ from the
 publisher's for such texts alone.
@@ -30,7 +31,7 @@ import tokenizers
 from daguerre.arguments import check_unicode
 from daguerre.errors import DataError, InputError
 from daguerre.models.tokenizer import Tokenizer, encoding_of
-from daguerre.models.tokenizer_json import Json, panics_raised, read_layout, token_texts
+from daguerre.models.tokenizer_json import IN_UTF_8, Json, panics_raised, read_layout, token_texts
 
 if TYPE_CHECKING:  # which would bring Jinja to models that have no template
     from daguerre.models.chat_template import ChatTemplate
@@ -62,6 +63,7 @@ class PublishedTokenizer(Tokenizer):
         self._inner = self._layout.inner
         self.added: dict[str, int] = {token["content"]: token["id"] for token in self._layout.added}
         self._texts, self._token_of, self.unreadable = token_texts(self._layout)
+        self.unwritable = IN_UTF_8 - self._token_of.keys() if self.unreadable is None else frozenset()
         self.num_tokens = len(self._texts)
         self.spare_byte_ids = frozenset() if self._layout.byte_level else frozenset(self._token_of.values())
         self._flagged = self._layout.flagged
@@ -97,13 +99,32 @@ class PublishedTokenizer(Tokenizer):
     def encode(self, text: str, *, begins: bool = True) -> list[int]:
         """The publisher's ids of `text`, without <bos>; special tokens that are written in it are read as such.
 
-        begins: the text begins a canvas, so that a space may be put before it. InputError for a lone surrogate.
+        begins: the text begins a canvas, so that a space may be put before it. InputError for a lone surrogate, and for
+        a byte that no token has.
         """
         return self._encoded(text, begins, plain=False)
 
     def encode_plain(self, text: str, *, begins: bool = True) -> list[int]:
         """`encode`, but special tokens in `text`, too, are ordinary text."""
         return self._encoded(text, begins, plain=True)
+
+    def encode_marked(self, text: str, masked: str) -> list[int]:
+        """`Tokenizer.encode_marked`. InputError for a lone surrogate, and for a byte that no token has."""
+        check_unicode(text)
+        encoding = self._encoding(self._variant(self._layout.prefixes, plain=False), masked)
+        out: list[int] = []
+        place = 0
+        for token, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
+            if token in self._flagged and self._is_added(token, masked[start:end], plain=False):
+                out += [*self._encoded(text[place:start], begins=not place, plain=True), token]
+                place = end
+        return out + self._encoded(text[place:], begins=not place, plain=True)
+
+    @cached_property
+    def special_pattern(self) -> re.Pattern[str] | None:
+        """What finds the texts of special tokens, of two that begin alike the longer."""
+        texts = [text for text, index in self.added.items() if index in self._flagged and text]
+        return re.compile("|".join(map(re.escape, sorted(texts, key=len, reverse=True)))) if texts else None
 
     def _encoded(self, text: str, begins: bool, plain: bool) -> list[int]:
         check_unicode(text)
@@ -136,11 +157,19 @@ class PublishedTokenizer(Tokenizer):
         return self._exact(f" {text}" if begins and text[:1] not in ("", " ") else text)
 
     def _exact(self, text: str) -> list[int]:
-        """Ids of exactly the bytes of a text. Only what the tokenizer would change has other ids than otherwise."""
+        """Ids of exactly the bytes of a text. Only what the tokenizer would change has other ids than otherwise.
+        InputError for a byte that has no token.
+        """
         ids: list[int] = self._encoding(self._variant(False, plain=True, exact=True), text).ids
         if b"".join(map(self._bytes.__getitem__, ids)) == text.encode():
             return ids
         if len(text) == 1:
+            missing = [byte for byte in text.encode() if byte not in self._token_of]
+            if missing:
+                raise InputError(
+                    f"this model cannot read the character {text!r}: its vocabulary has no token for the byte "
+                    f"{missing[0]:#04x}; leave it out"
+                )
             return [self._token_of[byte] for byte in text.encode()]
         pieces = [piece for piece in re.split(f"({re.escape(self._layout.mark)})", text) if piece]
         if len(pieces) == 1:

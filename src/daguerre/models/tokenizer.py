@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterable, Sequence
 from functools import cached_property, lru_cache
 from importlib import resources
@@ -52,6 +53,9 @@ class Tokenizer:
     bytes."""
     unreadable: str | None = None
     """Why tokens cannot be read as bytes; None: they can, and all below is exact."""
+    unwritable: frozenset[int] = frozenset()
+    """Bytes of UTF-8 that no token of their own stands for: a text in which another token does not hold them has no
+    ids."""
 
     def __init__(self, content: str) -> None:
         try:
@@ -111,6 +115,17 @@ class Tokenizer:
         raise InputError(f"token id {shown(token)} is outside the vocabulary: ids are 0 to {self.vocab_size - 1}")
 
     @property
+    def special_pattern(self) -> re.Pattern[str] | None:
+        """What finds the texts of special tokens that `encode` reads in a text; None where it reads none."""
+        return None
+
+    def encode_marked(self, text: str, masked: str) -> list[int]:
+        """`encode`, where special tokens are read only as they stand in `masked`: the same text, in which those that
+        are ordinary text are hidden behind as many other characters.
+        """
+        return self.encode(text)
+
+    @property
     def start_id(self) -> int:
         """What stands before a text that is scored from its first token on: <bos>, or without one <eos>."""
         return self.eos_id if self.bos_id is None else self.bos_id
@@ -119,7 +134,8 @@ class Tokenizer:
         """UnsupportedError if tokens cannot be read as bytes, which `what` needs."""
         if self.unreadable is not None:
             raise UnsupportedError(
-                f"{what} needs the bytes of every token, and this tokenizer has none: {self.unreadable}; leave it out"
+                f"{what} needs the bytes of every token, and this tokenizer does not tell them: {self.unreadable}; "
+                "leave it out"
             )
 
     @cached_property

@@ -1,10 +1,14 @@
 """The content of a `tokenizer.json`: what it does to a text, and the bytes of its tokens.
 
-Two kinds of tokenizers have a token for every byte, so that each token stands for exact bytes:
+In two kinds of tokenizers each token stands for exact bytes:
 
 byte-level  a token is written in an alphabet of 256 characters, one for each byte (GPT-2, Qwen, Llama 3, tiktoken)
 fallback    a token is written in Unicode, with a mark such as "▁" for a space; tokens "<0x00>" to "<0xFF>" are the
             bytes of characters that have no token (SentencePiece: Llama 2, Gemma, Mistral)
+
+A few bytes may have no token of their own, such as control characters that no training text had: a text with one cannot
+be written, all others can. WordPiece, and Unigram and word-level models without fallback, lose characters: what their
+tokens stand for is not known as bytes, and operations that need that are refused.
 """
 
 from __future__ import annotations
@@ -250,7 +254,8 @@ def _rebuilt(component: Json | None, begins: bool, exact: bool) -> Json | None:
 
 
 def token_texts(layout: Layout) -> tuple[TokenBytes, dict[int, int], str | None]:
-    """(the bytes of every token, by id; the token of each byte; why tokens cannot be read as bytes, or None).
+    """(the bytes of every token, by id; the token of each byte that has one; why tokens cannot be read as bytes, or
+    None).
 
     Special tokens have no bytes. Where tokens cannot be read, their bytes are those of the text that a token adds
     after another.
@@ -267,7 +272,9 @@ def token_texts(layout: Layout) -> tuple[TokenBytes, dict[int, int], str | None]
     alphabet = byte_of_character() if layout.byte_level else FALLBACK if layout.byte_fallback else {}
     known = ((byte, model.token_to_id(token)) for token, byte in alphabet.items())
     token_of = {byte: index for byte, index in known if index is not None and texts[index]}
-    return texts, token_of, None if token_of.keys() >= IN_UTF_8 else _why(layout, token_of)
+    if layout.byte_level or layout.byte_fallback:
+        return texts, token_of, None
+    return texts, token_of, f"what tokens of its model, {layout.model_type}, stand for is not known as bytes"
 
 
 def _check_ids(ids: Iterable[int]) -> None:
@@ -294,10 +301,3 @@ def _reader(layout: Layout) -> Callable[[str], bytes]:
         return (f" {token}" if shown is None else shown.decode(["x", token]).removeprefix("x")).encode()
 
     return of_alphabet if layout.byte_level else of_unicode if layout.byte_fallback else as_shown
-
-
-def _why(layout: Layout, token_of: Mapping[int, int]) -> str:
-    if not (layout.byte_level or layout.byte_fallback):
-        return f"its model, {layout.model_type}, has no tokens for single bytes"
-    missing = min(IN_UTF_8 - token_of.keys())
-    return f"{len(IN_UTF_8 - token_of.keys())} bytes, {missing:#04x} first, have no token"

@@ -24,8 +24,16 @@ ACTIVATIONS = {
 """Our name for each published name of an activation."""
 ORIGINAL = "original_max_position_embeddings"
 """How many positions a model had before they were scaled: beside `rope_scaling`, or in it."""
-CHAT_ENDS = ("<|im_end|>", "<|eot_id|>", "<|role_end|>")
-"""Tokens with which an answer ends in published chat formats, beside the end of text."""
+TEXT_ENDS = (
+    *("<|endoftext|>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|end_of_text|>", "<end_of_turn>"),
+    *("<end_of_utterance>", "</s>", "<EOT>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<|role_end|>"),
+)
+"""Added tokens that end a text or an answer, whatever the files name (llama.cpp's list, and LLaDA2's)."""
+FILL_ENDS = (
+    *("<|fim_pad|>", "<fim_pad>", "<|repo_name|>", "<repo_name>", "<reponame>"),
+    *("<|file_sep|>", "<|file_separator|>", "<file_sep>", "<filename>"),
+)
+"""Added tokens with which a fill ends: the padding of fill-in-the-middle, and what begins another file."""
 
 
 def whole(config: Values, key: str, default: int | None = None) -> int:
@@ -225,7 +233,8 @@ def vocabulary(
     bos_id: int | None = None,
     never: Iterable[int] = (),
 ) -> dict[str, Any]:
-    """The fields of a `ModelConfig` about tokens.
+    """The fields of a `ModelConfig` about tokens. A text ends at every token that a file names, and at the added tokens
+    that are known to end one by their text.
 
     size     V, rows of the embedding
     eos_id   the end of text where no file names it
@@ -235,7 +244,8 @@ def vocabulary(
     ends = [*_ids(published.config), *_of(token(published, "eos_token")), *_ids(published.generation)] or _of(eos_id)
     if not ends:
         raise CheckpointError("no file says which token ends a text: set eos_token_id in config.json")
-    ends += [published.tokens[text] for text in CHAT_ENDS if published.tokens.get(text, size) < size]
+    known = (*TEXT_ENDS, *FILL_ENDS)
+    ends += [published.tokens[text] for text in known if published.tokens.get(text, size) < size]
     unused = range(min(size, published.num_tokens or size), size)
     pad, begins = token_id(published.config, "pad_token_id"), bos_id if published.bos_id is None else published.bos_id
     named = [("mask_token_id", mask_id), ("bos_token_id", begins), *(("eos_token_id", end) for end in ends)]
