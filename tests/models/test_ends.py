@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from daguerre.models.families.base import Published
-from daguerre.models.families.reading import FILL_ENDS, TEXT_ENDS, vocabulary
+from daguerre.models.families.reading import vocabulary
 
 
 def test_all_that_files_name_and_all_that_is_known_ends_a_text() -> None:
@@ -15,6 +15,7 @@ def test_all_that_files_name_and_all_that_is_known_ends_a_text() -> None:
     assert not {3, *facts["end_ids"]} & set(facts["reserved_ids"]), "they are predicted"
 
 
-def test_no_text_is_known_twice() -> None:
-    known = (*TEXT_ENDS, *FILL_ENDS)
-    assert len(set(known)) == len(known)
+def test_a_mask_or_a_token_that_is_never_predicted_ends_nothing() -> None:
+    tokens = {"<|im_end|>": 5, "<|fim_pad|>": 6}
+    facts = vocabulary(Published(config={"eos_token_id": 3}, tokens=tokens, num_tokens=10), 10, mask_id=6, never=[5])
+    assert facts["end_ids"] == () and {5, 6} <= set(facts["reserved_ids"])

@@ -2,25 +2,25 @@
 
 A message may have the text of a special token in it, such as "<|im_end|>": a page that was fetched, a file, or an
 attack that forges a turn. It is the user's text, and is encoded as such. The template is rendered twice: with the
-messages as they are, and with each such text hidden behind as many private characters. Both renderings have the same
-length, and where they differ stands the user's text. So a template sees what it would see anyway: nothing is rewritten.
+messages as they are, and with each character of such texts replaced by a private one. Both renderings are equally long,
+and where they differ stands the user's text. So the template sees what it would see anyway: nothing is rewritten.
+
+A mark that comes about only where a template joins two texts is not found.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from daguerre.errors import InputError, shown
+from daguerre.models.published_tokenizer import HIDDEN, hidden
 from daguerre.models.tokenizer import Tokenizer
 
 if TYPE_CHECKING:  # which would bring Jinja to models that have no template
     from daguerre.models.chat_template import ChatTemplate
 
 Message = Mapping[str, Any]
-HIDDEN = "\ue000"
-"""A private character, which stands for one of a hidden text."""
 
 
 def encode_chat(tokenizer: Tokenizer, template: ChatTemplate, messages: Sequence[Message], **values: Any) -> list[int]:
@@ -28,45 +28,46 @@ def encode_chat(tokenizer: Tokenizer, template: ChatTemplate, messages: Sequence
 
     InputError where the template itself reads a special token in a message, so that whose it is cannot be told.
     """
-    text, marks = template.render(messages, **values), tokenizer.special_pattern
-    if marks is None or not _has([messages, values.get("tools")], marks):
+    text, found = template.render(messages, **values), list[str]()
+
+    def hide(written: str) -> str:
+        """A text of a message in which the texts of special tokens, which are `found`, are hidden."""
+        spans = tokenizer.find_special(written)
+        found.extend(written[start:end] for start, end in spans)
+        return hidden(written, spans) if spans else written
+
+    all_hidden, tools = _mapped(messages, hide), _mapped(values.get("tools"), hide)
+    if not found:
         return tokenizer.encode(text)
-    hidden = {**values, "tools": _hide(values.get("tools"), marks)}
-    theirs = [one if one.get("role") == "assistant" else _hide(one, marks) for one in messages]
-    for shown_ in (_hide(messages, marks), theirs):  # a template may take the model's own messages apart at its marks
-        masked = _rendered(template, shown_, hidden)
-        if masked is not None and _is_of(masked, text):
-            return tokenizer.encode_marked(text, masked)
-    found = marks.search(text)
-    mark = shown(found[0] if found else "")
-    raise InputError(f"the chat template reads {mark} in a message as its own: take it out of the message")
+    # A template may take the model's own messages apart at its marks; then those are read as they are.
+    own_shown = [old if old.get("role") == "assistant" else new for old, new in zip(messages, all_hidden, strict=True)]
+    for conversation in (all_hidden, own_shown):
+        plain = _differences(text, _rendered(template, conversation, {**values, "tools": tools}))
+        if plain is not None:
+            return tokenizer.encode_around(text, plain)
+    raise InputError(f"the chat template reads {shown(found[0])} in a message as its own: take it out of the message")
 
 
 def _rendered(template: ChatTemplate, messages: Sequence[Message], values: Mapping[str, Any]) -> str | None:
-    """What the template makes of hidden texts; None where it looks for one that is hidden, and refuses."""
+    """What the template makes of hidden texts; None where it looks for one of them, and refuses."""
     try:
         return template.render(messages, **values)
     except InputError:
         return None
 
 
-def _is_of(masked: str, text: str) -> bool:
-    """Whether two renderings differ in hidden characters alone."""
-    return len(masked) == len(text) and all(a in (b, HIDDEN) for a, b in zip(masked, text, strict=True))
+def _differences(text: str, other: str | None) -> list[tuple[int, int]] | None:
+    """The characters of a text that are hidden in the other, as spans of one each; None where they differ otherwise."""
+    if other is None or len(other) != len(text):
+        return None
+    places = [place for place, (a, b) in enumerate(zip(text, other, strict=True)) if a != b]
+    return [(place, place + 1) for place in places] if all(other[place] == HIDDEN for place in places) else None
 
 
-def _has(value: Any, marks: re.Pattern[str]) -> bool:
+def _mapped(value: Any, change: Callable[[str], str]) -> Any:
+    """A JSON value with each of its texts changed."""
     if isinstance(value, str):
-        return marks.search(value) is not None
+        return change(value)
     if isinstance(value, Mapping):
-        return any(_has(held, marks) for pair in value.items() for held in pair)
-    return isinstance(value, list | tuple) and any(_has(held, marks) for held in value)
-
-
-def _hide(value: Any, marks: re.Pattern[str]) -> Any:
-    """A JSON value in whose texts special tokens are hidden."""
-    if isinstance(value, str):
-        return marks.sub(lambda found: HIDDEN * len(found[0]), value)
-    if isinstance(value, Mapping):
-        return {_hide(key, marks): _hide(held, marks) for key, held in value.items()}
-    return [_hide(held, marks) for held in value] if isinstance(value, list | tuple) else value
+        return {_mapped(key, change): _mapped(held, change) for key, held in value.items()}
+    return [_mapped(held, change) for held in value] if isinstance(value, list | tuple) else value

@@ -6,10 +6,9 @@ is among the bytes of its first token; in the middle of a text it would be wrong
 after a gap, of a pin or of a draft.
 
 **Bytes survive.** `decode_bytes(encode_plain(text, begins=False)) == text.encode()` for every text that the vocabulary
-can write; a byte without a token is an error that names it. Where the
-publisher's tokenizer changes a text (NFC, lower case, "▁" for a space), the text between two special tokens is encoded
-without the change; what then has no token of its own is written in tokens of single bytes. Ids differ from the
-publisher's for such texts alone.
+can write; a byte without a token is an error that names it. Where the publisher's tokenizer changes a text (NFC, lower
+case, "▁" for a space), the text between two special tokens is encoded without the change; what then has no token of its
+own is written in tokens of single bytes. Ids differ from the publisher's for such texts alone.
 
 **Special tokens** have no bytes. `encode` reads them in a text as the publisher's tokenizer does, without adding any;
 for `encode_plain` they are ordinary text.
@@ -22,7 +21,7 @@ import hashlib
 import json
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +38,8 @@ if TYPE_CHECKING:  # which would bring Jinja to models that have no template
 NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 DECIDING = ("LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer", "CohereTokenizer", "GPTNeoXTokenizer")
 """Classes of `transformers` 4 that build the post-processor anew, from `add_bos_token`."""
+HIDDEN = "\ue000"
+"""A private character, of which no special token is made: it stands for each one of a text that is not to be read."""
 
 
 class PublishedTokenizer(Tokenizer):
@@ -108,23 +109,29 @@ class PublishedTokenizer(Tokenizer):
         """`encode`, but special tokens in `text`, too, are ordinary text."""
         return self._encoded(text, begins, plain=True)
 
-    def encode_marked(self, text: str, masked: str) -> list[int]:
-        """`Tokenizer.encode_marked`. InputError for a lone surrogate, and for a byte that no token has."""
+    def find_special(self, text: str) -> list[tuple[int, int]]:
+        """`Tokenizer.find_special`; in linear time, whatever the text."""
+        return self._finder.encode(text).offsets if self._finder is not None else []
+
+    @cached_property
+    def _finder(self) -> tokenizers.Tokenizer | None:
+        """A tokenizer that has special tokens and no others; None where there are none."""
+        texts = [text for text, index in self.added.items() if index in self._flagged and text]
+        finder = tokenizers.Tokenizer(tokenizers.models.BPE())
+        finder.add_special_tokens([tokenizers.AddedToken(text, normalized=False) for text in texts])
+        return finder if texts else None
+
+    def encode_around(self, text: str, plain: Sequence[tuple[int, int]]) -> list[int]:
+        """`Tokenizer.encode_around`. InputError for a lone surrogate, and for a byte that no token has."""
         check_unicode(text)
-        encoding = self._encoding(self._variant(self._layout.prefixes, plain=False), masked)
+        encoding = self._encoding(self._variant(self._layout.prefixes, plain=False), hidden(text, plain))
         out: list[int] = []
         place = 0
         for token, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
-            if token in self._flagged and self._is_added(token, masked[start:end], plain=False):
+            if token in self._flagged and self._is_added(token, text[start:end], plain=False):
                 out += [*self._encoded(text[place:start], begins=not place, plain=True), token]
                 place = end
         return out + self._encoded(text[place:], begins=not place, plain=True)
-
-    @cached_property
-    def special_pattern(self) -> re.Pattern[str] | None:
-        """What finds the texts of special tokens, of two that begin alike the longer."""
-        texts = [text for text, index in self.added.items() if index in self._flagged and text]
-        return re.compile("|".join(map(re.escape, sorted(texts, key=len, reverse=True)))) if texts else None
 
     def _encoded(self, text: str, begins: bool, plain: bool) -> list[int]:
         check_unicode(text)
@@ -240,6 +247,14 @@ class PublishedTokenizer(Tokenizer):
 
     def __reduce__(self) -> tuple[type[PublishedTokenizer], tuple[str, dict[str, Any], int]]:  # type: ignore[override]
         return PublishedTokenizer, self._state()
+
+
+def hidden(text: str, spans: Sequence[tuple[int, int]]) -> str:
+    """A text whose characters in these spans are private ones."""
+    letters = list(text)
+    for start, end in spans:
+        letters[start:end] = HIDDEN * (end - start)
+    return "".join(letters)
 
 
 def added_of(config: Json) -> list[dict[str, Any]]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 from collections.abc import Iterable, Sequence
 from functools import cached_property, lru_cache
 from importlib import resources
@@ -114,15 +113,12 @@ class Tokenizer:
             raise InputError(f"a token id is a whole number, not {shown(token)}") from None
         raise InputError(f"token id {shown(token)} is outside the vocabulary: ids are 0 to {self.vocab_size - 1}")
 
-    @property
-    def special_pattern(self) -> re.Pattern[str] | None:
-        """What finds the texts of special tokens that `encode` reads in a text; None where it reads none."""
-        return None
+    def find_special(self, text: str) -> list[tuple[int, int]]:
+        """Where the texts of special tokens stand that `encode` would read in a text, [begin, end) in characters."""
+        return []
 
-    def encode_marked(self, text: str, masked: str) -> list[int]:
-        """`encode`, where special tokens are read only as they stand in `masked`: the same text, in which those that
-        are ordinary text are hidden behind as many other characters.
-        """
+    def encode_around(self, text: str, plain: Sequence[tuple[int, int]]) -> list[int]:
+        """`encode`, in which special tokens are ordinary text where they stand in one of the spans `plain`."""
         return self.encode(text)
 
     @property

@@ -244,8 +244,9 @@ def vocabulary(
     ends = [*_ids(published.config), *_of(token(published, "eos_token")), *_ids(published.generation)] or _of(eos_id)
     if not ends:
         raise CheckpointError("no file says which token ends a text: set eos_token_id in config.json")
-    known = (*TEXT_ENDS, *FILL_ENDS)
-    ends += [published.tokens[text] for text in known if published.tokens.get(text, size) < size]
+    never = {*_of(mask_id), *never}
+    known = [published.tokens.get(text, size) for text in (*TEXT_ENDS, *FILL_ENDS)]
+    ends += [index for index in known if index < size and index not in never]
     unused = range(min(size, published.num_tokens or size), size)
     pad, begins = token_id(published.config, "pad_token_id"), bos_id if published.bos_id is None else published.bos_id
     named = [("mask_token_id", mask_id), ("bos_token_id", begins), *(("eos_token_id", end) for end in ends)]
@@ -259,7 +260,7 @@ def vocabulary(
         "end_ids": tuple(dict.fromkeys(end for end in ends if end != ends[0])),
         "bos_id": begins,
         "pad_id": ends[0] if pad is None or not 0 <= pad < size else pad,
-        "reserved_ids": tuple({*_of(mask_id), *never, *unused} - {*ends}),
+        "reserved_ids": tuple({*never, *unused} - {*ends}),
     }
 
 
