@@ -40,14 +40,13 @@ PYTEST := $(BIN)/python -m pytest -q --numprocesses auto --dist worksteal
 test: .venv/.dev
 	$(PYTEST)
 
-# What passed with which sources is written down, in tests/proven.json: CI runs only the parts that have changed since.
+# Which parts have passed with which sources is written to tests/proven.json: CI runs only those that have changed since.
 test-all: .venv/.dev
 	$(PYTEST) --part all
-	$(BIN)/python tests/parts.py --passed $$($(BIN)/python tests/parts.py --all)
 
 part: .venv/.dev
+	@test -n "$(PART)" || { echo "make part runs one part or several: make part PART=NAME, of $$(echo $$($(BIN)/python tests/parts.py --all))" >&2; exit 2; }
 	$(PYTEST) $(addprefix --part ,$(PART))
-	$(BIN)/python tests/parts.py --passed $(PART)
 
 durations:
 	@$(BIN)/python tests/durations.py

@@ -26,7 +26,7 @@ from daguerre.models.core.gemma_shape import GemmaShape
 from daguerre.models.processor import LEVELS, VARIABLE
 from daguerre.models.tokenizer import Tokenizer
 from durations import Durations
-from parts import ROOT, part_of, parts, parts_of_test
+from parts import PROPERTY, ROOT, Proofs, part_of, parts, parts_of_test
 from scripted import Scripted
 
 # Each client of HTTP reads all certificates of the system, which takes 50 ms; the tests talk to this machine alone.
@@ -69,44 +69,40 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if not hasattr(config, "workerinput") and not config.option.collectonly:  # a worker's reports come to this process
-        config.pluginmanager.register(Durations(config.rootpath))
+    if hasattr(config, "workerinput") or config.option.collectonly:  # a worker's reports come to the process above
+        return
+    config.pluginmanager.register(Durations(config.rootpath))
+    option, whole = config.option, config.args_source is not pytest.Config.ArgsSource.ARGS
+    if option.part and whole and not (option.keyword or option.markexpr or option.deselect):
+        config.pluginmanager.register(Proofs(parts() if "all" in option.part else option.part))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Whole files of parts are read only where their part is asked for, or the file is named."""
+    """Files without a test that is asked for are not read, unless they are named."""
     if collection_path.suffix != ".py":
         return None
-    asked, own = config.getoption("part"), part_of(collection_path.relative_to(ROOT).as_posix())
-    if "all" in asked or (own in asked if asked else own is None):
+    name, asked = collection_path.relative_to(ROOT).as_posix(), config.getoption("part")
+    if "all" in asked:
         return None
-    return True if own or not _has_marked(collection_path, asked) else None
+    read = any(parts()[part].is_in(name) for part in asked) if asked else part_of(name) is None
+    return None if read else True
 
 
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests of parts run only where their part is asked for, or their file is named. Files with a long test come first,
     so that at the end of a run no process waits for another.
     """
-    asked = config.getoption("part")
-    if "all" not in asked:
-        kept, left_out = list[pytest.Item](), list[pytest.Item]()
-        for item in items:
-            own = {mark.args[0] for mark in item.iter_markers("part")} | parts_of_test(item.nodeid)
-            own |= {part_of(item.path.relative_to(ROOT).as_posix())} - {None}
-            wanted = bool(own & set(asked)) if asked else not own or session.isinitpath(item.path)
-            (kept if wanted else left_out).append(item)
-        items[:] = kept
-        if left_out:
-            config.hook.pytest_deselected(items=left_out)
+    asked, kept, left_out = set(config.getoption("part")), list[pytest.Item](), list[pytest.Item]()
+    for item in items:
+        own = {mark.args[0] for mark in item.iter_markers("part")} | parts_of_test(item.nodeid)
+        item.user_properties += [(PROPERTY, part) for part in sorted(own)]
+        wanted = bool(own & asked) if asked else not own or session.isinitpath(item.path)
+        (kept if wanted or "all" in asked else left_out).append(item)
+    items[:] = kept
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
     long = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in long)
-
-
-def _has_marked(path: Path, asked: list[str]) -> bool:
-    """Whether some function of a test file may be of one of these parts."""
-    text, own = path.read_text(encoding="utf-8"), f"{path.relative_to(ROOT).as_posix()}::"
-    listed = {name for name in asked if any(test.startswith(own) for test in parts()[name].tests)}
-    return bool(listed) or any(f'part("{name}")' in text or (name == "isas" and "isa" in text) for name in asked)
 
 
 @pytest.fixture(scope="session", autouse=True)

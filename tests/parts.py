@@ -3,7 +3,8 @@
     python tests/parts.py            the parts whose sources are not those with which they last passed, one a line
     python tests/parts.py --all      every part
 
-`parts.toml` says what each part is; `proven.json`, written by `make test-all`, with which sources it last passed.
+`parts.toml` says what each part is. `proven.json` says with which sources it last passed: a run of whole parts in which
+nothing failed writes it.
 """
 
 from __future__ import annotations
@@ -21,14 +22,18 @@ from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 PROVEN = HERE / "proven.json"
+PROPERTY = "part"
+"""The property of a test that names its part."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """Tests that only `make test-all` runs: whole files, functions of others, and those marked with the part's name."""
+    """Tests that only `make test-all` runs: whole files, functions of others, and cases that are marked."""
 
     name: str
     about: str
@@ -40,18 +45,34 @@ class Part:
     """Patterns of functions, as "path::function"; `*` for all of a file."""
     kept: tuple[str, ...] = ()
     """Functions that match `tests` and that `make test` runs all the same."""
+    markers: tuple[str, ...] = ()
+    """Names of helpers that mark cases for this part; a file of tests that uses one may have some."""
+    per_processor: bool = False
+    """Whether processors of another kind have other cases."""
 
     def has(self, test: str) -> bool:
         """Whether a function ("path::function", without parameters) is of this part."""
         return test not in self.kept and any(fnmatchcase(test, pattern) for pattern in self.tests)
+
+    def is_in(self, name: str) -> bool:
+        """Whether a file, by its path from the root, may have tests of this part."""
+        if matches(name, self.files) or any(test.startswith(f"{name}::") for test in self.tests):
+            return True
+        if not self.markers or not re.fullmatch(r"tests/.*\.py", name):
+            return False
+        text = (ROOT / name).read_text(encoding="utf-8")
+        return any(marker in text for marker in self.markers)
 
 
 @cache
 def parts() -> dict[str, Part]:
     """The parts of `parts.toml`, by name."""
     table = tomllib.loads((HERE / "parts.toml").read_text(encoding="utf-8"))
+    keys = ("files", "sources", "tests", "kept", "markers")
     return {
-        name: Part(name, facts["about"], *(tuple(facts.get(key, ())) for key in ("files", "sources", "tests", "kept")))
+        name: Part(
+            name, facts["about"], *(tuple(facts.get(key, ())) for key in keys), facts.get("per_processor", False)
+        )
         for name, facts in table.items()
     }
 
@@ -62,9 +83,10 @@ def part_of(name: str) -> str | None:
 
 
 def parts_of_test(test: str) -> set[str]:
-    """The parts that a function belongs to by the table, by "path::function" or the id of a test."""
-    test = test.partition("[")[0]
-    return {part.name for part in parts().values() if part.has(test)}
+    """The parts that a test belongs to by the table; test: "path::function", or its id."""
+    path, _, function = test.partition("[")[0].partition("::")
+    whole = part_of(path)
+    return {part.name for part in parts().values() if part.has(f"{path}::{function}")} | ({whole} if whole else set())
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
@@ -90,21 +112,19 @@ def tracked(root: Path = ROOT) -> tuple[str, ...]:
 
 
 def files_of(part: Part) -> list[str]:
-    """All files that a part depends on: its sources, its own test files, and those with a function marked for it."""
-    mark, files = f'part("{part.name}")', [test.partition("::")[0] for test in part.tests]
-    return [
-        name
-        for name in tracked()
-        if matches(name, (*part.sources, *part.files, *files))
-        or (name.startswith("tests/") and name.endswith(".py") and mark in (ROOT / name).read_text(encoding="utf-8"))
-    ]
+    """All files that a part depends on: its sources, and those that have tests of it."""
+    return [name for name in tracked() if matches(name, part.sources) or part.is_in(name)]
 
 
 def digest(part: Part) -> str:
-    """The SHA-256 of the names and contents of a part's files."""
+    """The SHA-256 of the names and contents of a part's files, and of what the processor can do if that matters."""
     total = hashlib.sha256()
     for name in files_of(part):
         total.update(f"{name}\0".encode() + hashlib.sha256((ROOT / name).read_bytes()).digest())
+    if part.per_processor:
+        from daguerre.models.processor import available
+
+        total.update(" ".join(available()).encode())
     return total.hexdigest()
 
 
@@ -126,15 +146,26 @@ def passed(names: Iterable[str]) -> None:
     PROVEN.write_text(text + "\n", encoding="utf-8")
 
 
+class Proofs:
+    """A plugin of pytest that writes down which parts have passed. `asked`: those of the run, all of each."""
+
+    def __init__(self, asked: Iterable[str]) -> None:
+        self.asked, self.seen = set(asked), set[str]()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call" and report.passed:
+            self.seen |= {value for name, value in report.user_properties if name == PROPERTY}
+
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        if exitstatus == 0:  # a part of which all was skipped, for want of a browser, say, has not passed
+            passed(self.asked & self.seen)
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--all", action="store_true", help="name every part, changed or not")
-    parser.add_argument("--passed", nargs="+", metavar="PART", choices=[*parts()], help="write down that these passed")
-    arguments = parser.parse_args(argv)
-    if arguments.passed:
-        passed(arguments.passed)
-    else:
-        sys.stdout.writelines(f"{name}\n" for name in (parts() if arguments.all else changed()))
+    names = parts() if parser.parse_args(argv).all else changed()
+    sys.stdout.writelines(f"{name}\n" for name in names)
     return 0
 
 

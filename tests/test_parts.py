@@ -17,18 +17,15 @@ TESTS = [name for name in tracked() if re.fullmatch(r"tests/(?!clients/).*test_[
 
 
 def test_every_pattern_of_the_table_has_files_and_every_part_has_tests() -> None:
-    marks = {name: set(re.findall(r'part\("(\w+)"\)', (ROOT / name).read_text(encoding="utf-8"))) for name in TESTS}
-    marks |= {"tests/backends.py": {"isas"}, "tests/test_parts.py": set()}
     for part in parts.parts().values():
         for pattern in (*part.files, *part.sources):
             assert any(matches(name, [pattern]) for name in tracked()), f"{part.name}: {pattern}"
-        assert part.files or part.tests or any(part.name in names for names in marks.values()), part.name
+        assert any(part.is_in(name) for name in TESTS), part.name
         for test in (*part.tests, *part.kept):
             path, _, function = test.partition("::")
             assert path in TESTS, test
             text = (ROOT / path).read_text(encoding="utf-8")
             assert function == "*" or f"def {function}(" in text, f"{part.name}: {test}"
-    assert set().union(*marks.values()) <= parts.parts().keys()
 
 
 def test_a_file_belongs_to_one_part_at_most() -> None:
@@ -41,8 +38,8 @@ def test_a_change_asks_for_the_parts_whose_sources_it_touches(monkeypatch: pytes
     for name, text in {"src/a.py": "1", "src/deep/b.cpp": "2", "docs/c.md": "3", "tests/test_d.py": "4"}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    (tmp_path / "tests/test_e.py").write_text('@pytest.mark.part("one")')
-    one = Part("one", "", (), ("src/*.py",))
+    (tmp_path / "tests/test_e.py").write_text("@every_color")
+    one = Part("one", "", (), ("src/*.py",), markers=("every_color",))
     two = Part("two", "", ("tests/test_d.py",), ("src/deep",))
     monkeypatch.setattr(parts, "ROOT", tmp_path)
     monkeypatch.setattr(parts, "parts", lambda: {"one": one, "two": two})
@@ -73,10 +70,14 @@ def test_a_change_asks_for_the_parts_whose_sources_it_touches(monkeypatch: pytes
 
 
 def test_files_of_parts_are_read_where_they_are_named_or_their_part_is_asked_for() -> None:
-    """By pytest itself, which is asked for a folder of a part, one without any, and a file of a part by its name."""
+    """By pytest itself, which is asked for a folder with files of a part, and for a file of another by its name."""
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
-    given = ["tests/fuzz", "tests/overlap", "tests/train/test_race.py"]
-    for part, wanted in ((), {"tests/overlap", "tests/train"}), (("--part", "fuzz"), {"tests/fuzz"}):
+    given = ["tests/audit", "tests/overlap", "tests/train/test_race.py"]
+    for part, wanted, other in (
+        ((), {"tests/audit/test_ledger.py", "tests/train/test_race.py"}, "tests/audit/test_verify.py"),
+        (("--part", "audit"), {"tests/audit/test_verify.py"}, "tests/audit/test_ledger.py"),
+    ):
         done = subprocess.run([*command, *part, *given], cwd=ROOT, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
-        assert {line.rpartition("/")[0] for line in done.stdout.splitlines() if "::" in line} == wanted
+        read = {line.partition("::")[0] for line in done.stdout.splitlines() if "::" in line}
+        assert wanted <= read and other not in read
