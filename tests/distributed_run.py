@@ -15,6 +15,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 
@@ -22,14 +23,12 @@ def main(settings: dict[str, Any]) -> None:
     """Train. "answers": on a file of them in place of a corpus; "kill": after that step the last process is killed, as
     by a full memory; "stop": it stops there.
     """
-    from daguerre.train import report
     from daguerre.train.recipe import recipe_from_dict
     from daguerre.train.run import DATA, CopiedAnswers
     from daguerre.train.trainer import Trainer
 
     torch.set_num_threads(1)
-    report.draw_curves = lambda run: run
-    report._tensorboard = lambda *rest: None  # type: ignore[assignment]
+    leave_out(pytest.MonkeyPatch())
     out, rank = Path(settings["out"]), int(os.environ.get("RANK", "0"))
     path, recipe = Path(settings["corpus"]), recipe_from_dict(settings["recipe"])
     made = Trainer(
@@ -68,14 +67,43 @@ def main(settings: dict[str, Any]) -> None:
     made.run()
 
 
-def together(processes: int, run: Callable[..., None], *args: Any) -> None:
-    """Call a function in so many processes, with the environment that torchrun gives them."""
+def leave_out(patch: pytest.MonkeyPatch) -> None:
+    """Runs draw no pictures, write nothing for TensorBoard, and are measured on few held-out windows."""
+    from daguerre.train import evaluation, report
+    from daguerre.train.sft import evaluation as sft_evaluation
+
+    patch.setattr(report, "draw_curves", lambda run: run)
+    patch.setattr(report, "_tensorboard", lambda *rest: None)
+    patch.setattr(evaluation, "PROMPTS", 4)
+    patch.setattr(evaluation, "VAL_MICRO_BATCHES", 2)
+    patch.setattr(sft_evaluation, "MICRO_BATCHES", 2)
+
+
+def processes() -> Any:
+    """multiprocessing, whose processes begin as copies of one that has imported what trains."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch", "torch.distributed.tensor", "daguerre.train.trainer"])
+    return context
+
+
+def preload(patch: pytest.MonkeyPatch) -> None:
+    """Processes that would be spawned, which takes seconds each, begin as copies of one that has imported PyTorch."""
+    made = processes()
+
+    def get_context(method: str) -> Any:
+        assert method == "spawn"
+        return made
+
+    patch.setattr(multiprocessing, "get_context", get_context)
+
+
+def together(num: int, run: Callable[..., None], *args: Any) -> None:
+    """Call a function in `num` processes, with the environment that torchrun gives them."""
+    context = processes()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    started = [context.Process(target=_one, args=(rank, processes, port, run, args)) for rank in range(processes)]
+    started = [context.Process(target=_one, args=(rank, num, port, run, args)) for rank in range(num)]
     for each in started:
         each.start()
     for each in started:
@@ -83,7 +111,7 @@ def together(processes: int, run: Callable[..., None], *args: Any) -> None:
     codes = [each.exitcode for each in started]
     for each in started:
         each.kill()
-    assert codes == [0] * processes, codes
+    assert codes == [0] * num, codes
 
 
 def _one(rank: int, processes: int, port: int, run: Callable[..., None], args: tuple[Any, ...]) -> None:

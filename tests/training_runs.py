@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import multiprocessing
 import os
 import shutil
 import signal
@@ -16,13 +15,12 @@ from typing import Any
 import pytest
 import torch
 
-from daguerre.train import evaluation, report, trainer
+from daguerre.train import trainer
 from daguerre.train.checkpoint import list_checkpoints
 from daguerre.train.recipe import Recipe, Share, TrainedShape
-from daguerre.train.sft import evaluation as sft_evaluation
 from daguerre.train.stage import Stage
 from daguerre.train.trainer import Trainer
-from distributed_run import main
+from distributed_run import leave_out, processes
 
 STEPS = 12
 SHAPE = TrainedShape(width=32, num_layers=2, num_heads=4, num_kv_heads=2, mlp_width=48, max_positions=64)
@@ -45,15 +43,6 @@ RECIPE = Recipe(
     checkpoint_steps=3,
 )
 ADAPT = replace(RECIPE, model=None, steps=3, checkpoint_steps=1)
-
-
-def leave_out(patch: pytest.MonkeyPatch) -> None:
-    """Runs draw no pictures, write nothing for TensorBoard, and are measured on few held-out windows."""
-    patch.setattr(report, "draw_curves", lambda run: run)
-    patch.setattr(report, "_tensorboard", lambda *rest: None)
-    patch.setattr(evaluation, "PROMPTS", 4)
-    patch.setattr(evaluation, "VAL_MICRO_BATCHES", 2)
-    patch.setattr(sft_evaluation, "MICRO_BATCHES", 2)
 
 
 def run(recipe: Recipe, out: Path, corpus: Path, **options: Any) -> Trainer:
@@ -86,34 +75,23 @@ def list_steps(out: Path) -> list[int]:
     return [int(path.name.removeprefix("step-")) for path in list_checkpoints(out / "checkpoints")]
 
 
-def train_together(settings: dict[str, Any]) -> None:
-    """One process of several that train together."""
-    leave_out(pytest.MonkeyPatch())
-    main(settings)
-
-
-def processes() -> Any:
-    """multiprocessing, whose processes begin as copies of one that has imported what trains."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "torch.distributed.tensor", "daguerre.train.trainer"])
-    return context
-
-
 MOMENTS: dict[str, tuple[Any, str, signal.Signals]] = {
     "in a step": (trainer, "batch_loss", signal.SIGKILL),
     "as a checkpoint is synced": (os, "fsync", signal.SIGKILL),
     "as an old one is cleared": (shutil, "rmtree", signal.SIGKILL),
     "Ctrl-C": (trainer, "batch_loss", signal.SIGINT),
 }
-"""When a process gets which signal: before a call of this."""
+"""By the name of a moment: the function before whose call a process gets a signal, and the signal."""
 
 
 def train_apart(recipe: Recipe, out: Path, corpus: Path, moment: str, call: int, said: Path) -> int | None:
-    """Train in a process of its own, as the command line does, which really gets a signal before call number `call` of
-    a moment. `said` is the file of what it says; the exit code of the process is returned.
+    """Train in a process of its own, which sends itself the signal of `moment` before the call number `call`; returns
+    its exit code. What it says is written to the file `said`.
     """
     process = processes().Process(target=_signaled, args=(recipe, out, corpus, moment, call, said))
     process.start()
+    process.join(600)
+    process.kill()
     process.join()
     return process.exitcode
 
@@ -133,5 +111,5 @@ def _signaled(recipe: Recipe, out: Path, corpus: Path, moment: str, call: int, s
         return original(*args, **options)
 
     setattr(owner, name, limited)
-    with said.open("w") as sys.stderr:
-        Trainer(recipe, out, corpus, resume=bool(list_checkpoints(out / "checkpoints"))).run()
+    sys.stderr = said.open("w", buffering=1)  # never closed: what ends the process is said in it too
+    Trainer(recipe, out, corpus, resume=bool(list_checkpoints(out / "checkpoints"))).run()

@@ -1,11 +1,14 @@
-"""Evaluations that are shorter where a test is not about what they measure."""
+"""Shorter evaluations, for tests of something else than their figures."""
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Iterator
+from hashlib import sha256
 
 import pytest
+
+from daguerre.heldout import Document
+from distributed_run import preload
 
 
 @pytest.fixture(scope="module")
@@ -20,6 +23,17 @@ def few() -> Iterator[None]:
 @pytest.fixture
 def preloaded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes begin as copies of one that has imported PyTorch, not as new ones, which takes seconds each."""
-    made = multiprocessing.get_context("forkserver")
-    made.set_forkserver_preload(["torch", "torch.distributed.tensor", "daguerre.train.trainer"])
-    monkeypatch.setattr(multiprocessing, "get_context", lambda method=None: made)
+    preload(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def documents() -> list[Document]:
+    """Three of forty lines."""
+    texts = ["".join(f"value_{i} = compute_{j}({i}, {j})\n" for i in range(40)) for j in range(3)]
+    return [Document("p", "1", "MIT", f"{len(text)}", sha256(text.encode()).hexdigest(), text) for text in texts]
+
+
+@pytest.fixture
+def unwritten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures are drawn and written to no file, which takes long; test_pictures.py writes them."""
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda figure, *_, **__: figure.draw_without_rendering())

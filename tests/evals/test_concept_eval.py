@@ -419,9 +419,8 @@ def test_a_report_has_all_parts_bars_and_pictures(
     corpus: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    unwritten: None,
 ) -> None:
-    figures = pytest.importorskip("matplotlib.figure")
-    monkeypatch.setattr(figures.Figure, "savefig", lambda *_, **__: None)  # which takes long, and has a test of its own
     monkeypatch.setattr(metrics, "MIN_CASES", 5)
     train_briefly(monkeypatch)
     monkeypatch.setattr("daguerre.evals.concepts.shares.RATES", (0.3, 0.9))

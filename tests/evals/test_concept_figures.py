@@ -89,7 +89,6 @@ def test_a_resample_without_a_class_has_no_area() -> None:
 
 def test_a_paired_interval_covers_a_known_difference() -> None:
     """Two scorers of known areas on the same cases: Phi(d / sqrt 2) for normal scores that are d apart."""
-
     random = np.random.default_rng(0)
     num = 6000
     labels, files = random.random((num, 1)) < 0.5, random.integers(0, 60, num)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +33,6 @@ class File:
     def save(self, report: dict[str, Any]) -> None:
         self.path.write_text(json.dumps(report))
         self.saved.append([name for name in WHAT if name in report])
-
-
-@pytest.fixture(scope="module")
-def documents() -> list[Document]:
-    texts = ["".join(f"value_{i} = compute_{j}({i}, {j})\n" for i in range(40)) for j in range(3)]
-    return [Document("p", "1", "MIT", f"{len(text)}", sha256(text.encode()).hexdigest(), text) for text in texts]
 
 
 def limits(lines: int = 1) -> dict[str, Any]:

@@ -68,8 +68,8 @@ def test_shadows_that_fail_or_wait_leave_a_backend_to_clients() -> None:
         two.reply = lambda body: Reply()
         assert ask(url, **{"x-route-backend": "b"}).headers["x-route-backend"] == "b"
     two = Held(reply=says("late"), may=lambda: len(two.asked) == 2)  # the answers come once both are asked for
-    one_at_a_time = {"b": {"most_in_flight": 1, "timeout": 60}}
-    with routed(Scripted(), two, shadow=ALL, each=one_at_a_time, overrides=["backend"]) as (url, log):
+    one_at_a_time, to_b = {"b": {"most_in_flight": 1, "timeout": 60}}, ALL | {"backend": "b"}
+    with routed(Scripted(), two, shadow=to_b, each=one_at_a_time, overrides=["backend"]) as (url, log):
         ask(url)
         wait_until(lambda: len(two.asked) == 1)
         ask(url)  # whose shadow finds the place taken

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json.decoder
 import json.scanner
-import multiprocessing
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +17,8 @@ from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.data import Cutter, Windows
 from daguerre.train.noising import Source
 from daguerre.train.shards import Shard, write_shards
-from training_runs import RECIPE, leave_out, processes, run
+from distributed_run import leave_out, preload
+from training_runs import RECIPE, run
 
 UNICODE = 'name = "naïve Δx — 漢字 🜁"\n\n\ndef größe(π):\n    """Œuvre."""\n    return π * 2\n\n\n' * 6
 MakeSource = Callable[[int, str, int], Source]
@@ -26,15 +26,14 @@ MakeSource = Callable[[int, str, int], Source]
 
 @pytest.fixture(autouse=True)
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What all runs do and most tests are not about is left out."""
+    """Leave out what every run does and few tests look at."""
     leave_out(monkeypatch)
 
 
 @pytest.fixture
 def preloaded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes begin as copies of one that has imported PyTorch, not as new ones, which takes seconds each."""
-    made = processes()
-    monkeypatch.setattr(multiprocessing, "get_context", lambda method=None: made)
+    preload(monkeypatch)
 
 
 @pytest.fixture(scope="session")

@@ -61,7 +61,7 @@ NUM = taxonomy().num_ids
 
 @pytest.fixture(autouse=True)
 def few_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs count concepts in 200 windows and not in 20,000, which takes longer than all else here; no curves."""
+    """Runs count concepts in 200 windows and not in 20,000, which takes longer than all else here."""
     monkeypatch.setattr("daguerre.train.trainer.count_concepts", partial(count_concepts, num_windows=200))
 
 

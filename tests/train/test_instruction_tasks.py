@@ -331,7 +331,7 @@ def test_answers_are_checked_as_the_task_says(scripts: SimpleNamespace) -> None:
 
 
 def test_the_recipe_makes_a_model_that_says_its_tasks(
-    scripts: SimpleNamespace, made: dict[str, list[Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scripts: SimpleNamespace, made: dict[str, list[Any]], tmp_path: Path
 ) -> None:
     rows = [row for task in made for row in made[task][:4]]
     data = tmp_path / "train.jsonl"

@@ -190,7 +190,7 @@ def test_a_run_trains_an_adapter_and_ends_the_same_if_it_was_killed(corpus: Path
 def test_in_16_bits_only_what_is_trained_is_in_float32_and_the_text_is_the_same(
     corpus: Path, start: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recipe = replace(RECIPE, precision="bf16", steps=2, lora=Lora(rank=4, whole=("gate_proj", "up_proj")))
+    recipe = replace(RECIPE, precision="bf16", steps=3, lora=Lora(rank=4, whole=("gate_proj", "up_proj")))
     made_run = Trainer(recipe, tmp_path / "run", corpus, start_from=start, quiet=True)
     kinds = {(w.requires_grad, w.ndim): w.dtype for w in made_run.model.parameters()}
     assert kinds == {(False, 2): torch.bfloat16, (False, 1): torch.float32, (True, 2): torch.float32}

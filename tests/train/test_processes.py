@@ -193,9 +193,7 @@ RECIPE = Recipe(
 
 
 @pytest.mark.parametrize("name", ["absorbing", *NAMES])
-def test_a_run_with_time_trains_all_of_the_model_and_is_scored(
-    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_a_run_with_time_trains_all_of_the_model_and_is_scored(corpus: Path, tmp_path: Path, name: str) -> None:
     made = Trainer(replace(RECIPE, model=replace(SHAPE, process=name)), tmp_path / "run", corpus, quiet=True)
     begun = {n: p.detach().clone() for n, p in made.model.named_parameters()}
     model = daguerre.load(made.run())

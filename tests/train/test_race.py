@@ -33,7 +33,7 @@ def race() -> ModuleType:
 
 @pytest.fixture
 def in_process(race: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Entries run in this process, without pictures of their own; the names of those that ran."""
+    """Entries run in this process; the names of those that ran."""
     ran: list[str] = []
 
     def run(name: str, arguments: list[str]) -> int:

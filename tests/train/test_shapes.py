@@ -95,9 +95,7 @@ def test_a_model_of_any_shape_learns(name: str, windows: Windows, tokenizer: Tok
     assert moved == {n for n, _ in model.named_parameters()}
 
 
-def test_a_run_of_another_shape_is_exported_loaded_and_resumed(
-    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_of_another_shape_is_exported_loaded_and_resumed(corpus: Path, tmp_path: Path) -> None:
     recipe = recipe_of({**SHAPES["olmo2"][0], "rope_scaling": RopeScaling(kind="linear", factor=2.0)}, CAUSAL)
     Trainer(replace(recipe, steps=2), tmp_path / "run", corpus, quiet=True).run()
     resumed = Trainer(recipe, tmp_path / "run", corpus, resume=True, quiet=True)

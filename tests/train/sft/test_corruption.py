@@ -232,7 +232,7 @@ def test_hybrid_noise_has_the_shares_of_scdd(shapes: dict[str, Model], t: float)
 # ---- runs ---------------------------------------------------------------------------------------------------------
 
 
-def run(recipe: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Model:
+def run(recipe: Any, folder: Path) -> Model:
     file = write_rows(folder / "rows.jsonl", some_pairs(30))
     return daguerre.load(
         Trainer(recipe, folder / "run", CopiedAnswers([file], folder / "run" / DATA, 64, 0.1), quiet=True).run()
@@ -253,21 +253,21 @@ def test_a_run_corrupts_in_its_last_fifth_and_grows_its_blocks(tmp_path: Path, m
         return gradients(made, batch, *rest)
 
     monkeypatch.setattr(Trainer, "_gradients", watched)
-    model = run(replace(RECIPE, model=shape, stages=stages, steps=5, eval_steps=0), tmp_path, monkeypatch)
+    model = run(replace(RECIPE, model=shape, stages=stages, steps=5, eval_steps=0), tmp_path)
     assert seen == [(4, False)] * 2 + [(8, False)] * 2 + [(16, True)]
     assert model.config.block_size == 16
 
 
-def test_rainbow_tokens_are_learned_and_end_a_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rainbow_tokens_are_learned_and_end_a_text(tmp_path: Path) -> None:
     shape = replace(SHAPE, context="full", shift=False)
     options = Sft(padding="rainbow", rainbow=3)
-    model = run(replace(RECIPE, model=shape, sft=options, steps=2, eval_steps=0), tmp_path, monkeypatch)
+    model = run(replace(RECIPE, model=shape, sft=options, steps=2, eval_steps=0), tmp_path)
     assert model.config.end_ids == (5, 6, 7)
     assert not {5, 6, 7} & set(model.config.unpredictable_ids)
 
 
 def test_too_few_spare_tokens_and_corruption_without_masks_are_refused(
-    shapes: dict[str, Model], tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shapes: dict[str, Model], tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
     config = shapes["full_unshifted"].config
     recipe = replace(RECIPE, sft=Sft(padding="rainbow", rainbow=12))
@@ -275,6 +275,6 @@ def test_too_few_spare_tokens_and_corruption_without_masks_are_refused(
         rainbow_ids(recipe, answer_loss(Sft(padding="rainbow"), config, None), tokenizer)
     stages = (replace(STAGE, corruption="random"),)
     with pytest.raises(DaguerreError, match="corruption is planted among masks"):
-        run(replace(RECIPE, sft=Sft(preset="ar"), stages=stages), tmp_path, monkeypatch)
+        run(replace(RECIPE, sft=Sft(preset="ar"), stages=stages), tmp_path)
     with pytest.raises(InputError, match="did you mean 'edit'"):
         replace(STAGE, corruption="edits")

@@ -1,4 +1,4 @@
-"""The example of docs/training.md: made, trained, killed, resumed, and asked."""
+"""The example of docs/training.md: made, trained, broken off, resumed, and asked."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from training_runs import rows
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "training.md").read_text(encoding="utf-8")
 SECTION = PAGE.partition("## Instructions\n")[2].partition("\n## ")[0]
-FEW = "steps=2 minutes=0 checkpoint_steps=1 eval_steps=0 precision=float32 stages.0.length=64 stages.0.sequences=1"
+FEW = "steps=4 minutes=0 checkpoint_steps=2 eval_steps=0 precision=float32 stages.0.length=64 stages.0.sequences=1"
 
 
-class Killed(BaseException):
-    """What ends a run between two statements."""
+class BrokenOff(BaseException):
+    """Raised in a step, as if the process ended there."""
 
 
 def command() -> list[str]:
-    """The first command of the section, for two short steps."""
+    """The first command of the section, for four short steps."""
     (line,) = re.findall(r"^daguerre (train sft --from .*?)  +#", SECTION, flags=re.M)
     line = re.sub(r" --max-minutes \S+", "", line)  # by which the weights would depend on the clock
     return [*shlex.split(line), *(f"--set={one}" for one in FEW.split())]
@@ -36,7 +36,7 @@ def call(*more: str) -> Result:
     return CliRunner().invoke(app, [*command(), *more])
 
 
-def test_the_example_runs_and_a_run_that_was_killed_ends_with_the_same_weights(
+def test_the_example_runs_and_a_run_that_was_broken_off_ends_with_the_same_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -49,16 +49,16 @@ def test_the_example_runs_and_a_run_that_was_killed_ends_with_the_same_weights(
 
     after_step = Trainer._after_step
 
-    def killed(made: Trainer) -> None:
-        if made.progress.step == 2:
-            raise Killed
+    def broken_off(made: Trainer) -> None:
+        if made.progress.step == 3:
+            raise BrokenOff
         after_step(made)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "_after_step", killed)
-        with pytest.raises(Killed):
+        patch.setattr(Trainer, "_after_step", broken_off)
+        with pytest.raises(BrokenOff):
             call("--out=run")
-    assert len(rows(tmp_path / "run")) == 2
+    assert len(rows(tmp_path / "run")) == 3
     resumed = call("--resume", "--out=run")
     assert resumed.exit_code == 0, resumed.output
     weights = "model/model.safetensors"

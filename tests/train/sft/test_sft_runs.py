@@ -72,7 +72,7 @@ def test_an_answer_that_the_prompt_decides_is_learned(tmp_path: Path) -> None:
     """A run from scratch with a small vocabulary of its own learns which of two words follows."""
     letters = train_bpe(["ab " * 50], 272, exact=False)
     letters.save(tmp_path / "tokenizer.json")
-    rule = [{"prompt": f"{a}{b}=", "completion": f"{b}{a}"} for a in "abcdef" for b in "abcd"]
+    rule = [{"prompt": f"{a}{b}=", "completion": f"{b}{a}"} for a in "abcdefgh" for b in "abcdefgh"]
     file = write_rows(tmp_path / "rule.jsonl", rule)
     for context in ("causal", "full"):
         shape = replace(SHAPES[context], num_layers=2, max_positions=16)
@@ -81,16 +81,16 @@ def test_an_answer_that_the_prompt_decides_is_learned(tmp_path: Path) -> None:
             model=shape,
             tokenizer=str(tmp_path / "tokenizer.json"),
             sft=Sft(preset="ar" if context == "causal" else "auto", held_out=0.01),
-            stages=(replace(RECIPE.stages[0], length=16, sequences=16, micro_batches=1),),
-            steps=70,
+            stages=(replace(RECIPE.stages[0], length=16, sequences=32, micro_batches=1),),
+            steps=120,
             eval_steps=0,
             checkpoint_steps=0,
         )
         out = tmp_path / context
         made = Trainer(recipe, out, CopiedAnswers([file], out / DATA, 16, 0.01), quiet=True)
         model = daguerre.load(made.run(), backend="torch")
-        said = [model.generate(row["prompt"], 3, heal=False).text for row in rule]
-        right = sum(text == row["completion"] for text, row in zip(said, rule, strict=True))
+        said = [model.generate(row["prompt"], 3, heal=False).text for row in rule[:24]]
+        right = sum(text == row["completion"] for text, row in zip(said, rule[:24], strict=True))
         assert right >= 20, (context, said)
 
 
