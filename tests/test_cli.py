@@ -32,13 +32,13 @@ def daguerre(*arguments: str, stdin: bytes | None = None, cwd: Path | None = Non
 
 
 Called = tuple[int, str, str]
-TEXTS = ("--stop", "--keywords", "--forbidden", "--ending", "--negative", "--choices")
-"""Options whose texts may not be UTF-8."""
+TEXTS = ("--stop", "--keywords", "--forbidden", "--ending", "--choices")
+"""Options that refuse a text that is not UTF-8, without another option."""
 
 
 @cache
 def command_line() -> Any:
-    """The whole command line, made once: that takes longer than most commands."""
+    """The whole command line, made once, since making it takes longer than most commands."""
     return whole_command()
 
 
@@ -383,7 +383,7 @@ MISTAKES: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     (("generate", "x", "--max-tokens", "many"), ("--max-tokens", "--help")),
     (("generat", "x"), ("'generate'", "--help")),
     (("generate",), ("prompt", "--help")),
-    *((("generate", "x", option, "caf\udce9"), ("surrogate",)) for option in TEXTS if option != "--negative"),
+    *((("generate", "x", option, "caf\udce9"), ("surrogate",)) for option in TEXTS),
     (("generate", "x", "--negative", "caf\udce9", "--guidance", "2"), ("surrogate",)),
     (("infill", "x", "y", "--draft", "caf\udce9"), ("draft", "surrogate")),
 ]
@@ -393,11 +393,13 @@ MISTAKES: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
 def test_a_mistake_is_one_line_that_says_what_to_do(
     subtests: pytest.Subtests, call: Callable[..., Called], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    for arguments, words in MISTAKES:
+    for number, (arguments, words) in enumerate(MISTAKES):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        monkeypatch.chdir(folder)
         with subtests.test(" ".join(arguments)[:80].encode(errors="replace").decode()):
             assert_one_line(call(*arguments), *words)
-            assert list(tmp_path.iterdir()) == [], "nothing is written"
+            assert list(folder.iterdir()) == [], "nothing is written"
 
 
 def test_text_that_is_not_utf8_is_refused() -> None:

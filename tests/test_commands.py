@@ -12,14 +12,18 @@ from commands import PROGRAM, daguerre
 
 
 def test_a_forked_command_does_what_a_started_one_does(subtests: pytest.Subtests, tmp_path: Path) -> None:
-    """One that reads its input, and one that is refused for a file of its folder."""
+    """Commands that succeed, that are refused, and that read bytes which are not UTF-8."""
     (tmp_path / "a.txt").write_text("a = 1\n")
     env = os.environ | {"COLUMNS": "90"}
     for words, given in (
+        (("--version",), b""),
         (("generate", "-", "--max-tokens", "2", "--mode", "ar"), b"import o"),
+        (("generate", "-"), b"caf\xe9"),
+        (("inspect", "nothing"), b""),
+        (("generate", "x", "--max-tokens", "2", "--json", "--backend", "torch", "--mode", "ar", "--nonsense"), b""),
         (("edit", "a.txt", "--lines", "9:9"), b""),
     ):
-        with subtests.test(words[0]):
+        with subtests.test(" ".join(words)):
             forked = daguerre(*words, cwd=tmp_path, stdin=given, env=env)
             started = subprocess.run(
                 [PROGRAM, *words], cwd=tmp_path, input=given, capture_output=True, env=env, check=False

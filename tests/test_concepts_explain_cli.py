@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -17,16 +16,15 @@ import torch
 from rich.text import Text
 
 from concept_models import CATALOG, with_heads
-from daguerre.cli import main
 from daguerre.decoding.explanation import TokenExplanation
 from daguerre.errors import UnsupportedError
 from daguerre.model import Model
 from daguerre.models.forward import Forward, Hidden, Layout
 from daguerre.models.loading import save_model
 from daguerre.view import concepts as view
-from test_cli import command_line
+from test_cli import Called
+from test_cli import call as call
 
-Called = tuple[int, str, str]
 TEXT = 'def f(x):\n    """Größe of </script> & <b>."""\n    return x + 1\n'
 PLAIN = ("--backend", "torch", "--dtype", "float32")
 
@@ -50,20 +48,9 @@ def file(tmp_path: Path) -> str:
     return str(path)
 
 
-@pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., Called]:
-    """`daguerre ARGUMENTS` in this process: (exit status, standard output, standard error)."""
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "160")
-    monkeypatch.setattr("daguerre.cli.whole_command", command_line)
-
-    def run(*arguments: str) -> Called:
-        monkeypatch.setattr(sys, "argv", ["daguerre", *arguments])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        captured = capfd.readouterr()
-        return int(stopped.value.code or 0), captured.out, captured.err
-
-    return run
 
 
 def assert_one_line(called: Called, word: str) -> None:

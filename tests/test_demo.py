@@ -16,7 +16,7 @@ from daguerre.view import demo
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "ROUNDS", 1)
-    monkeypatch.setattr(demo, "COMPLETION_TOKENS", 12)
+    monkeypatch.setattr(demo, "COMPLETION_TOKENS", 20)
     monkeypatch.setattr(demo, "FRAME_SECONDS", 0.0)
 
 

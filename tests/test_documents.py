@@ -110,6 +110,9 @@ def test_a_command_of_the_documents_parses(subtests: pytest.Subtests) -> None:
 def test_the_readme_is_one_page_and_the_architecture_a_few() -> None:
     """Pitch, install, picture, lines with their output, what is different, limits: and no more."""
     assert len(README.splitlines()) <= 80 and len(README.split()) <= 850
+    sections = ["Install", "Ten lines of Python", "What is different", "Limits"]
+    assert re.findall("^## (.*)$", README, flags=re.M) == sections
+    assert "docs/demo.svg" in README and "Python 3.11 to 3.13" in README and "Linux on x86-64" in README
     assert len((ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").splitlines()) <= 200
 
 

@@ -69,8 +69,8 @@ def test_any_text_may_be_in_a_snippet() -> None:
 
 
 NUMBERS = [f"{sign}{number}" for sign in ("", "+") for number in range(6)]
-PLACES = [number for number in NUMBERS if number not in ("0", "5", "+5")]
-"""Those that a file of four lines has."""
+PLACES = [number for number in NUMBERS if number not in ("0", "5")]
+"""Those that a file of four lines has, and one too many."""
 
 
 CHUNKS: list[tuple[list[list[str]], bool]] = [
@@ -86,7 +86,7 @@ CHUNKS: list[tuple[list[list[str]], bool]] = [
 
 
 def test_numbers_are_those_of_equal_lines_or_any_that_are_in_order(subtests: pytest.Subtests) -> None:
-    """A snippet with a gap at both ends, at its last alone, and at its first alone."""
+    """A snippet with a gap at both ends, only at its end, and only at its beginning."""
     for (chunks, equal), whole in product(CHUNKS, (slice(None), slice(1, None), slice(0, -1))):
         snippet = ([line for chunk in chunks for line in ("# ...", *chunk)] + ["# ..."])[whole]
         with subtests.test(str(snippet)):

@@ -146,7 +146,7 @@ def test_the_estimate_agrees_with_the_expectation_over_every_order(facts, layout
     backbone, tokens = model(**facts), some_text(6)
 
     exact = bound_by_enumeration(backbone, tokens, spans)
-    scores = score(backbone, tokens, kind="elbo", layout=layout, samples=1000, seed=1)
+    scores = score(backbone, tokens, kind="elbo", layout=layout, samples=3000, seed=1)
 
     assert abs(scores.value - exact) < 4 * scores.stderr + 1e-4
     assert scores.stderr < 0.03 * exact
@@ -230,9 +230,12 @@ def test_the_probabilities_of_all_texts_along_one_order_sum_to_one() -> None:
         assert np.ptp(nats) > 1, (facts, layout)
 
 
-@pytest.mark.parametrize(("facts", "layout", "spans"), CASES[::3])
+OF_EACH_KIND = [CASES[number] for number in (0, 3, 4, 5, 7, 9, 11, 12)]
+
+
+@pytest.mark.parametrize(("facts", "layout", "spans"), OF_EACH_KIND)
 def test_the_bound_is_the_mean_of_the_chains_of_all_orders(facts, layout, spans) -> None:
-    """In each kind of context: that every chain and every bound is right is tested for all cases."""
+    """One case of each kind of context; the tests above check each chain and each bound in all cases."""
     backbone, tokens = model(**facts), some_text(6)
     orders = list(itertools.permutations(range(5)))
 

@@ -103,7 +103,7 @@ CASES += [pytest.param("native", *setting, marks=needs_compiler) for setting in 
 def test_texts_are_those_of_transformers(backend: Any, branches: float, options: dict[str, Any]) -> None:
     forwards, chances = list[int](), list[float]()
     num = 3 if options else 2
-    for seed, prompt in enumerate(prompts() if options else prompts()[1:]):
+    for seed, prompt in enumerate(prompts() if options else prompts()[:2]):
         want, num_forwards = expected(branches, prompt, seed, num, **options)
         result = own(backend, branches).generate(prompt, num * CANVAS, seed=seed, mode="renoise", **options)
         assert written(result) == want

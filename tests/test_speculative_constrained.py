@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -48,14 +49,15 @@ def test_the_tokens_are_those_of_ar_in_no_more_forwards(
 ) -> None:
     monkeypatch.setattr(speculate, "row_time", lambda: 0.05)  # how much is drafted depends on the processor
     drafting = {True: make_model(draft_head=24), False: make_model()}
-    heat = [0.0, 0.7, 1.0]
-    for case in covering({"law": LAWS, "drafter": DRAFTERS, "temperature": heat, "head": list(drafting)}):
-        made, temperature = drafting[case["head"]], case["temperature"]
+    heat, how = [0.0, 0.7, 1.0], list(product(DRAFTERS, drafting))
+    for case in covering({"law": LAWS, "how": how, "temperature": heat}):
+        (drafter, head), temperature = case["how"], case["temperature"]
+        made = drafting[head]
         model = Model(made.backbone, made.tokenizer, backend)
         options: dict[str, Any] = {"temperature": temperature, "seed": heat.index(temperature), **case["law"]}
         with subtests.test(**case):
             want = model.generate("x = ", 48, mode="ar", **options)
-            got = model.generate("x = ", 48, mode="speculative", **case["drafter"], **options)
+            got = model.generate("x = ", 48, mode="speculative", **drafter, **options)
             assert facts(got) == facts(want)
             assert got.usage.mode == "speculative"
             assert got.usage.forwards <= want.usage.forwards

@@ -406,7 +406,8 @@ def test_wrong_options_are_refused_in_one_line(subtests: pytest.Subtests) -> Non
 def test_a_model_without_heads_says_so(causal: Model) -> None:
     needing: dict[str, Any] = {"explain": True, "forbid": ["loop"], "steer": add(1, 2.0)}
     for needed_by, value in needing.items():
-        with pytest.raises(UnsupportedError, match=f"no concept heads, which {needed_by} needs") as caught:
+        said = f"no concept heads, which {needed_by} needs: use one that has"
+        with pytest.raises(UnsupportedError, match=said) as caught:
             causal.generate(PROMPT, 4, **{needed_by: value})
         assert "\n" not in str(caught.value)
 

@@ -71,7 +71,7 @@ def test_a_full_device_is_one_line(subtests: pytest.Subtests) -> None:
 @full
 def test_a_full_device_is_noticed_whatever_is_buffered() -> None:
     for unbuffered in ("", "1"):
-        assert_one_line(*run(PRINTING[1], ">/dev/full", PYTHONUNBUFFERED=unbuffered), "cannot be written")
+        assert_one_line(*run(PRINTING[3], ">/dev/full", PYTHONUNBUFFERED=unbuffered), "cannot be written")
 
 
 def test_closed_output_is_one_line_before_any_work() -> None:
@@ -89,7 +89,7 @@ def test_closed_input_is_one_line(capsys: pytest.CaptureFixture[str], monkeypatc
 
 
 def test_closed_input_is_no_matter_where_nothing_is_read() -> None:
-    assert run(PRINTING[1], "<&-") == (0, "")
+    assert run(PRINTING[3], "<&-") == (0, "")
 
 
 def test_a_reader_that_is_gone_ends_a_command_quietly() -> None:
@@ -98,7 +98,7 @@ def test_a_reader_that_is_gone_ends_a_command_quietly() -> None:
     with os.fdopen(writing) as pipe:
         for arguments in PRINTING[1:4]:
             assert forked(arguments, pipe.fileno()) == (BROKEN_PIPE, ""), arguments
-        started = [sys.executable, "-m", "daguerre", *PRINTING[1]]
+        started = [sys.executable, "-m", "daguerre", *PRINTING[3]]
         ran = subprocess.run(started, check=False, stdout=pipe, stderr=subprocess.PIPE, env=ENV, timeout=600)
     assert (ran.returncode, ran.stderr) == (BROKEN_PIPE, b"")
 
@@ -108,8 +108,8 @@ def test_all_streams_closed_is_a_status() -> None:
 
 
 def test_what_is_printed_arrives() -> None:
-    forked = commands.daguerre("models", "--json", env=ENV)
-    assert json.loads(forked.stdout) and not forked.stderr
+    done = commands.daguerre("models", "--json", env=ENV)
+    assert json.loads(done.stdout) and not done.stderr
     started = [sys.executable, "-m", "daguerre", "--version"]
     ran = subprocess.run(started, check=True, capture_output=True, env=ENV, text=True, timeout=600)
     assert __version__ in ran.stdout and not ran.stderr

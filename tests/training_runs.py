@@ -86,14 +86,15 @@ MOMENTS: dict[str, tuple[Any, str, signal.Signals]] = {
 
 def train_apart(recipe: Recipe, out: Path, corpus: Path, moment: str, call: int, said: Path) -> int | None:
     """Train in a process of its own, which sends itself the signal of `moment` before the call number `call`; returns
-    its exit code. What it says is written to the file `said`.
+    its exit code, None after ten minutes. What it says is written to the file `said`.
     """
     process = processes().Process(target=_signaled, args=(recipe, out, corpus, moment, call, said))
     process.start()
     process.join(600)
+    code = process.exitcode  # None if it hangs
     process.kill()
     process.join()
-    return process.exitcode
+    return code
 
 
 def _signaled(recipe: Recipe, out: Path, corpus: Path, moment: str, call: int, said: Path) -> None:

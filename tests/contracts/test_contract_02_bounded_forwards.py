@@ -48,14 +48,14 @@ def test_forwards_stay_within_the_plans_bound(models: dict[str, Model], name: st
     for number, options in enumerate(CHOICES, NAMES.index(name)):
         decode = Decode(temperature=1.5 * (number % 2), **options)
         try:
-            plan = make_plan(model.config, model.tokenizer, decode, "for i in ran", None, 13, None)
+            plan = make_plan(model.config, model.tokenizer, decode, "for i in ran", None, 17, None)
         except UnsupportedError:
             continue
         recorded = Recorded(model.denoiser)
-        result = main_path.generate(recorded, model.tokenizer, "for i in ran", 13, decode)
+        result = main_path.generate(recorded, model.tokenizer, "for i in ran", 17, decode)
         assert result.usage.forwards == len(recorded.backend.forwards) <= max_forwards(plan), options
         if result.finish_reason == "length":
-            assert result.usage.completion_tokens == 13
+            assert result.usage.completion_tokens == 17
         num_ran += 1
     assert num_ran >= len(CHOICES) - 9
 

@@ -48,7 +48,8 @@ def test_a_trace_replays_to_every_canvas_of_the_run(causal: Model, subtests: pyt
 
 
 def test_committed_text_only_grows_and_begins_the_result(causal: Model, subtests: pytest.Subtests) -> None:
-    for case in covering({"options": CASES, "stop": ((), ("o",), ("ol", "e(")), "seed": range(3)}):
+    met = set[tuple[str, ...]]()
+    for case in covering({"options": CASES, "stop": ((), ("o",), ("ol", "e")), "seed": range(3)}):
         options, how = case.pop("options"), {"temperature": 1.0}
         with subtests.test(str(options), **case):
             events = list(causal.stream("x = impo", 20, **(how | options | case)))
@@ -57,6 +58,9 @@ def test_committed_text_only_grows_and_begins_the_result(causal: Model, subtests
             for before, after in zip(committed, [*committed[1:], final], strict=True):
                 assert after.startswith(before)
             assert committed[-1] == final
+            *_, whole = causal.stream("x = impo", 20, **(how | options | case | {"stop": ()}))
+            met |= {case["stop"]} if whole.text != final else set()
+    assert met == {("o",), ("ol", "e")}
 
 
 def test_a_trace_does_not_fit_another_canvas(causal: Model) -> None:

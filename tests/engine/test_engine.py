@@ -172,8 +172,8 @@ def held(engine: Engine) -> Held:
 
 
 def test_a_reader_of_the_text_alone_may_skip_steps(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At most one look in PAUSE seconds, in which five steps are done here, and the engine wakes the event loop once
-    between two of them.
+    """A reader looks at most once in PAUSE seconds; here five steps are done meanwhile. Between two looks the engine
+    wakes the event loop once.
     """
     wakes = list[int]()
 
@@ -328,7 +328,9 @@ def test_stats_are_read_while_the_engine_runs(model: Model) -> None:
         assert engine.stats().pages_used > 0
         steps.let(1000)
         while not all(job.done for job in jobs):
-            assert engine.stats().pages_used >= 0
+            engine.stats()
+        for number, job in enumerate(jobs):
+            assert ids(job.result(60)) == ids(run(model, number))
 
 
 def test_a_cache_cut_below_its_shared_pages_holds_none_of_its_own(model: Model) -> None:

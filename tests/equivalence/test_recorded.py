@@ -32,11 +32,23 @@ PARTS = 4
 """Cases are tested in so many parts: a failure names its cases."""
 
 
+MORE = {"guidance", "negative", "cache", "draft", "revise", "stop", "logit_bias", "n", "regex", "schema", "choices"}
+MORE |= {"search_length", "keywords", "pins"}
+"""Options that ask for something else, not for more or less of it."""
+
+
 def kind(one: Any) -> tuple[Any, ...]:
     """What a request asks for: two of one kind differ in their texts and numbers, or in lesser options."""
     options = one["options"]
     drawn = options.get("temperature", 0) > 0
-    return one["model"], one["call"], options.get("mode"), options.get("policy"), drawn
+    return (
+        one["model"],
+        one["call"],
+        options.get("mode"),
+        options.get("policy"),
+        drawn,
+        frozenset(options.keys() & MORE),
+    )
 
 
 FIRST = sorted({kind(one): number for number, one in reversed(list(enumerate(RECORDED)))}.values())

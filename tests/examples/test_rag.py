@@ -65,7 +65,7 @@ def library(rag: ModuleType) -> Any:
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """A server of the default model."""
+    """A server of the default model, in this process; the command itself is in tests/clients."""
     with running(make_app(ModelPool({"default": load}))) as url:
         yield url
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+from itertools import product
 from types import ModuleType
 from typing import Any
 
@@ -134,17 +135,22 @@ def test_ends_of_text_are_plain_or_come_last_or_never_as_in_llada(model: Model, 
     config, ends = model.config, (model.config.eos_id, END)
     assert config.mask_id is not None
     bias = {config.eos_id: 9.0, END: 8.0}
-    oracle, num_ends = FullContext(model.backbone, bias), dict.fromkeys(("plain", "last", "never"), 0)
-    factors = {"rule": [*num_ends], "how": [(8, 8), (3, 8), (7, NUM)], "prompt": prompts(model)}
-    for rule, (steps, block), prompt in map(dict.values, covering(factors)):
+    oracle, num_ends, rules = (
+        FullContext(model.backbone, bias),
+        dict[tuple[Any, ...], int](),
+        ("plain", "last", "never"),
+    )
+    hows = [(8, 8), (3, 8), (7, NUM)]
+    for rule, (steps, block), prompt in product(rules, hows, prompts(model)):
         with subtests.test(rule, steps=steps, block=block, length=len(prompt)):
             never, last = (ends if rule == one else () for one in ("never", "last"))
             how = LLaDA(mask_id=config.mask_id, block_length=block, steps=steps, never=never, last=last)
             options = {"policy": "confidence", "steps": steps, "end_of_text": rule, "logit_bias": bias}
             want = how.decode(oracle.of, masked(model, prompt), len(prompt))
             check(ours(model, prompt, block_size=block, **options), want, ends)
-            num_ends[rule] += int(np.isin(want.tokens[-NUM:], ends).sum())
-    assert [rule for rule, num in num_ends.items() if num == 0] == ["never"]
+            key, num = (rule, steps, block), int(np.isin(want.tokens[-NUM:], ends).sum())
+            num_ends[key] = num_ends.get(key, 0) + num
+    assert len(num_ends) == 9 and all((num == 0) == (key[0] == "never") for key, num in num_ends.items()), num_ends
 
 
 FAST: list[tuple[dict[str, Any], dict[str, Any]]] = [
@@ -157,14 +163,15 @@ FAST: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 
 def test_fast_dllm_commits_the_same_tokens_in_the_same_order(model: Model, subtests: pytest.Subtests) -> None:
-    oracle, together = FullContext(model.backbone), 0
-    cases = covering({"block": [BLOCK, NUM], "how": FAST, "prompt": prompts(model)})
-    for block, (published, options), prompt in map(dict.values, cases):
+    oracle, together = FullContext(model.backbone), {number: list[int]() for number in range(len(FAST))}
+    cases = covering({"block": [BLOCK, NUM], "how": [*together], "prompt": prompts(model)})
+    for block, number, prompt in map(dict.values, cases):
+        published, options = FAST[number]
         with subtests.test(block=block, length=len(prompt), **published):
             want = fast_dllm(oracle.of, masked(model, prompt), len(prompt), block, **published)
             check(ours(model, prompt, block_size=block, **options), want, (model.config.eos_id, END))
-            together += len(want.commits)
-    assert 2 * len(cases) <= together < len(cases) * NUM
+            together[number].append(len(want.commits))
+    assert all(2 * len(nums) <= sum(nums) < len(nums) * NUM for nums in together.values()), together
 
 
 # ---- dlmserve -------------------------------------------------------------------------------------------------------

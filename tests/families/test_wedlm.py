@@ -18,6 +18,7 @@ from daguerre.decoding.sample import Sample
 from daguerre.errors import CheckpointError, InputError, UnsupportedError
 from daguerre.model import Model
 from daguerre.models.denoiser import BackboneDenoiser
+from daguerre.models.export import readme
 from daguerre.models.families import find_family
 from daguerre.models.families.base import Published
 from daguerre.models.loading import load_folder
@@ -52,11 +53,8 @@ def test_a_checkpoint_gives_the_logits_of_a_causal_model_over_the_reordered_text
             config, rng = loaded[name].config, np.random.default_rng(1)
             assert {fact: getattr(config, fact) for fact in CASES[name].facts} == CASES[name].facts
             assert {*config.unpredictable_ids} == NEVER
-            denoiser, drawn, surest = (
-                BackboneDenoiser(loaded[name].backbone, backend),
-                sorted({*range(SIZE)} - NEVER),
-                [],
-            )
+            denoiser = BackboneDenoiser(loaded[name].backbone, backend)
+            drawn, surest = sorted({*range(SIZE)} - NEVER), []
             for gaps in (((9, 30),), ((5, 14),), ((3, 8), (12, 20)), ((0, 7),)):
                 inside = np.isin(np.arange(30), [i for a, b in gaps for i in range(a, b)])
                 tokens, opened = rng.integers(0, NUM_TOKENS, 30), inside & (rng.random(30) < 0.7)
@@ -195,3 +193,7 @@ def test_what_asks_about_tokens_in_sight_is_refused(loaded: dict[str, Model]) ->
     assert again.usage.forwards > model.generate(prompts()[2], 12, sliding=False).usage.forwards
     with pytest.raises(InputError, match="sliding is not used with revise"):
         model.generate([1, 2], 8, revise=1, revise_reading="leave_one_out", sliding=True)
+
+
+def test_an_export_says_in_which_order_transformers_needs_the_text(loaded: dict[str, Model]) -> None:
+    assert "known tokens first, masks last" in readme(loaded["8B"].config, "Qwen3ForCausalLM")

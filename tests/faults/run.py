@@ -69,8 +69,11 @@ class Checkout:
             if done.returncode in (0, 5):
                 closing = [line for line in done.stdout.splitlines() if " in " in line]
                 return Reached(Outcome.MISSED, closing[-1] if closing else "no test", time.monotonic() - began)
-            names = re.findall(r"^(?:FAILED|ERROR|SUBFAILED\S*) (\S+)", done.stdout, re.MULTILINE)
-            if not names or self._pytest({}, [*arguments, names[0]]).returncode == 0:
+            names = re.findall(r"^(?:FAILED|ERROR) (tests/\S+?\.py(?:::\w+)*)", done.stdout, re.MULTILINE)
+            again = self._pytest({}, [*arguments, names[0]]).returncode if names else 0
+            if again == 4:
+                raise RuntimeError(f"pytest knows no test {names[0]}")
+            if again == 0:
                 test = names[0] if names else f"exit {done.returncode}: {(done.stdout + done.stderr).strip()[-300:]}"
                 return Reached(Outcome.FOUND, test, time.monotonic() - began)
             failing.append(names[0])

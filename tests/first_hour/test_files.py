@@ -67,7 +67,10 @@ def test_a_difference_is_applied_by_git_and_patch(folder: Path, name: str) -> No
     assert diff.stdout.startswith(f"--- ./{name}")
     new = daguerre("edit", name, *how[:-1], "--temperature", "1", cwd=folder).stdout
     assert new != old
-    for tool in filter(shutil.which, ("git", "patch")):
+    tools = [tool for tool in ("git", "patch") if shutil.which(tool)]
+    if not tools:
+        pytest.skip("neither git nor patch is installed")
+    for tool in tools:
         apply = ["git", "apply"] if tool == "git" else ["patch", "-p0"]
         done = subprocess.run(apply, cwd=folder, input=diff.stdout, text=True, capture_output=True, check=False)
         assert done.returncode == 0, done.stderr + done.stdout

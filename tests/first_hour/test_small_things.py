@@ -54,7 +54,7 @@ def test_names_of_others_are_none_of_ours_and_lead_to_one() -> None:
 
 
 def test_an_argument_of_another_call_is_named_as_one() -> None:
-    with pytest.raises(InputError, match="mark"):
+    with pytest.raises(InputError, match="mark is an argument of other calls"):
         daguerre.load().generate("import os", mark="@")
 
 

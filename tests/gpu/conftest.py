@@ -17,7 +17,7 @@ from graphs import Repeats, replayed
 OnDevice = Callable[..., Model]
 DEVICE = os.environ.get("DAGUERRE_TEST_DEVICE", "cuda")
 collect_ignore_glob = [] if DEVICE != "cuda" or torch.cuda.is_available() else ["test_*.py"]
-"""Where there is no device, no file of this folder is read."""
+"""Without a device no file here is read; DAGUERRE_TEST_DEVICE=cpu reads them all."""
 
 
 @pytest.fixture(scope="session")

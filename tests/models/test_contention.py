@@ -18,6 +18,8 @@ import os, signal
 from daguerre.models.contention import involuntary_switches
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 before, other = involuntary_switches(), os.fork()
+if not other:
+    signal.alarm(60)
 while not other:
     pass
 while involuntary_switches() == before:

@@ -91,7 +91,7 @@ def test_a_copy_has_its_experts_there_too(backbone: Backbone) -> None:
 
 
 LIMITED = """
-import resource, torch
+import resource, sys, torch
 from daguerre.models.backends.native_backend import NativeBackend
 from daguerre.models.core.build import make_backbone
 from daguerre.models.core.config import Experts, ModelConfig
@@ -111,8 +111,9 @@ resource.setrlimit(resource.RLIMIT_DATA, (now + (96 << 20), -1))
 for place in ("disk", "memory"):
     try:
         NativeBackend(backbone, experts=place)
-    except (MemoryError, RuntimeError):
+    except (MemoryError, RuntimeError) as error:
         print(place, "no memory")
+        print(repr(error), file=sys.stderr)
     else:
         print(place, "packed")
 """

@@ -22,9 +22,11 @@ from published import (
     CASES,
     END,
     GPT2,
+    LLADA,
     LLAMA,
     MASK,
     NUM_TOKENS,
+    QWEN2,
     ROWS,
     SIZE,
     Case,
@@ -254,3 +256,10 @@ def test_a_beginning_outside_the_vocabulary_is_refused(tmp_path: Path, subtests:
             folder = CASES["diffullama"].write(tmp_path, made("diffullama"), bos_token_id=bos)
             with pytest.raises(CheckpointError, match=r"bos_token_id(=| must be the number of a token)"):
                 load_folder(folder)
+
+
+def test_the_configs_of_the_tests_have_the_publishers_keys() -> None:
+    """Keys of config.json of Qwen/Qwen2.5-0.5B, GSAI-ML/LLaDA-8B-Base and meta-llama/Llama-3.2-1B on the hub."""
+    assert {"use_sliding_window", "max_window_layers", "sliding_window"} <= QWEN2.keys()
+    assert {"d_model", "n_kv_heads", "mlp_hidden_size", "embedding_size", "weight_tying"} <= LLADA.keys()
+    assert {"rope_theta", "rope_scaling", "rms_norm_eps"} <= LLAMA.keys()

@@ -22,7 +22,7 @@ from daguerre.models.core.backbone import Backbone
 from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.trace import Event
 from forwards import NUM_KINDS, Expected, make
-from pairwise import covering
+from pairwise import covering, of
 
 PROMPT, SUFFIX = "def area(w, h):\n    return ", "\n\nprint(area(2, 3))\n"
 TIMED: dict[str, Any] = {"context": "full", "shift": False, "time_input": True}
@@ -85,9 +85,7 @@ EVERY_WAY = covering({"number": range(len(MODES)), "backend": ["native", "torch"
 def test_evidence_reaches_the_events_and_the_projection_as_a_head_changes_no_token(
     backbones: Any, tokenizer: Any, backend: Any, subtests: pytest.Subtests
 ) -> None:
-    for number, own, drawing in map(dict.values, EVERY_WAY):
-        if own != backend:
-            continue
+    for number, _, drawing in map(dict.values, of(EVERY_WAY, backend=backend)):
         name, options = MODES[number]
         with subtests.test(name, **options | drawing):
             backbone, some = backbones[name], 0

@@ -138,7 +138,9 @@ def test_no_value_of_our_own_files_does_more_than_an_error(own: Path) -> None:
 def test_no_value_of_a_published_file_does_more_than_an_error(tmp_path: Path, subtests: pytest.Subtests) -> None:
     for case in ["qwen3", "gpt2"]:
         with subtests.test(case):
-            folder = CASES[case].write(tmp_path)
+            (parent := tmp_path / case).mkdir()
+            folder = CASES[case].write(parent)
+            assert load_folder(folder).family == case
             names = [path.name for path in sorted(folder.glob("*.json"))]
             assert {"config.json", "tokenizer.json", "tokenizer_config.json"} <= {*names}
             assert not [each for name in names for each in mutated(folder, name, 60)]

@@ -77,6 +77,7 @@ def test_another_process_downloads_a_model_once_then_needs_no_network(folders: d
     assert snapshot.name == COMMIT
     held = {path.name for path in snapshot.rglob("*")}
     assert {"config.json", "tokenizer.json", "model-00001-of-00002.safetensors"} <= held
+    assert load_folder(snapshot).family == "sdar"
     assert not held & {"modeling_sdar.py", "pytorch_model.bin", "original", "consolidated.safetensors"}
 
 

@@ -37,9 +37,8 @@ def test_a_number_is_within_a_step_of_its_group(subtests: pytest.Subtests) -> No
                 far = np.abs(read(made, kind) - rows)
                 blocks, size = rows.reshape(-1, 1, BLOCK), 32 if kind == "Q4_K" else 16
                 groups = rows.reshape(-1, BLOCK // size, size)
-                if (
-                    kind == "Q4_K"
-                ):  # 16 values from the least to the greatest; scale and offset are rounded to 1/63 of the block's
+                # Q4_K: 16 values from the least to the greatest; scale and offset are rounded to 1/63 of the block's
+                if kind == "Q4_K":
                     span = groups.max(-1) - np.minimum(groups.min(-1), 0)
                     step = span / 15 + (np.abs(blocks).max(-1) * 2) / 63
                 else:

@@ -101,7 +101,8 @@ def test_they_are_used_without_a_compiler_and_left_alone_where_the_compiler_is_a
     assert json.loads(text).keys() == {"n"}
     assert all(said.startswith(f"in the package: {folder}") for said in origins)
 
-    asked = [sys.executable, "-c", "from daguerre.models.backends.library import library\nlibrary()"]
+    load = f"from pathlib import Path\nfrom daguerre.models import prebuilt\nprebuilt.FOLDER = Path({str(folder)!r})\n"
+    asked = [sys.executable, "-c", load + "from daguerre.models.backends.library import library\nlibrary()"]
     refused = subprocess.run(
         asked, env=environment | {library.COMPILE: "1"}, check=False, capture_output=True, text=True
     )

@@ -170,10 +170,11 @@ def test_everything_that_does_not_fit_is_named_at_once(folder: Path) -> None:
 
 
 def test_weights_are_read_from_every_type_into_the_asked_one(folder: Path, subtests: pytest.Subtests) -> None:
+    tensors = whole(folder)
     for kind in [torch.float32, torch.float16, torch.bfloat16]:
         for dtype in [torch.float32, torch.bfloat16]:
             with subtests.test(kind=kind, dtype=dtype):
-                stored = {name: tensor.to(kind) for name, tensor in whole(folder).items()}
+                stored = {name: tensor.to(kind) for name, tensor in tensors.items()}
                 write_tensors(folder, stored, 2)
                 backbone, _ = load_model(folder, dtype)
                 assert {weight.dtype for weight in backbone.parameters()} == {dtype}
@@ -272,19 +273,20 @@ def test_other_formats_of_errors_derive_from_one(folder: Path) -> None:
 
 
 MEASURE = """
-import sys, torch
+import gc, sys, torch
 from daguerre.models.loading import load_folder
 def now(key):
     with open("/proc/self/status") as file:
         return int(next(line for line in file if line.startswith(key)).split()[1]) << 10
 torch.set_num_threads(1)
 load_folder(sys.argv[2])  # what is imported and allocated once
+before = now("VmRSS")
 for dtype in (torch.bfloat16, torch.float32):  # the higher peak comes last
-    before = now("VmRSS")
     loaded = load_folder(sys.argv[1], dtype)
     peak = now("VmHWM")
     weights = sum(weight.nbytes for weight in loaded.backbone.parameters())
     del loaded
+    gc.collect()
     print(peak - before - weights, weights)
 """
 

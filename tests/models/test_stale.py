@@ -26,7 +26,7 @@ from daguerre.models.forward import Logits
 from daguerre.models.stale import RULES
 from driving import Recorded, finished, logits_of
 from frozen import CALLS, PROMPT, SUFFIX, Call, SlowDenoiser, Step, difference, watch
-from pairwise import covering
+from pairwise import covering, of
 
 MODELS: dict[str, dict[str, Any]] = {
     "full": {},
@@ -52,9 +52,7 @@ def test_logits_and_tokens_of_a_whole_decode_are_those_of_the_slow_session(
     full: dict[str, Model], backend: Any, subtests: pytest.Subtests
 ) -> None:
     """Some of the slow session's logits are far from exact ones."""
-    for call, rule, name, own in map(dict.values, DECODES):
-        if own != backend:
-            continue
+    for call, rule, name, _ in map(dict.values, of(DECODES, backend=backend)):
         with subtests.test(call, rule=rule, name=name):
             model = full[name]
             want, slow = watch(CALLS[call], SlowDenoiser(model), model, rule)

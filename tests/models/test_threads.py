@@ -39,7 +39,7 @@ def test_more_threads_are_taken_only_for_a_gain(subtests: pytest.Subtests) -> No
 
 def test_what_is_no_number_of_threads_is_refused(subtests: pytest.Subtests) -> None:
     for threads in [0, -1, 1.5, True, "many"]:
-        with subtests.test(threads=threads), pytest.raises(InputError, match='number from 1 to 1,024, or "auto"'):
+        with subtests.test(threads=threads), pytest.raises(InputError, match='from 1 to 1,024, or "auto", or None'):
             Threads(none=True)("threads", threads)
 
 

@@ -56,7 +56,7 @@ def test_any_text_has_the_ids_of_tiktoken(pieces: list[str]) -> None:
         assert ours.encode(text) == theirs.encode_ordinary(text), name
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.lists(st.text("ab", min_size=2, max_size=5), max_size=12, unique=True), st.text("ab ", max_size=40))
 def test_any_vocabulary_of_whole_merges_has_the_ids_of_tiktoken(tokens: list[str], text: str) -> None:
     tiktoken = pytest.importorskip("tiktoken")
@@ -119,7 +119,10 @@ def test_a_damaged_tekken_file_is_refused(subtests: pytest.Subtests) -> None:
 
 def test_what_is_no_tekken_file_is_refused(subtests: pytest.Subtests) -> None:
     for content in [b"", b"[]", b"null", b"\xff", b"{}", b"[" * 100_000]:
-        with subtests.test(content=content[:9]), pytest.raises(DataError, match=r"tekken\.json"):
+        with (
+            subtests.test(content=content[:9]),
+            pytest.raises(DataError, match=r"not a tekken\.json|tekken\.json is n"),
+        ):
             read_tekken(content)
 
 

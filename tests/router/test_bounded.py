@@ -57,6 +57,12 @@ def test_a_head_of_some_size_is_read_and_the_next_on_the_connection_too(port: in
                 assert data, found
                 found += data
             assert found.startswith(b"HTTP/1.1 200 OK")
+        one.sendall(2 * (GET + b"\r\n"))  # the second while the first is answered
+        found = b""
+        while found.count(b'{"status":"ok"}') < 2:
+            data = one.recv(65536)
+            assert data, found
+            found += data
 
 
 @pytest.mark.parametrize("piece", [b"a" * 9000, b"x-a: " + b"b" * 9000 + b"\r\n"], ids=["one header", "many"])

@@ -52,7 +52,7 @@ def test_a_step_type_may_want_tags_and_facts_want_quality_unless_the_file_says_o
     given = config(near, far | price, steps={"extract": {"tags": ["eu"]}})
 
     assert choose(request("extract"), {}, given).backend == "far"
-    assert choose(request("extract"), {}, given).candidates[0].excluded is not None
+    assert choose(request("extract"), {}, given).candidates[0].excluded == "is not tagged eu"
     assert choose(request("extract"), {}, config(near, steps={"extract": {"tags": ["eu"]}})).backend is None
     assert [choose(request(step), {}, given).backend for step in ("plan", "facts")] == ["near", "far"]
     open_to_all = config(near, far | price, steps={"facts": {"quality": 0.0}})
@@ -106,7 +106,7 @@ def test_where_none_is_good_enough_the_best_has_it_and_where_none_is_in_time_the
     )
     found = choose(request("facts"), {}, two)
     assert (found.backend, found.rule) == ("b", "quality")
-    assert "quality of 0.9" in found.reason
+    assert "quality of 0.9" in found.reason and "0.40" in found.reason
     fast = {"b": BackendState(first=1.0, first_p95=2.0, whole=9.0, whole_p95=12.0)}
     found = choose(request("plan", output_tokens=10), fast, two)
     assert (found.backend, found.rule) == ("b", "latency")

@@ -104,6 +104,7 @@ def opened(pages: Pages) -> Iterator[Callable[..., Any]]:
 
     yield make
     for page, listeners in watched:
+        page.evaluate("0")  # what it has said until now arrives
         for event, listener in listeners.items():
             page.remove_listener(event, listener)
     pages.give_back()

@@ -323,7 +323,7 @@ def test_the_client_hears_when_a_backend_may_be_asked_again(date: bool) -> None:
     with routed(one) as (url, _):
         first, then = ask(url), ask(url)
     assert (first.status_code, then.status_code) == (429, 503) and len(one.asked) == 1
-    assert all(3 <= int(found.headers["retry-after"]) <= 60 for found in (first, then)), "more than the breaker's own"
+    assert all(30 <= int(found.headers["retry-after"]) <= 60 for found in (first, then)), "more than the breaker's own"
 
 
 def test_a_retry_after_is_a_number_or_a_date() -> None:
@@ -422,7 +422,7 @@ def test_a_client_that_leaves_ends_the_request_to_the_backend(stream: bool) -> N
                             got.append(chunk)
 
                 task = asyncio.ensure_future(read())
-                while not (got if stream else one.asked):
+                while not (task.done() or (got if stream else one.asked)):
                     await asyncio.sleep(0.005)
                 task.cancel()
                 await asyncio.wait({task})

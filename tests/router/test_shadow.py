@@ -106,8 +106,8 @@ def test_a_named_backend_has_all_shadows_and_none_of_its_own_requests() -> None:
     one, two, three = Scripted(), Scripted(), Scripted()
     with routed(one, two, three, shadow=ALL | {"backend": "c"}, overrides=["backend"]) as (url, log):
         ask(url, **{"x-route-backend": "c"})
-        ask(url)
-        assert [line["backend"] for line in shadows(log)] == ["c"]
+        found = ask(url)
+        assert [line["shadow_of"] for line in shadows(log)] == [found.headers["x-route-id"]]
     assert len(one.asked) == 1 and len(three.asked) == 2 and not two.asked
 
 
@@ -164,3 +164,14 @@ def test_a_judge_without_the_tags_of_a_request_does_not_see_it() -> None:
         assert ask(url).status_code == 200
         (line,) = shadows(log)
     assert (line["backend"], line["main_grade"], line["grade"]) == ("b", None, None) and not judge.asked
+
+
+def test_both_answers_are_graded_by_a_command() -> None:
+    grader = {"kind": "tests", "command": ["/bin/sh", "-c", "! grep -q know"]}
+    with routed(Scripted(reply=says("I do not know")), Scripted(reply=says("2")), shadow=ALL, grader=grader) as (
+        url,
+        log,
+    ):
+        ask(url)
+        (line,) = shadows(log)
+    assert (line["main_grade"], line["grade"]) == (0.0, 1.0)

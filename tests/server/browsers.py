@@ -25,8 +25,8 @@ WAIT = 60_000
 
 
 class Chromium:
-    """The browser. Playwright's event loop is said to run in this thread, also where it stands still between two calls.
-    Another one can run only while it is not said so.
+    """The browser. While it is awake, asyncio sees Playwright's event loop as running in this thread, even between two
+    calls; no other loop can run here until `rest()`.
     """
 
     def __init__(self) -> None:

@@ -24,7 +24,7 @@ COMMAND = (sys.executable, "-c", "from daguerre.cli import main; main()")
 class Serving:
     """`daguerre serve` on a free port. `lines` are those of standard error, as they come.
 
-    forked: as in `commands`, without the seconds that a start takes
+    forked: as in `commands`, without the seconds that a start takes; `lines` has standard output, too
     """
 
     def __init__(self, *options: str, environment: dict[str, str] | None = None, forked: bool = False) -> None:

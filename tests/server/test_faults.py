@@ -212,7 +212,7 @@ def test_headers_and_paths_of_any_bytes_are_answered(tiny: Model) -> None:
 
 
 def while_asking(url: str, body: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> tuple[int, httpx2.Response]:
-    """How often /health was answered from its question to its answer while the engine planned this, and the answer."""
+    """How many answers /health gave while the engine planned this body, and the answer to it."""
     at_work, done, plan = threading.Event(), threading.Event(), Engine._plan
 
     def noted(engine: Engine, *values: Any, **more: Any) -> Any:

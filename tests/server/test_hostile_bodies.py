@@ -46,12 +46,14 @@ TEXTS = (
 
 
 def sent_to(path: str) -> list[tuple[str, bytes]]:
-    """Fields and bodies: each field of a path has hostile values, and on all of the paths that know it every one."""
+    """Fields of a path, and bodies with a hostile value for each. Options of sampling share the values among the paths
+    that know them; every other field has all of them.
+    """
     body, names = BODIES[path]
     out = list[tuple[str, bytes]]()
     for name in names:
         paths = [one for one, (_, known) in BODIES.items() if name in known]
-        some = VALUES[paths.index(path) :: len(paths)]
+        some = VALUES[paths.index(path) :: len(paths)] if name in OPTIONS and name != "stop" else VALUES
         out += [(name, json.dumps(body | {name: value}).encode()) for value in some]
     return out
 

@@ -112,11 +112,13 @@ def test_a_deadline_in_milliseconds_is_one_in_seconds(client: httpx2.Client, mon
         return plan(engine, *values, timeout=timeout, **more)
 
     monkeypatch.setattr(Engine, "_plan", noted)
-    answer = ask(client, n_predict=200, t_max_predict_ms=200, daguerre={"mode": "block"})
-    assert answer["tokens_predicted"] > 0
+    cut = ask(
+        client, input_suffix="", n_predict=200, t_max_predict_ms=0.001, daguerre={"mode": "ar", "min_tokens": 200}
+    )
+    assert cut["tokens_predicted"] < 200
     searched = ask(client, t_max_predict_ms=1)
     assert searched["stop"] is True
-    assert asked == [0.2, 0.001]
+    assert asked == [0.000001, 0.001]
 
 
 def test_a_long_deadline_is_the_operator_s(serve: Callable[..., httpx2.Client]) -> None:

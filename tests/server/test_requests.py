@@ -480,7 +480,7 @@ NOTHING: list[tuple[dict[str, Any], str]] = [
     ({"text": "░" * 5000, "position": 0}, "shorten the text"),
     ({"text": "a░", "position": 0, "top": 0}, "top"),
 ]
-"""Places that there are not, and what is said of them."""
+"""Positions that do not exist, and what is said of them."""
 
 
 def test_candidates_of_nothing_are_refused(client: httpx2.Client, subtests: pytest.Subtests) -> None:

@@ -24,7 +24,7 @@ from daguerre.sampling.constraints.dfa import Dfa
 from daguerre.sampling.constraints.regex import regex_dfa
 
 SECONDS, FAILSAFE = 0.1, 20.0
-"""Of processor time; what no compilation comes near that ends by its budget."""
+"""Seconds of processor time. A compilation that its budget ends takes far less than FAILSAFE."""
 LONG, BAR, TRIES = 2.0, 1.1, 3
 """A budget that is large enough for the bar itself."""
 MIB = 24
@@ -101,16 +101,21 @@ WIDE = Limits(cases=10**9, remainders=10**9, exponent=10**6, unique_sets=10**7)
 """Of reading, so that the budget alone ends it."""
 
 
+def compile_one(kind: str, name: str, budget: Budget) -> None:
+    """Compile one of them."""
+    constraint, tokenizer = constraint_of(kind, name), Tokenizer.default("2k")
+    if kind == "regex":
+        compile_regex(constraint, tokenizer, budget=budget)
+    else:
+        compile_schema(constraint, tokenizer, limits=WIDE, budget=budget)
+
+
 def compiled_within(kind: str, name: str, **limits: Any) -> float:
     """Compile one of them, which may end in the error of a limit that says how it is raised; its processor time."""
-    constraint, tokenizer = constraint_of(kind, name), Tokenizer.default("2k")
+    constraint_of(kind, name)
     began = time.thread_time()
-    budget = Budget(**limits)
     try:
-        if kind == "regex":
-            compile_regex(constraint, tokenizer, budget=budget)
-        else:
-            compile_schema(constraint, tokenizer, limits=WIDE, budget=budget)
+        compile_one(kind, name, Budget(**limits))
     except InputError as error:
         took, said = time.thread_time() - began, str(error)
     else:
@@ -136,9 +141,15 @@ def frozen() -> Iterator[None]:
 
 
 def test_a_budget_of_time_holds(subtests: pytest.Subtests) -> None:
+    """Those that nothing else ends are ended by the clock, at once where there is no time."""
+    by_the_clock = 0
     for kind, name in CONSTRAINTS:
         with subtests.test(name, kind=kind):
             assert compiled_within(kind, name, seconds=SECONDS) < FAILSAFE
+            with pytest.raises(InputError) as caught:
+                compile_one(kind, name, Budget(seconds=0.0))
+            by_the_clock += "took longer than 0 s" in str(caught.value)
+    assert by_the_clock > len(CONSTRAINTS) // 2
 
 
 @pytest.mark.parametrize(("kind", "name"), CONSTRAINTS)

@@ -22,18 +22,18 @@ def test_every_keyword_that_is_read_has_a_kind() -> None:
 
 
 def test_a_value_of_another_kind_is_an_error_that_names_keyword_and_place(subtests: pytest.Subtests) -> None:
-    """Each value of each keyword, at the root and below it by turns."""
+    """Each wrong value of each keyword at the root and below it, and each other value at one of both by turns."""
     for number, (keyword, kind) in enumerate(KINDS.items()):
         beside: Any = {IN_NEED[keyword]: {}} if keyword in IN_NEED else {}
         with subtests.test(keyword):
             for turn, value in enumerate(VALUES, number):
-                schema, place = {keyword: value, **beside}, "#"
-                if turn % 2:
-                    schema, place = {"properties": {"p": {"not": schema}}}, "#/properties/p/not"
+                schema = {keyword: value, **beside}
+                places = {"#": schema, "#/properties/p/not": {"properties": {"p": {"not": schema}}}}
                 if kind.holds(value):
                     with suppress(InputError):  # of this kind, and wrong for another reason
-                        schema_dfa(schema, Budget())
-                else:
+                        schema_dfa([*places.values()][turn % 2], Budget())
+                    continue
+                for place, schema in places.items():
                     with pytest.raises(InputError, match=f"^{keyword.replace('$', '.')} at {place} must be "):
                         schema_dfa(schema, Budget())
 
