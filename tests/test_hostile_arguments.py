@@ -108,9 +108,9 @@ class Case:
     without: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
 
-REQUEST = ("decode", "heal", "timeout", "draft", "context", "on_step")
-INFILL = (*REQUEST, "search_length")
-SEVERAL = ("decode", "heal", "timeout", "context", "on_step", "search_length")
+REQUEST = ("decode", "heal", "timeout", "draft", "context", "special_tokens", "on_step")
+INFILL = (*REQUEST, "search_length", "files")
+SEVERAL = ("decode", "heal", "timeout", "context", "special_tokens", "on_step", "search_length", "files")
 
 
 def model_cases(model: Model, chatting: Model, concepts: Model) -> dict[str, Case]:
@@ -326,8 +326,9 @@ def test_every_argument_of_a_constraint_is_attacked(of_constraints: dict[str, Ca
 def test_a_constraint_refuses_what_it_cannot_use(
     subtests: pytest.Subtests, of_constraints: dict[str, Case], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)  # where a folder named "no" is made
     for name in CONSTRAINTS:
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)  # where a folder named "no" is made
         with subtests.test(name):
             assert not list(wrong_of(name, of_constraints[name]))
 

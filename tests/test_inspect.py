@@ -253,7 +253,11 @@ def test_the_cache_is_shown_for_a_few_lengths_and_the_longest(tmp_path: Path) ->
 
 
 CAN: list[tuple[str, set[str], set[str]]] = [
-    ("llama", {"ar", "speculative"}, {"generate", "stream", "nll (ar)", "decide"}),
+    (
+        "llama",
+        {"ar", "speculative", "beam"},
+        {"generate", "stream", "infill", "fill (one gap)", "edit (one part)", "nll (ar)", "decide"},
+    ),
     (
         "dream",
         {"block", "full", "ancestral"},

@@ -27,7 +27,7 @@ from daguerre.decoding.planning import make_plan, max_forwards
 from daguerre.decoding.settings import Settings
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.model import Model
-from daguerre.models.core.config import ModelConfig
+from daguerre.models.core.config import FimTokens, ModelConfig
 from daguerre.sampling.logits import Proposals
 from daguerre.sampling.policies import POLICIES, Policy, Progress
 from daguerre.sampling.policies.base import commit, commit_all
@@ -326,7 +326,7 @@ match mode:
     case "ar": pass
 if isinstance(policy, (Threshold, Chain)) or isinstance(mode, str): pass
 """
-"""What both searches find."""
+"""Four comparisons of modes and one question about a kind of policy, among others that are neither."""
 
 
 def test_no_other_module_compares_the_names_of_modes() -> None:
@@ -372,8 +372,13 @@ SAID: dict[str, tuple[str, list[tuple[str, dict[str, Any]]]]] = {
     ),
     "full": ("", []),
     "beam": (
-        f"one gap of at most {SEARCHED_TOKENS} tokens, where no option asks for sampling, a deadline or denoising",
-        [("drafting", GAP), ("causal", GAP | {"seed": 3})],
+        f"one gap of at most {SEARCHED_TOKENS} tokens, where no option asks for sampling, a deadline or denoising; "
+        "any gap of a model that has neither masks nor the tokens of `fim`",
+        [("drafting", GAP), ("causal", GAP | {"seed": 3}), ("unmasked", {"infilling": True})],
+    ),
+    "fim": (
+        "one gap of a model without masks that has tokens of fill-in-the-middle",
+        [("filling", GAP), ("filling", {"infilling": True, "denoise": True})],
     ),
     "ancestral": ("models of uniform and hybrid noise", [("uniform", {}), ("hybrid", {}), ("uniform", GAP)]),
     "renoise": ("that model", [("renoising", {}), ("renoising", {"infilling": True})]),
@@ -388,6 +393,8 @@ def test_what_the_page_says_of_each_mode_is_so(configs: dict[str, ModelConfig]) 
     known = configs | {
         "renoising": copy.copy(configs["uniform"]),
         "expanding": dataclasses.replace(configs["full"], expand_id=5),
+        "filling": dataclasses.replace(configs["causal"], mask_id=None, fim=FimTokens(prefix=5, suffix=6, middle=7)),
+        "unmasked": dataclasses.replace(configs["causal"], mask_id=None),
     }
     object.__setattr__(known["renoising"], "context", "block")  # as DiffusionGemma, of whose config nothing else counts
 

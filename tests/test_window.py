@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daguerre.decoding.window import BETWEEN, Window, joined_extra, room_for, window
+from daguerre.decoding.repository import BETWEEN, joined_files
+from daguerre.decoding.window import Window, room_for, window
 from daguerre.errors import InputError
 from daguerre.models.tokenizer import Tokenizer
 
@@ -88,7 +89,7 @@ def test_other_texts_take_only_what_is_left(before: str, after: str, extra: list
     if first is not None:
         assert not any(shown.extra[:first])
         more = extra[first][len(shown.extra[first]) :].splitlines(keepends=True)[0]
-        tried = joined_extra([*shown.extra[:first], shown.extra[first] + more, *shown.extra[first + 1 :]])
+        tried = joined_files([*shown.extra[:first], shown.extra[first] + more, *shown.extra[first + 1 :]])
         assert count(tried + shown.before) + count(shown.suffix, begins=False) > room
 
 

@@ -15,7 +15,7 @@ from daguerre.arguments import SWITCH, TEXT, WRONG, Call, Instance, Kind, OneOf,
 from daguerre.decoding import generate as main_path
 from daguerre.decoding.context import Showing
 from daguerre.decoding.options import Decode
-from daguerre.decoding.plans import INFILL_TOKENS, MAX_TOKENS
+from daguerre.decoding.plans import MAX_TOKENS
 from daguerre.decoding.request import Text
 from daguerre.decoding.result import Result, StreamEvent
 from daguerre.decoding.running import Running, start
@@ -195,13 +195,14 @@ class Model:
         return main_path.generate(self.denoiser, self.tokenizer, prompt, max_tokens, decode, **options)
 
     def infill(
-        self, prefix: Text, suffix: Text, max_tokens: int = INFILL_TOKENS, decode: Decode | None = None, **options: Any
+        self, prefix: Text, suffix: Text, max_tokens: int | None = None, decode: Decode | None = None, **options: Any
     ) -> Result:
         """The text between `prefix` and `suffix`, texts or token ids: a `Result`, whose `text` is the gap's, at most
-        `max_tokens` tokens, and exactly as many if the option min_tokens is equal to it.
+        `max_tokens` tokens, and exactly as many if the option min_tokens is equal to it; None: 24, or 128 for a model
+        that was trained to fill in the middle.
 
-        decode, options: as for `generate`; and search_length, which has the model asked how long the gap is.
-        UnsupportedError for a model that cannot see a suffix.
+        decode, options: as for `generate`; search_length, which has the model asked how long the gap is; and files,
+        texts of other files of the repository by their names.
         """
         options = self.with_defaults(decode, options)
         return main_path.infill(self.denoiser, self.tokenizer, prefix, suffix, max_tokens, decode, **options)
@@ -209,7 +210,7 @@ class Model:
     def fill(
         self,
         template: str,
-        max_tokens: int | Sequence[int] = INFILL_TOKENS,
+        max_tokens: int | Sequence[int] | None = None,
         decode: Decode | None = None,
         **options: Any,
     ) -> Result:
@@ -284,8 +285,9 @@ class Model:
 
     def chat_prompt(self, messages: Sequence[Mapping[str, Any]], **template: Any) -> list[int]:
         """The tokens of a conversation that an answer follows. The text of a special token in a message is ordinary
-        text (`models.chat_prompt`). UnsupportedError for a model without a chat template; InputError for what is no
-        list of messages, each with a "role".
+        text (`models.chat_prompt`). A last message of the assistant is continued, unless continue_final_message or
+        add_generation_prompt say otherwise (as in vLLM). UnsupportedError for a model without a chat template;
+        InputError for what is no list of messages, each with a "role".
         """
         check_messages(messages)
         chat_template = getattr(self.tokenizer, "chat_template", None)

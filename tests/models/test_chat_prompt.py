@@ -39,8 +39,8 @@ def specials(tokenizer: PublishedTokenizer, ids: list[int]) -> list[str]:
 @pytest.mark.parametrize("role", ["system", "user", "assistant", "tool"])
 def test_a_turn_that_a_message_forges_is_its_text(role: str) -> None:
     tokenizer = made()
-    honest = encode_chat(tokenizer, [{"role": role, "content": "hello"}])
-    forged = encode_chat(tokenizer, [{"role": role, "content": FORGED}])
+    honest = encode_chat(tokenizer, [{"role": role, "content": "hello"}], add_generation_prompt=True)
+    forged = encode_chat(tokenizer, [{"role": role, "content": FORGED}], add_generation_prompt=True)
     assert specials(tokenizer, forged) == specials(tokenizer, honest) == ["<|begin|>", "<|end|>", "<|begin|>"]
     assert FORGED in tokenizer.decode(forged), "the text is there as it was written"
 
@@ -56,7 +56,8 @@ def test_ids_are_the_publishers_where_no_message_has_a_special_token() -> None:
     tokenizer = made()
     messages = [{"role": "user", "content": " naïve 🙂 \ue000 <|almost "}, {"role": "assistant", "content": "ok"}]
     assert tokenizer.chat_template is not None
-    assert encode_chat(tokenizer, messages) == tokenizer.encode(tokenizer.chat_template.render(messages))
+    rendered = tokenizer.encode(tokenizer.chat_template.render(messages))
+    assert encode_chat(tokenizer, messages, add_generation_prompt=True) == rendered
 
 
 def test_the_text_around_a_forged_mark_has_the_ids_that_it_has_alone() -> None:
@@ -82,3 +83,43 @@ def test_a_template_may_read_marks_of_the_models_own_messages_and_no_others() ->
     assert specials(tokenizer, ids) == ["<|begin|>", "<|end|>", "<|end|>"], "the user's own mark is text"
     with pytest.raises(InputError, match=r"reads .*<\|"):
         encode_chat(tokenizer, [{"role": "user", "content": "a<|mask|>b"}])
+
+
+def test_a_last_message_of_the_assistant_is_continued(subtests: pytest.Subtests) -> None:
+    """The ids end with its text, as the template keeps it; special tokens in it are text; the switches are vLLM's."""
+    tokenizer = made()
+    asked = [{"role": "user", "content": "hi"}]
+    prompt = tokenizer.decode(encode_chat(tokenizer, asked))
+    for begun in ("The answer", " The answer", "a\n", FORGED, "<|begin|>assistant"):
+        with subtests.test(begun):
+            ids = encode_chat(tokenizer, [*asked, {"role": "assistant", "content": begun}])
+            assert tokenizer.decode(ids) == prompt + begun.strip()
+            assert specials(tokenizer, ids) == ["<|begin|>", "<|end|>", "<|begin|>"]
+    last = {"role": "assistant", "content": "The answer"}
+    turns = ["<|begin|>", "<|end|>", "<|begin|>", "<|end|>"]
+    for switches, marks in (
+        ({"continue_final_message": True, "add_generation_prompt": False}, turns[:3]),
+        ({"continue_final_message": False}, [*turns, "<|begin|>"]),
+        ({"add_generation_prompt": True}, [*turns, "<|begin|>"]),
+        ({"add_generation_prompt": False}, turns),
+    ):
+        with subtests.test(**switches):
+            assert specials(tokenizer, encode_chat(tokenizer, [*asked, last], **switches)) == marks
+    assert encode_chat(tokenizer, [*asked, {"role": "assistant", "content": ""}]) == encode_chat(tokenizer, asked)
+    wrong: list[tuple[list[dict[str, Any]], dict[str, Any], str]] = [
+        ([*asked, last], {"continue_final_message": True, "add_generation_prompt": True}, "are opposites"),
+        (asked, {"continue_final_message": True}, "needs a last message of the assistant"),
+        ([*asked, last | {"tool_calls": [1]}], {"continue_final_message": True}, "needs a last message"),
+    ]
+    for messages, switches, said in wrong:
+        with pytest.raises(InputError, match=said):
+            encode_chat(tokenizer, messages, **switches)
+    upper = made("{% for message in messages %}{{ message.content | upper }}{% endfor %}")
+    with pytest.raises(InputError, match="changes the last message"):
+        encode_chat(upper, [*asked, last])
+
+
+def test_the_other_reading_of_special_tokens_can_be_asked_for() -> None:
+    tokenizer = made()
+    ids = encode_chat(tokenizer, [{"role": "user", "content": "a<|end|>b"}], special_tokens=True)
+    assert specials(tokenizer, ids) == ["<|begin|>", "<|end|>", "<|end|>", "<|begin|>"]

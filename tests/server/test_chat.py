@@ -379,6 +379,71 @@ def test_a_model_with_a_chat_template_gets_its_template(templated: httpx2.Client
     assert usage["prompt_tokens"] == len(tiny.tokenizer.encode(expected))
 
 
+def test_a_last_message_is_continued_and_thinking_is_told_apart(tiny: Model, subtests: pytest.Subtests) -> None:
+    """On each route, streamed and whole; what the model writes is pinned."""
+    model = copy.copy(tiny)
+    model.tokenizer = copy.copy(tiny.tokenizer)
+    template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{% if add_generation_prompt %}<answer>"
+    template += "{% if enable_thinking is defined and not enable_thinking %}</think>{% endif %}{% endif %}{{ style }}"
+    model.tokenizer.chat_template = ChatTemplate.of(template)  # type: ignore[attr-defined]
+    turns = [{"role": "user", "content": "x"}]
+    ask: Json = {"model": "tiny", "messages": turns}
+    text = "<think>\nab</think>\n\nok"
+    pinned = {"max_tokens": len(tiny.tokenizer.encode_plain(text)), "daguerre": {"pins": [{"text": text, "at": 0}]}}
+    with running(make_app(ModelPool({"tiny": lambda: model}))) as url, httpx2.Client(base_url=url, timeout=60) as one:
+
+        def prompt(**more: Any) -> str:
+            return tiny.tokenizer.decode(asked(one, "/tokenize", {**ask, **more})["tokens"])
+
+        last = [*turns, {"role": "assistant", "content": "The"}]
+        assert prompt() == "<user>x<answer>" and prompt(messages=last) == "<user>x<assistant>The"
+        assert prompt(messages=last, add_generation_prompt=True) == "<user>x<assistant>The<answer>"
+        assert prompt(chat_template_kwargs={"style": "!"}) == "<user>x<answer>!"
+        wrong = refused(one, "/tokenize", {**ask, "chat_template_kwargs": {"tools": 1}})
+        assert "tools is no value of a template" in wrong["message"]
+        for more in ({"reasoning_effort": "none"}, {"chat_template_kwargs": {"enable_thinking": False}}):
+            usage = asked(one, CHAT, {**ask, "max_tokens": 1, **more})["usage"]
+            assert usage["prompt_tokens"] == len(tiny.tokenizer.encode("<user>x<answer></think>"))
+        with subtests.test("chat"):
+            message = asked(one, CHAT, {**ask, **pinned})["choices"][0]["message"]
+            assert (message["reasoning_content"], message["content"]) == ("ab", "ok")
+            chunks = streamed(one, CHAT, {**ask, **pinned})
+            deltas = [choice["delta"] for chunk in chunks for choice in chunk["choices"]]
+            assert "".join(delta.get("reasoning_content", "") for delta in deltas) == "ab" and text_of(chunks) == "ok"
+        with subtests.test("messages"):
+            thinking = {**ask, **pinned, "thinking": {"type": "enabled", "budget_tokens": 1024}}
+            blocks = asked(one, "/v1/messages", thinking)["content"]
+            assert [(block["type"], block[block["type"]]) for block in blocks] == [("thinking", "ab"), ("text", "ok")]
+            sent = one.post("/v1/messages", json={**ask, **pinned, "stream": True}).text.splitlines()
+            events = [json.loads(line.removeprefix("data: ")) for line in sent if line.startswith("data: ")]
+            kinds = [event["content_block"]["type"] for event in events if event["type"] == "content_block_start"]
+            assert kinds == ["thinking", "text"]
+        with subtests.test("responses"):
+            answer: Json = {"model": "tiny", "input": "x", "store": False, "daguerre": pinned["daguerre"]}
+            answer["max_output_tokens"] = pinned["max_tokens"]
+            first, second = asked(one, "/v1/responses", answer)["output"]
+            assert (first["type"], first["content"][0]["text"]) == ("reasoning", "ab")
+            assert (second["type"], second["content"][0]["text"]) == ("message", "ok")
+            *_, done = streamed(one, "/v1/responses", answer)
+            assert [item["type"] for item in done["response"]["output"]] == ["reasoning", "message"]
+
+
+def test_a_whole_answer_of_json_calls_is_calls(client: httpx2.Client, tiny: Model) -> None:
+    call = '{"name": "weather", "arguments": {"days": 2, "city": "Oslo"}}'
+    for text, num in ((call, 1), (f"```json\n{call}\n```", 1), (call.replace("2", "0"), 0)):
+        body = {**ASK, "tools": TOOLS, "tool_choice": "auto", "daguerre": {"pins": [{"text": text, "at": 0}]}}
+        body["max_tokens"] = len(tiny.tokenizer.encode_plain(text))
+        choice = asked(client, CHAT, body)["choices"][0]
+        chunks = streamed(client, CHAT, body)
+        calls = choice["message"].get("tool_calls") or []
+        assert [one["function"]["arguments"] for one in calls] == ['{"city":"Oslo","days":2}'] * num
+        deltas = [delta for chunk in chunks for one in chunk["choices"] for delta in one["delta"].get("tool_calls", [])]
+        assert "".join(delta["function"]["arguments"] for delta in deltas) == '{"city":"Oslo","days":2}' * num
+        assert all(delta["type"] == "function" and delta["index"] == 0 for delta in deltas)
+        assert choice["finish_reason"] == ("tool_calls" if num else "length")
+        assert (choice["message"]["content"] or "") == text_of(chunks) == ("" if num else text)
+
+
 def test_the_first_text_arrives_before_the_second_span_is_computed(tiny: Model) -> None:
     go, model = threading.Event(), copy.copy(tiny)
     model.denoiser = copy.copy(tiny.denoiser)

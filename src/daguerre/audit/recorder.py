@@ -19,7 +19,7 @@ from daguerre.audit.summary import Alerts
 from daguerre.decoding.drive import Together, drive
 from daguerre.decoding.options import Decode
 from daguerre.decoding.plan import Plan
-from daguerre.decoding.plans import INFILL_TOKENS, MAX_TOKENS
+from daguerre.decoding.plans import MAX_TOKENS
 from daguerre.decoding.request import Text
 from daguerre.decoding.result import Result
 from daguerre.decoding.sample import Sample
@@ -98,7 +98,7 @@ class Recorder:
         self,
         prefix: Text,
         suffix: Text,
-        max_tokens: int = INFILL_TOKENS,
+        max_tokens: int | None = None,
         decode: Decode | None = None,
         *,
         subject: Mapping[str, str] | None = None,
@@ -111,7 +111,7 @@ class Recorder:
     def fill(
         self,
         template: str,
-        max_tokens: int | Sequence[int] = INFILL_TOKENS,
+        max_tokens: int | Sequence[int] | None = None,
         decode: Decode | None = None,
         *,
         subject: Mapping[str, str] | None = None,

@@ -14,6 +14,7 @@ from daguerre.errors import DaguerreError
 from daguerre.models.backends.library import origin
 from daguerre.models.core.build import make_shapes
 from daguerre.models.core.config import ModelConfig, RopeScaling
+from daguerre.models.families.reading import why_ends
 from daguerre.models.gguf.facts import stored_kinds
 from daguerre.models.gguf.header import is_gguf, read_header
 from daguerre.models.loading import is_published_folder
@@ -88,6 +89,8 @@ def _facts(config: ModelConfig, described: Described | None, tokenizer: Tokenize
         "bos_id": config.bos_id,
         "eos_id": config.eos_id,
         "end_ids": list(config.end_ids),
+        **({} if described is None else {"ends": _ends(config, described, tokenizer)}),
+        **({} if config.fim is None else {"fim": {name[4:]: index for name, index in config.fim.named.items()}}),
         "null_id": config.null_id,
         "tokenizer": "none in this folder" if tokenizer is None else _kind(tokenizer),
         "modes": [mode.name for mode in modes],
@@ -96,6 +99,13 @@ def _facts(config: ModelConfig, described: Described | None, tokenizer: Tokenize
         "weights_bytes": {name: parameters * size for name, size in DTYPES.items()},
         "cache_bytes": cache_bytes(config),
     }
+
+
+def _ends(config: ModelConfig, described: Described, tokenizer: Tokenizer | None) -> dict[str, str]:
+    """Why a text ends at each token that ends it, by its text."""
+    texts = {index: text for text, index in described.facts.tokens.items()}
+    ids = (config.eos_id, *config.end_ids)
+    return {texts.get(index, str(index)): why_ends(described.facts, index) for index in ids}
 
 
 def num_parameters(config: ModelConfig) -> int:
@@ -167,7 +177,7 @@ def _operations(config: ModelConfig, modes: list[Mode], tokenizer: Tokenizer | N
     return [
         *(["generate", "stream"] if modes else []),
         *(["infill"] if one else []),
-        *(["fill", "edit"] if several else []),
+        *(["fill", "edit"] if several else ["fill (one gap)", "edit (one part)"] if one else []),
         *(["chat"] if template is not None else []),
         *likelihoods,
         *(["decide"] if config.process == "absorbing" else []),

@@ -88,6 +88,12 @@ REQUEST: dict[str, Any] = {
             "--no-repeat-context-lines", help="Mode beam: no filling whose every line is in the context already."
         ),
     ],
+    "fill_end": Annotated[
+        str | None,
+        typer.Option(
+            help="Mode fim: a gap ends where the text after it fits (fit), or where the model ends it (model)."
+        ),
+    ],
     "policy": Annotated[
         str | None,
         typer.Option(

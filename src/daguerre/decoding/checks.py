@@ -6,8 +6,9 @@ the library, the command line, the engine and the server refuse the same values 
 
 from __future__ import annotations
 
+from collections.abc import ItemsView, Mapping
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 from daguerre.arguments import (
     MAYBE,
@@ -20,6 +21,7 @@ from daguerre.arguments import (
     SWITCH,
     TEXT,
     TOKENS,
+    WRONG,
     Call,
     ForEach,
     Instance,
@@ -33,12 +35,13 @@ from daguerre.arguments import (
     Whole,
     Words,
     check_fields,
+    check_unicode,
 )
 from daguerre.decoding.context import SHOWING
 from daguerre.decoding.modes import MODES
 from daguerre.decoding.pins import Pin
 from daguerre.decoding.revision import ODDS
-from daguerre.decoding.settings import DrafterName, RankedBy, Settings
+from daguerre.decoding.settings import DrafterName, FillEnd, RankedBy, Settings
 from daguerre.errors import InputError
 from daguerre.models.denoiser import CACHE_MODES
 from daguerre.models.wrappers.guidance import SCHEDULES
@@ -52,6 +55,24 @@ MOST_SAMPLES = 4096
 MOST_BEAMS = 4096
 MOST_READINGS = 1024
 """The most samples of a request, hypotheses of a search, and readings of a finished span."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Files(Kind):
+    """Names and texts of files; what is read is a tuple of both."""
+
+    words: ClassVar[str] = "a dict of texts by file name, or pairs of a name and a text"
+
+    def read(self, name: str, value: Any) -> Any:
+        pairs = value.items() if isinstance(value, Mapping) else value
+        if not isinstance(pairs, ItemsView | list | tuple):
+            return WRONG
+        each = [tuple(pair) if isinstance(pair, tuple | list) else () for pair in pairs]
+        if not all(len(pair) == 2 and all(isinstance(text, str) for text in pair) for pair in each):
+            return WRONG
+        for pair in each:
+            check_unicode("".join(pair), name)
+        return tuple(each)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +93,7 @@ OPTIONS: dict[str, Kind] = {
     "start_tokens": Whole(low=1, none=True),
     "num_beams": Whole(low=1, high=MOST_BEAMS),
     "no_repeat_context_lines": SWITCH,
+    "fill_end": OneOf(known=get_args(FillEnd)),
     "policy": PolicyKind(),
     "rank_by": OneOf(known=get_args(RankedBy)),
     "greedy_tail": SWITCH,
@@ -126,6 +148,8 @@ CALLS: dict[str, Kind] = {
     "on_step": Call(none=True),
     "draft": Words(none=True),
     "context": OneOf(known=SHOWING),
+    "files": Files(none=True),
+    "special_tokens": MAYBE,
     "search_length": MAYBE,
     "mark": Words(empty=False),
     "spans": Pairs(none=True),
@@ -142,7 +166,6 @@ EDITS = CALLS | {
     "min_tokens": ForEach(one=Whole(), none=True),
 }
 """The kinds of the arguments of edits, which have several gaps."""
-FILLS = EDITS | {"max_tokens": ForEach(one=Whole(low=1))}
 
 
 def check_options(settings: Settings) -> None:

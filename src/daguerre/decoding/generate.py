@@ -15,7 +15,6 @@ from daguerre.decoding.drive import Together, drive
 from daguerre.decoding.options import Decode
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.plans import (
-    INFILL_TOKENS,
     MAX_TOKENS,
     plan_edit,
     plan_fill,
@@ -78,7 +77,7 @@ def infill(
     tokenizer: Tokenizer,
     prefix: Text,
     suffix: Text,
-    max_tokens: int = INFILL_TOKENS,
+    max_tokens: int | None = None,
     decode: Decode | None = None,
     *,
     timeout: float | None = None,
@@ -86,6 +85,8 @@ def infill(
     **options: Any,
 ) -> Result:
     """The text between `prefix` and `suffix`, at most `max_tokens`; exactly as many if `min_tokens` is equal to it.
+    max_tokens: None is the default of the mode, 24, or 128 in mode "fim". files: other files of the repository, as
+    texts by name, or pairs of both.
 
     search_length: first find the length, from min_tokens to max_tokens, by scoring a gap of each length
     (`daguerre.decoding.lengths`), then fill exactly as many; None: only for a model that has no <null> to end the gap
@@ -106,7 +107,7 @@ def fill(
     denoiser: Denoiser,
     tokenizer: Tokenizer,
     template: str,
-    max_tokens: int | Sequence[int] = INFILL_TOKENS,
+    max_tokens: int | Sequence[int] | None = None,
     decode: Decode | None = None,
     *,
     timeout: float | None = None,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from daguerre.canvas import Canvas, Span
+from daguerre.decoding.repository import Files, joined_files
 from daguerre.decoding.settings import Settings
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import Answer, DraftStep, Forward
+from daguerre.models.tokenizer import Tokenizer
 from daguerre.trace import Event
 
 Steps = Generator[Event | list[Forward | DraftStep], list[Answer] | None, Canvas]
@@ -40,6 +42,13 @@ class ModeSpec:
     """Whether it honors pins at positions although it can honor nothing else of these."""
     infills: ClassVar[bool] = True
     """Whether it sees the text after a gap."""
+    writes_gaps: ClassVar[bool] = False
+    """Whether it writes a gap from the left, as a completion: it needs no masks, and where the model has no gap filler,
+    what ends a text ends the gap."""
+    reads_files: ClassVar[bool] = False
+    """Whether it reads the other files of a repository behind tokens of their own."""
+    gap_tokens: ClassVar[int] = 24
+    """How many tokens a gap may have by default: well within the lengths that infilling is trained with."""
     ends_gaps: ClassVar[bool] = False
     """Whether `end_of_text` is about gaps, too."""
     changeable: ClassVar[bool] = True
@@ -60,7 +69,7 @@ class ModeSpec:
                 f"a model of the {config.process} process commits no token before the last step: use mode "
                 + ('"ancestral"' if config.context == "full" else '"renoise"')
             )
-        if config.mask_id is None and not self.autoregressive:
+        if config.mask_id is None and not (self.autoregressive or self.writes_gaps):
             raise UnsupportedError(
                 f'mode "{self.name}" needs masked positions, and this model was trained without: use mode "ar" or '
                 '"speculative"'
@@ -74,6 +83,24 @@ class ModeSpec:
             )
         if heal and not self.heals:
             raise InputError(f'mode "{self.name}" heals no word: leave out heal')
+
+    def arrange(
+        self, config: ModelConfig, tokenizer: Tokenizer, segments: Sequence[Sequence[int]], files: Files | None
+    ) -> Sequence[Sequence[int]]:
+        """The token ids around the gaps, in the order in which the model reads them; `segments` are in that of the
+        text, and `files` the others of its repository.
+        """
+        first, *rest = segments
+        extra = joined_files([text for _, text in files or ()])
+        return [[*tokenizer.encode_plain(extra), *first], *rest] if extra else segments
+
+    def num_arranging(self, config: ModelConfig) -> int:
+        """How many tokens `arrange` adds without files."""
+        return 0
+
+    def num_firm(self, plan: Any, text: str) -> int:
+        """How many characters of a gap's text, which has not ended, stay whatever follows. plan: its `Plan`."""
+        return len(text)
 
     def check_draft(self, settings: Settings) -> None:
         """InputError or UnsupportedError where the mode cannot use the caller's draft."""

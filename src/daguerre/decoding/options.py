@@ -72,7 +72,8 @@ class Decode(Settings):
                  beam: infilling only, the text that makes the whole most likely, as far as a search finds it;
                  ancestral: all at once, from noise to text in `steps` forwards, for models with full context; renoise:
                  canvases of `block_size` random tokens, drawn again in every step, for DiffusionGemma; expand: gaps
-                 that grow and shrink, up to their budget, for DreamOn. None:
+                 that grow and shrink, up to their budget, for DreamOn; fim: a gap written behind the texts around
+                 it, by a model with tokens of fill-in-the-middle. None:
                  `daguerre.decoding.modes.choose_mode` chooses; a completion gets a lossless mode and a gap a search, if
                  the model has an autoregressive distribution
     block_size   modes "block" (None: the model's own, else 16; infilling: None takes all gaps as one span), "renoise"
@@ -86,6 +87,8 @@ class Decode(Settings):
     start_tokens mode "expand" only: how many open positions a gap begins with. None: 4, or as many as it may have
     num_beams    mode "beam" only: how many hypotheses are kept, and how many finished ones are compared
     no_repeat_context_lines   mode "beam" only: leave out texts that repeat lines around the gap and add no new line
+    fill_end     mode "fim" only. fit: a gap that the model does not end itself ends where the text after it fits best
+                 (`daguerre.decoding.joins`); model: it goes on to its budget
     policy       a name of `daguerre.sampling.policies.POLICIES`, or a `Policy` with values of its own. Modes "block"
                  and "full" only, as are its options
     threshold    policies "threshold", "joint_threshold" and "chain" only: commit tokens of at least this probability

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,6 +44,13 @@ class Gap:
         return max([end - self.max_tokens + self.min_tokens, *(pins + 1).tolist()])
 
 
+def filler_of(config: ModelConfig, mode: ModeSpec) -> int | None:
+    """The token after the text of a gap, where the gap has room for more: the gap filler, or where a mode writes gaps
+    by a model that has none, the end of text; None: neither.
+    """
+    return config.eos_id if config.null_id is None and mode.writes_gaps else config.null_id
+
+
 @dataclass(frozen=True)
 class Search:
     """The result of a search: the candidate `lengths` in tokens, their `scores`, and what the search computed.
@@ -66,6 +74,8 @@ class Search:
 class Plan:
     """The plan of one request, with a `Gap` for each gap of the canvas.
 
+    infilling      whether the canvas has something after a gap
+    segments       token ids of the texts around the gaps, in the order of the text
     around         the texts around the gaps, where the result is the whole text; None: the result is the gap alone
     original       the text that is edited; None: nothing is
     constraint     holds for each gap by itself
@@ -84,6 +94,7 @@ class Plan:
     gaps: tuple[Gap, ...]
     num_prompt: int
     infilling: bool
+    segments: tuple[Sequence[int], ...] = ()
     around: tuple[str, ...] | None = None
     original: str | None = None
     constraint: Constraint | None = None
@@ -103,7 +114,12 @@ class Plan:
         """The tokens that end the text: the gap filler in a gap, the ends of text in a completion."""
         if not self.infilling:
             return self.config.eos_id, *self.config.end_ids
-        return () if self.config.null_id is None else (self.config.null_id,)
+        return () if self.filler is None else (self.filler,)
+
+    @property
+    def filler(self) -> int | None:
+        """The token that ends a gap with text after it; None: the model has none."""
+        return filler_of(self.config, self.mode)
 
     @property
     def stops_loops(self) -> bool:

@@ -13,7 +13,7 @@ from daguerre.decoding.healing import Healing, Vocabulary, num_to_take_back
 from daguerre.decoding.modes import MODES
 from daguerre.decoding.options import Decode
 from daguerre.decoding.pins import pinned
-from daguerre.decoding.plan import Gap, Plan
+from daguerre.decoding.plan import Gap, Plan, filler_of
 from daguerre.decoding.request import Request, Text, check_request, encoded, is_infilling, read_draft
 from daguerre.errors import ContextError, InputError, UnsupportedError, shown
 from daguerre.models.core.config import ModelConfig
@@ -46,20 +46,23 @@ def plan_request(config: ModelConfig, tokenizer: Tokenizer, request: Request) ->
     decode = request.decode
     heals = check_request(config, request)
     decode.span_size(config, sum(most for _, most in request.budgets), request.infilling)
-    canvas, gaps = _lay_out(config, tokenizer, request, heals)
-    decode.mode_entry.check_canvas(decode, config, canvas, request.budgets)
+    mode = decode.mode_entry
+    read = replace(request, segments=mode.arrange(config, tokenizer, request.segments, request.files))
+    canvas, gaps = _lay_out(config, tokenizer, read, heals)
+    mode.check_canvas(decode, config, canvas, request.budgets)
     if decode.pins:
         canvas = pinned(canvas, decode.pins, tokenizer)
     texts = [tokenizer.decode_bytes(segment) for segment in request.segments]
     return Plan(
         config,
         decode,
-        decode.mode_entry,
+        mode,
         Vocabulary.make(tokenizer),
         canvas,
         gaps,
-        sum(map(len, request.segments)),
-        request.infilling,
+        sum(map(len, read.segments)),
+        read.infilling,
+        tuple(request.segments),
         around=request.around,
         constraint=_constrain(config, tokenizer, decode, canvas, gaps, texts) if decode.constrained else None,
         unconditional=None if decode.guidance == 1 else _unconditional_prefix(config, tokenizer, decode, canvas),
@@ -83,7 +86,8 @@ def _lay_out(
         )
     if config.shift and not (config.first or segments[0]):
         raise InputError("this model predicts a token from the one before it: begin with a text of a token or more")
-    vocabulary, filler = Vocabulary.make(tokenizer), config.null_id if request.infilling else None
+    vocabulary = Vocabulary.make(tokenizer)
+    filler = filler_of(config, request.decode.mode_entry) if request.infilling else None
     kept: list[list[int]] = []
     sizes: list[int] = []
     gaps: list[Gap] = []

@@ -7,15 +7,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from daguerre.arguments import checks
-from daguerre.decoding.checks import CALLS, EDITS, FILLS, REQUIRED
+from daguerre.decoding.checks import CALLS, EDITS, REQUIRED
 from daguerre.decoding.context import Context, Showing, choose, whole
 from daguerre.decoding.defaults import chosen
 from daguerre.decoding.lengths import search_length as find_length
 from daguerre.decoding.lengths import wants_search
+from daguerre.decoding.mode import ModeSpec
 from daguerre.decoding.modes import SEARCHED_TOKENS
 from daguerre.decoding.options import Decode
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.planning import keep_drafts, plan_request
+from daguerre.decoding.repository import Files, kept_files
 from daguerre.decoding.request import Request, Text, check_changeable, encoded, is_infilling
 from daguerre.decoding.sides import TOKEN_LENGTH
 from daguerre.decoding.text_spans import MARK, CharSpan, find_spans, split_at, split_template
@@ -27,8 +29,10 @@ from daguerre.models.denoiser import Denoiser
 from daguerre.models.tokenizer import Tokenizer
 
 MAX_TOKENS = 64
-INFILL_TOKENS = 24
-"""The default of a gap: well within the lengths of text and gap filler that infilling is trained with."""
+INFILL_TOKENS = ModeSpec.gap_tokens
+"""The default of a gap in most modes."""
+REPOSITORY_TOKENS = 8
+"""What is left for the tokens and names around each file of a repository."""
 EDIT_SLACK = 8
 """By default an edited part may have this many tokens more than before."""
 
@@ -49,24 +53,25 @@ def plan_generate(
     timeout: float | None = None,
     draft: str | None = None,
     context: Showing = "auto",
+    special_tokens: bool | None = None,
     defaults: Defaults = None,
     catalog: Catalog | None = None,
     **options: Any,
 ) -> Plan:
     """The plan of `generate.generate`."""
     how = _chosen(denoiser, catalog, decode, options, defaults, infilling=False)
-    texts = _Texts((prompt, ""), [max_tokens], context)
+    texts = _Texts((prompt, ""), [max_tokens], context, special_tokens)
     request = _request(denoiser, tokenizer, how, texts, [how.min_tokens], heal=heal, draft=draft)
     return _plan(denoiser, tokenizer, catalog, request, timeout)
 
 
-@checks(REQUIRED)
+@checks(CALLS)
 def plan_infill(
     denoiser: Denoiser,
     tokenizer: Tokenizer,
     prefix: Text,
     suffix: Text,
-    max_tokens: int = INFILL_TOKENS,
+    max_tokens: int | None = None,
     decode: Decode | None = None,
     *,
     search_length: bool | None = None,
@@ -74,6 +79,8 @@ def plan_infill(
     timeout: float | None = None,
     draft: str | None = None,
     context: Showing = "auto",
+    special_tokens: bool | None = None,
+    files: Files | None = None,
     defaults: Defaults = None,
     catalog: Catalog | None = None,
     **options: Any,
@@ -81,19 +88,20 @@ def plan_infill(
     """The plan of `generate.infill`."""
     if suffix is None:
         raise InputError("infill needs the text after the gap: give a suffix, or call generate")
-    texts, search = _Texts((prefix, suffix), [max_tokens], context), bool(search_length)
-    how = _chosen(denoiser, catalog, decode, options, defaults, infilling=texts.infilling, denoise=search)
+    infilling, search = is_infilling((prefix, suffix), (None,)), bool(search_length)
+    how = _chosen(denoiser, catalog, decode, options, defaults, infilling=infilling, denoise=search)
+    texts = _Texts((prefix, suffix), [max_tokens or _gap_tokens(denoiser, how, infilling)], context, special_tokens)
     more = {"heal": heal, "draft": draft}
-    request = _request(denoiser, tokenizer, how, texts, [how.min_tokens], search, timeout, **more)
+    request = _request(denoiser, tokenizer, how, texts, [how.min_tokens], search, timeout, files, **more)
     return _plan(denoiser, tokenizer, catalog, request, timeout, search_length)
 
 
-@checks(FILLS)
+@checks(EDITS)
 def plan_fill(
     denoiser: Denoiser,
     tokenizer: Tokenizer,
     template: str,
-    max_tokens: int | Sequence[int] = INFILL_TOKENS,
+    max_tokens: int | Sequence[int] | None = None,
     decode: Decode | None = None,
     *,
     min_tokens: int | Sequence[int] | None = None,
@@ -102,6 +110,8 @@ def plan_fill(
     heal: bool | None = None,
     timeout: float | None = None,
     context: Showing = "auto",
+    special_tokens: bool | None = None,
+    files: Files | None = None,
     defaults: Defaults = None,
     catalog: Catalog | None = None,
     **options: Any,
@@ -110,10 +120,11 @@ def plan_fill(
     pieces = split_template(template, mark)
     infilling, search = is_infilling(pieces, pieces[1:]), bool(search_length)
     how = _chosen(denoiser, catalog, decode, options, defaults, infilling=infilling, denoise=search)
-    most = _for_each(max_tokens, len(pieces) - 1, "max_tokens")
+    each = _gap_tokens(denoiser, how, infilling) if max_tokens is None else max_tokens
+    most = _for_each(each, len(pieces) - 1, "max_tokens")
     fewest = _for_each(how.min_tokens if min_tokens is None else min_tokens, len(pieces) - 1, "min_tokens")
-    texts = _Texts(pieces, most, context, [mark] * len(most))
-    request = _request(denoiser, tokenizer, how, texts, fewest, search, timeout, heal=heal, around=pieces)
+    texts = _Texts(pieces, most, context, special_tokens, [mark] * len(most))
+    request = _request(denoiser, tokenizer, how, texts, fewest, search, timeout, files, heal=heal, around=pieces)
     return _plan(denoiser, tokenizer, catalog, request, timeout, search_length)
 
 
@@ -133,6 +144,8 @@ def plan_edit(
     heal: bool | None = None,
     timeout: float | None = None,
     context: Showing = "auto",
+    special_tokens: bool | None = None,
+    files: Files | None = None,
     defaults: Defaults = None,
     catalog: Catalog | None = None,
     **options: Any,
@@ -156,8 +169,8 @@ def plan_edit(
             raise InputError("with a strength below 1 every span needs text: leave out those that are empty")
         most, heal, search_length = [len(draft) for draft in drafts], False, False
         fewest = most
-    texts = _Texts(pieces, most, context, [text[start:end] for start, end in found])
-    request = _request(denoiser, tokenizer, how, texts, fewest, denoise, timeout, heal=heal, around=pieces)
+    texts = _Texts(pieces, most, context, special_tokens, [text[start:end] for start, end in found])
+    request = _request(denoiser, tokenizer, how, texts, fewest, denoise, timeout, files, heal=heal, around=pieces)
     plan = _plan(denoiser, tokenizer, catalog, request, timeout, search_length)
     if strength != 1.0:
         plan = keep_drafts(plan, drafts, strength)
@@ -178,6 +191,8 @@ def plan_stream(
     draft: str | None = None,
     changeable: bool = False,
     context: Showing = "auto",
+    special_tokens: bool | None = None,
+    files: Files | None = None,
     defaults: Defaults = None,
     catalog: Catalog | None = None,
     **options: Any,
@@ -185,16 +200,22 @@ def plan_stream(
     """The plan of `generate.stream`; `changeable`: that of `running.start`."""
     if changeable and draft is not None:
         raise UnsupportedError("a request that may be changed while it runs takes no draft: leave it out, or pin text")
-    if max_tokens is None:
-        max_tokens = MAX_TOKENS if suffix is None else INFILL_TOKENS
-    texts = _Texts((prompt, "" if suffix is None else suffix), [max_tokens], context)
-    kind = {"infilling": texts.infilling, "denoise": changeable, "changeable": changeable}
+    around = prompt, "" if suffix is None else suffix
+    kind = {"infilling": is_infilling(around, (None,)), "denoise": changeable, "changeable": changeable}
     how = _chosen(denoiser, catalog, decode, options, defaults, **kind)
+    if max_tokens is None:
+        max_tokens = MAX_TOKENS if suffix is None else _gap_tokens(denoiser, how, kind["infilling"])
+    texts = _Texts(around, [max_tokens], context, special_tokens)
     more = {"heal": heal, "draft": draft}
-    request = _request(denoiser, tokenizer, how, texts, [how.min_tokens], changeable, timeout, **more)
+    request = _request(denoiser, tokenizer, how, texts, [how.min_tokens], changeable, timeout, files, **more)
     if changeable:
         check_changeable(request.decode)
     return _plan(denoiser, tokenizer, catalog, request, timeout, None)
+
+
+def _gap_tokens(denoiser: Denoiser, how: Decode, infilling: bool) -> int:
+    """The default of a gap."""
+    return how.resolved(denoiser.config, infilling).mode_entry.gap_tokens
 
 
 def _catalog(denoiser: Denoiser, catalog: Catalog | None) -> Catalog | None:
@@ -224,13 +245,15 @@ def _chosen(
 
 @dataclass(frozen=True)
 class _Texts:
-    """The texts around the gaps of a request, or their token ids; the most tokens of each gap; how much is shown; and
-    what stands in the gaps: None, nothing.
+    """The texts around the gaps of a request, or their token ids; the most tokens of each gap; how much is shown;
+    whether names of special tokens stand for them (None: in the prompt of a completion); and what stands in the gaps:
+    None, nothing.
     """
 
     around: Sequence[Text]
     most: Sequence[int]
     context: Showing
+    special_tokens: bool | None = None
     between: Sequence[str] | None = None
 
     @property
@@ -238,21 +261,21 @@ class _Texts:
         """True unless it is a completion."""
         return is_infilling(self.around, self.most)
 
-    def read(self, tokenizer: Tokenizer, config: ModelConfig) -> tuple[list[list[int]], Context | None]:
-        """The token ids of what is shown, and what that is; token ids are shown as they are, without a context.
-        InputError for what is neither a text nor token ids.
+    def read(self, tokenizer: Tokenizer, config: ModelConfig, kept: int) -> tuple[list[list[int]], Context | None]:
+        """The token ids of what is shown, and what that is; token ids are shown as they are, without a context. kept:
+        positions that the mode needs beside them. InputError for what is neither a text nor token ids.
         """
         texts = [text for text in self.around if isinstance(text, str)]
         between = self.between or [""] * len(self.most)
-        room = config.max_positions - len(config.first) - sum(self.most)
+        room = config.max_positions - len(config.first) - sum(self.most) - kept
         if len(texts) < len(self.around):
-            return encoded(self.around, tokenizer, config), None
+            return encoded(self.around, tokenizer, config, self.special_tokens), None
         shown = whole(texts, between)
         short = self.context == "whole" or room < 1 or sum(map(len, texts)) <= room * TOKEN_LENGTH
-        segments = encoded(texts, tokenizer, config) if short else None
+        segments = encoded(texts, tokenizer, config, self.special_tokens) if short else None
         if segments is None or (self.context == "auto" and sum(map(len, segments)) > room > len(self.most)):
             shown = choose(tokenizer, texts, between, max(1, room - len(self.most) * HEALED))
-            segments = encoded(shown.texts, tokenizer, config)
+            segments = encoded(shown.texts, tokenizer, config, self.special_tokens)
         return segments, shown
 
 
@@ -264,15 +287,21 @@ def _request(
     fewest: Sequence[int],
     denoise: bool = False,
     timeout: float | None = None,
+    files: Files | None = None,
     **more: Any,
 ) -> Request:
     """A request, with a mode where its options name none (see `modes.choose_mode` for `denoise`)."""
-    segments, context = texts.read(tokenizer, denoiser.config)
+    config = denoiser.config
     budgets = list(zip(fewest, texts.most, strict=True))
     short = len(budgets) == 1 and budgets[0][0] == 0 and budgets[0][1] <= SEARCHED_TOKENS
     searches = short and timeout is None and more.get("draft") is None
-    resolved = decode.resolved(denoiser.config, is_infilling(segments, budgets), denoise, searches)
-    return Request(resolved, segments, budgets, context=context, **more)
+    resolved = decode.resolved(config, texts.infilling, denoise, searches)
+    kept = resolved.mode_entry.num_arranging(config)
+    segments, context = texts.read(tokenizer, config, kept)
+    if files:
+        room = config.max_positions - len(config.first) - sum(texts.most) - kept - sum(map(len, segments))
+        files = kept_files(tokenizer, files, room - REPOSITORY_TOKENS * (1 + len(files)))
+    return Request(resolved, segments, budgets, context=context, files=files, **more)
 
 
 def _plan(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from daguerre.arguments import TOKENS, Whole
 from daguerre.decoding.context import Context
 from daguerre.decoding.draft import Draft
 from daguerre.decoding.options import Decode
+from daguerre.decoding.repository import Files
 from daguerre.errors import InputError, UnsupportedError, shown
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.tokenizer import Tokenizer
@@ -26,6 +27,7 @@ class Request:
     draft     the likely text of the only gap
     around    the texts around the gaps, where the result is the whole text; None: the result is the gap alone
     context   what the segments are of the texts that the caller gave; None: those were token ids
+    files     the other files of the text's repository; None: nothing is said of a repository
     """
 
     decode: Decode
@@ -35,6 +37,7 @@ class Request:
     draft: str | None = None
     around: tuple[str, ...] | None = None
     context: Context | None = None
+    files: Files | None = None
 
     @property
     def infilling(self) -> bool:
@@ -47,15 +50,21 @@ def is_infilling(segments: Sequence[Sequence[object]], budgets: Sequence[object]
     return len(budgets) > 1 or bool(segments[-1])
 
 
-def encoded(texts: Sequence[Text], tokenizer: Tokenizer, config: ModelConfig) -> list[list[int]]:
-    """The segments of a request, from texts or token ids. InputError, in one line, for anything else."""
-    return [_encoded(text, tokenizer, config, not number) for number, text in enumerate(texts)]
+def encoded(
+    texts: Sequence[Text], tokenizer: Tokenizer, config: ModelConfig, special_tokens: bool | None = None
+) -> list[list[int]]:
+    """The segments of a request, from texts or token ids. special_tokens: whether names of special tokens stand for
+    them; None: in the prompt of a completion, and not around gaps. InputError, in one line, for anything else.
+    """
+    completes = len(texts) == 2 and not len(texts[1])
+    encode = tokenizer.encode if (completes if special_tokens is None else special_tokens) else tokenizer.encode_plain
+    return [_encoded(text, encode, config, not number) for number, text in enumerate(texts)]
 
 
-def _encoded(text: Text, tokenizer: Tokenizer, config: ModelConfig, begins: bool) -> list[int]:
+def _encoded(text: Text, encode: Callable[..., list[int]], config: ModelConfig, begins: bool) -> list[int]:
     read: str | list[int] = TOKENS("the text", text)
     if isinstance(read, str):
-        return tokenizer.encode(read, begins=begins)
+        return encode(read, begins=begins)
     for token in read:
         if not 0 <= token < config.vocab_size:
             raise InputError(f"token id {shown(token)} is outside the vocabulary: ids are 0 to {config.vocab_size - 1}")
@@ -69,7 +78,7 @@ def check_request(config: ModelConfig, request: Request) -> bool:
     decode = request.decode
     mode = decode.mode_entry
     if request.infilling:
-        _check_sees_suffix(config)
+        _check_sees_suffix(config, mode.writes_gaps)
     check_end_of_text(decode, request.infilling)
     mode.check_request(len(request.budgets), request.infilling, request.heal)
     for fewest, most in request.budgets:
@@ -77,7 +86,7 @@ def check_request(config: ModelConfig, request: Request) -> bool:
     decode.check_model(config)
     if config.context == "reordered":
         _check_unseen(request)
-    heal = _check_infilling(config, request) if request.infilling else request.heal
+    heal = _check_infilling(config, request) if request.infilling and not mode.writes_gaps else request.heal
     if heal and decode.shaping:
         raise InputError(f"with the option {decode.shaping[0]} the last word is not healed: leave out heal")
     return heal is not False and mode.heals and not decode.shaping
@@ -99,11 +108,11 @@ def check_changeable(decode: Decode) -> None:
         )
 
 
-def _check_sees_suffix(config: ModelConfig) -> None:
-    """UnsupportedError for a model that sees no text after a gap, in any mode."""
+def _check_sees_suffix(config: ModelConfig, writes_gaps: bool) -> None:
+    """UnsupportedError for a model that sees no text after a gap. writes_gaps: by a mode that needs no masks."""
     if config.context == "block":
         raise UnsupportedError("a model with block context cannot infill: no block sees what comes after it")
-    if config.mask_id is None and config.process == "absorbing":
+    if config.mask_id is None and config.process == "absorbing" and not writes_gaps:
         raise UnsupportedError(
             "an autoregressive model cannot infill, since it never sees the text after a gap: leave out the suffix"
         )

@@ -18,11 +18,13 @@ from daguerre.sampling.policies.base import Schedule
 from daguerre.sampling.repetition import Repetition
 from daguerre.sampling.rules import EndRule
 
-ModeName = Literal["ar", "block", "full", "speculative", "beam", "ancestral", "renoise", "expand"]
+ModeName = Literal["ar", "block", "full", "speculative", "beam", "ancestral", "renoise", "expand", "fim"]
 
 DrafterName = Literal["auto", "head", "lookup"]
 
 RankedBy = Literal["model", "drawn"]
+
+FillEnd = Literal["fit", "model"]
 
 CONSTRAINTS = {
     "schema": "a JSON Schema, an object or a boolean, or a compiled TokenAutomaton",
@@ -44,6 +46,7 @@ class Settings:
     start_tokens: int | None = None
     num_beams: int = 32
     no_repeat_context_lines: bool = False
+    fill_end: FillEnd = "fit"
     policy: str | Policy = "threshold"
     threshold: float = 0.9
     edit_threshold: float = 0.5

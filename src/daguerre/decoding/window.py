@@ -19,13 +19,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from daguerre.decoding.repository import joined_files
 from daguerre.decoding.sides import TOKEN_LENGTH, last, line_ends, share
 from daguerre.errors import InputError
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.tokenizer import Tokenizer
 
-BETWEEN = "\n\n"
-"""What ends each of the other texts."""
 HEALED = 1
 """Positions that are left for healing the last word before the gap."""
 
@@ -62,7 +61,7 @@ class Window:
     @cached_property
     def prefix(self) -> str:
         """The text before the gap, the other texts first."""
-        return joined_extra(self.extra) + self.before
+        return joined_files(self.extra) + self.before
 
 
 def room_for(config: ModelConfig, max_tokens: int) -> int:
@@ -83,7 +82,7 @@ def window(tokenizer: Tokenizer, before: str, after: str, room: int, extra: Sequ
     left, right = share(tokenizer, [before, after], room)
     shown, behind = left.end, right.beginning
     chosen = _fill(tokenizer, extra, shown, room - right.num_tokens)
-    num_tokens = len(tokenizer.encode(joined_extra(chosen) + shown)) + right.num_tokens
+    num_tokens = len(tokenizer.encode(joined_files(chosen) + shown)) + right.num_tokens
     return Window(
         shown,
         behind,
@@ -95,17 +94,12 @@ def window(tokenizer: Tokenizer, before: str, after: str, room: int, extra: Sequ
     )
 
 
-def joined_extra(extra: Sequence[str]) -> str:
-    """The other texts as they are shown, one after the other with an empty line between."""
-    return "".join(part.rstrip("\n") + BETWEEN for part in extra if part)
-
-
 def _fill(tokenizer: Tokenizer, extra: Sequence[str], before: str, room: int) -> tuple[str, ...]:
     """As much of the other texts as fits beside `before`."""
     chosen = [""] * len(extra)
 
     def fits(number: int, part: str) -> bool:
-        tried = joined_extra([*chosen[:number], part, *chosen[number + 1 :]]) + before
+        tried = joined_files([*chosen[:number], part, *chosen[number + 1 :]]) + before
         return len(tried) <= room * TOKEN_LENGTH and len(tokenizer.encode(tried)) <= room
 
     for number in reversed(range(len(extra))):

@@ -14,7 +14,6 @@ from daguerre.canvas import Canvas, Decision
 from daguerre.decoding.options import Decode
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.plans import (
-    INFILL_TOKENS,
     MAX_TOKENS,
     plan_edit,
     plan_fill,
@@ -75,7 +74,7 @@ class Engine:
         return self._plan(plan_generate, (prompt, max_tokens, decode), **more)
 
     def infill(
-        self, prefix: Text, suffix: Text, max_tokens: int = INFILL_TOKENS, decode: Decode | None = None, **more: Any
+        self, prefix: Text, suffix: Text, max_tokens: int | None = None, decode: Decode | None = None, **more: Any
     ) -> Job:
         """Fill the gap between two texts; see `Model.infill`."""
         return self._plan(plan_infill, (prefix, suffix, max_tokens, decode), **more)
@@ -83,7 +82,7 @@ class Engine:
     def fill(
         self,
         template: str,
-        max_tokens: int | Sequence[int] = INFILL_TOKENS,
+        max_tokens: int | Sequence[int] | None = None,
         decode: Decode | None = None,
         **more: Any,
     ) -> Job:

@@ -23,12 +23,56 @@ if TYPE_CHECKING:  # which would bring Jinja to models that have no template
 Message = Mapping[str, Any]
 
 
-def encode_chat(tokenizer: Tokenizer, template: ChatTemplate, messages: Sequence[Message], **values: Any) -> list[int]:
-    """The ids of what a chat template makes of `messages`; values: what else it takes, such as tools.
+def continues(
+    messages: Sequence[Message], continue_final_message: bool | None = None, add_generation_prompt: bool | None = None
+) -> bool:
+    """Whether an answer goes on with the last message, which has no end then. The two switches mean what vLLM's mean;
+    where neither is given, a last message of the assistant with a text is continued, as in Anthropic's API.
 
-    InputError where the template itself reads a special token in a message, so that whose it is cannot be told.
+    InputError for both, and for a last message that cannot be continued.
     """
+    last = messages[-1]
+    able = last.get("role") == "assistant" and not last.get("tool_calls") and bool(_text_of(last).strip())
+    if continue_final_message and add_generation_prompt:
+        raise InputError("continue_final_message and add_generation_prompt are opposites: leave out one of the two")
+    if continue_final_message and not able:
+        raise InputError("continue_final_message needs a last message of the assistant that has a text: send one")
+    return able and add_generation_prompt is None if continue_final_message is None else continue_final_message
+
+
+def _is_nothing(message: Message) -> bool:
+    """Whether it is a message of the assistant without a text or calls."""
+    return message.get("role") == "assistant" and not message.get("tool_calls") and not message.get("content")
+
+
+def _text_of(message: Message) -> str:
+    content = message.get("content")
+    return content if isinstance(content, str) else ""
+
+
+def encode_chat(
+    tokenizer: Tokenizer,
+    template: ChatTemplate,
+    messages: Sequence[Message],
+    *,
+    continue_final_message: bool | None = None,
+    add_generation_prompt: bool | None = None,
+    special_tokens: bool | None = None,
+    **values: Any,
+) -> list[int]:
+    """The ids of what a chat template makes of `messages`; values: what else it takes, such as tools. The switches are
+    those of `continues`; without an end of the last message the ids end with its text. special_tokens: names of special
+    tokens in messages stand for them, too.
+
+    InputError where the template itself reads a special token in a message, so that whose it is cannot be told, and
+    where it does not keep the text that is to be continued.
+    """
+    continued = continues(messages, continue_final_message, add_generation_prompt)
+    if _is_nothing(messages[-1]) and add_generation_prompt is not False and len(messages) > 1:
+        messages = messages[:-1]  # a beginning of nothing
+    values["add_generation_prompt"] = not continued and add_generation_prompt is not False
     text, found = template.render(messages, **values), list[str]()
+    end = _end_of(text, _text_of(messages[-1])) if continued else len(text)
 
     def hide(written: str) -> str:
         """A text of a message in which the texts of special tokens, which are `found`, are hidden."""
@@ -37,15 +81,26 @@ def encode_chat(tokenizer: Tokenizer, template: ChatTemplate, messages: Sequence
         return hidden(written, spans) if spans else written
 
     all_hidden, tools = _mapped(messages, hide), _mapped(values.get("tools"), hide)
-    if not found:
-        return tokenizer.encode(text)
+    if special_tokens or not found:
+        return tokenizer.encode(text[:end])
     # A template may take the model's own messages apart at its marks; then those are read as they are.
     own_shown = [old if old.get("role") == "assistant" else new for old, new in zip(messages, all_hidden, strict=True)]
     for conversation in (all_hidden, own_shown):
         plain = _differences(text, _rendered(template, conversation, {**values, "tools": tools}))
         if plain is not None:
-            return tokenizer.encode_around(text, plain)
+            return tokenizer.encode_around(text[:end], [span for span in plain if span[1] <= end])
     raise InputError(f"the chat template reads {shown(found[0])} in a message as its own: take it out of the message")
+
+
+def _end_of(text: str, content: str) -> int:
+    """Where the last message, of this content, ends in what a template made of a conversation. Many templates leave out
+    the white space around it.
+    """
+    place = text.rfind(content.strip())
+    if place < 0:
+        raise InputError("the chat template changes the last message, so it cannot be continued: end with another one")
+    kept = content.lstrip()
+    return place + (len(kept) if text.startswith(kept, place) else len(content.strip()))
 
 
 def _rendered(template: ChatTemplate, messages: Sequence[Message], values: Mapping[str, Any]) -> str | None:

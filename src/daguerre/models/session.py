@@ -212,6 +212,11 @@ class Session(Protocol):
         shift.
         """
 
+    def tree_log_probs(self, given: np.ndarray, tree: Tree) -> Asking[np.ndarray]:
+        """The autoregressive log-probability of each token of a tree given those before it, in nats, float64 (T,). Only
+        for causal context with a shift.
+        """
+
     def ask_noisy(self, tokens: np.ndarray, level: float, positions: np.ndarray) -> Asking[Answer]:
         """Logits (A, V) of the clean tokens of a text, int64 (L,), at noise level t, which a model without `time_input`
         is not given. Only for full context; with the absorbing process t is that of the linear schedule.

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal, Protocol
 
 from daguerre.sampling.constraints.tools import CLOSING, OPENING
 from daguerre.server.answers import new_id
 
+Thinks = Literal["may", "does"]
 HEAD, MIDDLE = '{"name":', ',"arguments":'
 
 
@@ -24,25 +26,55 @@ class Call:
 
 @dataclass(frozen=True)
 class Said:
-    """News of an answer: text, the beginning of a call, or what follows of the arguments of the last call."""
+    """News of an answer: text, the beginning of a call, or what follows of the arguments of the last call; or of what
+    the model thinks before its answer.
+    """
 
     text: str = ""
     call: Call | None = None
     arguments: str = ""
+    thought: str = ""
+
+
+class PlainCalls(Protocol):
+    """Reads calls that are written without marks around them (`server.json_calls`)."""
+
+    def may_be(self, text: str) -> bool: ...
+
+    def read(self, text: str) -> list[tuple[str, str]]: ...
+
+
+THINK, THOUGHT = "<think>", "</think>"
 
 
 class CallReader:
     """Reads a text of the language of `sampling.constraints.tools` as it comes. What may be the beginning of a mark, or
-    of one of the `stops` that end its text, is held back. calls: whether there are calls at all; strip: leave out the
-    spaces that the text begins with; alone: calls come before any text, in which marks may be anything.
+    of one of the `stops` that end its text, is held back.
+
+    calls   whether there are calls at all
+    strip   leave out the spaces that the text begins with
+    alone   calls come before any text, in which marks may be anything
+    plain   reads an answer that is, as a whole, calls without marks; None: such an answer is text
+    thinks  "may": the text may begin with what the model thinks, between THINK and THOUGHT; "does": it begins within
     """
 
-    def __init__(self, stops: Sequence[str] = (), calls: bool = True, strip: bool = False, alone: bool = False) -> None:
+    def __init__(
+        self,
+        stops: Sequence[str] = (),
+        calls: bool = True,
+        strip: bool = False,
+        alone: bool = False,
+        plain: PlainCalls | None = None,
+        thinks: Thinks | None = None,
+    ) -> None:
         self.num_calls, self.stopped, self._strip = 0, False, strip
         self._alone, self._begun = alone, False
         self._stops, self._marks = tuple(stops), (OPENING, *stops) if calls else tuple(stops)
         self._left = ""
-        self._read: Callable[[], Said | None] = self._text
+        self._plain = plain
+        self._read: Callable[[], Said | None] = self._answer
+        if thinks is not None:
+            self._read = self._before_thought if thinks == "may" else self._thought_begins
         self._depth, self._quoted, self._escaped = 0, False, False
 
     def feed(self, text: str, last: bool = False) -> list[Said]:
@@ -51,13 +83,78 @@ class CallReader:
         if self._strip:
             self._left = self._left.lstrip(" ")
             self._strip = not self._left
+        out = self._news()
+        if last and self._read in (self._answer, self._before_thought):
+            out += self._plain_calls()
+            self._read = self._text
+            out += self._news()
+        if last and self._left and self._read == self._text:
+            out.append(Said(self._left))
+        elif last and self._left.strip() and self._read == self._thought:
+            out.append(Said(thought=self._left.rstrip()))
+        self._left = "" if last else self._left
+        return out
+
+    def _news(self) -> list[Said]:
         out: list[Said] = []
         while (said := self._read()) is not None:
             out += [said] if said != Said() else []
-        if last and self._read == self._text and self._left:
-            out.append(Said(self._left))
-            self._left = ""
         return out
+
+    def _plain_calls(self) -> list[Said]:
+        """The calls that a whole answer is."""
+        found = self._plain.read(self._left) if self._plain is not None else []
+        if not found:
+            return []
+        self._left, self.num_calls = "", len(found)
+        out: list[Said] = []
+        for number, (name, arguments) in enumerate(found):
+            out += [Said(call=Call(number, new_id("call_"), name)), Said(arguments=arguments)]
+        return out
+
+    def _before_thought(self) -> Said | None:
+        left = self._left.lstrip()
+        if left.startswith(THINK):
+            self._left, self._read = left[len(THINK) :], self._thought_begins
+        elif not THINK.startswith(left):
+            self._read = self._answer
+        else:
+            return None
+        return Said()
+
+    def _thought_begins(self) -> Said | None:
+        self._left = self._left.lstrip("\n")
+        if not self._left:
+            return None
+        self._read = self._thought
+        return Said()
+
+    def _thought(self) -> Said | None:
+        """Up to the mark that ends it. White space before that is held back, and is left out there."""
+        place = self._left.find(THOUGHT)
+        if place >= 0:
+            thought, self._left = self._left[:place].rstrip(), self._left[place + len(THOUGHT) :].lstrip("\n")
+            self._read = self._after_thought
+            return Said(thought=thought)
+        held = max((n for n in range(1, len(THOUGHT)) if self._left.endswith(THOUGHT[:n])), default=0)
+        end = len(self._left[: len(self._left) - held].rstrip())
+        thought, self._left = self._left[:end], self._left[end:]
+        return Said(thought=thought) if thought else None
+
+    def _after_thought(self) -> Said | None:
+        """The line breaks between a thought and the answer belong to neither."""
+        self._left = self._left.lstrip("\n")
+        if not self._left:
+            return None
+        self._read = self._answer
+        return Said()
+
+    def _answer(self) -> Said | None:
+        """The beginning of the answer, as long as it may be calls without marks."""
+        if self._plain is not None and self._plain.may_be(self._left):
+            return None
+        self._read = self._text
+        return Said()
 
     def _text(self) -> Said | None:
         found = [(place, mark) for mark in self._marks if (place := self._left.find(mark)) >= 0]

@@ -65,7 +65,7 @@ async def snapshots(turn: Turn, head: dict[str, Any]) -> AsyncIterator[bytes]:
 
 def _snapshot(turn: Turn, piece: Piece, said: list[Said]) -> str:
     """The draft; where calls or stop strings are read out of the text, and at the end, the final part of it."""
-    if piece.event is not None and not turn.tools and not turn.stops:
+    if piece.event is not None and not turn.tools and not turn.stops and turn.thinks is None:
         return piece.event.text.lstrip(" ") if turn.strip else piece.event.text
     return "".join(one.text for one in said)
 
@@ -79,8 +79,7 @@ def _calls(said: list[Said], first: int) -> list[dict[str, Any]]:
             number += 1
             out.append({"index": number, "id": one.call.id, "type": "function", "function": _begun(one.call)})
         elif one.arguments:
-            function = {"name": None, "arguments": one.arguments}
-            out.append({"index": number, "id": None, "type": "function", "function": function})
+            out.append({"index": number, "type": "function", "function": {"arguments": one.arguments}})
     return out
 
 

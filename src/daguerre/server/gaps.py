@@ -4,6 +4,9 @@ The length of a gap. Editors ask for "at most" hundreds of tokens whatever they 
 fillers gets at most `GAP_TOKENS`, which is what is searched, unless the request says how to decode, by a mode or
 `min_tokens`. Every gap and completion leaves half of the model's positions to the text around it.
 
+A model with tokens of fill-in-the-middle (mode "fim") ends its gaps itself, or where the text after them fits, so it
+gets as many tokens as are asked for; other texts are shown to it as files of a repository.
+
 Stop strings. A search of the whole gap (mode "beam") takes a stop string as a text that may not occur; editors mean
 that what follows it is not wanted. So it searches without them, and its text is cut.
 """
@@ -11,15 +14,15 @@ that what follows it is not wanted. So it searches without them, and its text is
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
-from daguerre.decoding.modes import SEARCHED_TOKENS
+from daguerre.decoding.modes import MODES, SEARCHED_TOKENS, choose_mode
 from daguerre.decoding.options import Decode
-from daguerre.decoding.plans import INFILL_TOKENS
+from daguerre.decoding.plans import INFILL_TOKENS, REPOSITORY_TOKENS
+from daguerre.decoding.repository import Files
 from daguerre.decoding.result import Result
 from daguerre.decoding.window import HEALED, Shown, Window, room_for, window
 from daguerre.engine.job import Job
@@ -104,7 +107,7 @@ class Gap:
 
     asked    the most new tokens, as the client says; default: where it does not, for a completion
     options  of the engine's request
-    extra    other texts, to be shown where there is room
+    extra    names and texts of other files, to be shown where there is room; None: nothing is said of a repository
     indent   see `Cut`
     """
 
@@ -113,7 +116,7 @@ class Gap:
     asked: int | None
     default: int
     options: Mapping[str, Any]
-    extra: Sequence[str] = ()
+    extra: Files | None = None
     indent: int = 0
 
 
@@ -122,22 +125,39 @@ def begin_gap(served: Served, gap: Gap, settings: Settings) -> GapJob:
     options = dict(gap.options)
     if options.get("temperature", 0) == 0:  # they choose among what is drawn, and nothing is
         options.pop("top_k", None), options.pop("top_p", None)
-    max_tokens = _max_tokens(served.model.config, gap, settings)
-    room = room_for(served.model.config, max_tokens)
+    config, extra = served.model.config, gap.extra or ()
+    marked = bool(gap.after) and writes_gap(config, options)
+    max_tokens = _max_tokens(config, gap, settings, marked)
+    room = room_for(config, max_tokens)
+    if marked:
+        room = max(1, room - 3 - REPOSITORY_TOKENS * (1 + len(extra)))
     if settings.max_context is not None:
         room = max(1, min(room, settings.max_context - max_tokens - len(served.model.config.first) - HEALED))
-    shown = window(served.model.tokenizer, gap.before, gap.after, room, gap.extra)
-    stop = _search(served, options) if gap.after else ()
+    shown = window(served.model.tokenizer, gap.before, gap.after, room, [text for _, text in extra])
+    stop = _search(served, options) if gap.after and not marked else ()
     engine = served.engine
-    ask = partial(engine.infill, shown.prefix, shown.suffix) if gap.after else partial(engine.generate, shown.prefix)
-    job = ask(max_tokens, **options)
+    if marked:
+        parts = [(name, part) for (name, _), part in zip(extra, shown.extra, strict=True) if part]
+        options["files"] = None if gap.extra is None else parts
+        job = engine.infill(shown.before, shown.suffix, max_tokens, **options)
+    elif gap.after:
+        job = engine.infill(shown.prefix, shown.suffix, max_tokens, **options)
+    else:
+        job = engine.generate(shown.prefix, max_tokens, **options)
     return GapJob(job, shown, max_tokens, Cut(stop, gap.indent))
 
 
-def _max_tokens(config: ModelConfig, gap: Gap, settings: Settings) -> int:
+def writes_gap(config: ModelConfig, options: Mapping[str, Any]) -> bool:
+    """Whether a gap is written by a mode that reads files of a repository."""
+    name = options.get("mode")
+    entry = MODES.get(choose_mode(Decode(), config, True) if name is None else name)
+    return entry is not None and entry.reads_files and config.fim is not None
+
+
+def _max_tokens(config: ModelConfig, gap: Gap, settings: Settings, marked: bool) -> int:
     """How many tokens a gap gets. Where the client does not say, no more than the operator allows."""
     half = max(1, config.max_positions // 2)
-    default = INFILL_TOKENS if gap.after else min(gap.default, max(1, half // 2))
+    default = INFILL_TOKENS if gap.after and not marked else min(gap.default, max(1, half // 2))
     free = config.null_id is None or "mode" in gap.options or "min_tokens" in gap.options
     most = half if free or not gap.after else min(GAP_TOKENS, half)
     return min(gap.asked or min(default, settings.max_tokens or default), most)

@@ -17,13 +17,14 @@ an answer does not belong to it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from daguerre.decoding.request import Text
 from daguerre.model import Model
-from daguerre.server.calls import written
+from daguerre.models.chat_prompt import continues
+from daguerre.server.calls import THINK, THOUGHT, Thinks, written
 from daguerre.server.errors import ApiError
 
 ROLES = {
@@ -41,35 +42,106 @@ TEXT_PARTS = ("text", "input_text", "output_text")
 
 @dataclass(frozen=True)
 class Prompt:
-    """A prompt, and the strings that end the answer beside those of the request. plain: it is a transcript, and spaces
-    before the answer do not belong to it.
+    """A prompt, and the strings that end the answer beside those of the request.
+
+    plain   it is a transcript, and spaces before the answer do not belong to it
+    thinks  whether the answer begins with what the model thinks (see `calls.CallReader`)
     """
 
     text: Text
     stops: tuple[str, ...] = ()
     plain: bool = False
+    thinks: Thinks | None = None
 
 
-def make_prompt(model: Model, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> Prompt:
+@dataclass(frozen=True)
+class Templating:
+    """How a request wants its conversation written (names and meaning as in vLLM; efforts are what the request says).
+
+    values    more that the template sees: chat_template_kwargs
+    special_tokens   names of special tokens in messages stand for them
+    effort    reasoning_effort, which a template that knows it sees
+    thinking  whether the model thinks; None: as its template has it
+    continue_final, add_prompt   continue_final_message and add_generation_prompt; None: the request does not say
+    """
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    effort: str | None = None
+    thinking: bool | None = None
+    continue_final: bool | None = None
+    add_prompt: bool | None = None
+    special_tokens: bool | None = None
+
+
+def make_prompt(
+    model: Model,
+    messages: Sequence[Mapping[str, Any]],
+    tools: Sequence[Mapping[str, Any]],
+    how: Templating = Templating(),
+) -> Prompt:
     """The prompt of a conversation. messages: those of `checked`; tools: as in OpenAI's API.
 
-    InputError for messages that the model's template refuses.
+    InputError for messages that the model's template refuses; ApiError for a template's values without a template.
     """
-    if getattr(model.tokenizer, "chat_template", None) is None:
-        return Prompt(transcript(messages, tools), STOPS, plain=True)
-    return Prompt(model.chat_prompt([_for_template(one) for one in messages], **({"tools": tools} if tools else {})))
+    template = getattr(model.tokenizer, "chat_template", None)
+    continued = continues(messages, how.continue_final, how.add_prompt)
+    if template is None:
+        if how.values:
+            raise ApiError(
+                "this model has no chat template, whose values these are: leave out chat_template_kwargs",
+                param="chat_template_kwargs",
+                code="unsupported",
+            )
+        return Prompt(transcript(messages, tools, continued), STOPS, plain=True)
+    values = {"tools": tools} if tools else {}
+    own = _own_values(template.sources.values(), how)
+    given = [_for_template(one) for one in messages]
+    ids = model.chat_prompt(
+        given,
+        continue_final_message=continued,
+        add_generation_prompt=how.add_prompt,
+        special_tokens=how.special_tokens,
+        **values,
+        **own,
+        **how.values,
+    )
+    return Prompt(ids, thinks=_thinks(model, ids))
 
 
-def transcript(messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()) -> str:
-    """The plain transcript of a conversation, up to where the answer begins. A last message of the assistant is a
-    beginning of the answer.
+def _own_values(sources: Iterable[str], how: Templating) -> dict[str, Any]:
+    """What a template is told of effort and thinking, as far as it knows the names."""
+    known = {name for name in ("reasoning_effort", "enable_thinking") if any(name in source for source in sources)}
+    thinking = how.thinking if how.thinking is not None or how.effort != "none" else False
+    out = {"reasoning_effort": how.effort, "enable_thinking": thinking}
+    return {name: value for name, value in out.items() if name in known - how.values.keys() and value is not None}
+
+
+def can_think(model: Model) -> bool:
+    """Whether answers of a model may begin with what it thinks, as its template knows it."""
+    template = getattr(model.tokenizer, "chat_template", None)
+    return template is not None and any(THOUGHT in source for source in template.sources.values())
+
+
+def _thinks(model: Model, ids: Sequence[int]) -> Thinks | None:
+    """Whether an answer to a prompt begins with what the model thinks."""
+    if not can_think(model):
+        return None
+    end = model.tokenizer.decode_bytes(ids[-2 * len(THINK) :]).rstrip()
+    return "does" if end.endswith(THINK.encode()) else "may"
+
+
+def transcript(
+    messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = (), continued: bool = True
+) -> str:
+    """The plain transcript of a conversation, up to where the answer begins: after the last message of the assistant
+    where that is `continued`.
     """
     lines = [json.dumps(tool["function"], ensure_ascii=False) for tool in tools]
     turns = list[tuple[str, str]]()
     for message in messages:
         calls = [written(call["function"]["name"], call["function"]["arguments"]) for call in _calls(message)]
         turns.append((ROLES[message["role"]], (message["content"] or "") + "".join(calls)))
-    if turns[-1][0] != "Assistant":
+    if turns[-1][0] != "Assistant" or not continued:
         turns.append(("Assistant", ""))
     return "\n".join([*(["Tools:", *lines] if lines else []), *(f"{name}: {text}".rstrip(" ") for name, text in turns)])
 

@@ -3,6 +3,8 @@
 response.created, response.in_progress
 for the text      response.output_item.added, response.content_part.added, response.output_text.delta ...,
                   response.output_text.done, response.content_part.done, response.output_item.done
+for a thought     response.output_item.added, response.reasoning_text.delta ..., response.reasoning_text.done,
+                  response.output_item.done
 for each call     response.output_item.added, response.function_call_arguments.delta ...,
                   response.function_call_arguments.done, response.output_item.done
 response.completed, response.incomplete or response.failed
@@ -38,6 +40,11 @@ def call_item(key: str, call: Call, status: str) -> Json:
     return {"type": "function_call", "id": key, **fields, "status": status}
 
 
+def reasoning_item(key: str, text: str) -> Json:
+    """What was thought before the answer."""
+    return {"type": "reasoning", "id": key, "summary": [], "content": [{"type": "reasoning_text", "text": text}]}
+
+
 def logprobs_of(tokens: Sequence[Scored], tokenizer: Tokenizer) -> list[Json]:
     """The log-probabilities of tokens, as responses have them."""
     content: list[Json] = chat_logprobs(tokens, tokenizer)["content"]
@@ -67,8 +74,14 @@ class Events:
         elif said.arguments:
             self._arguments += said.arguments
             yield self._event("function_call_arguments.delta", delta=said.arguments)
+        elif said.thought:
+            if self._open != "thought":
+                yield from self._begin_thought()
+            self._text += said.thought
+            yield self._event("reasoning_text.delta", content_index=0, delta=said.thought)
         elif said.text or tokens:
             if self._open != "message":
+                yield from self.close("completed")
                 yield from self._begin_message()
             logprobs = logprobs_of(tokens, self._tokenizer)
             self._text, self._logprobs = self._text + said.text, self._logprobs + logprobs
@@ -87,6 +100,9 @@ class Events:
             yield self._event("output_text.done", content_index=0, text=self._text, logprobs=self._logprobs)
             yield self._event("content_part.done", content_index=0, part=part)
             self.output[-1] = message_item(self.output[-1]["id"], [part], status)
+        elif self._open == "thought":
+            yield self._event("reasoning_text.done", content_index=0, text=self._text)
+            self.output[-1] = reasoning_item(self.output[-1]["id"], self._text)
         elif self._open == "call":
             whole = Call(0, self._call.id, self._call.name, self._arguments)
             yield self._event("function_call_arguments.done", name=whole.name, arguments=whole.arguments)
@@ -99,6 +115,10 @@ class Events:
         self._open, self._text, self._logprobs = "message", "", []
         yield self._added(message_item(new_id("msg_"), [], "in_progress"))
         yield self._event("content_part.added", content_index=0, part=text_part(""))
+
+    def _begin_thought(self) -> Iterator[bytes]:
+        self._open, self._text = "thought", ""
+        yield self._added(reasoning_item(new_id("rs_"), ""))
 
     def _begin_call(self, call: Call) -> Iterator[bytes]:
         self._open, self._call, self._arguments = "call", call, ""

@@ -15,8 +15,9 @@ from daguerre.engine.job import Job
 from daguerre.model import CHAT_TOKENS
 from daguerre.sampling.constraints.tools import OPENING
 from daguerre.server.answers import effort_of, finish_of, naming, refuse_fields
-from daguerre.server.calls import Call, CallReader, Said, joined
+from daguerre.server.calls import Call, CallReader, Said, Thinks, joined
 from daguerre.server.errors import ApiError
+from daguerre.server.json_calls import JsonCalls
 from daguerre.server.logprobs import Scored, TokenLog, scored
 from daguerre.server.models import Served
 from daguerre.server.prompts import checked, content_text, make_prompt
@@ -35,7 +36,8 @@ WHOLE = ("schema", "regex", "choices")
 @dataclass(eq=False)
 class Turn:
     """A turn under way. tools: whether calls are read out of its text; stops: strings that the server cuts at; strip:
-    spaces before the answer do not belong to it; ignored: the parts of schemas that do not hold.
+    spaces before the answer do not belong to it; ignored: the parts of schemas that do not hold; thinks: whether it
+    begins with what the model thinks (see `calls.CallReader`).
     """
 
     served: Served
@@ -46,6 +48,7 @@ class Turn:
     strip: bool
     ignored: tuple[str, ...]
     recorder: Recorder | None
+    thinks: Thinks | None = None
 
     @property
     def effort(self) -> str | None:
@@ -55,7 +58,20 @@ class Turn:
     def reader(self) -> CallReader:
         """What reads the text of a choice."""
         wanted = self.body.response_format
-        return CallReader(self.stops, self.tools, self.strip, alone=wanted is not None and wanted.type != "text")
+        alone = wanted is not None and wanted.type != "text"
+        plain = self._plain_calls() if self.tools and not alone else None
+        return CallReader(self.stops, self.tools, self.strip, alone, plain, self.thinks)
+
+    def _plain_calls(self) -> JsonCalls:
+        """What reads calls without marks."""
+        (automaton,) = self.job.plan.constraint.automata.values() if self.job.plan.constraint is not None else (None,)
+        tokenizer = self.served.model.tokenizer
+
+        def accepts(call: str) -> bool:
+            return automaton is not None and automaton.accepts(tokenizer.encode_plain(call, begins=False))
+
+        tools = {tool.function.name: tool.function.parameters for tool in self.body.usable_tools}
+        return JsonCalls(tools, accepts, self.body.parallel_tool_calls)
 
 
 @dataclass(frozen=True)
@@ -87,6 +103,7 @@ class Answer:
     finish: str
     result: Result
     tokens: Sequence[Scored] = field(default=(), repr=False)
+    thought: str = ""
 
 
 def begin_turn(
@@ -98,18 +115,19 @@ def begin_turn(
     refuse_fields(body)
     tools = body.usable_tools
     with naming(names):
-        given = make_prompt(served.model, checked(body.messages), [tool_json(tool) for tool in tools])
+        given = make_prompt(served.model, checked(body.messages), [tool_json(tool) for tool in tools], body.template)
         options = decode_options(body, served) | {"n": body.n} | _constraint(body)
         shaped = any(options.get(name) for name in SHAPING)
         stops = _server_stops(options, given.stops, shaped)
         prompt = f"{given.text} " if given.plain and shaped else given.text
         most = body.most_tokens or _default_tokens(served, prompt, settings)
         recorder = _recorder(body, options)
-        running = body.daguerre.running() | {"draft": _draft(body), "owner": owner}
+        running = {"special_tokens": False} | body.daguerre.running() | {"draft": _draft(body), "owner": owner}
         job = _start(served, prompt, most, body, options | running)
     ignored = () if job.plan.constraint is None else job.plan.constraint.ignored
     _refuse_ignored(body, job, ignored)
-    return Turn(served, job, body, bool(tools), stops, given.plain and not shaped, ignored, recorder)
+    thinks = None if any(name in options for name in WHOLE) else given.thinks
+    return Turn(served, job, body, bool(tools), stops, given.plain and not shaped, ignored, recorder, thinks)
 
 
 def _start(served: Served, prompt: Any, most: int, body: ChatBody, options: dict[str, Any]) -> Job:
@@ -246,7 +264,8 @@ def answers(turn: Turn, result: Result) -> list[Answer]:
     out = []
     for index, one in enumerate(result.choices):
         reader = turn.reader()
-        text, calls = joined(reader.feed(one.text, last=True))
+        said = reader.feed(one.text, last=True)
+        (text, calls), thought = joined(said), "".join(one.thought for one in said)
         tokens = scored(turn.job, index, turn.recorder) if turn.body.logprobs else ()
-        out.append(Answer(text, calls, _finish(reader, one), one, tokens))
+        out.append(Answer(text, calls, _finish(reader, one), one, tokens, thought))
     return out

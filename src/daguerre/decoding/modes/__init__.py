@@ -8,13 +8,14 @@ from daguerre.decoding.modes.base import Mode
 from daguerre.decoding.modes.beam import Beam
 from daguerre.decoding.modes.block import Block, Full
 from daguerre.decoding.modes.expand import Expand
+from daguerre.decoding.modes.fim import Fim
 from daguerre.decoding.modes.renoise import Renoise
 from daguerre.decoding.modes.speculative import Speculative
 from daguerre.decoding.settings import ModeName, Settings
 from daguerre.models.core.config import ModelConfig
 
 MODES: dict[str, Mode] = {
-    mode.name: mode for mode in (Ar(), Block(), Full(), Speculative(), Beam(), Ancestral(), Renoise(), Expand())
+    mode.name: mode for mode in (Ar(), Block(), Full(), Speculative(), Fim(), Beam(), Ancestral(), Renoise(), Expand())
 }
 
 
@@ -34,6 +35,7 @@ def choose_mode(
 
     a process that replaces tokens                            ancestral, or renoise where context is not full
     num_beams or no_repeat_context_lines is given             beam
+    a gap, in a model without masks                           fim, or beam where it has no tokens for that
     start_tokens is given                                     expand
     a token that expands gaps: a gap, if `expand` can do it   expand
     such a model, and no block_size                           full
@@ -51,6 +53,8 @@ def choose_mode(
         return "ancestral" if config.context == "full" else "renoise"
     if given & (MODES["beam"].options - MODES["block"].options):
         return "beam"
+    if infilling and config.mask_id is None and config.can_draft:
+        return "beam" if config.fim is None else "fim"
     if "start_tokens" in given:
         return "expand"
     if config.expand_id is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from daguerre.canvas import Canvas
-from daguerre.decoding.denoise import commit_forced, heal
+from daguerre.decoding.denoise import Stop, commit_forced, heal
 from daguerre.decoding.draft import Alignment
 from daguerre.decoding.mode import SAMPLING, Steps, needs_next_token
 from daguerre.decoding.modes.base import Mode
@@ -52,7 +52,11 @@ class Autoregressive(Mode):
             return canvas
         given = Alignment(draft) if len(draft) else None
         whole = canvas.at((spans[0][0], spans[-1][1]))
-        return (yield from speculate(run, whole, rules, size, run.has_ended, given))
+        return (yield from speculate(run, whole, rules, size, self.should_stop(run), given))
+
+    def should_stop(self, run: Run) -> Stop:
+        """Whether the text that a canvas has is all that is needed."""
+        return run.has_ended
 
 
 class Ar(Autoregressive):

@@ -50,6 +50,7 @@ class Beam(Mode):
     name = "beam"
     options = frozenset({"num_beams", "no_repeat_context_lines", "cache"})
     shapes = changeable = searches_length = keeps_drafts = False
+    writes_gaps = True
 
     def check_model(self, config: ModelConfig) -> None:
         """Causal context with a shift."""
@@ -151,7 +152,7 @@ def fill_by_beam(run: Run) -> Asking[tuple[Decision, np.ndarray | None] | None]:
     if edge.ending is not None:
         tokens, logprobs = (*tokens, edge.ending), (*logprobs, best.suffix_logprobs[0])
         said = (*said, *best.evidence)
-    decision = _decision(canvas, plan.config.null_id, tokens, logprobs)
+    decision = _decision(canvas, plan.filler, tokens, logprobs)
     return decision, evidence_at(decision, decision.positions[: len(said)], np.stack(said) if said else None)
 
 
@@ -260,14 +261,14 @@ def _descending(values: np.ndarray, num: int) -> list[int]:
     return kept[np.isfinite(values[kept])].tolist()
 
 
-def _decision(canvas: Canvas, null_id: int | None, tokens: Sequence[int], logprobs: Sequence[float]) -> Decision:
-    """Commit the tokens, and gap fillers after them."""
+def _decision(canvas: Canvas, filler: int | None, tokens: Sequence[int], logprobs: Sequence[float]) -> Decision:
+    """Commit the tokens, and what fills a gap after them."""
     start, end = canvas.gaps[0]
     num, probabilities = len(tokens), np.exp(logprobs)
     decision = Decision(start + np.arange(num), np.array(tokens), probabilities, probabilities)
     rest = np.arange(start + num, end)
     if not len(rest):
         return decision
-    assert null_id is not None
+    assert filler is not None
     sure = np.ones(len(rest))
-    return Decision.join([decision, Decision(rest, np.full(len(rest), null_id), sure, sure)])
+    return Decision.join([decision, Decision(rest, np.full(len(rest), filler), sure, sure)])

@@ -17,6 +17,7 @@ from daguerre.models.core import limits
 from daguerre.models.core.gemma_shape import GemmaShape
 from daguerre.models.core.shapes import ConceptShape as ConceptShape
 from daguerre.models.core.shapes import Experts as Experts
+from daguerre.models.core.shapes import FimTokens as FimTokens
 from daguerre.models.core.shapes import RopeScaling as RopeScaling
 
 Context = Literal["causal", "block", "full", "reordered"]
@@ -29,7 +30,13 @@ Positions = Literal["rotary", "learned"]
 NormScope = Literal["head", "all"]
 DRAFT_MATRICES = ("qkv", "out", "down")
 """The matrices of a layer that low-rank weights of drafts may be added to."""
-PARTS = {"rope_scaling": RopeScaling, "experts": Experts, "concepts": ConceptShape, "gemma": GemmaShape}
+PARTS = {
+    "rope_scaling": RopeScaling,
+    "experts": Experts,
+    "concepts": ConceptShape,
+    "fim": FimTokens,
+    "gemma": GemmaShape,
+}
 """Fields that are objects of their own."""
 
 
@@ -121,6 +128,8 @@ class ModelConfig(ModelShape):
     row is then the anchor of the others, and a draft takes a forward of its own.
 
     `concepts` are heads that explain hidden states and steer them; they leave the model's distributions as they are.
+
+    `fim` are the tokens of a model that was trained to fill in the middle; None for any other.
     """
 
     vocab_size: int
@@ -139,6 +148,7 @@ class ModelConfig(ModelShape):
     draft_acceptance: tuple[tuple[float, ...], ...] = ()
     masks_in_place: bool = False
     concepts: ConceptShape | None = None
+    fim: FimTokens | None = None
 
     def __post_init__(self) -> None:
         limits.check(self, limits.CONFIG)
@@ -147,7 +157,8 @@ class ModelConfig(ModelShape):
         object.__setattr__(self, "reserved_ids", limits.check_reserved(self.vocab_size, self.reserved_ids))
         object.__setattr__(self, "end_ids", tuple(self.end_ids))
         ids = ("mask_id", "eos_id", "bos_id", "pad_id", "null_id", "expand_id")
-        limits.check_tokens(self.vocab_size, {name: getattr(self, name) for name in ids}, self.end_ids)
+        named = {name: getattr(self, name) for name in ids} | ({} if self.fim is None else self.fim.named)
+        limits.check_tokens(self.vocab_size, named, self.end_ids)
         if self.noise_ids is not None:
             if len(self.noise_ids) != 2:
                 raise CheckpointError("noise_ids are two numbers, [first, end)")

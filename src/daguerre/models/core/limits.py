@@ -104,6 +104,11 @@ CONCEPTS: dict[str, Kind] = {
     "bias": SWITCH,
     "taxonomy": Words(),
 }
+FIM: dict[str, Kind] = {
+    **dict.fromkeys(("prefix", "suffix"), TOKEN),
+    **dict.fromkeys(("middle", "repository", "file"), MAYBE_TOKEN),
+    "suffix_first": SWITCH,
+}
 GEMMA: dict[str, Kind] = {
     "global_layers": Several(one=Whole(high=MOST_LAYERS), what="a list of numbers of layers"),
     "window": Whole(low=1, high=MOST_POSITIONS),

@@ -1,4 +1,5 @@
-"""Parts of a model's shape (`models.core.config`): scaled rotary positions, mixtures of experts, concept heads."""
+"""Parts of a model's shape (`models.core.config`): scaled rotary positions, mixtures of experts, concept heads;
+and tokens of fill-in-the-middle."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from daguerre.errors import CheckpointError
-from daguerre.models.core.limits import CONCEPTS, EXPERTS, SCALING, check
+from daguerre.models.core.limits import CONCEPTS, EXPERTS, FIM, SCALING, check
 
 ScalingName = Literal["linear", "llama3", "yarn"]
 ScoreName = Literal["softmax", "sigmoid"]
@@ -108,3 +109,31 @@ class ConceptShape:
         check(self, CONCEPTS, "concepts: ")
         if self.kept_known > self.known or self.kept_discovered > self.discovered:
             raise CheckpointError("concept heads keep more concepts than they have: lower kept_known, kept_discovered")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FimTokens:
+    """Tokens of fill-in-the-middle (FIM, arXiv 2207.14255): the model reads what is before and after a gap, each behind
+    a token that says which it is, and then writes the gap.
+
+    prefix, suffix   before the text before the gap, and after it
+    middle           before what is written; None: that follows without one
+    suffix_first     the text after the gap comes first
+    repository, file   before the name of a repository, and before that of each of its files; None: there is none
+    """
+
+    prefix: int
+    suffix: int
+    middle: int | None = None
+    suffix_first: bool = False
+    repository: int | None = None
+    file: int | None = None
+
+    def __post_init__(self) -> None:
+        check(self, FIM, "fim: ")
+
+    @property
+    def named(self) -> dict[str, int | None]:
+        """All ids, by the names of their fields."""
+        names = ("prefix", "suffix", "middle", "repository", "file")
+        return {f"fim.{name}": getattr(self, name) for name in names}

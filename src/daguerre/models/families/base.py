@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from daguerre.errors import CheckpointError, shown
 from daguerre.models.core.config import ModelConfig
 
 Change = Callable[[Tensor], Tensor]
@@ -110,3 +111,11 @@ class Family:
     decode: Mapping[str, Any] = field(default_factory=dict)
     examples: tuple[str, ...] = ()
     source: str = ""
+
+
+def token_id(values: Mapping[str, Any], key: str) -> int | None:
+    """The id of a token that a file names by its number; None where it names none."""
+    index = values.get(key)
+    if index is not None and type(index) is not int:
+        raise CheckpointError(f"{key} must be the number of a token, not {shown(index)}; copy the file again")
+    return index

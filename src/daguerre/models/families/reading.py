@@ -11,6 +11,8 @@ from daguerre.errors import CheckpointError, InputError, UnsupportedError, shown
 from daguerre.models.core.config import RopeScaling
 from daguerre.models.core.limits import MOST_LAYERS, MOST_POSITIONS, MOST_TOKENS
 from daguerre.models.families.base import Published
+from daguerre.models.families.base import token_id as token_id
+from daguerre.models.families.fim import fim_tokens
 from daguerre.models.scaling import LENGTH_DEPENDENT, NOT_EXACT
 
 Values = Mapping[str, Any]
@@ -196,14 +198,6 @@ def bos_of(published: Published) -> int | None:
     return next((index for index in found if index is not None), None)
 
 
-def token_id(values: Values, key: str) -> int | None:
-    """The id of a token that a file names by its number; None where it names none."""
-    index = values.get(key)
-    if index is not None and type(index) is not int:
-        raise CheckpointError(f"{key} must be the number of a token, not {shown(index)}; copy the file again")
-    return index
-
-
 def token(published: Published, key: str) -> int | None:
     """The id of a special token that `tokenizer_config.json` names, such as "mask_token"; None where it has none."""
     text = published.tokenizer.get(key)
@@ -261,7 +255,24 @@ def vocabulary(
         "bos_id": begins,
         "pad_id": ends[0] if pad is None or not 0 <= pad < size else pad,
         "reserved_ids": tuple({*never, *unused} - {*ends}),
+        "fim": fim_tokens(published, size),
     }
+
+
+def why_ends(published: Published, index: int) -> str:
+    """Why a text ends at a token: what names it, or what its text says. The first reason of several."""
+    named = {
+        "config.json": _ids(published.config),
+        "generation_config.json": _ids(published.generation),
+        "the tokenizer": _of(token(published, "eos_token")),
+    }
+    files = [name for name, ids in named.items() if index in ids]
+    if files:
+        return f"named by {'the file' if published.name.endswith('.gguf') else files[0]}"
+    text = next((text for text, number in published.tokens.items() if number == index), None)
+    if text in TEXT_ENDS:
+        return "by its text, which ends a text or an answer"
+    return "by its text, which ends a fill" if text in FILL_ENDS else "of its family"
 
 
 def _of(index: int | None) -> list[int]:

@@ -187,7 +187,24 @@ def _tokens(values: Values) -> dict[str, Any]:
         raise CheckpointError(f"{values.header.path} has no tokenizer.ggml.eos_token_id: convert the model again")
     named = {"bos_token_id": values.token("bos"), "pad_token_id": values.token("padding")}
     mask = {} if (index := _mask(values)) is None else {"mask_token_id": index}
-    return {"eos_token_id": list(dict.fromkeys(ends)), **named, **mask}
+    return {"eos_token_id": list(dict.fromkeys(ends)), **named, **mask, **_fim(values)}
+
+
+FIM_KEYS = {
+    "prefix": ("fim_pre", "prefix"),
+    "suffix": ("fim_suf", "suffix"),
+    "middle": ("fim_mid", "middle"),
+    "repository": ("fim_rep",),
+    "file": ("fim_sep",),
+}
+"""What the tokens of fill-in-the-middle are called in GGUF files, today and before."""
+
+
+def _fim(values: Values) -> dict[str, int]:
+    """The tokens of fill-in-the-middle that the file names."""
+    found = {name: [values.token(key) for key in keys] for name, keys in FIM_KEYS.items()}
+    named = {name: next((index for index in each if index is not None), None) for name, each in found.items()}
+    return {f"fim_{name}_token_id": index for name, index in named.items() if index is not None}
 
 
 def _mask(values: Values) -> int | None:

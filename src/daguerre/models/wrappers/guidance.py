@@ -229,6 +229,10 @@ class GuidedSession:
         """Unguided logits: mode "beam" is not guided (`Decode`). See `Session`."""
         return self._own.tree_logits(given, tree, wanted)
 
+    def tree_log_probs(self, given: np.ndarray, tree: Tree) -> Asking[np.ndarray]:
+        """Unguided. See `Session`."""
+        return self._own.tree_log_probs(given, tree)
+
     def ask_noisy(self, tokens: np.ndarray, level: float, positions: np.ndarray) -> Asking[Answer]:
         """Unguided logits: mode "ancestral" is not guided (`Decode`). See `Session`."""
         return self._own.ask_noisy(tokens, level, positions)

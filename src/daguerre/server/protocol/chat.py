@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from daguerre.server.prompts import Templating
 from daguerre.server.protocol.common import Body, Sampling
+
+OF_REQUESTS = ("messages", "tools", "special_tokens", "add_generation_prompt", "continue_final_message", "name", "now")
+"""What a template sees and no request can set as one of its values."""
 
 
 class Named(Body):
@@ -67,13 +72,44 @@ class Prediction(Body):
     content: str | list[Any]
 
 
-class ChatBody(Sampling):
+class Templated(Body):
+    """A conversation, and how it is written, as in vLLM's API; without the last two, a last message of the assistant is
+    continued.
+    """
+
+    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
+    continue_final_message: bool | None = None
+    add_generation_prompt: bool | None = None
+
+    @field_validator("chat_template_kwargs")
+    @classmethod
+    def _no_others(cls, values: dict[str, Any]) -> dict[str, Any]:
+        for name in values:
+            if name in OF_REQUESTS:
+                raise ValueError(
+                    f"{name} is no value of a template here: send it as a field of the body, or leave it out"
+                )
+        return values
+
+    @property
+    def template(self) -> Templating:
+        """How the conversation is written."""
+        return Templating(
+            self.chat_template_kwargs,
+            continue_final=self.continue_final_message,
+            add_prompt=self.add_generation_prompt,
+        )
+
+
+class ChatBody(Sampling, Templated):
     """A request of /v1/chat/completions.
 
     max_completion_tokens   holds where max_tokens is given, too
     diffusing               Mercury's frames: a stream of drafts, each of which replaces the last
     realtime                accepted; answers begin with the first text that is final in any case
-    reasoning_summary       no model here reasons apart from its answer: the summary is "unavailable"
+    reasoning_summary       no summary is made of what a model thinks: it is "unavailable"
+    thinking                whether the model thinks first, where its template has a switch for it: true or false, or an
+                            object as in Anthropic's and others' APIs, {"type": "enabled"} or {"type": "disabled"}
     """
 
     messages: list[dict[str, Any]] = Field(min_length=1)
@@ -90,6 +126,14 @@ class ChatBody(Sampling):
     reasoning_summary: bool | None = None
     reasoning_summary_wait: bool = False
     store: bool = False
+    thinking: bool | dict[str, Any] | None = None
+
+    @property
+    def template(self) -> Templating:
+        """How the conversation is written."""
+        thinking = self.thinking.get("type") != "disabled" if isinstance(self.thinking, dict) else self.thinking
+        own = self.daguerre.special_tokens
+        return replace(super().template, effort=self.reasoning_effort, thinking=thinking, special_tokens=own)
 
     @property
     def most_tokens(self) -> int | None:

@@ -64,6 +64,8 @@ class Diffusion(BaseModel):
     priority  lower goes first
     heal      whether the last word of the prompt is drawn again
     draft     the likely text
+    special_tokens  whether names of special tokens in texts stand for them: by default in prompts of completions, and
+                not in messages and around gaps
     changeable  the request may be changed while it runs, by its id
     frames    whether a stream also has frames of the draft
     trace     whether the answer has the trace of all decisions
@@ -95,19 +97,21 @@ class Diffusion(BaseModel):
     priority: int = 0
     heal: bool | None = None
     draft: str | None = None
+    special_tokens: bool | None = None
     changeable: bool = False
     frames: bool = False
     trace: bool = False
 
     def options(self) -> dict[str, Any]:
         """The fields that were given and are options of decoding."""
-        beside = {"timeout", "priority", "heal", "draft", "changeable", "frames", "trace", "pins"}
+        beside = {"timeout", "priority", "heal", "draft", "special_tokens", "changeable", "frames", "trace", "pins"}
         out = {name: value for name, value in self if name not in beside and value is not None}
         return out | ({} if self.pins is None else {"pins": [pin_of(one, "daguerre.pins") for one in self.pins]})
 
     def running(self) -> dict[str, Any]:
         """What the engine takes beside options: the deadline, the priority, and how the text begins."""
-        return {"timeout": self.timeout, "priority": self.priority, "heal": self.heal, "draft": self.draft}
+        own = {"timeout": self.timeout, "priority": self.priority, "heal": self.heal, "draft": self.draft}
+        return own if self.special_tokens is None else own | {"special_tokens": self.special_tokens}
 
 
 class StreamOptions(Body):

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from daguerre.server.protocol.chat import Tool
+from daguerre.server.protocol.chat import Templated, Tool
 from daguerre.server.protocol.common import Body
 from daguerre.server.protocol.completions import Prompts
 
@@ -28,11 +28,13 @@ class EmbeddingBody(Body):
         return [*several] if several or not self.input else [[one for one in self.input if isinstance(one, int)]]
 
 
-class TokenizeBody(Body):
+class TokenizeBody(Templated):
     """A text, or a conversation, as tokens: vLLM's body.
 
     add_special_tokens   of a text: with the <bos> that prompts begin with, if the model has one
     return_token_strs    also the text of each token
+    parse_special        names of special tokens stand for them (llama.cpp's field): of a text they do unless this is
+                         false, of messages only if it is true
     """
 
     model: str | None = None
@@ -41,6 +43,7 @@ class TokenizeBody(Body):
     tools: list[Tool] = Field(default_factory=list)
     add_special_tokens: bool | None = None
     return_token_strs: bool = False
+    parse_special: bool | None = None
 
     @model_validator(mode="after")
     def _one(self) -> TokenizeBody:

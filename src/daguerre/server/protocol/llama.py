@@ -35,7 +35,7 @@ CUTTING: Mapping[str, tuple[Any, ...]] = {
 
 
 class Extra(Body):
-    """A text beside the file: another file, or a snippet. Its name is not shown to the model."""
+    """A text beside the file: another file, or a snippet. Its name is shown to models with tokens for it."""
 
     text: str
     filename: str | None = None

@@ -94,8 +94,6 @@ class MessagesBody(CountBody):
 
 def chat_body(body: CountBody) -> ChatBody:
     """The same request in OpenAI's words. ApiError, naming the part, for what cannot be honored."""
-    if (body.thinking or {}).get("type") == "enabled":
-        raise ApiError("no model here thinks apart from its answer: leave out thinking", param="thinking")
     chat: dict[str, Any] = {
         "model": body.model,
         "messages": [*_system(body.system), *(one for m in enumerate(body.messages) for one in _messages(*m))],
@@ -103,6 +101,7 @@ def chat_body(body: CountBody) -> ChatBody:
         "tool_choice": _choice(body.tool_choice, bool(body.tools)),
         "parallel_tool_calls": not (body.tool_choice and body.tool_choice.disable_parallel_tool_use),
         "reasoning_effort": body.output_config.effort,
+        "thinking": body.thinking,
         "response_format": _format(body.output_config.format or body.output_format),
     }
     if isinstance(body, MessagesBody):

@@ -78,6 +78,8 @@ def _summary(turn: Turn) -> dict[str, Any]:
 
 def _choice(turn: Turn, index: int, answer: Answer) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": answer.text, "refusal": None}
+    if answer.thought:
+        message["reasoning_content"] = answer.thought
     if answer.calls:
         message["content"] = answer.text or None
         message["tool_calls"] = [_call(call, call.arguments) for call in answer.calls]
@@ -139,11 +141,15 @@ def _parts(turn: Turn, piece: Piece, calls: list[int]) -> list[dict[str, Any]]:
 
 
 def delta_of(said: Said, number: int) -> dict[str, Any]:
-    """OpenAI's delta: text; the id and name of a call; or more of the arguments of call `number`."""
+    """OpenAI's delta: text; the id and name of a call; or more of the arguments of call `number`. What is thought has
+    the field that vLLM and DeepSeek gave it.
+    """
     if said.call is not None:
         return {"tool_calls": [{"index": number, **_call(said.call, "")}]}
     if said.arguments:
-        return {"tool_calls": [{"index": number, "function": {"arguments": said.arguments}}]}
+        return {"tool_calls": [{"index": number, "type": "function", "function": {"arguments": said.arguments}}]}
+    if said.thought:
+        return {"reasoning_content": said.thought}
     return {"content": said.text}
 
 

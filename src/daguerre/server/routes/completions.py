@@ -16,7 +16,6 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from daguerre.decoding.plans import INFILL_TOKENS
 from daguerre.decoding.result import Result
 from daguerre.engine.job import Job
 from daguerre.server.answers import (
@@ -118,7 +117,7 @@ def _ask(served: Served, body: CompletionBody, prompt: str | list[int], owner: s
         options["scorer"] = asked.recorder
     more: dict[str, Any] = options | body.daguerre.running() | {"owner": owner, "context": "whole"}
     if body.suffix:
-        asked.job = served.engine.infill(prompt, body.suffix, body.max_tokens or INFILL_TOKENS, **more)
+        asked.job = served.engine.infill(prompt, body.suffix, body.max_tokens, **more)
     else:
         asked.job = served.engine.generate(prompt, body.max_tokens or MAX_TOKENS, **more)
     return asked

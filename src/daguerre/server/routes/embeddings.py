@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -80,8 +81,11 @@ def _tokens(served: Served, body: TokenizeBody) -> list[int]:
     model = served.model
     text: Any = body.prompt
     if body.messages is not None:
-        text = make_prompt(model, checked(body.messages), [tool_json(tool) for tool in body.tools]).text
-    ids = model.tokenizer.encode(text) if isinstance(text, str) else list(text)
+        how = replace(body.template, special_tokens=body.parse_special)
+        text = make_prompt(model, checked(body.messages), [tool_json(tool) for tool in body.tools], how).text
+    parses = body.messages is None if body.parse_special is None else body.parse_special
+    encode = model.tokenizer.encode if parses else model.tokenizer.encode_plain
+    ids = encode(text) if isinstance(text, str) else list(text)
     first = model.config.first if body.add_special_tokens is not False else []
     return [*first, *ids]
 

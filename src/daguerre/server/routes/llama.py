@@ -62,10 +62,10 @@ def _begin(served: Served, body: CompletionBody, owner: str, settings: Settings)
     if own.changeable or own.frames or own.trace or own.explain:
         message = "changeable, frames, trace and explain are for /v1/completions and chat: leave them out"
         raise ApiError(message, param="daguerre", code="unsupported")
-    before, after, extra = body.prompt, "", list[str]()
+    before, after, extra = body.prompt, "", None
     if isinstance(body, InfillBody):
         before, after = body.input_prefix + body.prompt, body.input_suffix
-        extra = [one.text for one in body.input_extra]
+        extra = tuple((one.filename or "tmp", one.text) for one in body.input_extra)
     try:
         sampling = body.sampling()
     except ValidationError as error:

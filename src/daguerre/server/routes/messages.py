@@ -17,7 +17,7 @@ from daguerre.server.calls import Call, Said
 from daguerre.server.errors import ApiError
 from daguerre.server.message_errors import THREADS, error_json
 from daguerre.server.models import Served
-from daguerre.server.prompts import checked, make_prompt
+from daguerre.server.prompts import can_think, checked, make_prompt
 from daguerre.server.protocol.chat import ChatBody, tool_json
 from daguerre.server.protocol.messages import NAMES, REFUSED, CountBody, MessagesBody, chat_body
 from daguerre.server.settings import Settings
@@ -38,7 +38,8 @@ async def messages(request: Request, body: MessagesBody) -> Response | dict[str,
         return event_stream(guarded(_events(turn, body, head), _ending))
     result = await result_of(request, turn.job)
     (answer,) = await asyncio.to_thread(answers, turn, result)
-    content: list[dict[str, Any]] = [{"type": "text", "text": answer.text}] if answer.text else []
+    content: list[dict[str, Any]] = [_thinking(answer.thought)] if answer.thought else []
+    content += [{"type": "text", "text": answer.text}] if answer.text else []
     content += [_use(call, _parsed(call.arguments)) for call in answer.calls]
     return {**head, "content": content, **_reason(turn, body, answer.finish), "usage": _usage(turn, result)}
 
@@ -60,6 +61,8 @@ def _begin(served: Served, body: MessagesBody, owner: str, settings: Settings) -
         if getattr(body.daguerre, name):
             message = f"messages have no place for {name}: use /v1/chat/completions"
             raise ApiError(message, param=f"daguerre.{name}", code="unsupported")
+    if (body.thinking or {}).get("type") == "enabled" and not can_think(served.model):
+        raise ApiError("this model does not think apart from its answer: leave out thinking", param="thinking")
     chat = chat_body(body)
     config = served.model.config
     positions = min(config.max_positions, settings.max_context or config.max_positions)
@@ -69,8 +72,14 @@ def _begin(served: Served, body: MessagesBody, owner: str, settings: Settings) -
 
 
 def _count(served: Served, chat: ChatBody) -> int:
-    prompt = make_prompt(served.model, checked(chat.messages), [tool_json(tool) for tool in chat.usable_tools])
+    tools = [tool_json(tool) for tool in chat.usable_tools]
+    prompt = make_prompt(served.model, checked(chat.messages), tools, chat.template)
     return len(served.model.tokenizer.encode(prompt.text)) if isinstance(prompt.text, str) else len(prompt.text)
+
+
+def _thinking(text: str) -> dict[str, Any]:
+    """A block of what was thought; its signature, by which Anthropic knows its own, is empty."""
+    return {"type": "thinking", "thinking": text, "signature": ""}
 
 
 def _use(call: Call, arguments: Any) -> dict[str, Any]:
@@ -152,6 +161,9 @@ class Blocks:
             return self._begin(_use(said.call, {}))
         if said.arguments:
             return [self._delta({"type": "input_json_delta", "partial_json": said.arguments})]
+        if said.thought:
+            begin = [] if self._open == "thinking" else self._begin(_thinking(""))
+            return [*begin, self._delta({"type": "thinking_delta", "thinking": said.thought})]
         begin = [] if self._open == "text" else self._begin({"type": "text", "text": ""})
         return [*begin, self._delta({"type": "text_delta", "text": said.text})]
 

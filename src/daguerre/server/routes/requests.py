@@ -18,7 +18,7 @@ from daguerre.canvas import Canvas, Decision
 from daguerre.decoding.drive import compute
 from daguerre.decoding.effort import effort_options
 from daguerre.decoding.plan import Plan
-from daguerre.decoding.plans import INFILL_TOKENS, MAX_TOKENS, plan_fill, plan_generate
+from daguerre.decoding.plans import MAX_TOKENS, plan_fill, plan_generate
 from daguerre.decoding.reading import OPEN
 from daguerre.decoding.running import pinned, reopened, unpinned
 from daguerre.decoding.sample import Sample
@@ -128,9 +128,9 @@ def _job(served: Served, body: RequestBody, owner: str) -> Job:
     if body.kind == "generate":
         return engine.generate(texts[0], _number(body.max_tokens) or MAX_TOKENS, **options)
     if body.kind == "infill":
-        return engine.infill(texts[0], texts[1], _number(body.max_tokens) or INFILL_TOKENS, **options)
+        return engine.infill(texts[0], texts[1], _number(body.max_tokens), **options)
     if body.kind == "fill":
-        return engine.fill(texts[0], body.max_tokens or INFILL_TOKENS, **options)
+        return engine.fill(texts[0], body.max_tokens, **options)
     return engine.edit(texts[0], max_tokens=body.max_tokens, **options)
 
 

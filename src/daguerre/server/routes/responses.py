@@ -25,7 +25,7 @@ from daguerre.server.models import Served
 from daguerre.server.prompts import checked, make_prompt
 from daguerre.server.protocol.chat import ChatBody, tool_json
 from daguerre.server.protocol.responses import NAMES, REFUSED, ResponseBody, chat_body, messages_of
-from daguerre.server.response_events import Events, call_item, logprobs_of, message_item, text_part
+from daguerre.server.response_events import Events, call_item, logprobs_of, message_item, reasoning_item, text_part
 from daguerre.server.settings import Settings
 from daguerre.server.stored import Item, ResponseStore
 from daguerre.server.streams import DONE, event_stream, json_answer, result_of
@@ -106,7 +106,8 @@ def _begin(served: Served, chat: ChatBody, owner: str, settings: Settings) -> Tu
 
 
 def _count(served: Served, chat: ChatBody) -> int:
-    prompt = make_prompt(served.model, checked(chat.messages), [tool_json(tool) for tool in chat.usable_tools])
+    tools = [tool_json(tool) for tool in chat.usable_tools]
+    prompt = make_prompt(served.model, checked(chat.messages), tools, chat.template)
     return len(served.model.tokenizer.encode(prompt.text)) if isinstance(prompt.text, str) else len(prompt.text)
 
 
@@ -180,7 +181,7 @@ def _usage(usage: Json) -> Json:
 def _output(turn: Turn, answer: Answer) -> list[Json]:
     """The items of an answer that is whole."""
     status = "incomplete" if answer.finish == "length" else "completed"
-    out: list[Json] = []
+    out: list[Json] = [reasoning_item(new_id("rs_"), answer.thought)] if answer.thought else []
     if answer.text or not answer.calls:
         logprobs = logprobs_of(answer.tokens, turn.served.model.tokenizer)
         out.append(message_item(new_id("msg_"), [text_part(answer.text, logprobs)], status))

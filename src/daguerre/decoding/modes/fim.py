@@ -1,0 +1,95 @@
+"""Mode "fim": the gap of a model that was trained to fill in the middle, written as the continuation of a prompt.
+
+The model reads the text before the gap and the text after it, each behind a token that says which it is
+(`models.core.shapes.FimTokens`), and writes the gap from the left. So everything that holds for a completion holds for
+the gap: it is drafted and verified as in mode "speculative", and what ends a text ends it. Where the model does not
+end it, `decoding.joins` finds the place at which the text after the gap fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from daguerre.canvas import Canvas
+from daguerre.decoding.denoise import Stop
+from daguerre.decoding.joins import Join
+from daguerre.decoding.mode import Steps
+from daguerre.decoding.modes.speculative import Speculative
+from daguerre.decoding.plan import Plan
+from daguerre.decoding.repository import Files, read_files
+from daguerre.decoding.run import Run
+from daguerre.errors import InputError, UnsupportedError
+from daguerre.models.core.config import ModelConfig
+from daguerre.models.tokenizer import Tokenizer
+
+
+def fits(plan: Plan) -> bool:
+    """Whether the end of a gap is found by the text after it; a constraint says itself where its text ends."""
+    return plan.decode.fill_end == "fit" and plan.constraint is None
+
+
+class Fim(Speculative):
+    """One gap, behind the texts around it."""
+
+    name = "fim"
+    options = Speculative.options | {"fill_end"}
+    infills = writes_gaps = reads_files = ends_gaps = True
+    gap_tokens = 128
+    heals = searches_length = False
+
+    def check_model(self, config: ModelConfig) -> None:
+        """Tokens of fill-in-the-middle."""
+        super().check_model(config)
+        if config.fim is None:
+            instead = '"beam", which needs none' if config.mask_id is None else '"block"'
+            raise UnsupportedError(
+                f'mode "fim" needs tokens of fill-in-the-middle, and this model has none: use mode {instead}'
+            )
+
+    def check_request(self, num_gaps: int, infilling: bool, heal: bool | None) -> None:
+        """One gap, with a text after it."""
+        super().check_request(num_gaps, infilling, heal)
+        if not infilling:
+            raise InputError(
+                'mode "fim" is for a gap with a text after it, and there is none: give a suffix, or use mode "ar"'
+            )
+        if num_gaps > 1:
+            raise UnsupportedError(
+                f"this model writes one gap at a time, and these are {num_gaps}: fill them one after the other"
+            )
+
+    def arrange(
+        self, config: ModelConfig, tokenizer: Tokenizer, segments: Sequence[Sequence[int]], files: Files | None
+    ) -> Sequence[Sequence[int]]:
+        """A prompt of both texts, and nothing after the gap."""
+        fim, (before, after) = config.fim, segments
+        assert fim is not None
+        begins, sides = [] if files is None else read_files(fim, tokenizer, files), [fim.prefix, *before]
+        sides = [fim.suffix, *after, *sides] if fim.suffix_first else [*sides, fim.suffix, *after]
+        return [*begins, *sides, *([] if fim.middle is None else [fim.middle])], []
+
+    def num_arranging(self, config: ModelConfig) -> int:
+        """The tokens before each part."""
+        return 3
+
+    def should_stop(self, run: Run) -> Stop:
+        """Once the text after the gap has come, too."""
+        if not fits(run.plan):
+            return run.has_ended
+        join = Join.of(run.plan)
+        return lambda canvas: run.has_ended(canvas) or join.has_come(canvas)
+
+    def run(self, run: Run, canvas: Canvas) -> Steps:
+        """Write the gap, and find its end where the model did not."""
+        canvas = yield from super().run(run, canvas)
+        if fits(run.plan) and not run.has_ended(canvas):
+            canvas = yield from Join.of(run.plan).end(run, canvas)
+        return canvas
+
+    def num_firm(self, plan: Plan, text: str) -> int:
+        """What is before every place at which the gap may end."""
+        return Join.of(plan).num_firm(text) if fits(plan) else len(text)
+
+    def bound(self, plan: Plan) -> int:
+        """One forward more compares the places at which the gap may end."""
+        return super().bound(plan) + 2
