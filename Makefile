@@ -5,13 +5,15 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: help demo test test-all part durations test-eval ray saelens clients clients-short soak fuzz sanitize bench lint wheels arm64
+.PHONY: help demo test test-all part real durations test-eval ray saelens clients clients-short soak fuzz sanitize bench lint wheels arm64
 
 help:
 	@echo "make demo        make .venv, install, and watch the default model complete and infill code"
 	@echo "make test        run what guards the product: some minutes"
 	@echo "make test-all    run every test that this machine can run: also lesser processors, long fuzzing, wheels, kills, browsers"
 	@echo "make part        run one part of what make test-all adds (PART=isas, say; tests/parts.toml lists them)"
+	@echo "make real        bring published models (1.7 GB, kept in DAGUERRE_REAL, or in the user's cache) and run what only real"
+	@echo "                 weights show: an hour"
 	@echo "make durations   how long each file of tests took in the last run"
 	@echo "make test-eval   install lm-eval (half a gigabyte) and run the tests of its adapter, which make test skips in part"
 	@echo "make ray         install Ray in an environment of its own and run its examples on a cluster of this machine"
@@ -32,7 +34,7 @@ demo: .venv/.core
 # A process for each core, and one thread in each: the tests' tensors are small, and threads that wait for a busy core make
 # them many times slower. Compiled Python is kept, whatever the environment says: without it each process compiles all of
 # PyTorch's modules and the tests' own again.
-TESTS := test test-all part
+TESTS := test test-all part real
 $(TESTS): export OMP_NUM_THREADS ?= 1
 $(TESTS): export HF_HUB_OFFLINE := 1
 $(TESTS): export PYTHONDONTWRITEBYTECODE :=
@@ -47,6 +49,11 @@ test-all: .venv/.dev
 part: .venv/.dev
 	@test -n "$(PART)" || { echo "make part runs one part or several: make part PART=NAME, of $$(echo $$($(BIN)/python tests/parts.py --all))" >&2; exit 2; }
 	$(PYTEST) $(addprefix --part ,$(PART))
+
+real: export DAGUERRE_REAL_FULL := 1
+real: .venv/.dev
+	$(BIN)/python tests/real/files.py
+	$(BIN)/python -m pytest -q --part real tests/real
 
 durations:
 	@$(BIN)/python tests/durations.py

@@ -68,7 +68,7 @@ class Join:
         if not places or run.late():
             return canvas
         tree, nodes = Tree.of([self.path(canvas, place) for place in places])
-        nats = yield from run.session.tree_log_probs(self._given(canvas), tree)
+        nats = yield from run.session.tree_log_probs(self._given(canvas), tree, np.arange(len(tree.tokens)))
         scores = [nats[path].sum() for path in nodes]
         return (yield from self._cut(run, canvas, places[int(np.argmax(scores))]))
 

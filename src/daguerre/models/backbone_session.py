@@ -167,14 +167,13 @@ class BackboneSession:
             found.append((in_tree, answer))
         return _gathered(found)
 
-    def tree_log_probs(self, given: np.ndarray, tree: Tree) -> Asking[np.ndarray]:
+    def tree_log_probs(self, given: np.ndarray, tree: Tree, wanted: np.ndarray) -> Asking[np.ndarray]:
         """The log-probabilities of the tokens of a tree; see `Session`. The last given token is its root, so that one
         forward is enough.
         """
         num, after_root = len(given) - 1, tree.parents + 1
         whole = Tree(np.concatenate([given[-1:], tree.tokens]), np.concatenate([[-1], after_root]))
-        rows = (num + after_root).astype(np.int32)
-        ask = LogProbs(tree.tokens)
+        rows, ask = (num + after_root[wanted]).astype(np.int32), LogProbs(tree.tokens[wanted])
         (answer,) = yield [self._forward(plan_tree(num, whole), given[:-1], whole.tokens, rows, ask, by_row=True)]
         assert answer.log_probs is not None
         return answer.log_probs

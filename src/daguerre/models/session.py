@@ -212,9 +212,9 @@ class Session(Protocol):
         shift.
         """
 
-    def tree_log_probs(self, given: np.ndarray, tree: Tree) -> Asking[np.ndarray]:
-        """The autoregressive log-probability of each token of a tree given those before it, in nats, float64 (T,). Only
-        for causal context with a shift.
+    def tree_log_probs(self, given: np.ndarray, tree: Tree, wanted: np.ndarray) -> Asking[np.ndarray]:
+        """The autoregressive log-probabilities of the `wanted` tokens of a tree, int64 (A,), given those before them: in
+        nats, float64 (A,). Only for causal context with a shift.
         """
 
     def ask_noisy(self, tokens: np.ndarray, level: float, positions: np.ndarray) -> Asking[Answer]:

@@ -27,6 +27,7 @@ class Published:
     adapter     adapter_config.json of the adapter that the checkpoint brings along (`Bundled`); empty without one
     family      the name of the family, where the files themselves say it (GGUF, and what is written back here); None:
                 it is to be found
+    file        what its config was read from
     never       tokens that are not predicted, where the files themselves say so (GGUF)
     """
 
@@ -40,6 +41,7 @@ class Published:
     name: str = ""
     adapter: Mapping[str, Any] = field(default_factory=dict)
     family: str | None = None
+    file: str = "config.json"
     never: tuple[int, ...] = ()
 
 

@@ -262,13 +262,13 @@ def vocabulary(
 def why_ends(published: Published, index: int) -> str:
     """Why a text ends at a token: what names it, or what its text says. The first reason of several."""
     named = {
-        "config.json": _ids(published.config),
+        published.file: _ids(published.config),
         "generation_config.json": _ids(published.generation),
         "the tokenizer": _of(token(published, "eos_token")),
     }
     files = [name for name, ids in named.items() if index in ids]
     if files:
-        return f"named by {'the file' if published.name.endswith('.gguf') else files[0]}"
+        return f"named by {files[0]}"
     text = next((text for text, number in published.tokens.items() if number == index), None)
     if text in TEXT_ENDS:
         return "by its text, which ends a text or an answer"

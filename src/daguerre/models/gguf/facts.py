@@ -95,6 +95,7 @@ def gguf_facts(path: Path, family: str | None = None) -> Published:
     rows = shape["vocab_size"], shape["hidden_size"]
     shapes = {"model.embed_tokens.weight": rows, **({} if shape["tie_word_embeddings"] else {"lm_head.weight": rows})}
     return Published(
+        file="the file",
         config=config,
         tokenizer=tokenizer_config(header),
         shapes=shapes,

@@ -229,9 +229,9 @@ class GuidedSession:
         """Unguided logits: mode "beam" is not guided (`Decode`). See `Session`."""
         return self._own.tree_logits(given, tree, wanted)
 
-    def tree_log_probs(self, given: np.ndarray, tree: Tree) -> Asking[np.ndarray]:
+    def tree_log_probs(self, given: np.ndarray, tree: Tree, wanted: np.ndarray) -> Asking[np.ndarray]:
         """Unguided. See `Session`."""
-        return self._own.tree_log_probs(given, tree)
+        return self._own.tree_log_probs(given, tree, wanted)
 
     def ask_noisy(self, tokens: np.ndarray, level: float, positions: np.ndarray) -> Asking[Answer]:
         """Unguided logits: mode "ancestral" is not guided (`Decode`). See `Session`."""

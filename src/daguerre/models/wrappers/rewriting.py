@@ -106,13 +106,13 @@ class RewritingSession(ABC):
         """The distributions after tokens of a tree; see `Session`."""
         return self.through(self._inner.tree_logits(given, tree, wanted), About(self._canvas))
 
-    def tree_log_probs(self, given: np.ndarray, tree: Tree) -> Asking[np.ndarray]:
+    def tree_log_probs(self, given: np.ndarray, tree: Tree, wanted: np.ndarray) -> Asking[np.ndarray]:
         """The log-probabilities of the tokens of a tree; see `Session`."""
-        wanted, rows = np.unique(tree.parents, return_inverse=True)
-        answer = yield from self.tree_logits(given, tree, wanted)
+        parents, rows = np.unique(tree.parents[wanted], return_inverse=True)
+        answer = yield from self.tree_logits(given, tree, parents)
         assert answer.logits is not None
         logits = answer.logits.astype(np.float64)
-        found: np.ndarray = logits[rows, tree.tokens] - np.logaddexp.reduce(logits, axis=1)[rows]
+        found: np.ndarray = logits[rows, tree.tokens[wanted]] - np.logaddexp.reduce(logits, axis=1)[rows]
         return found
 
     def ask_noisy(self, tokens: np.ndarray, level: float, positions: np.ndarray) -> Asking[Answer]:

