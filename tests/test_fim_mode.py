@@ -163,7 +163,8 @@ def test_a_gap_ends_where_the_whole_is_likeliest(make_model: MakeModel, backend:
     given = [*model.config.first, *([] if first else [FIM.prefix]), *ids(model, BEFORE)]
     for place in join.places(written.canvas):
         tokens = [*given, *(path := join.path(written.canvas, place))]
-        score = score_tokens(model.denoiser.backend, tokens, kind="ar", given=len(tokens) - len(path))
+        num = len(tokens) - len(path) + join.num_same(place)
+        score = score_tokens(model.denoiser.backend, tokens, kind="ar", given=num)
         texts[model.tokenizer.decode(path).removesuffix(AFTER)] = -score.value
     assert len(texts) > 2 and cut.result().text == max(texts, key=lambda text: texts[text])
     assert cut.result().finish_reason == "stop" and written.result().finish_reason == "length"

@@ -213,8 +213,8 @@ class Session(Protocol):
         """
 
     def tree_log_probs(self, given: np.ndarray, tree: Tree, wanted: np.ndarray) -> Asking[np.ndarray]:
-        """The autoregressive log-probabilities of the `wanted` tokens of a tree, int64 (A,), given those before them: in
-        nats, float64 (A,). Only for causal context with a shift.
+        """Autoregressive log-probabilities, in nats, float64 (A,), of the `wanted` tokens of a tree, int64 (A,), given
+        those before each. Only for causal context with a shift.
         """
 
     def ask_noisy(self, tokens: np.ndarray, level: float, positions: np.ndarray) -> Asking[Answer]:
