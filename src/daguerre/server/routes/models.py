@@ -11,6 +11,7 @@ from fastapi import APIRouter, Request
 
 from daguerre.errors import shown
 from daguerre.server.models import ModelPool, NoSuchModel, Served
+from daguerre.server.prompts import can_think
 from daguerre.server.settings import Settings
 
 router = APIRouter()
@@ -83,7 +84,7 @@ def _facts(name: str, served: Served | None, settings: Settings) -> dict[str, An
         "input_modalities": ["text"],
         "output_modalities": ["text"],
         "supported_sampling_parameters": PARAMETERS,
-        "supported_features": FEATURES,
+        "supported_features": (*FEATURES, *(("reasoning",) if can_think(served.model) else ())),
         "supported_endpoints": (
             *ENDPOINTS,
             *((INFILLING,) if _infills(served) else ()),
@@ -95,6 +96,7 @@ def _facts(name: str, served: Served | None, settings: Settings) -> dict[str, An
 
 
 def _infills(served: Served) -> bool:
-    """Whether the model sees text after a gap."""
+    """Whether the model fills gaps: by masks, by tokens of fill-in-the-middle, or by likelihood alone."""
     config = served.model.config
-    return config.context != "block" and not (config.mask_id is None and config.process == "absorbing")
+    masks = config.mask_id is not None or config.process != "absorbing"
+    return config.context != "block" and (masks or config.can_draft)
