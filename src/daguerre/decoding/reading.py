@@ -149,7 +149,8 @@ def committed_text(plan: Plan, canvas: Canvas) -> str:
         canvas = replace(canvas, open=canvas.open | may_change)
     texts, closed = [], True
     for reading in read(plan, canvas, done=False).gaps:
-        texts.append(reading.text if reading.stopped else reading.text[: plan.mode.num_firm(plan, reading.text)])
+        firm = plan.mode.num_firm(plan, reading.text) if reading.looped or not reading.stopped else None
+        texts.append(reading.text[:firm])
         if not reading.complete:
             begun = [n for stop in plan.decode.stop for n in range(1, len(stop)) if texts[-1].endswith(stop[:n])]
             texts[-1] = texts[-1][: len(texts[-1]) - max(begun, default=0)]

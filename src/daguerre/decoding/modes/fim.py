@@ -16,6 +16,7 @@ from daguerre.decoding.joins import Join
 from daguerre.decoding.mode import Steps
 from daguerre.decoding.modes.speculative import Speculative
 from daguerre.decoding.plan import Plan
+from daguerre.decoding.reading import read
 from daguerre.decoding.repository import Files, read_files
 from daguerre.decoding.run import Run
 from daguerre.errors import InputError, UnsupportedError
@@ -82,7 +83,8 @@ class Fim(Speculative):
     def run(self, run: Run, canvas: Canvas) -> Steps:
         """Write the gap, and find its end where the model did not."""
         canvas = yield from super().run(run, canvas)
-        if fits(run.plan) and not run.has_ended(canvas):
+        (gap,) = read(run.plan, canvas, done=False).gaps
+        if fits(run.plan) and (gap.looped or not gap.stopped):
             canvas = yield from Join.of(run.plan).end(run, canvas)
         return canvas
 
