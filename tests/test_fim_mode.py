@@ -153,12 +153,16 @@ def run_of(model: Model, **how: Any) -> Sample:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("first", [False, True], ids=["prefix first", "suffix first"])
-def test_a_gap_ends_where_the_whole_is_likeliest(make_model: MakeModel, backend: Any, first: bool) -> None:
-    """The scores are those of each whole text by itself."""
+def test_a_gap_ends_where_the_text_after_it_is_likeliest(
+    make_model: MakeModel, monkeypatch: pytest.MonkeyPatch, backend: Any, first: bool
+) -> None:
+    """The scores are those of each whole text by itself, of all places and of those up to a few worse ones."""
     model = made(make_model, backend, fim=replace(FIM, suffix_first=first))
     bias = {**dict.fromkeys(ids(model, "\n"), 20.0), model.config.eos_id: -float("inf")}
     how: dict[str, Any] = {"logit_bias": bias, "temperature": 1.0, "seed": 2}
-    written, cut = run_of(model, fill_end="model", **how), run_of(model, **how)
+    written, early = run_of(model, fill_end="model", **how), run_of(model, **how)
+    monkeypatch.setattr("daguerre.decoding.modes.fim.PATIENCE", 99)
+    cut = run_of(model, **how)
     join, texts = Join.of(written.plan), dict[str, float]()
     given = [*model.config.first, *([] if first else [FIM.prefix]), *ids(model, BEFORE)]
     for place in join.places(written.canvas):
@@ -169,6 +173,10 @@ def test_a_gap_ends_where_the_whole_is_likeliest(make_model: MakeModel, backend:
     assert len(texts) > 2 and cut.result().text == max(texts, key=lambda text: texts[text])
     assert cut.result().finish_reason == "stop" and written.result().finish_reason == "length"
     assert written.result().text.startswith(cut.result().text)
+    seen = list(texts.values())
+    num = next((n for n in range(4, len(seen)) if max(seen[:n]) > max(seen[n - 3 : n])), len(seen))
+    assert first or num < len(seen)
+    assert early.result().text == max(list(texts)[: len(seen) if first else num], key=texts.__getitem__)
     *events, last = model.stream(BEFORE, 24, suffix=AFTER, **how)
     assert all(last.text.startswith(event.committed) for event in events) and last.text == cut.result().text
 

@@ -6,13 +6,14 @@ may be cut, the best is the one after which the text after the gap is likeliest,
     log p(first tokens of the text after | text before, written up to the cut)
 
 with the last written token, since it may be one with what follows. The places are ends of lines, and where the written
-text begins to repeat the text after the gap. All are compared in one forward, whose rows share what they have in
-common. How often this is right, and why it looks at few tokens, is in docs/canvas.md.
+text begins to repeat the text after the gap. Each is judged as it is written, in one forward, whose rows see the text
+before the gap where it is in the prompt already. How often this is right is in docs/canvas.md.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -23,6 +24,7 @@ from daguerre.decoding.mode import Steps
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.run import Run
 from daguerre.models.rows import Tree
+from daguerre.models.session import Asking
 from daguerre.trace import Event
 
 MOST_CUTS = 8
@@ -63,18 +65,16 @@ class Join:
         begun = max((n for n in range(1, len(first)) if written.endswith(first[:n])), default=0)
         return min([*ends[:1], len(written) - begun])
 
-    def end(self, run: Run, canvas: Canvas) -> Steps:
-        """Cut what is written at the best of the places where it may end."""
-        places = self.places(canvas)
-        if not places or run.late():
-            return canvas
+    def scores(self, run: Run, canvas: Canvas, places: Sequence[Place]) -> Asking[list[float]]:
+        """How well the text after the gap fits at each place: its log-probability, in nats, all in one forward."""
+        if not places:
+            return []
         tree, nodes = Tree.of([self.path(canvas, place) for place in places])
         judged = [path[self.num_same(place) :] for path, place in zip(nodes, places, strict=True)]
         wanted, rows = np.unique(np.concatenate(judged), return_inverse=True)
         nats = (yield from run.session.tree_log_probs(self._given(canvas), tree, wanted))[rows]
-        ends = np.cumsum([len(path) for path in judged])
-        scores = np.add.reduceat(nats, [0, *ends[:-1]])
-        return (yield from self._cut(run, canvas, places[int(np.argmax(scores))]))
+        starts = np.cumsum([0, *(len(path) for path in judged[:-1])])
+        return np.add.reduceat(nats, starts).tolist()
 
     def places(self, canvas: Canvas) -> list[Place]:
         """The places where what is written may end."""
@@ -123,7 +123,7 @@ class Join:
             return np.array([*config.first, *self.plan.segments[0]], dtype=np.int64)
         return canvas.tokens[: start - int(config.fim.middle is not None) - len(self.plan.segments[1]) - 1]
 
-    def _cut(self, run: Run, canvas: Canvas, place: Place) -> Steps:
+    def cut(self, run: Run, canvas: Canvas, place: Place) -> Steps:
         """End the gap there."""
         start = canvas.gaps[0][0] + place.num_kept
         tokens = np.array([*place.part, self.plan.config.eos_id], dtype=np.int64)

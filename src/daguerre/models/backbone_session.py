@@ -169,12 +169,14 @@ class BackboneSession:
 
     def tree_log_probs(self, given: np.ndarray, tree: Tree, wanted: np.ndarray) -> Asking[np.ndarray]:
         """The log-probabilities of the tokens of a tree; see `Session`. The last given token is its root, so that one
-        forward is enough.
+        forward is enough. What is cached behind the given tokens stays, unseen.
         """
         num, after_root = len(given) - 1, tree.parents + 1
         whole = Tree(np.concatenate([given[-1:], tree.tokens]), np.concatenate([[-1], after_root]))
-        rows, ask = (num + after_root[wanted]).astype(np.int32), LogProbs(tree.tokens[wanted])
-        (answer,) = yield [self._forward(plan_tree(num, whole), given[:-1], whole.tokens, rows, ask, by_row=True)]
+        clean = self._held_tokens if self._cache is not None and self._holds(given) else given[:-1]
+        rows, ask = (len(clean) + after_root[wanted]).astype(np.int32), LogProbs(tree.tokens[wanted])
+        plan = plan_tree(num, whole, len(clean))
+        (answer,) = yield [self._forward(plan, clean, whole.tokens, rows, ask, by_row=True)]
         assert answer.log_probs is not None
         return answer.log_probs
 

@@ -42,6 +42,7 @@ class RowPlan:
     num_read   how many of the last clean rows are wanted, too: they give the autoregressive distribution
     num_hidden how many of the last clean rows are covered by `mask`
     mask       bool (R - S, num_hidden + R - S): which of the last keys each noisy row sees; None: all keys
+    num_seen   how many clean rows the noisy ones see; None: all but those that are covered by `mask`
     ready      the layout where all clean rows but those that are read are cached; None: it is made when it is needed
     """
 
@@ -54,6 +55,7 @@ class RowPlan:
     num_hidden: int = 0
     mask: np.ndarray | None = None
     ready: Layout | None = None
+    num_seen: int | None = None
 
     def tokens(self, canvas: Canvas) -> np.ndarray:
         """Tokens of the clean rows, int64 (S,)."""
@@ -83,6 +85,7 @@ class RowPlan:
             begin[:num_new] = np.searchsorted(self.segment, self.segment[past:])
         if num_noisy:
             last = num_clean + num_noisy if self.mask is None else num_clean - self.num_hidden
+            last = last if self.num_seen is None else self.num_seen
             noisy_end = np.full(num_noisy, last, dtype=np.int32)
             position, end = _joined(position, self.noisy), _joined(end, noisy_end)
             if self.mask is not None:
@@ -152,9 +155,12 @@ class Tree:
         return seen
 
 
-def plan_tree(num_given: int, tree: Tree) -> RowPlan:
-    """Rows of a tree after `num_given` clean rows: none is cached; each sees the clean rows and its ancestors."""
-    return RowPlan(num_given, num_given + tree.depth, 1, mask=tree.ancestors)
+def plan_tree(num_given: int, tree: Tree, num_clean: int | None = None) -> RowPlan:
+    """Rows of a tree after the first `num_given` of `num_clean` clean rows; None: after all. None of them is cached;
+    each sees these clean rows and its ancestors.
+    """
+    num = num_given if num_clean is None else num_clean
+    return RowPlan(num, num_given + tree.depth, 1, mask=tree.ancestors, num_seen=num_given)
 
 
 @lru_cache(maxsize=4096)

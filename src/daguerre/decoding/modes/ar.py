@@ -43,20 +43,21 @@ class Autoregressive(Mode):
         """A forward for each token, healed ones included."""
         return healing_forwards(plan) + plan.max_tokens
 
-    def verify(self, run: Run, canvas: Canvas, size: int) -> Steps:
-        """Fill the healed canvas by verifying the caller's draft, or drafts of fewer than `size` tokens."""
+    def verify(self, run: Run, canvas: Canvas, size: int, stops: Stop | None = None) -> Steps:
+        """Fill the rest of the healed canvas by verifying the caller's draft, or drafts of fewer than `size` tokens.
+        stops: whether a canvas has all that is needed; None: once the text has ended.
+        """
         rules, spans = run.plan.rules(canvas), run.plan.spans(canvas)
         _, draft = run.plan.drafted(canvas)
         run.counts.rejected_prediction_tokens = len(draft)
         if not spans or run.has_ended(canvas):
             return canvas
         given = Alignment(draft) if len(draft) else None
-        whole = canvas.at((spans[0][0], spans[-1][1]))
-        return (yield from speculate(run, whole, rules, size, self.should_stop(run), given))
-
-    def should_stop(self, run: Run) -> Stop:
-        """Whether the text that a canvas has is all that is needed."""
-        return run.has_ended
+        opened = run.plan.opened(canvas)
+        if not len(opened):
+            return canvas
+        whole = canvas.at((int(opened[0]), spans[-1][1]))
+        return (yield from speculate(run, whole, rules, size, stops or run.has_ended, given))
 
 
 class Ar(Autoregressive):

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from daguerre.canvas import Canvas
-from daguerre.decoding.denoise import Stop
-from daguerre.decoding.joins import Join
+from daguerre.decoding.joins import MOST_CUTS, Join
 from daguerre.decoding.mode import Steps
 from daguerre.decoding.modes.speculative import Speculative
 from daguerre.decoding.plan import Plan
@@ -22,6 +23,14 @@ from daguerre.decoding.run import Run
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.tokenizer import Tokenizer
+
+PATIENCE = 3
+"""So many places in a row at which the text after the gap fits less well end the writing."""
+
+
+def since_best(scores: Sequence[float]) -> int:
+    """How many scores follow the best one, the first of several."""
+    return len(scores) - 1 - int(np.argmax(scores)) if scores else 0
 
 
 def fits(plan: Plan) -> bool:
@@ -73,25 +82,33 @@ class Fim(Speculative):
         """The tokens before each part."""
         return 3
 
-    def should_stop(self, run: Run) -> Stop:
-        """Once the text after the gap has come, too."""
-        if not fits(run.plan):
-            return run.has_ended
-        join = Join.of(run.plan)
-        return lambda canvas: run.has_ended(canvas) or join.has_come(canvas)
-
     def run(self, run: Run, canvas: Canvas) -> Steps:
-        """Write the gap, and find its end where the model did not."""
-        canvas = yield from super().run(run, canvas)
-        (gap,) = read(run.plan, canvas, done=False).gaps
-        if fits(run.plan) and (gap.looped or not gap.stopped):
-            canvas = yield from Join.of(run.plan).end(run, canvas)
-        return canvas
+        """Write the gap, and find its end where the model does not end it."""
+        if not fits(run.plan):
+            return (yield from super().run(run, canvas))
+        join, scores, size, fim = Join.of(run.plan), list[float](), self.draft_size(run.plan), run.plan.config.fim
+        at_once = run.plan.draft is not None or (
+            fim is not None and fim.suffix_first
+        )  # the text before is not in front
+        while True:
+            num = MOST_CUTS if at_once else len(join.places(canvas))
+
+            def stops(now: Canvas, num: int = num) -> bool:
+                return run.has_ended(now) or join.has_come(now) or len(join.places(now)) > num
+
+            canvas = yield from self.verify(run, canvas, size, stops)
+            (gap,), places = read(run.plan, canvas, done=False).gaps, join.places(canvas)
+            if (gap.stopped and not gap.looped) or run.late():
+                return canvas
+            scores += yield from join.scores(run, canvas, places[len(scores) :])
+            written = run.has_ended(canvas) or join.has_come(canvas) or run.plan.finished(canvas)
+            if written or since_best(scores) >= PATIENCE:
+                return (yield from join.cut(run, canvas, places[int(np.argmax(scores))])) if scores else canvas
 
     def num_firm(self, plan: Plan, text: str) -> int:
         """What is before every place at which the gap may end."""
         return Join.of(plan).num_firm(text) if fits(plan) else len(text)
 
     def bound(self, plan: Plan) -> int:
-        """One forward more compares the places at which the gap may end."""
-        return super().bound(plan) + 2
+        """A forward more for each place at which the gap may end."""
+        return super().bound(plan) + MOST_CUTS

@@ -38,9 +38,14 @@ class Speculative(Autoregressive):
         canvas = yield from heal(run, canvas)
         if not run.plan.healed(canvas):
             return canvas
-        config = run.plan.config
+        return (yield from self.verify(run, canvas, self.draft_size(run.plan)))
+
+    @staticmethod
+    def draft_size(plan: Plan) -> int:
+        """The most tokens of a forward that verifies drafts."""
+        config = plan.config
         size = (config.block_size if config.masks_in_place else None) or DEFAULT_SIZE
-        return (yield from self.verify(run, canvas, run.plan.decode.block_size or size))
+        return plan.decode.block_size or size
 
     def bound(self, plan: Plan) -> int:
         """A forward for each token, and one for its draft where that takes one of its own."""
