@@ -64,18 +64,23 @@ def test_auto_sets_what_it_returns(causal: Model) -> None:
 
 
 WORKERS = """
-import os, sys, threading
+import os, time
 import torch
 from daguerre.models.threads import release_threads
 
 torch.set_num_threads(3)
 num = lambda: len(os.listdir("/proc/self/task"))
 counts = [num()]
+def settled():  # a thread that has ended is listed for a moment
+    limit = time.monotonic() + 30
+    while num() > counts[0] and time.monotonic() < limit:
+        time.sleep(0.01)
+    return num()
 for _ in range(2):
     torch.ones(1 << 22).add_(1)
     counts.append(num())
     release_threads()
-    counts.append(num())
+    counts.append(settled())
 print(counts)
 """
 
