@@ -226,11 +226,16 @@ def test_gaps_are_anywhere_and_several_see_each_other(dreamons: dict[int, Model]
 def test_special_tokens_of_the_text_stay_where_they_are(dreamons: dict[int, Model]) -> None:
     texts = ["a <MASK>b<|endoftext|> <|expand|>", "<|expand|>c<|endoftext|><MASK>", "<MASK> d <|endoftext|>!"]
     for seed, model in dreamons.items():
-        check(model.fill("<gap>".join(texts), 10, **PLAIN), filled(model, seed, texts, 10, Dream(steps=1)))
+        check(
+            model.fill("<gap>".join(texts), 10, special_tokens=True, **PLAIN),
+            filled(model, seed, texts, 10, Dream(steps=1)),
+        )
 
 
 def test_a_text_that_ends_in_eos_gets_no_second_one(dreamon: Model) -> None:
-    alone, ended = (dreamon.infill(PREFIX, SUFFIX + end, 12, **PLAIN) for end in ("", "<|endoftext|>"))
+    alone, ended = (
+        dreamon.infill(PREFIX, SUFFIX + end, 12, special_tokens=True, **PLAIN) for end in ("", "<|endoftext|>")
+    )
     assert windows(alone) == windows(ended)
 
 

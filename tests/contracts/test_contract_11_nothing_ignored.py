@@ -52,10 +52,11 @@ def test_infilling_beyond_a_model_is_named(models: dict[str, Model], make_model:
         models["block"].infill("a", "b", 8)
     without_null = make_model(null_id=None)
     with pytest.raises(UnsupportedError, match="no <null>"):
-        without_null.infill("a", "b", 8, search_length=False)
+        without_null.infill("a", "b", 8, mode="block", search_length=False)
     with pytest.raises(UnsupportedError, match="heal=False"):
-        without_null.infill("a", "b", 8, min_tokens=8, heal=True)
-    assert without_null.infill("a", "b", 8, min_tokens=8).usage.completion_tokens == 8
+        without_null.infill("a", "b", 8, mode="block", min_tokens=8, heal=True)
+    assert without_null.infill("a", "b", 8, mode="block", min_tokens=8).usage.completion_tokens == 8
+    assert 0 < without_null.infill("a", "b", 8).usage.completion_tokens <= 8, "mode beam needs no <null>"
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
