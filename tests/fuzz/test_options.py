@@ -22,6 +22,7 @@ from daguerre.decoding.checks import CALLS, OPTIONS
 from daguerre.decoding.pins import Pin
 from daguerre.errors import DaguerreError
 from daguerre.model import Model
+from daguerre.models.core.config import FimTokens
 from daguerre.models.denoiser import CACHE_MODES
 from daguerre.sampling.policies import POLICIES
 from daguerre.scoring.decisions import Choice, Score, YesNo
@@ -47,13 +48,16 @@ WRONG: list[Any] = [
     object(),
 ]
 RIGHT: dict[str, st.SearchStrategy[Any]] = {
-    "mode": st.sampled_from([None, "ar", "block", "full", "speculative", "beam", "ancestral", "renoise", "expand"]),
+    "mode": st.sampled_from(
+        [None, "ar", "block", "full", "speculative", "beam", "ancestral", "renoise", "expand", "fim"]
+    ),
     "block_size": st.integers(1, 12),
     "sliding": st.booleans(),
     "drafter": st.sampled_from(["auto", "head", "lookup"]),
     "start_tokens": st.integers(1, 8),
     "num_beams": st.integers(1, 4),
     "no_repeat_context_lines": st.booleans(),
+    "fill_end": st.sampled_from(["fit", "model"]),
     "policy": st.sampled_from(sorted(POLICIES)),
     "threshold": share,
     "edit_threshold": share,
@@ -113,6 +117,8 @@ RIGHT: dict[str, st.SearchStrategy[Any]] = {
     "timeout": st.sampled_from([30.0, 6.0, 1e-9]),
     "search_length": st.booleans(),
     "context": st.sampled_from(["auto", "whole"]),
+    "files": st.sampled_from([None, {}, {"a.py": "x = 1\n"}, [("a.py", ""), ("a.py", "y")]]),
+    "special_tokens": st.sampled_from([None, True, False]),
     "on_step": st.sampled_from([None, lambda event: None]),
 }
 CHECKED_ELSEWHERE = frozenset({"heal", "timeout", "search_length", "context", "draft", "on_step"})
@@ -160,6 +166,7 @@ def each(models: dict[str, Model], make_model: Any) -> dict[str, Model]:
         "uniform": make_model(**noisy),
         "gemma": make_model(**GEMMA),
         "expanding": make_model(context="full", expand_id=15),
+        "filling": make_model(mask_id=None, null_id=None, fim=FimTokens(prefix=5, suffix=6, middle=7)),
         "concepts": with_heads(make_model),
     }
     return {**models, **more}
