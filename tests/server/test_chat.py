@@ -401,6 +401,8 @@ def test_a_last_message_is_continued_and_thinking_is_told_apart(tiny: Model, sub
         assert prompt(chat_template_kwargs={"style": "!"}) == "<user>x<answer>!"
         wrong = refused(one, "/tokenize", {**ask, "chat_template_kwargs": {"tools": 1}})
         assert "tools is no value of a template" in wrong["message"]
+        for name in ("self", "tokenizer", "template"):
+            refused(one, CHAT, {**ask, "chat_template_kwargs": {name: 1}})
         for more in ({"reasoning_effort": "none"}, {"chat_template_kwargs": {"enable_thinking": False}}):
             usage = asked(one, CHAT, {**ask, "max_tokens": 1, **more})["usage"]
             assert usage["prompt_tokens"] == len(tiny.tokenizer.encode("<user>x<answer></think>"))

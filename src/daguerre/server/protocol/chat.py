@@ -11,8 +11,11 @@ from pydantic import Field, field_validator, model_validator
 from daguerre.server.prompts import Templating
 from daguerre.server.protocol.common import Body, Sampling
 
-OF_REQUESTS = ("messages", "tools", "special_tokens", "add_generation_prompt", "continue_final_message", "name", "now")
-"""What a template sees and no request can set as one of its values."""
+OF_REQUESTS = (
+    *("messages", "tools", "special_tokens", "add_generation_prompt", "continue_final_message", "name", "now"),
+    *("self", "tokenizer", "template"),
+)
+"""Names that a request cannot give to values of its template, since they have a meaning of their own."""
 
 
 class Named(Body):
