@@ -60,6 +60,9 @@ TEXTS = [
     "",
     "`x` is a name",
     f"{CALL}\n{OSLO}",
+    "[" * 10_000,
+    " " * 10_000,
+    '{"name": "weather", "arguments": {"city": "\\ud800"}}',
 ]
 
 

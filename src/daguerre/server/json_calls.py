@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from daguerre.errors import InputError
 from daguerre.server.calls import written
 
 ARGUMENTS = ("arguments", "parameters")
@@ -20,8 +21,10 @@ OTHERS = ("type", "id", "function", *ARGUMENTS)
 """Keys that a call may begin with besides its name."""
 FENCE = re.compile(r"\s*```[a-z_]*[ \t]*\n(.*?)\n?```\s*", re.DOTALL)
 FENCED = ("", "json", "tool_call", "tool_code", "xml")
+MOST_BLANKS = 256
+"""An answer that begins with more white space is no call."""
 BEGUN = re.compile(
-    r"\s*(?:```([a-z_]*)[ \t]*\n)?[\s\[]*"
+    r"\s*(?:```([a-z_]*)[ \t]*\n)?[\s\[]{0,64}"
     r'(?:\{\s*(?:"([^"\\]*)("\s*(?::\s*(?:"([^"\\]*)("?))?)?)?)?)?'
 )
 """The beginning of such an answer: a fence, brackets, and the first key with its value, either of which may be cut."""
@@ -41,7 +44,7 @@ class JsonCalls:
         """Whether an answer that begins with this text may yet be calls."""
         left = text.lstrip()
         if not left:
-            return True
+            return len(text) < MOST_BLANKS
         if left[0] not in "`[{" or (left[0] == "`" and not left.startswith("```"[: len(left)])):
             return False
         found = BEGUN.match(text)
@@ -61,11 +64,14 @@ class JsonCalls:
 
     def read(self, text: str) -> list[tuple[str, str]]:
         """The names and arguments, as compact JSON, of the calls that a whole answer is; empty where it is none."""
-        fenced = FENCE.fullmatch(text)
         try:
-            values = _values((fenced[1] if fenced else text).strip())
-        except ValueError:
+            return self._read(text)
+        except (ValueError, RecursionError, InputError):  # no JSON, too deep, or with a text that no token writes
             return []
+
+    def _read(self, text: str) -> list[tuple[str, str]]:
+        fenced = FENCE.fullmatch(text)
+        values = _values((fenced[1] if fenced else text).strip())
         if len(values) == 1 and isinstance(values[0], list):
             values = values[0]
         found = [self._call(value) for value in values]
@@ -83,6 +89,7 @@ class JsonCalls:
         if len(given) != 1 or not isinstance(given[0], Mapping) or set(value) - {"name", "type", "id", *ARGUMENTS}:
             return None
         arguments = json.dumps(ordered(given[0], self.tools[name]), ensure_ascii=False, separators=(",", ":"))
+        arguments.encode()  # of half a character there is a name in JSON, and no text
         return (name, arguments) if self.accepts(written(name, arguments)) else None
 
 
