@@ -56,7 +56,7 @@ class Body(BaseModel):
 class Diffusion(BaseModel):
     """The `daguerre` object of a request: what diffusion models alone can do. Unknown fields are errors.
 
-    mode, policy, block_size, steps, threshold, revise, guidance, negative   as in `daguerre.Decode`
+    mode, policy, block_size, steps, threshold, revise, guidance, negative, fill_end   as in `daguerre.Decode`
     explain   whether the answer has the concepts of each token, for a model with concept heads
     steer, forbid, forbid_exactly   as in `daguerre.Decode`; an operation is an object with the fields of `Operation`
     pins      texts or tokens at places of the gap: objects with "text" or "tokens", and "at"
@@ -81,6 +81,7 @@ class Diffusion(BaseModel):
     revise: int | None = None
     guidance: float | None = None
     negative: str | None = None
+    fill_end: str | None = None
     min_tokens: int | None = None
     regex: str | None = None
     choices: list[str] | None = None
