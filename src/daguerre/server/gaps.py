@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from daguerre.decoding.modes import MODES, SEARCHED_TOKENS, choose_mode
+from daguerre.decoding.modes.base import Mode
 from daguerre.decoding.options import Decode
 from daguerre.decoding.plans import INFILL_TOKENS, REPOSITORY_TOKENS
 from daguerre.decoding.repository import Files
@@ -126,17 +127,17 @@ def begin_gap(served: Served, gap: Gap, settings: Settings) -> GapJob:
     if options.get("temperature", 0) == 0:  # they choose among what is drawn, and nothing is
         options.pop("top_k", None), options.pop("top_p", None)
     config, extra = served.model.config, gap.extra or ()
-    marked = bool(gap.after) and writes_gap(config, options)
-    max_tokens = _max_tokens(config, gap, settings, marked)
+    writer = _writer(config, options) if gap.after else None
+    max_tokens = _max_tokens(config, gap, settings, writer is not None)
     room = room_for(config, max_tokens)
-    if marked:
-        room = max(1, room - 3 - REPOSITORY_TOKENS * (1 + len(extra)))
+    if writer is not None:
+        room = max(1, room - writer.num_arranging(config) - REPOSITORY_TOKENS * (1 + len(extra)))
     if settings.max_context is not None:
         room = max(1, min(room, settings.max_context - max_tokens - len(served.model.config.first) - HEALED))
     shown = window(served.model.tokenizer, gap.before, gap.after, room, [text for _, text in extra])
-    stop = _search(served, options) if gap.after and not marked else ()
+    stop = _search(served, options) if gap.after and writer is None else ()
     engine = served.engine
-    if marked:
+    if writer is not None:
         parts = [(name, part) for (name, _), part in zip(extra, shown.extra, strict=True) if part]
         options["files"] = None if gap.extra is None else parts
         job = engine.infill(shown.before, shown.suffix, max_tokens, **options)
@@ -147,17 +148,19 @@ def begin_gap(served: Served, gap: Gap, settings: Settings) -> GapJob:
     return GapJob(job, shown, max_tokens, Cut(stop, gap.indent))
 
 
-def writes_gap(config: ModelConfig, options: Mapping[str, Any]) -> bool:
-    """Whether a gap is written by a mode that reads files of a repository."""
+def _writer(config: ModelConfig, options: Mapping[str, Any]) -> Mode | None:
+    """The mode that writes a gap and reads files of a repository, where a request gets such a one."""
     name = options.get("mode")
     entry = MODES.get(choose_mode(Decode(), config, True) if name is None else name)
-    return entry is not None and entry.reads_files and config.fim is not None
+    return entry if entry is not None and entry.reads_files and config.fim is not None else None
 
 
-def _max_tokens(config: ModelConfig, gap: Gap, settings: Settings, marked: bool) -> int:
-    """How many tokens a gap gets. Where the client does not say, no more than the operator allows."""
+def _max_tokens(config: ModelConfig, gap: Gap, settings: Settings, written: bool) -> int:
+    """How many tokens a gap gets. Where the client does not say, no more than the operator allows. written: by a mode
+    that ends it as a text ends.
+    """
     half = max(1, config.max_positions // 2)
-    default = INFILL_TOKENS if gap.after and not marked else min(gap.default, max(1, half // 2))
+    default = INFILL_TOKENS if gap.after and not written else min(gap.default, max(1, half // 2))
     free = config.null_id is None or "mode" in gap.options or "min_tokens" in gap.options
     most = half if free or not gap.after else min(GAP_TOKENS, half)
     return min(gap.asked or min(default, settings.max_tokens or default), most)
