@@ -51,6 +51,14 @@ class Join:
         )
         return cls(plan, before, after)
 
+    @property
+    def judged_early(self) -> bool:
+        """Whether places are judged while the gap is written: where the prompt begins with the text before it, whose
+        rows are kept, and no draft of the caller's is followed.
+        """
+        fim = self.plan.config.fim
+        return fim is not None and not fim.suffix_first and self.plan.draft is None
+
     def written(self, canvas: Canvas) -> str:
         """What is written so far; a character that is cut in two is left out."""
         return self.plan.vocabulary.bytes_of(canvas.filled(canvas.gaps[0])).decode("utf-8", "ignore")

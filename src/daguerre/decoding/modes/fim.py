@@ -86,15 +86,13 @@ class Fim(Speculative):
         """Write the gap, and find its end where the model does not end it."""
         if not fits(run.plan):
             return (yield from super().run(run, canvas))
-        join, scores, size, fim = Join.of(run.plan), list[float](), self.draft_size(run.plan), run.plan.config.fim
-        at_once = run.plan.draft is not None or (
-            fim is not None and fim.suffix_first
-        )  # the text before is not in front
+        join, scores, size = Join.of(run.plan), list[float](), self.draft_size(run.plan)
         while True:
-            num = MOST_CUTS if at_once else len(join.places(canvas))
+            num = len(join.places(canvas)) if join.judged_early else MOST_CUTS
 
             def stops(now: Canvas, num: int = num) -> bool:
-                return run.has_ended(now) or join.has_come(now) or len(join.places(now)) > num
+                more = num < MOST_CUTS and len(join.places(now)) > num
+                return more or run.has_ended(now) or join.has_come(now)
 
             canvas = yield from self.verify(run, canvas, size, stops)
             (gap,), places = read(run.plan, canvas, done=False).gaps, join.places(canvas)
@@ -110,5 +108,5 @@ class Fim(Speculative):
         return Join.of(plan).num_firm(text) if fits(plan) else len(text)
 
     def bound(self, plan: Plan) -> int:
-        """A forward more for each place at which the gap may end."""
-        return super().bound(plan) + MOST_CUTS
+        """One or two forwards more for each place at which the gap may end."""
+        return super().bound(plan) + 2 * MOST_CUTS
