@@ -185,7 +185,8 @@ def keep_drafts(plan: Plan, drafts: Sequence[Sequence[int]], strength: float) ->
     request's seed draws, at least one in all.
     """
     if not plan.mode.keeps_drafts:
-        raise UnsupportedError(f'mode "{plan.mode.name}" redraws all of a gap: leave out strength, or use mode "block"')
+        instead = "" if plan.config.mask_id is None else ', or use mode "block"'
+        raise UnsupportedError(f'mode "{plan.mode.name}" redraws all of a gap: leave out strength{instead}')
     canvas = plan.canvas
     tokens, opened = canvas.tokens.copy(), canvas.open.copy()
     for (start, end), draft in zip(canvas.gaps, drafts, strict=True):
