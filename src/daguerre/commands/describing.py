@@ -89,7 +89,7 @@ def _facts(config: ModelConfig, described: Described | None, tokenizer: Tokenize
         "bos_id": config.bos_id,
         "eos_id": config.eos_id,
         "end_ids": list(config.end_ids),
-        **({} if described is None else {"ends": _ends(config, described, tokenizer)}),
+        **({} if described is None else {"ends": _ends(config, described)}),
         **({} if config.fim is None else {"fim": {name[4:]: index for name, index in config.fim.named.items()}}),
         "null_id": config.null_id,
         "tokenizer": "none in this folder" if tokenizer is None else _kind(tokenizer),
@@ -101,7 +101,7 @@ def _facts(config: ModelConfig, described: Described | None, tokenizer: Tokenize
     }
 
 
-def _ends(config: ModelConfig, described: Described, tokenizer: Tokenizer | None) -> dict[str, str]:
+def _ends(config: ModelConfig, described: Described) -> dict[str, str]:
     """Why a text ends at each token that ends it, by its text."""
     texts = {index: text for text, index in described.facts.tokens.items()}
     ids = (config.eos_id, *config.end_ids)

@@ -58,7 +58,7 @@ MOST_READINGS = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
-class Files(Kind):
+class TextsByName(Kind):
     """Names and texts of files; what is read is a tuple of both."""
 
     words: ClassVar[str] = "a dict of texts by file name, or pairs of a name and a text"
@@ -148,7 +148,7 @@ CALLS: dict[str, Kind] = {
     "on_step": Call(none=True),
     "draft": Words(none=True),
     "context": OneOf(known=SHOWING),
-    "files": Files(none=True),
+    "files": TextsByName(none=True),
     "special_tokens": MAYBE,
     "search_length": MAYBE,
     "mark": Words(empty=False),

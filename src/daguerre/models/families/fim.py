@@ -13,7 +13,7 @@ from daguerre.models.families.base import Published, token_id
 
 
 @dataclass(frozen=True)
-class _Texts:
+class FimTexts:
     """The texts of one kind of model."""
 
     prefix: str
@@ -23,14 +23,14 @@ class _Texts:
 
 
 KINDS = (
-    _Texts("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),  # Qwen2.5-Coder, Qwen3-Coder, CodeGemma
-    _Texts("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),  # StarCoder, Granite
-    _Texts("<fim-prefix>", "<fim-suffix>", "<fim-middle>"),  # SantaCoder
-    _Texts("▁<PRE>", "▁<SUF>", "▁<MID>"),  # CodeLlama
-    _Texts("<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"),  # GLM-4.5
-    _Texts("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),  # DeepSeek-Coder
-    _Texts("<[fim-prefix]>", "<[fim-suffix]>", "<[fim-middle]>", suffix_first=True),  # Seed-Coder
-    _Texts("[PREFIX]", "[SUFFIX]", None, suffix_first=True),  # Codestral
+    FimTexts("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),  # Qwen2.5-Coder, Qwen3-Coder, CodeGemma
+    FimTexts("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),  # StarCoder, Granite
+    FimTexts("<fim-prefix>", "<fim-suffix>", "<fim-middle>"),  # SantaCoder
+    FimTexts("▁<PRE>", "▁<SUF>", "▁<MID>"),  # CodeLlama
+    FimTexts("<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"),  # GLM-4.5
+    FimTexts("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),  # DeepSeek-Coder
+    FimTexts("<[fim-prefix]>", "<[fim-suffix]>", "<[fim-middle]>", suffix_first=True),  # Seed-Coder
+    FimTexts("[PREFIX]", "[SUFFIX]", None, suffix_first=True),  # Codestral
 )
 REPOSITORIES = ("<|repo_name|>", "<repo_name>", "<reponame>")
 FILES = ("<|file_sep|>", "<file_sep>", "<filename>", "<|file_separator|>")
