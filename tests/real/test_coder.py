@@ -37,6 +37,7 @@ def test_a_fill_has_the_prompt_of_llama_server_and_fits(coder: Model) -> None:
     assert written.text.startswith(found["content"]) and found["content"].strip() == "width * height"
     result = coder.fill(f"{BEFORE}<gap>{AFTER}", files={"a.py": "x = 1\n"})
     assert result.text == BEFORE + found["content"] + AFTER and result.usage.mode == "fim"
+    assert result.trace.canvas.tokens[: len(prompt)].tolist() == prompt
     ast.parse(result.text)
 
 
