@@ -59,7 +59,8 @@ def test_logprobs_have_the_columns_of_the_legacy_format(client: httpx2.Client, t
     assert "".join(table["tokens"]) == choice["text"]
     ends = [start + len(token) for start, token in zip(table["text_offset"], table["tokens"], strict=True)]
     assert table["text_offset"] == [0, *ends[:-1]]
-    assert all(len(top) <= 3 for top in table["top_logprobs"])
+    for top, own, logprob in zip(table["top_logprobs"], table["tokens"], table["token_logprobs"], strict=True):
+        assert 3 <= len(top) <= 4 and top[own] == logprob
     options: Any = {"temperature": 1.0, "seed": 5, "heal": False}
     tokens = tiny.generate(ASK["prompt"], 8, **options).tokens
     assert table["token_logprobs"] == pytest.approx([token.logprob for token in tokens], abs=1e-3)
@@ -69,20 +70,35 @@ def test_logprobs_have_the_columns_of_the_legacy_format(client: httpx2.Client, t
     assert asked(client, PATH, WARM)["choices"][0]["logprobs"] is None
 
 
+def test_every_token_has_its_entry_also_within_a_character(client: httpx2.Client, tiny: Model) -> None:
+    """A regular expression makes the text begin with four tokens of one character; bans have it cut within one."""
+    half = tiny.tokenizer.encode("😀")[:2]
+    bias = {str(token): 100.0 for token in half}
+    for more in ({"daguerre": {"regex": "😀x"}}, {"max_tokens": 5, "logit_bias": bias, "daguerre": {"heal": False}}):
+        body = {**ASK, "max_tokens": 12, "logprobs": 1, **more}
+        answer = asked(client, PATH, body)
+        table, new = answer["choices"][0]["logprobs"], answer["usage"]["completion_tokens"]
+        chunks = [part["logprobs"] for part in parts(streamed(client, PATH, body), 0)]
+        for column in table:
+            assert len(table[column]) == new, column
+            assert [value for chunk in chunks for value in chunk[column]] == table[column]
+        assert any(token.startswith("bytes:\\x") for token in table["tokens"])
+        assert all(own in top for own, top in zip(table["tokens"], table["top_logprobs"], strict=True) if top)
+
+
 def test_an_echoed_prompt_has_the_likelihoods_of_its_tokens(client: httpx2.Client, tiny: Model) -> None:
     prompt = "def f(x):\n    return x é\n"
     body = {**ASK, "prompt": prompt, "echo": True, "logprobs": 1, "max_tokens": 0}
     answer = asked(client, PATH, body)
     table = answer["choices"][0]["logprobs"]
     scores = tiny.nll(prompt).by_token
-    assert answer["choices"][0]["text"] == "".join(table["tokens"]) == prompt
+    assert answer["choices"][0]["text"] == prompt and len(table["tokens"]) == len(scores)
     assert [-value for value in table["token_logprobs"]] == pytest.approx(scores.tolist(), abs=1e-3)
     for top, own in zip(table["top_logprobs"], table["token_logprobs"], strict=True):
         assert max(top.values()) >= own - 1e-3
     assert answer["usage"]["completion_tokens"] == 0
     longer = asked(client, PATH, {**body, "max_tokens": 4, "daguerre": {"heal": False}})["choices"][0]
     assert longer["logprobs"]["token_logprobs"][: len(scores)] == pytest.approx(table["token_logprobs"], abs=1e-5)
-    assert "".join(longer["logprobs"]["tokens"]) == longer["text"]
     assert longer["logprobs"]["text_offset"][len(scores)] == len(prompt)
 
 

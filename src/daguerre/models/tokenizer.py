@@ -38,6 +38,14 @@ def byte_of_character() -> dict[str, int]:
     return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
 
 
+def bytes_name(own: bytes) -> str:
+    """What a token of these bytes is called, as in OpenAI's API."""
+    try:
+        return own.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in own)
+
+
 class Tokenizer:
     """An immutable byte-level BPE vocabulary; safe to share between threads.
 
@@ -112,6 +120,13 @@ class Tokenizer:
         except (TypeError, ValueError):
             raise InputError(f"a token id is a whole number, not {shown(token)}") from None
         raise InputError(f"token id {shown(token)} is outside the vocabulary: ids are 0 to {self.vocab_size - 1}")
+
+    def token_name(self, token: int) -> str:
+        """What one token is called: its text; "bytes:\\xf0\\x9f" where its bytes are no whole characters; and where it
+        has none the name in its file. InputError for an id outside the vocabulary.
+        """
+        own = self.token_bytes(token)
+        return bytes_name(own) if own else self._inner.id_to_token(token) or ""
 
     def find_special(self, text: str) -> list[tuple[int, int]]:
         """Where the texts of special tokens stand that `encode` would read in a text, [begin, end) in characters."""

@@ -4,6 +4,8 @@ A token's log-probability is the one that it had in the forward that committed i
 whole vocabulary, penalties and biases included. In modes that commit several tokens in a forward it is given only what
 was committed before, not the tokens to its left. `commit_step` is the number of that forward, from 0. A token that was
 pinned, or kept from a draft, has log-probability 0 and step -1.
+
+There is an entry for each token of the answer; its name is `Tokenizer.token_name`.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from daguerre.decoding.plan import Plan
 from daguerre.decoding.reading import read
 from daguerre.decoding.result import Result
 from daguerre.engine.job import Job
-from daguerre.models.tokenizer import Tokenizer
+from daguerre.models.tokenizer import Tokenizer, bytes_name
 from daguerre.server.scorers import Alternatives, Recorder
 from daguerre.trace import Event
 
@@ -47,7 +49,7 @@ class TokenLog:
 
     def after(self, event: Event, num_final: int) -> list[Scored]:
         """The tokens that are new in the first `num_final` characters of the text after an event."""
-        self._note(event)
+        self.note(event)
         return self._new(self._canvas, num_final, done=False)
 
     def last(self, result: Result) -> list[Scored]:
@@ -59,7 +61,8 @@ class TokenLog:
         """How many tokens have been told."""
         return self._told
 
-    def _note(self, event: Event) -> None:
+    def note(self, event: Event) -> None:
+        """Keep the facts of an event's tokens."""
         decision = event.decision
         for place, (position, probability) in enumerate(
             zip(decision.positions.tolist(), decision.probabilities.tolist(), strict=True)
@@ -73,8 +76,10 @@ class TokenLog:
 
     def _new(self, canvas: Canvas, num_final: int, done: bool) -> list[Scored]:
         reading = read(self._plan, canvas, done=done).gaps[0]
-        end, out = 0, list[Scored]()
-        for number, (position, text) in enumerate(zip(reading.positions, reading.texts, strict=True)):
+        end, out, texts = 0, list[Scored](), list(reading.texts)
+        while texts and not texts[-1] and not done:  # of half a character, which may not become whole
+            texts.pop()
+        for number, (position, text) in enumerate(zip(reading.positions, texts, strict=False)):
             end += len(text)
             if end > num_final:
                 break
@@ -89,7 +94,7 @@ def scored(job: Job, index: int, recorder: Recorder | None = None) -> list[Score
     """The tokens of a choice of a job that is done."""
     log = TokenLog(job.plan, recorder)
     for event in job.samples[index].events:
-        log.after(event, 0)
+        log.note(event)
     return log.last(job.result_of(index))
 
 
@@ -99,10 +104,9 @@ def chat_logprobs(tokens: Sequence[Scored], tokenizer: Tokenizer) -> dict[str, A
 
 
 def _chat_entry(one: Scored, tokenizer: Tokenizer) -> dict[str, Any]:
-    own = tokenizer.token_bytes(one.id)
-    shown = own[len(own) - len(one.text.encode()) :] if own.endswith(one.text.encode()) and one.text else own
+    shown = _shown_bytes(one, tokenizer)
     return {
-        "token": one.text,
+        "token": bytes_name(shown) or tokenizer.token_name(one.id),
         "logprob": one.logprob,
         "bytes": list(shown),
         "top_logprobs": [_alternative(token, logprob, tokenizer) for token, logprob in one.alternatives],
@@ -111,20 +115,27 @@ def _chat_entry(one: Scored, tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def _alternative(token: int, logprob: float, tokenizer: Tokenizer) -> dict[str, Any]:
-    return {"token": tokenizer.decode([token]), "logprob": logprob, "bytes": list(tokenizer.token_bytes(token))}
+    return {"token": tokenizer.token_name(token), "logprob": logprob, "bytes": list(tokenizer.token_bytes(token))}
+
+
+def _shown_bytes(one: Scored, tokenizer: Tokenizer) -> bytes:
+    """The bytes of a token, without those that were healed away."""
+    own, text = tokenizer.token_bytes(one.id), one.text.encode()
+    return text if text and own.endswith(text) else own
 
 
 def legacy_logprobs(tokens: Sequence[Scored], tokenizer: Tokenizer, start: int = 0) -> dict[str, Any]:
     """The object `logprobs` of completions: columns, and the offset of each token in the text, which begins at `start`
-    characters. Of equal texts the most likely alternative is kept.
+    characters. A token is among its alternatives; of those that have one name the most likely is kept.
     """
     out: dict[str, Any] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": [], "commit_step": []}
     for one in tokens:
-        top: dict[str, float] = {}
+        own, top = bytes_name(_shown_bytes(one, tokenizer)) or tokenizer.token_name(one.id), dict[str, float]()
         for token, logprob in one.alternatives:
-            top.setdefault(tokenizer.decode([token]), logprob)
-        row = (one.text, one.logprob, top or None, start, one.step)
-        for column, value in zip(out.values(), row, strict=True):
+            top.setdefault(own if token == one.id else tokenizer.token_name(token), logprob)
+        if top and one.logprob is not None:
+            top[own] = one.logprob
+        for column, value in zip(out.values(), (own, one.logprob, top or None, start, one.step), strict=True):
             column.append(value)
         start += len(one.text)
     return out
