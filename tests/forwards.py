@@ -43,6 +43,8 @@ SAMPLING: tuple[dict[str, Any], ...] = (
     {"temperature": 0.7, "top_p": 0.9},
     {"temperature": 1.3, "top_k": 5},
     {"temperature": 0.9, "top_k": 20, "top_p": 0.8},
+    {"temperature": 0.8, "min_p": 0.1},
+    {"temperature": 1.0, "top_p": 0.95, "min_p": 0.05},
 )
 
 
@@ -71,7 +73,7 @@ def rules_of(number: int, vocabulary: np.ndarray) -> Rules:
     """Rules of draws: every way to cut, with and without bias, bans and a position at which little is allowed."""
     one, two, three, four = vocabulary[[3, 9, 21, 33]].tolist()
     return Rules(
-        **SAMPLING[number % 5],
+        **SAMPLING[number % len(SAMPLING)],
         logit_bias={one: 1.5, two: -np.inf} if number % 2 else {},
         bans=np.array([[three, 0, 10**9], [four, 2, 70]]),
         rng=Counter(2**63 + number, number % 3),
@@ -288,7 +290,7 @@ class Expected:
 
 def drawn(logits: np.ndarray, rules: Rules, positions: np.ndarray, entropy: bool = False, num_best: int = 0) -> Answer:
     """Draws by `sampling.logits`. InputError where no token is left."""
-    params = SamplingParams(rules.temperature, rules.top_p, rules.top_k, rules.logit_bias)
+    params = SamplingParams(rules.temperature, rules.top_p, rules.top_k, rules.logit_bias, rules.min_p)
     own = biased(logits.copy(), params)
     only = () if rules.allowed is None else tuple(rules.allowed.tolist())
     Forbidden(tuple(map(tuple, rules.bans.tolist())), rules.allowed_at, only).apply(positions, own)

@@ -138,7 +138,7 @@ class Scripted:
 
 def drawn(rules: Rules, positions: np.ndarray, logits: np.ndarray, **more: Any) -> Proposals:
     """Draws by the NumPy reference from logits (A, V), which stay as they are."""
-    params = SamplingParams(rules.temperature, rules.top_p, rules.top_k, rules.logit_bias)
+    params = SamplingParams(rules.temperature, rules.top_p, rules.top_k, rules.logit_bias, rules.min_p)
     logits = biased(logits.copy(), params)
     bans = tuple((token, start, end) for token, start, end in rules.bans.tolist())
     Forbidden(bans, rules.allowed_at, () if rules.allowed is None else tuple(rules.allowed)).apply(positions, logits)

@@ -143,11 +143,12 @@ def test_what_is_about_completions_is_refused_in_gaps_and_no_default_there(model
             gap(made, end_of_text="last")
 
 
-def test_an_error_names_the_policy_that_the_request_would_have_had(models: dict[str, Model]) -> None:
+def test_an_option_names_its_policy_and_an_error_only_what_was_given(models: dict[str, Model]) -> None:
     made = published(models["full"], mode="block", policy="joint_threshold", edit_threshold=0.4)
 
-    with pytest.raises(InputError, match="steps is not used by policy 'joint_threshold'"):
-        made.generate("x = ", 8, steps=3)
+    with pytest.raises(InputError, match="edit_threshold is not used beside steps, which belongs to another policy"):
+        made.generate("x = ", 8, steps=3, edit_threshold=0.2)
+    assert made.generate("x = ", 8, steps=1, min_tokens=8, heal=False).usage.forwards == 1, "steps name their policy"
 
 
 def test_a_cache_of_nothing_keeps_the_published_mode(models: dict[str, Model]) -> None:
@@ -259,6 +260,22 @@ def test_mistakes_are_said_and_the_conversation_goes_on(model: Model, tmp_path: 
     for words in ("did you mean '/help'", "did you mean 'high'", "name a file", "cannot read", "no question", "/undo"):
         assert words in " ".join(shown.split())
     assert len(conversation.messages) == 2
+
+
+def test_options_are_set_shown_and_taken_back_and_a_question_is_asked_again(model: Model) -> None:
+    conversation, shown = talk(
+        model, "/set temperature .5", "one", "/set max-tokens 3", "/regenerate", "/show", "/bye", "x"
+    )
+    held = " ".join(shown.split())
+
+    assert conversation.options == {"temperature": 0.5, "max_tokens": 3}
+    assert [message["role"] for message in conversation.messages] == ["user", "assistant"]
+    assert "temperature 0, the likeliest" in held and "temperature 0.5" in held and "2 messages" in held
+    assert "cut at max_tokens" in held
+    conversation, shown = talk(model, "/set temperature -1", "/set", "/set temprature 1", "/set max_tokens")
+    for words in ("temperature must be", "name an option", "did you mean 'temperature'"):
+        assert words in " ".join(shown.split())
+    assert conversation.options == {"max_tokens": 8}
 
 
 def test_an_answer_that_is_stopped_keeps_what_was_written(model: Model) -> None:

@@ -64,7 +64,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"policy": "treshold"}, "did you mean 'threshold'"),
     ({"cache": "exact"}, "unknown cache 'exact'"),
     ({"policy": "random", "threshold": 0.5}, "threshold is not used by policy 'random'"),
-    ({"steps": 4}, "steps is not used by policy 'threshold'"),
+    ({"policy": "threshold", "steps": 4}, "steps is not used by policy 'threshold'"),
+    ({"steps": 4, "threshold": 0.5}, "steps is not used beside threshold, which belongs to another policy"),
+    ({"steps": 4, "gamma": 0.5}, "gamma is not used beside steps, which belongs to another policy"),
+    ({"steps": 4, "sliding": True}, "sliding is not used with steps"),
     ({"mode": "ar", "block_size": 4}, "block_size is not used in mode 'ar'"),
     ({"mode": "full", "block_size": 4}, "block_size is not used in mode 'full'"),
     ({"mode": "ar", "policy": "random"}, "policy is not used in mode 'ar'"),
@@ -105,17 +108,18 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"temperature": -1.0}, "temperature must be"),
     ({"temperature": float("nan")}, "temperature must be"),
     ({"temperature": "hot"}, "temperature must be a number"),
-    ({"top_p": 0.0}, "top_p must be"),
+    ({"top_p": -0.1}, "top_p must be"),
     ({"top_p": 1.5}, "top_p must be"),
-    ({"top_k": 0}, "top_k must be"),
+    ({"top_k": -2}, "top_k must be"),
+    ({"min_p": 1.5}, "min_p must be"),
     ({"threshold": 2.0}, "threshold must be"),
     ({"policy": "factor", "factor": -1.0}, "factor must be"),
     ({"policy": "joint_threshold", "edit_threshold": 1.5}, "edit_threshold must be"),
-    ({"edit_threshold": 0.2}, "edit_threshold is not used"),
+    ({"policy": "threshold", "edit_threshold": 0.2}, "edit_threshold is not used"),
     ({"policy": "factor", "factor": float("nan")}, "factor must be"),
     ({"policy": "entropy_bounded", "gamma": -0.1}, "gamma must be"),
-    ({"gamma": 0.5}, "gamma is not used by policy 'threshold'"),
-    ({"entropy_threshold": 0.5}, "entropy_threshold is not used by policy 'threshold'"),
+    ({"policy": "threshold", "gamma": 0.5}, "gamma is not used by policy 'threshold'"),
+    ({"policy": "threshold", "entropy_threshold": 0.5}, "entropy_threshold is not used by policy 'threshold'"),
     ({"policy": "entropy_threshold", "entropy_threshold": -0.1}, "entropy_threshold must be a number of nats"),
     ({"policy": "entropy_threshold", "position_penalty": float("nan")}, "position_penalty must be a number of nats"),
     ({"policy": "entropy_threshold", "position_penalty": "far"}, "position_penalty must be a number"),
@@ -177,12 +181,13 @@ def test_every_option_that_some_policy_reads_is_refused_by_the_others_and_by_ar(
             else:
                 with pytest.raises(InputError, match=f"{option} is not used by policy '{name}'"):
                     Decode(**given)
+        assert option in Decode(**{option: values[option]}).policy_options, "alone it says which policy is meant"
         with pytest.raises(InputError, match=f"{option} is not used in mode 'ar'"):
             Decode(mode="ar", **{option: values[option]})
 
 
 def test_options_that_are_as_by_default_are_no_conflict() -> None:
-    assert Decode(mode="ar", policy="threshold", threshold=0.9, steps=None) == Decode(mode="ar")
+    assert Decode(mode="ar", policy="threshold", threshold=0.9, steps=None).policy_name == "threshold"
 
 
 def test_a_frozen_decode_is_copied_with_changes() -> None:

@@ -174,6 +174,7 @@ def test_what_is_cut_and_what_is_equal_is_decided_by_token_id(name: str) -> None
         ({"top_p": 0.3}, {20, 60}),
         ({"top_p": 0.5}, {20, 60}),
         ({"top_k": 2, "top_p": 0.5}, {20}),
+        ({"min_p": 1.0}, {20, 60, 80, 100}),
         ({}, {20, 60, 80, 100}),
     ]
     for cut, kept in cuts:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from daguerre.errors import InputError
 from daguerre.sampling.logits import (
@@ -48,6 +49,22 @@ def test_the_tempered_distribution_is_the_one_by_the_book() -> None:
         got = tempered(logits, SamplingParams(temperature=temperature, top_k=top_k, top_p=top_p))
         want = np.stack([naive(row, temperature, top_k, top_p) for row in logits])
         assert np.allclose(got, want, atol=1e-12), (temperature, top_k, top_p)
+
+
+def test_min_p_is_that_of_transformers() -> None:
+    """Its processor, after those of temperature, top-k and top-p."""
+    from transformers.generation import logits_process as theirs
+
+    logits = random_logits(6, 30)
+    for temperature, top_k, top_p, min_p in product((0.7, 1.5), (None, 5), (1.0, 0.8), (0.05, 0.3, 1.0)):
+        steps = [theirs.TemperatureLogitsWarper(temperature), theirs.MinPLogitsWarper(min_p)]
+        steps[1:1] = [] if top_k is None else [theirs.TopKLogitsWarper(top_k)]
+        steps[-1:-1] = [theirs.TopPLogitsWarper(top_p)] if top_p < 1 else []
+        want = torch.from_numpy(logits)
+        for step in steps:
+            want = step(None, want)
+        got = tempered(logits, SamplingParams(temperature, top_p, top_k, min_p=min_p))
+        assert np.allclose(got, want.softmax(-1).numpy(), atol=1e-9), (temperature, top_k, top_p, min_p)
 
 
 def test_nothing_is_changed_in_place() -> None:
@@ -99,6 +116,7 @@ DRAWN: list[dict[str, Any]] = [
     {"temperature": 0.6, "logit_bias": {3: 1.5, 4: float("-inf")}},
     {"temperature": 1.4, "top_k": 5},
     {"temperature": 1.0, "top_p": 0.7, "logit_bias": {0: 2.0}},
+    {"temperature": 1.3, "min_p": 0.2},
 ]
 
 

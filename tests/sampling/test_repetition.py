@@ -173,6 +173,7 @@ def test_text_that_loops_ends_there(default: Model) -> None:
 def test_it_is_for_greedy_completions_unless_asked(default: Model) -> None:
     quiet = {"temperature": 1.0, "logit_bias": {300: 60.0}}  # always the same token
     assert not default.generate("x", 80, **quiet).looped
+    assert default.config.ends_loops, "other models write on unless asked"
     assert default.generate("x", 80, stop_loops=True, **quiet).looped
     assert not default.generate("x", 80, min_tokens=80, logit_bias={300: 60.0}).looped
     assert len(default.generate("x", 80, mode="block", logit_bias={300: 60.0}).tokens) == 80

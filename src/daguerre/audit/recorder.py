@@ -28,6 +28,7 @@ from daguerre.errors import InputError, UnsupportedError, no_concept_heads
 from daguerre.model import Model
 from daguerre.models.denoiser import Denoiser
 from daguerre.models.wrappers.explaining import Explained
+from daguerre.sampling.policies import Policy
 
 OPTIONS = frozenset(option.name for option in fields(Decode))
 
@@ -190,5 +191,5 @@ def check_recordable(plan: Plan) -> None:
     """UnsupportedError for a request that no record can hold."""
     if plan.decode.scorer is not None:
         raise UnsupportedError("a scorer is code, which no record can hold: leave it out, or do not record")
-    if not isinstance(plan.decode.policy, str):
+    if isinstance(plan.decode.policy, Policy):
         raise UnsupportedError("a policy of your own is code, which no record can hold: name one, or do not record")

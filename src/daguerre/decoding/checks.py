@@ -86,6 +86,8 @@ class Anything(Kind):
 OPTIONS: dict[str, Kind] = {
     **base.KINDS,
     **logits.KINDS,
+    "top_p": PROBABILITY,
+    "top_k": Whole(low=-1, none=True),
     "mode": OneOf(known=MODES, none=True),
     "block_size": Whole(low=1, none=True),
     "sliding": SWITCH,

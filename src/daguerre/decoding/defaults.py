@@ -10,6 +10,10 @@ from daguerre.decoding.request import check_changeable, check_end_of_text
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.core.config import ModelConfig
 
+CHAT_SAMPLING = {"temperature": 0.7, "top_p": 0.95, "min_p": 0.05}
+"""How an answer of an autoregressive model is drawn whose publisher does not say: the likeliest answer of a small model
+repeats itself.
+"""
 Check = Callable[[Decode], None]
 """Raises InputError or UnsupportedError for options that a request cannot have."""
 CHOICES = ("mode", "policy")
@@ -25,14 +29,13 @@ def with_defaults(defaults: Mapping[str, Any], options: Mapping[str, Any], check
     """Options of a request, and with them the `defaults` that they do not exclude: those that the mode and the policy
     of the request use, and that pass `check`.
 
-    The errors of `Decode` for options that no default makes possible: those of the default mode and policy, which the
-    request would have had.
+    The errors of `Decode` for options that no default makes possible.
     """
     missing: dict[str, Any] = {name: value for name, value in defaults.items() if name not in options}
     tried = [dict(options) | {name: missing[name] for name in names if name in missing} for names in TRIED]
     out = next((each for each in tried if _is_possible(each, check)), None)
     if out is None:
-        Decode(**tried[0])
+        Decode(**options)
         return dict(options)  # what is wrong is for `check` to say
     for name, value in missing.items():
         if name not in CHOICES and _is_possible(out | {name: value}, check):

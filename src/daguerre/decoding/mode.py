@@ -19,7 +19,18 @@ Steps = Generator[Event | list[Forward | DraftStep], list[Answer] | None, Canvas
 canvas."""
 
 SAMPLING = frozenset(
-    {"guidance", "scorer", "temperature", "top_p", "top_k", "n", "cache", "repetition_penalty", "no_repeat_ngram_size"}
+    {
+        "guidance",
+        "scorer",
+        "temperature",
+        "top_p",
+        "top_k",
+        "min_p",
+        "n",
+        "cache",
+        "repetition_penalty",
+        "no_repeat_ngram_size",
+    }
 )
 """Options of every mode that draws tokens one after the other, or a span of them."""
 

@@ -12,7 +12,7 @@ from daguerre.decoding.checks import CALLS as ARGUMENTS
 from daguerre.decoding.checks import check_options
 from daguerre.decoding.modes import MODES, choose_mode, mode_options
 from daguerre.decoding.modes.base import Mode
-from daguerre.decoding.settings import CONSTRAINTS, Settings
+from daguerre.decoding.settings import CONSTRAINTS, IMPLIED, Settings
 from daguerre.decoding.steering import Steering
 from daguerre.errors import InputError, UnsupportedError, no_concept_heads, shown, unknown
 from daguerre.models.core.config import ModelConfig
@@ -89,8 +89,9 @@ class Decode(Settings):
     no_repeat_context_lines   mode "beam" only: leave out texts that repeat lines around the gap and add no new line
     fill_end     mode "fim" only. fit: a gap that the model does not end itself ends where the text after it fits best
                  (`daguerre.decoding.joins`); model: it goes on to its budget
-    policy       a name of `daguerre.sampling.policies.POLICIES`, or a `Policy` with values of its own. Modes "block"
-                 and "full" only, as are its options
+    policy       a name of `daguerre.sampling.policies.POLICIES`, or a `Policy` with values of its own. None: the first
+                 that has the options given here which only some policies have ("confidence" for steps), else
+                 "threshold". Modes "block" and "full" only, as are its options
     threshold    policies "threshold", "joint_threshold" and "chain" only: commit tokens of at least this probability
     edit_threshold   policy "joint_threshold" only: replace tokens by those of more than this probability; 1: never
     factor       policy "factor" only: n positions together must each be wrong with a chance below factor / (n + 1)
@@ -117,7 +118,9 @@ class Decode(Settings):
     revise_threshold   the probability that `revise` needs to replace a token
     revise_reading     unmasked: one forward sees all tokens, for a model trained to correct; leave_one_out: a forward
                  for each token, with that token masked, for any model (`daguerre.decoding.revision`)
-    temperature, top_p, top_k   a temperature of 0 takes the most likely token; top-k is applied before top-p
+    temperature, top_p, top_k, min_p   a temperature of 0 takes the most likely token, and so does a top_p of 0; a top_k
+                 of 0 or -1 is none. Top-k is applied before top-p, and then min_p: tokens less than min_p times as
+                 likely as the likeliest are not drawn
     repetition_penalty, no_repeat_ngram_size   as in transformers: logits of tokens that the text or the prompt has are
                  divided (above 0) or multiplied by the penalty, 1 is none; no n tokens in a row stand twice in both
                  together, 0 is none. Tokens that a step commits together do not count for each other. Not in modes
@@ -131,9 +134,9 @@ class Decode(Settings):
                  it is a token like any other, and the text ends before the first; last: likewise, and it is committed
                  after all other tokens; never: it is not drawn
     stop         a string or several; text ends before the first that appears
-    stop_loops   whether the text ends where it loops: 3 copies in a row, of 48 tokens in all or more. None: in
-                 completions of modes "ar" and "speculative" at temperature 0 without min_tokens, a draft or a
-                 constraint. The result's `looped` says that it was so
+    stop_loops   whether the text ends where it loops: 3 copies in a row, of 48 tokens in all or more. None: of models
+                 that are known to loop, which the package's are, in completions of modes "ar" and "speculative" at
+                 temperature 0 without min_tokens, a draft or a constraint. The result's `looped` says that it was so
     logit_bias   token id -> number added to its logit; minus infinity bans it
     n            samples; sample i is keyed by (seed, i)
     seed         of all random numbers, 0 to 2^64 - 1
@@ -186,6 +189,8 @@ class Decode(Settings):
 
     def __post_init__(self) -> None:
         check_options(self)
+        if self.top_k is not None and self.top_k < 1:
+            object.__setattr__(self, "top_k", None)
         object.__setattr__(self, "pins", tuple(self.pins))
         self._freeze_steering()
         self._check_constraint()
@@ -246,7 +251,8 @@ class Decode(Settings):
     def _check_conflicts(self) -> None:
         """Every option that differs from its default must be used by the mode and the policy."""
         one, of_policies = "leave out one of the two", {name for kind in POLICIES.values() for name in kind.options}
-        unused = dict.fromkeys(of_policies - set(self.policy_options), f"by policy {self.policy_name!r}: {one}")
+        by = self._by_policy
+        unused = dict.fromkeys(of_policies - set(self.policy_options), f"{by}: {one}")
         if self.mode is not None:
             used = MODES[self.mode].options
             unused |= dict.fromkeys(mode_options() - used, f"in mode {self.mode!r}: {one}")
@@ -258,9 +264,9 @@ class Decode(Settings):
         if self.revise:
             unused["sliding"] = f"with revise, which reads finished spans again: {one}"
         if "steps" in self.policy_kind.options or self.policy_kind.edits:
-            unused["sliding"] = f"by policy {self.policy_name!r}, which fills a span as a whole: {one}"
+            unused["sliding"] = f"{by}, which fills a span as a whole: {one}"
         if not self.policy_kind.ranks:
-            unused["rank_by"] = f"by policy {self.policy_name!r}: {one}"
+            unused["rank_by"] = f"{by}: {one}"
         if self.constrained:
             unused["rank_by"] = f"with the option {self.shaping[0]}, which has probabilities of its own: {one}"
         if not self.revise:
@@ -288,8 +294,18 @@ class Decode(Settings):
         if self.shaping and self.stop:
             unused["stop"] = f"with the option {self.shaping[0]}, which decides where the text ends: {one}"
         for name in self.given:
-            if name in unused:
+            if name in unused and not (name == "policy" and self.policy == IMPLIED[0]):
                 raise InputError(f"{name} is not used {unused[name]}")
+
+    @property
+    def _by_policy(self) -> str:
+        """The policy, in words, by what was given of it."""
+        if self.policy is not None:
+            return f"by policy {self.policy_name!r}"
+        apart = self.of_policies - set(self.policy_options)
+        first = next((name for name in self.given if name in apart), None)
+        other = next((name for name in self.given if name in self.of_policies and name != first), "threshold")
+        return f"with {other}" if first is None else f"beside {other}, which belongs to another policy"
 
     def resolved(self, config: ModelConfig, infilling: bool, denoise: bool = False, searches: bool = False) -> Decode:
         """The same options, with a mode where they name none; see `daguerre.decoding.modes.choose_mode`."""

@@ -186,7 +186,8 @@ def make_result(
             step, probability, confidence = facts[position]
             logprob = float(np.log(max(probability, np.finfo(np.float64).tiny)))
             tokens.append(TokenInfo(text, token, logprob, step, confidence))
-    reason: FinishReason = "timeout" if late else "stop" if readings.stopped else "length"
+    cut = plan.constraint is not None and plan.constraint.shortened(canvas)
+    reason: FinishReason = "timeout" if late else "stop" if readings.stopped and not cut else "length"
     usage = Usage(plan.num_prompt, len(tokens), **asdict(counts), seconds=seconds, mode=plan.mode.name)
     texts = tuple(reading.text for reading in readings.gaps)
     trace = Trace.record(plan.canvas, events)

@@ -157,6 +157,7 @@ class TokenSampler:
             temperature=params.temperature,
             top_p=params.top_p,
             top_k=params.top_k,
+            min_p=params.min_p,
             logit_bias=params.logit_bias or {},
             bans=np.array(now.bans, dtype=np.int64).reshape(-1, 3),
             allowed_at=now.only_at,

@@ -26,6 +26,9 @@ RankedBy = Literal["model", "drawn"]
 
 FillEnd = Literal["fit", "model"]
 
+IMPLIED = ("threshold", "confidence", "joint_threshold", "factor", "entropy_bounded", "entropy_threshold")
+"""The policies that options stand for which only some policies have."""
+
 CONSTRAINTS = {
     "schema": "a JSON Schema, an object or a boolean, or a compiled TokenAutomaton",
     "regex": "a string",
@@ -47,7 +50,7 @@ class Settings:
     num_beams: int = 32
     no_repeat_context_lines: bool = False
     fill_end: FillEnd = "fit"
-    policy: str | Policy = "threshold"
+    policy: str | Policy | None = None
     threshold: float = 0.9
     edit_threshold: float = 0.5
     factor: float = 1.0
@@ -69,6 +72,7 @@ class Settings:
     max_entropy: float = 0.005
     top_p: float = 1.0
     top_k: int | None = None
+    min_p: float = 0.0
     repetition_penalty: float = 1.0
     no_repeat_ngram_size: int = 0
     min_tokens: int = 0
@@ -147,8 +151,9 @@ class Settings:
 
     @cached_property
     def sampling(self) -> SamplingParams:
-        """The parameters that a token is drawn by."""
-        return SamplingParams(self.temperature, self.top_p, self.top_k, self.logit_bias)
+        """The parameters that a token is drawn by. A top_p of 0 keeps the likeliest token, as in OpenAI's API."""
+        cuts = (self.top_p, self.top_k) if self.top_p else (1.0, 1)
+        return SamplingParams(self.temperature, *cuts, self.logit_bias, self.min_p)
 
     @property
     def _scorer(self) -> Scorer | None:
@@ -161,7 +166,7 @@ class Settings:
     @property
     def ranks_as_drawn(self) -> bool:
         """Whether policies rank by distributions other than those at temperature 1 over all tokens."""
-        cut = self.top_p < 1 or self.top_k is not None
+        cut = self.top_p < 1 or self.top_k is not None or self.min_p > 0
         return self.rank_by == "drawn" and (cut or self.temperature not in (0, 1))
 
     @cached_property
@@ -173,14 +178,23 @@ class Settings:
     @cached_property
     def commit_policy(self) -> Policy:
         """The policy of that name, with its options, or the one that is given."""
-        if not isinstance(self.policy, str):
+        if isinstance(self.policy, Policy):
             return self.policy
         return self.policy_kind(**{name: getattr(self, name) for name in self.policy_options})
 
     @property
     def policy_kind(self) -> type[Policy]:
-        """The class of the policy."""
-        return policy_kind(self.policy)
+        """The class of the policy. Without a name, the first of IMPLIED that has all options of policies that are
+        given.
+        """
+        if self.policy is not None:
+            return policy_kind(self.policy)
+        return POLICIES[next((name for name in IMPLIED if self.of_policies <= {*POLICIES[name].options}), IMPLIED[0])]
+
+    @property
+    def of_policies(self) -> frozenset[str]:
+        """Names of the given options that some policies have and others do not."""
+        return frozenset(self.given) & {name for kind in POLICIES.values() for name in kind.options}
 
     @property
     def policy_name(self) -> str:
@@ -191,4 +205,4 @@ class Settings:
     @property
     def policy_options(self) -> tuple[str, ...]:
         """The options that the policy is made with; none where it is made already."""
-        return self.policy_kind.options if isinstance(self.policy, str) else ()
+        return () if isinstance(self.policy, Policy) else self.policy_kind.options

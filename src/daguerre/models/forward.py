@@ -81,7 +81,7 @@ class Uniform(Protocol):
 class Rules:
     """How tokens are drawn in a forward.
 
-    temperature, top_p, top_k, logit_bias   as in `sampling.logits.SamplingParams`
+    temperature, top_p, top_k, min_p, logit_bias   as in `sampling.logits.SamplingParams`
     bans        int64 (n, 3): a token, and the positions [start, end) at which it may not be drawn
     allowed_at  the position at which only the tokens `allowed`, int32 (k,), may be drawn; None: no such position
     rng, purpose, step   determine the random number of a position; not needed at temperature 0
@@ -97,6 +97,7 @@ class Rules:
     rng: Uniform | None = None
     purpose: int = 0
     step: int = 0
+    min_p: float = 0.0
 
 
 @dataclass(eq=False, slots=True)

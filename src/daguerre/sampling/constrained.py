@@ -71,6 +71,7 @@ class Constraint:
     filler: int | None
     floors: Mapping[Span, int]
     _programmes: dict[Span, tuple[Canvas, Programme]] = field(default_factory=dict)
+    _shortened: set[tuple[int, bytes]] = field(default_factory=set)
 
     @property
     def ignored(self) -> tuple[str, ...]:
@@ -109,7 +110,12 @@ class Constraint:
         probabilities, marginals = np.empty(len(positions)), np.empty(len(positions))
         for gap, held in canvas.gap_of(positions):
             rows = logits if len(held) == len(positions) else logits[held]
-            tokens[held], weighed = _chosen(self._programme(canvas, gap), rows, params, u[held])
+            programme = self._programme(canvas, gap)
+            tokens[held], weighed = _chosen(programme, rows, params, u[held])
+            if programme.too_long is not None and positions[held[0]] == gap[0] + programme.positions[0]:
+                longer, fitting = (_highest(rows[0], programme.automaton, each) for each in programme.too_long)
+                if longer > fitting:
+                    self._note_short(canvas, gap)
             marginals[held] = np.minimum(weighed.probabilities(tokens[held]), 1.0)
             probabilities[held] = np.exp(rows[np.arange(len(held)), tokens[held]] - weighed.weights.total_A)
         return Proposals(positions, tokens, probabilities, marginals)
@@ -121,7 +127,10 @@ class Constraint:
         """
         parts = []
         for gap, held in canvas.gap_of(canvas.active_positions()):
-            positions, tokens = self._programme(canvas, gap).forced(len(held))
+            programme = self._programme(canvas, gap)
+            positions, tokens = programme.forced(len(held))
+            if len(positions) and programme.too_long is not None and positions[0] == programme.positions[0]:
+                self._note_short(canvas, gap)
             if len(positions):
                 parts.append(Decision(gap[0] + positions, tokens, np.ones(len(tokens)), np.ones(len(tokens))))
         return Decision.join(parts) if parts else NO_COMMIT
@@ -164,6 +173,16 @@ class Constraint:
         following = automaton.next_classes(state)
         filler = NONE if self.filler is None else automaton.class_of_token[self.filler]
         return bool(automaton.accept[state]) and bool((following == filler).all())
+
+    def shortened(self, canvas: Canvas) -> bool:
+        """Whether the budget cut a text: at some place the likeliest token that the language allows, or one where the
+        model was not asked, would have left too few positions for the rest. Known where texts are written in order.
+        """
+        filled = {gap[0]: canvas.filled(gap).astype(np.int64).tobytes() for gap in canvas.gaps}
+        return any(filled.get(start, b"").startswith(before) for start, before in self._shortened)
+
+    def _note_short(self, canvas: Canvas, gap: Span) -> None:
+        self._shortened.add((gap[0], canvas.filled(gap).astype(np.int64).tobytes()))
 
     def _programme(self, canvas: Canvas, gap: Span) -> Programme:
         """The programme of a gap from the active span on, or from its first open position left of that. The last one of
@@ -263,17 +282,30 @@ def _both(constraint: TokenAutomaton, option: str, wording: Wording, worded: Tok
 def _chosen(
     programme: Programme, logits: np.ndarray, params: SamplingParams, u: np.ndarray
 ) -> tuple[np.ndarray, Weighed]:
-    """(tokens (A,) of the most likely completion, or of a drawn one; the logits, weighed at temperature 1)."""
+    """(tokens (A,) of the most likely completion, or of a drawn one; the logits, weighed at temperature 1). Min-p is of
+    the probabilities given the constraint, and comes before top-p.
+    """
     if params.temperature == 0:
         weighed = programme.weigh(logits, best=True)
         return weighed.best(), weighed
-    if params.top_k is not None:
+    if params.top_k is not None or params.min_p:
         with suppress(InputError):
-            cut = programme.weigh(_most_likely(logits, params.top_k), temperature=params.temperature)
-            return cut.sample(u, params.top_p), programme.weigh(logits)
+            kept = logits if params.top_k is None else _most_likely(logits, params.top_k)
+            weighed = programme.weigh(kept, temperature=params.temperature)
+            if params.min_p:
+                probs = weighed.marginals()
+                kept = np.where(probs >= params.min_p * probs.max(axis=-1, keepdims=True), kept, -np.inf)
+                weighed = programme.weigh(kept.astype(logits.dtype), temperature=params.temperature)
+            return weighed.sample(u, params.top_p), programme.weigh(logits)
     temperatures = [1.0] if params.temperature == 1 else [1.0, params.temperature]
     plain, *warm = programme.weigh_each(logits, temperatures)
     return (warm or [plain])[0].sample(u, params.top_p), plain
+
+
+def _highest(row: np.ndarray, automaton: TokenAutomaton, classes: np.ndarray) -> float:
+    """The highest logit, of a row (V,), of the tokens of some classes (C,)."""
+    held = row[(automaton.class_of_token != NONE) & classes[automaton.class_of_token]]
+    return float(held.max(initial=-np.inf))
 
 
 def _most_likely(logits: np.ndarray, num: int) -> np.ndarray:

@@ -4,7 +4,7 @@ Backends draw for whole batches (`models.forward.Draws`) and are tested equal to
 use it directly.
 
 Order: bias, then probabilities at temperature 1 over the full vocabulary (what policies call confidence), then
-temperature, top-k, top-p, and the draw. All in float64, and nothing in place; but at temperature 0, and within a
+temperature, top-k, top-p, min-p, and the draw. All in float64, and nothing in place; but at temperature 0, and within a
 constraint, in the float32 of the logits, and without a copy.
 
 A draw is a race of exponential clocks: token v has a number E_v, and argmin E_v / p_v wins, which has probability p_v.
@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from daguerre.arguments import NOT_NEGATIVE, SHARE, Biases, Kind, Whole, check_fields
+from daguerre.arguments import NOT_NEGATIVE, PROBABILITY, SHARE, Biases, Kind, Whole, check_fields
 from daguerre.errors import InputError
 
 CACHED = 1 << 17
@@ -95,6 +95,7 @@ KINDS: dict[str, Kind] = {
     "temperature": NOT_NEGATIVE,
     "top_p": SHARE,
     "top_k": Whole(low=1, none=True),
+    "min_p": PROBABILITY,
     "logit_bias": Biases(none=True),
 }
 """What each parameter of a draw may be."""
@@ -102,12 +103,15 @@ KINDS: dict[str, Kind] = {
 
 @dataclass(frozen=True)
 class SamplingParams:
-    """How a token is drawn. A temperature of 0 takes the most likely token; top_p 1 and top_k None cut nothing."""
+    """How a token is drawn. A temperature of 0 takes the most likely token; top_p 1, top_k None and min_p 0 cut
+    nothing.
+    """
 
     temperature: float = 0.0
     top_p: float = 1.0
     top_k: int | None = None
     logit_bias: Mapping[int, float] | None = None
+    min_p: float = 0.0
 
     def __post_init__(self) -> None:
         check_fields(self, KINDS)
@@ -173,17 +177,18 @@ def no_token_left() -> InputError:
 
 
 def tempered(logits: np.ndarray, params: SamplingParams) -> np.ndarray:
-    """Probabilities (A, V) after temperature, top-k and top-p, in this order; at temperature 0 the most likely token's
-    is 1.
+    """Probabilities (A, V) after temperature, top-k, top-p and min-p, in this order; at temperature 0 the most likely
+    token's is 1.
 
     Of equal logits at the edge of top-k the lowest token ids are kept. Top-p keeps the fewest most likely tokens whose
-    probabilities, after top-k, sum to at least p.
+    probabilities, after top-k, sum to at least p. Min-p keeps tokens at least p times as likely as the likeliest
+    (Nguyen et al., arXiv 2407.01082).
     """
     if params.temperature == 0:
         return np.eye(logits.shape[-1])[most_likely(logits)[0]]
     probs = softmax(logits / params.temperature)
     if params.top_k is None and params.top_p == 1.0:
-        return probs
+        return likely_enough(probs, params.min_p)
     order = np.argsort(-probs, axis=-1, kind="stable")
     ranked = np.take_along_axis(probs, order, axis=-1)
     if params.top_k is not None:
@@ -193,9 +198,18 @@ def tempered(logits: np.ndarray, params: SamplingParams) -> np.ndarray:
         before = np.cumsum(ranked, axis=-1) - ranked
         ranked[before >= params.top_p] = 0.0
         ranked /= ranked.sum(axis=-1, keepdims=True)
+    ranked = likely_enough(ranked, params.min_p)
     out = np.zeros_like(probs)
     np.put_along_axis(out, order, ranked, axis=-1)
     return out
+
+
+def likely_enough(probs: np.ndarray, min_p: float) -> np.ndarray:
+    """The probabilities (A, V) of tokens at least `min_p` times as likely as the likeliest, which sum to 1."""
+    if not min_p:
+        return probs
+    kept = np.where(probs >= min_p * probs.max(axis=-1, keepdims=True), probs, 0.0)
+    return kept / kept.sum(axis=-1, keepdims=True)
 
 
 def race(probs: np.ndarray, noise: np.ndarray) -> np.ndarray:

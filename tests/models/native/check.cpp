@@ -188,13 +188,14 @@ void check_draws(int vocab, int positions) {
   const int32_t bias_tokens[] = {3, 5}, allowed[] = {7, 9};
   const double bias_values[] = {1.5, -INFINITY};
   const int64_t bans[] = {11, 0, 100, 13, 4, 6};
-  Rules rules{0, 1, bias_tokens, bias_values, bans, allowed, 8, -5, 3, 2, 1, 0, 2, 2, 2};
+  Rules rules{0, 1, 0, bias_tokens, bias_values, bans, allowed, 8, -5, 3, 2, 1, 0, 2, 2, 2};
   near(exponential_number(hashed(rules, 17), 5), 1.2507150830379914, 1e-15, "a random number");  // as sampling/random.py has it
   Row given = random_rows(1, vocab, 9, 2)[0];
   given[20] = given[30] = 9;  // the first of equals is taken
-  for (int kind = 0; kind < 5; kind++)
+  for (int kind = 0; kind < 6; kind++)
     for (int64_t position = 0; position < positions; position++) {
       rules.temperature = kind ? 0.5 + 0.25 * kind : 0, rules.top_k = kind == 2 || kind == 4 ? 6 : 0, rules.top_p = kind > 2 ? 0.8 : 1;
+      rules.min_p = kind == 5 ? 0.3 : 0;
       Row logits(size, NEVER);
       std::copy(given.begin(), given.end(), logits.begin());
       std::vector<double> x(vocab), warm(vocab);
@@ -220,6 +221,8 @@ void check_draws(int vocab, int positions) {
         if (before >= rules.top_p * kept) warm[token] = 0;
         before += weight;
       }
+      for (double& weight : warm)
+        if (weight < rules.min_p * warm[order[0]] && &weight != &warm[order[0]]) weight = 0;
       int64_t want = order[0];
       for (int i = 0; i < vocab && kind; i++) {
         const double time = exponential_number(hashed(rules, position), i) / warm[i];

@@ -46,7 +46,7 @@ class Ancestral(Mode):
     """All at once, from noise to text, in `steps` forwards."""
 
     name = "ancestral"
-    options = frozenset({"steps", "greedy_tail", "remask", "temperature", "top_p", "top_k", "n", "cache"})
+    options = frozenset({"steps", "greedy_tail", "remask", "temperature", "top_p", "top_k", "min_p", "n", "cache"})
     heals = shapes = changeable = keeps_commits = searches_length = commits_each_step = False
 
     def check_model(self, config: ModelConfig) -> None:

@@ -360,10 +360,10 @@ def forbid(logits: Tensor, rules: Rules, positions: np.ndarray) -> Tensor:
 
 
 def _cut(logits: Tensor, rules: Rules) -> Tensor:
-    """Probabilities (A, V) at the temperature, after top-k and then top-p; see `sampling.logits.tempered`."""
+    """Probabilities (A, V) at the temperature, after top-k, top-p and min-p; see `sampling.logits.tempered`."""
     probs = (logits / rules.temperature).softmax(-1)
     if rules.top_k is None and rules.top_p == 1.0:
-        return probs
+        return _likely_enough(probs, rules.min_p)
     ranked, order = probs.sort(dim=-1, descending=True, stable=True)
     if rules.top_k is not None:
         ranked[:, rules.top_k :] = 0.0
@@ -371,7 +371,15 @@ def _cut(logits: Tensor, rules: Rules) -> Tensor:
     if rules.top_p < 1.0:
         ranked[ranked.cumsum(-1) - ranked >= rules.top_p] = 0.0
         ranked /= ranked.sum(-1, keepdim=True)
-    return torch.zeros_like(probs).scatter_(-1, order, ranked)
+    return torch.zeros_like(probs).scatter_(-1, order, _likely_enough(ranked, rules.min_p))
+
+
+def _likely_enough(probs: Tensor, min_p: float) -> Tensor:
+    """See `sampling.logits.likely_enough`."""
+    if not min_p:
+        return probs
+    kept = torch.where(probs >= min_p * probs.amax(-1, keepdim=True), probs, 0.0)
+    return kept / kept.sum(-1, keepdim=True)
 
 
 def _race(probs: Tensor, noise: Tensor) -> Tensor:

@@ -163,7 +163,7 @@ class Rules(ctypes.Structure):
     """How tokens are drawn."""
 
     _fields_ = [
-        *_fields("temperature top_p", ctypes.c_double),
+        *_fields("temperature top_p min_p", ctypes.c_double),
         *_fields("bias_tokens bias_values bans allowed", Pointer),
         *_fields("allowed_at seed sample purpose step", Long),
         *_fields("top_k num_bias num_bans num_allowed", Int),

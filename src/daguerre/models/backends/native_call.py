@@ -260,7 +260,7 @@ class _Rules:
         kept = np.zeros(0, dtype=np.int32) if rules.allowed is None else np.ascontiguousarray(rules.allowed, np.int32)
         self._held = (tokens, values, bans, kept)
         self._struct = interface.Rules(
-            *(rules.temperature, rules.top_p),
+            *(rules.temperature, rules.top_p, rules.min_p),
             *(x.ctypes.data for x in self._held),
             -1 if rules.allowed_at is None else rules.allowed_at,
             *((0, 0) if rules.rng is None else (rules.rng.seed, rules.rng.sample)),

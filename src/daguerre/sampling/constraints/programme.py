@@ -83,6 +83,27 @@ class Programme:
         held = completions(self.automaton, self.fixed.tobytes(), self.filler, self.floor)
         return self.state != DEAD and bool(_row(held, self.begin, self.automaton.num_states)[self.state])
 
+    @cached_property
+    def too_long(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """What the language allows at the first open position, (C,) bool: classes after which the row is too short for
+        any text, and the others. None where there is none of the first, or where tokens to the right are fixed.
+        """
+        if not len(self.positions) or not self.open[self.positions[0] :].all():
+            return None
+        first, state, pairs = int(self.positions[0]), self.state, self.automaton.pairs
+        for cls in self.fixed[self.begin : first].tolist():
+            state = state if state == DEAD else self.automaton.step_class(state, cls)
+        if state == DEAD:
+            return None
+        run = slice(pairs.first[state], pairs.first[state + 1])
+        fits = self.terminal(first + 1)[pairs.dst[run]]
+        if fits.all():
+            return None
+        out = np.zeros((2, self.automaton.num_classes), dtype=bool)
+        for row, bundles in enumerate((pairs.bundle[run][~fits], pairs.bundle[run][fits])):
+            out[row, pairs.classes[ranges(pairs.starts[bundles], pairs.starts[bundles + 1])]] = True
+        return out[0], out[1]
+
     def terminal(self, position: int) -> np.ndarray:
         """(Q,): the states from which the row from a position on completes; cached until its tokens change."""
         if position == len(self):
@@ -154,7 +175,9 @@ class Programme:
     def empty(self) -> InputError:
         """The error that explains why no text is left."""
         if self.completes:
-            return InputError("no token is left that the constraint allows: loosen logit_bias, top_k or min_tokens")
+            return InputError(
+                "no token is left that the constraint allows: loosen logit_bias, top_k, min_p or min_tokens"
+            )
         need = self.automaton.fewest_tokens(self.state)
         return InputError(
             f"no text of the constraint fits the {len(self) - self.begin} positions with the tokens that are fixed "

@@ -12,9 +12,9 @@ from daguerre.sampling.policies import POLICIES, Policy
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyKind(Kind):
-    """A name in the table of policies, or an object that is one."""
+    """A name in the table of policies, or an object that is one; None: what other options imply."""
 
     def read(self, name: str, value: Any) -> Any:
-        if isinstance(value, Policy) or (isinstance(value, str) and value in POLICIES):
+        if value is None or isinstance(value, Policy) or (isinstance(value, str) and value in POLICIES):
             return value
         raise unknown(name, value, POLICIES)

@@ -1,4 +1,4 @@
-// Draws a token from a row of logits: bias, bans, temperature, top-k, top-p, and a race of exponential clocks. The reference is
+// Draws a token from a row of logits: bias, bans, temperature, top-k, top-p, min-p, and a race of exponential clocks. The reference is
 // `sampling/logits.py`. In float32 at temperature 0, else in float64.
 
 #pragma once
@@ -10,7 +10,7 @@
 
 // How tokens are drawn for one request, and which tokens this forward forbids.
 struct Rules {
-  double temperature, top_p;
+  double temperature, top_p, min_p;
   const int32_t* bias_tokens;  // (num_bias,)
   const double* bias_values;
   const int64_t* bans;     // (num_bans, 3): a token, and the positions [start, end) at which it may not be drawn
@@ -159,11 +159,12 @@ inline Drawn sampled(const Rules& r, const float* given, int vocab, int64_t posi
     entropy = std::log(mass) - entropy / mass;
   }
   best_of(logits, size, extras.num_best, [&](double x) { return std::exp(x - top) / mass; }, extras.best_tokens, extras.best_probabilities);
-  const bool cuts = r.top_k || r.top_p < 1;
+  const bool by_rank = r.top_k || r.top_p < 1, cuts = by_rank || r.min_p > 0;
   if (r.temperature != 1) weights_of(logits, size, top, r.temperature, warm);
   else if (cuts) std::copy(weights, weights + size, warm);
   else warm = weights;
-  if (cuts) cut(warm, size, r.top_k, r.top_p);
+  if (by_rank) cut(warm, size, r.top_k, r.top_p);
+  if (r.min_p > 0) cut_below(warm, size, r.min_p);
   const int64_t token = race(r, position, warm, vocab, most);
   return {token, weights[token] / mass, entropy};
 }

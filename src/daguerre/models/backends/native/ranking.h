@@ -78,6 +78,13 @@ inline std::vector<int32_t> likely_by_mass(const double* weights, int size, doub
   }
 }
 
+// Sets weights below a share of the largest to zero.
+inline void cut_below(double* weights, int size, double share) {
+  const double least = share * largest_of(weights, size);
+  for (int i = 0; i < size; i++)
+    if (weights[i] < least) weights[i] = 0;
+}
+
 // Sets weights outside top-k (0: no cut) and top-p to zero. Of equal weights at the edge, those with lower token ids are kept.
 inline void cut(double* weights, int size, int top_k, double top_p) {
   static thread_local std::vector<int32_t> order;
