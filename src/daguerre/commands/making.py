@@ -201,9 +201,15 @@ def say_adapter(folder: Path, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps({"adapter": str(folder), "base": base_name(folder)}))
         return
+    from daguerre.train.sft.corpus import has_chat_template
+    from daguerre.train.trainer import DATA
+
     typer.echo(f"adapter: {folder}")
-    prompt = shlex.quote(prompt_for(folder))
-    typer.echo(f"try it:  daguerre generate -m {base_name(folder)} --adapter {folder} {prompt}", err=True)
+    how = f"-m {shlex.quote(base_name(folder))} --adapter {shlex.quote(str(folder))}"
+    if has_chat_template(folder.parent / DATA):
+        typer.echo(f"try it:  daguerre chat {how}", err=True)
+        return
+    typer.echo(f"try it:  daguerre generate {how} {shlex.quote(prompt_for(folder))}", err=True)
 
 
 TINY, ADAPTER = "tiny", "adapter"
@@ -221,8 +227,8 @@ def how_to_try(model: Path, begins: str) -> str:
     from daguerre.train.trainer import DATA
 
     if has_chat_template(model.parent / DATA):
-        return f"daguerre chat -m {model}"
-    return f"daguerre generate -m {model} {shlex.quote(begins)}"
+        return f"daguerre chat -m {shlex.quote(str(model))}"
+    return f"daguerre generate -m {shlex.quote(str(model))} {shlex.quote(begins)}"
 
 
 def prompt_for(model: Path) -> str:

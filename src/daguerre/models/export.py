@@ -32,7 +32,7 @@ TOKENIZER_CLASS = "PreTrainedTokenizerFast"
 SHAPE = "width num_layers num_heads num_kv_heads mlp_width max_positions head_width qk_norm qkv_bias out_bias mlp_bias"
 MORE = "tied norm_eps activation rope_theta rope_scaling vocab_size eos_id end_ids bos_id pad_id reserved_ids"
 LEFT = "context shift block_size anchor mask_id null_id expand_id draft_head draft_rank draft_matrices draft_acceptance"
-CARRIED = frozenset((SHAPE + " " + MORE + " " + LEFT + " masks_in_place concepts").split())
+CARRIED = frozenset((SHAPE + " " + MORE + " " + LEFT + " masks_in_place concepts fim ends_loops").split())
 """Fields of a config that are written, or that concern what is left out; all others must have their defaults."""
 
 
@@ -52,7 +52,7 @@ def export(
     config = published_config(backbone.config, kind) | {"torch_dtype": str(dtype).removeprefix("torch.")}
     with written(folder):
         _write_tensors(folder, published_tensors(backbone), dtype, shard_bytes)
-        _write_tokenizer(folder, tokenizer)
+        write_tokenizer(folder, tokenizer)
         write_file(folder / "README.md", readme(backbone.config, CLASSES[kind]))
         write_file(folder / "generation_config.json", as_json(_generation(backbone.config)))
         write_file(folder / "config.json", as_json(config))
@@ -145,7 +145,7 @@ def _generation(config: ModelConfig) -> dict[str, Any]:
     return values | ({"suppress_tokens": never} if never else {})
 
 
-def _write_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:
+def write_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:
     """The tokenizer, in a class of transformers that follows the file."""
     if isinstance(tokenizer, PublishedTokenizer):
         config = {name: value for name, value in tokenizer.config.items() if name != "auto_map"}

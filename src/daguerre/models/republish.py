@@ -1,5 +1,6 @@
 """A published model whose weights were changed, written back in its publisher's layout: the same files, names and
-types of tensors, so that it is read as before, here and elsewhere.
+types of tensors, so that it is read as before, here and elsewhere. The model of a GGUF file is written as a folder, in
+the layout that its family has there.
 
 Two keys are added to config.json that names of folders may have said before: the size of a block, and the family.
 """
@@ -19,11 +20,12 @@ from daguerre.errors import UnsupportedError
 from daguerre.files import synced_write
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
+from daguerre.models.export import write_tokenizer
 from daguerre.models.families import FAMILIES
 from daguerre.models.families.base import Piece
 from daguerre.models.gguf.header import is_gguf
 from daguerre.models.json_files import read_json
-from daguerre.models.published import CONFIG, FAMILY_KEY, GENERATION, describe
+from daguerre.models.published import CONFIG, FAMILY_KEY, GENERATION, describe, read_facts
 from daguerre.models.published_weights import find_tensors, without_prefix
 from daguerre.models.scaling import published_scaling
 from daguerre.models.tokenizer_files import read_tokenizer
@@ -44,6 +46,9 @@ def keep_origin(source: Path, folder: Path) -> None:
     """Copy what a published folder has besides weights, and say of those what `write_back` needs."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
+    if is_gguf(source):
+        _keep_gguf(source, folder)
+        return
     for path in (path for path in source.rglob("*") if path.is_file()):
         is_adapter = path.parent != source and (path.parent / ADAPTER).is_file()
         if is_adapter or not any(path.match(pattern) for pattern in WEIGHTS_OF):
@@ -54,6 +59,18 @@ def keep_origin(source: Path, folder: Path) -> None:
     _write_json(folder / CONFIG, _marked(read_json(source / CONFIG), found.family.name, found.config))
     kinds = {name: tensor.kind for name, tensor in find_tensors(source).items()}
     _write_json(folder / STORED, kinds)
+
+
+def _keep_gguf(source: Path, folder: Path) -> None:
+    """The same of a GGUF file, in the words of a published folder."""
+    facts, words = read_facts(source), read_tokenizer(source)
+    found = describe(source, tokenizer=words)
+    if words is not None:
+        write_tokenizer(folder, words)
+    if facts.generation:
+        _write_json(folder / GENERATION, dict(facts.generation))
+    _write_json(folder / CONFIG, _marked(dict(facts.config), found.family.name, found.config))
+    _write_json(folder / STORED, {piece.name: "BF16" for piece in found.family.pieces(found.config) if not piece.copy})
 
 
 def scale_origin(folder: Path, config: ModelConfig) -> None:
@@ -81,14 +98,6 @@ def scale_origin(folder: Path, config: ModelConfig) -> None:
 
 def _positions(config: ModelConfig) -> tuple[object, ...]:
     return config.max_positions, config.rope_theta, config.rope_scaling
-
-
-def check_origin(source: Path) -> None:
-    """UnsupportedError for a model that cannot be written back."""
-    if is_gguf(source):
-        raise UnsupportedError(
-            f"{source.name} is a GGUF file, which is not written back: start from the folder that it was made of"
-        )
 
 
 def write_back(origin: Path, folder: Path, backbone: Backbone, shard_bytes: int = SHARD_BYTES) -> Path:

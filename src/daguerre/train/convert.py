@@ -77,9 +77,10 @@ def converted(model: Backbone, tokenizer: Tokenizer, options: Convert, source: P
     facts: dict[str, Any] = {"block_size": None, "draft_head": 0, "draft_rank": 0, "draft_acceptance": (), **changes}
     mask, fresh = _mask(config, tokenizer)
     reserved = tuple(sorted({*config.reserved_ids, mask} - {*config.ends}))
+    facts["vocab_size"] = max(config.vocab_size, mask + 1)
     out = Backbone(replace(config, mask_id=mask, reserved_ids=reserved, **facts))
     weights = model.state_dict()
-    out.load_state_dict({name: weights[name] for name in out.state_dict()})
+    out.load_state_dict({name: _grown(weights[name], held) for name, held in out.state_dict().items()})
     if fresh:
         with torch.no_grad():
             others = torch.arange(len(out.embedding.weight)) != mask
@@ -87,18 +88,23 @@ def converted(model: Backbone, tokenizer: Tokenizer, options: Convert, source: P
     return out
 
 
+def _grown(weight: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """A weight with as many rows as another one; those that it lacks are 0."""
+    if weight.shape == like.shape:
+        return weight
+    return torch.cat([weight, weight.new_zeros(len(like) - len(weight), *weight.shape[1:])])
+
+
 def _mask(config: ModelConfig, tokenizer: Tokenizer) -> tuple[int, bool]:
-    """The id of the mask, and whether it is a new one."""
+    """The id of the mask, and whether it is a new one: that of the files, else the first that no token has, which may
+    be a further row of the embedding.
+    """
     if config.mask_id is not None:
         return config.mask_id, False
     if tokenizer.mask_id is not None:
         return int(tokenizer.mask_id), True
     first = tokenizer.num_tokens if isinstance(tokenizer, PublishedTokenizer) else tokenizer.vocab_size
-    if first >= config.vocab_size:
-        raise UnsupportedError(
-            "the model has no id left for a mask: name a token of its own as mask_token in tokenizer_config.json"
-        )
-    return first, True
+    return min(first, config.vocab_size), True
 
 
 def family_after(source: Path, options: Convert) -> tuple[str, str, str]:
@@ -115,7 +121,7 @@ def convert_origin(origin: Path, source: Path, options: Convert, config: ModelCo
     family, architecture, kind = family_after(source, options)
     values: Mapping[str, Any] = read_json(origin / CONFIG)
     said: dict[str, Any] = {"architectures": [architecture], "model_type": kind, FAMILY_KEY: family}
-    said |= {"mask_token_id": config.mask_id, "bos_token_id": config.bos_id}
+    said |= {"mask_token_id": config.mask_id, "bos_token_id": config.bos_id, "vocab_size": config.vocab_size}
     block = {BLOCK_KEYS.get(family, "block_size"): config.block_size} if config.block_size else {}
     with atomic_write(origin / CONFIG) as file:
         file.write((json.dumps({**values, **said, **block}, indent=2, ensure_ascii=False) + "\n").encode())

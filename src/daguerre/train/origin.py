@@ -11,7 +11,7 @@ from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.loading import is_published_folder, save_model
 from daguerre.models.published import family_name
-from daguerre.models.republish import check_origin, keep_origin, scale_origin, write_back
+from daguerre.models.republish import keep_origin, scale_origin, write_back
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.models.tokenizer_files import read_tokenizer
 from daguerre.train.convert import Convert, convert_origin
@@ -21,13 +21,10 @@ ORIGIN = "origin"
 
 
 def family_of(start_from: str | None, run: Path) -> str | None:
-    """The family of the published model that a run began with; None for a model of Daguerre's own layout.
-    UnsupportedError for one that the run could not write.
-    """
+    """The family of the published model that a run began with; None for a model of Daguerre's own layout."""
     folder = run / ORIGIN if start_from is None else Path(start_from)
     if not folder.exists() or not is_published_folder(folder):
         return None
-    check_origin(folder)
     return family_name(folder)
 
 

@@ -186,6 +186,11 @@ def _corpus(
         raise InputError(
             "say what to train on: --data CORPUS (made by `daguerre data python`) or --data FOLDER of source"
         )
+    if data.suffix in KINDS and data.is_file():
+        raise InputError(
+            f"{data.name} has prompts and answers, which the recipe sft trains on: daguerre train sft --from MODEL "
+            f"--data {data}, and --set lora.rank=16 for an adapter"
+        )
     if not data.is_dir():
         raise DataError(f"no such folder: {data}")
     if is_corpus(data):

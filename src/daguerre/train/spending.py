@@ -6,10 +6,12 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 import torch
 
+from daguerre.errors import TrainingError
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.batched import BatchLayout, run_batch
 from daguerre.train.budget import CURVES, EVALUATION, FIGURES, FILES, GRADIENTS, MOST, Budget
@@ -21,6 +23,8 @@ SLOW = 5.0
 TRIED_ROWS = 128
 ROWS_A_TOKEN = 3
 """Rows of a batch for each token of its windows, about: noisy ones come to those of the text."""
+STEP_SHARE = 0.8
+"""The share of what is left of a budget that its first step may be expected to take."""
 FORWARD_SHARE = 1 / 3
 """A forward's share of the time of gradients, by which an evaluation is expected to take so long."""
 
@@ -30,21 +34,43 @@ class Spending:
 
     def __init__(self, recipe: Recipe, budget: Budget, say: Callable[[str], None]) -> None:
         self.recipe, self.budget, self.say = recipe, budget, say
-        self._row = 0.0
+        self._row, self._sequences = 0.0, recipe.stage(0.0).sequences
 
     def begins_step(self, share: float) -> bool:
         """Whether another step begins: while there is time, and the first one only if it is expected to end in time."""
-        stage, progress = self.recipe.stage(share), self.budget.progress
-        rows = ROWS_A_TOKEN * stage.micro_batches * stage.sequences * stage.length
-        takes = 0.0 if progress.step else self._row * rows / FORWARD_SHARE
-        begins = share < 1.0 and takes <= self.budget.left()
-        if not begins and not progress.step:
-            about = f" (about {takes:.0f} s)" if takes else ""
-            self.say(
-                f"the budget of {self.recipe.minutes:g} minutes is too short for a step{about}: setting up took "
-                f"{progress.minutes:.2f} minutes, saving takes time too, and the model is as it was"
-            )
-        return begins
+        takes = 0.0 if self.budget.progress.step else self._takes(self.recipe.stage(share))
+        return share < 1.0 and takes <= self.budget.left()
+
+    def _takes(self, stage: Stage) -> float:
+        """Seconds that a step is expected to take, before one was taken."""
+        if (measured := self.budget.seconds.get(GRADIENTS)) is not None:
+            return measured * stage.micro_batches * stage.sequences / self._sequences
+        return self._row * ROWS_A_TOKEN * stage.micro_batches * stage.sequences * stage.length / FORWARD_SHARE
+
+    def shrunk(self) -> Recipe:
+        """The recipe with steps of fewer texts, where the budget is too short for its first step."""
+        stage, left = self.recipe.stage(0.0), STEP_SHARE * self.budget.left()
+        takes = self._takes(stage)
+        if self.budget.progress.step or not takes or takes <= left or self.recipe.reinforce is not None:
+            return self.recipe
+        texts = max(1, int(stage.micro_batches * stage.sequences * max(left, 0.0) / takes))
+        sequences = min(stage.sequences, texts)
+        micro_batches = max(1, texts // sequences)
+        self.say(
+            f"a step of {stage.micro_batches * stage.sequences} texts would take about {takes:.0f} s of the "
+            f"{max(0.0, self.budget.left()):.0f} s that are left: steps have {micro_batches * sequences} instead"
+        )
+        stages = tuple(replace(one, sequences=sequences, micro_batches=micro_batches) for one in self.recipe.stages)
+        self.recipe = replace(self.recipe, stages=stages)
+        return self.recipe
+
+    def too_short(self) -> TrainingError:
+        """The error of a budget in which no step was taken."""
+        return TrainingError(
+            f"the budget of {self.recipe.minutes:g} minutes is too short for a step: setting up took "
+            f"{self.budget.progress.minutes:.2f} minutes, saving takes time too, and nothing was trained: give more "
+            "--max-minutes"
+        )
 
     def leave_out_figures(
         self, times: int, num_rows: Callable[[], dict[str, int]], seconds_a_row: Callable[[], float]

@@ -12,6 +12,7 @@ from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.loading import is_published_folder, load_model
+from daguerre.models.published_tokenizer import PublishedTokenizer
 from daguerre.models.scaling import read_scaling
 from daguerre.models.tokenizer import DEFAULTS, Tokenizer
 from daguerre.train.concept_heads import with_concept_heads
@@ -42,6 +43,8 @@ def first_model(
         model, tokenizer = load_model(start_from, dtype=torch.float32, device="cpu")
         source = Path(start_from) if is_published_folder(Path(start_from)) else None
         model = _converted(recipe, model, tokenizer, source).requires_grad_(True).train()
+        if isinstance(tokenizer, PublishedTokenizer) and tokenizer.vocab_size < model.config.vocab_size:
+            tokenizer = tokenizer.sized(model.config.vocab_size)
         if recipe.rope_scaling:
             model.config = read_scaling(recipe.rope_scaling)(model.config)
     elif recipe.model is None and saved is not None and saved_tokenizer is not None:

@@ -213,10 +213,13 @@ class Trainer:
                 self._leave_out_figures()
                 with Feed(self.batches, self.recipe.loaders, self.devices.numbers) as feed:
                     self._measure_before()
+                    self.recipe = self.spending.shrunk()
                     while not self.stop_asked and self.spending.begins_step(share := self.budget.share()):
                         self.reporter.step(self._step(share, feed))
                         self._after_step()
                         self.stop_asked = self.devices.any(self.stop_asked)
+                if not self.progress.step and not self.stop_asked:
+                    raise self.spending.too_short()
                 finished = self.budget.share() >= 1.0
                 self.budget.close()
                 self.save()

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -18,7 +19,9 @@ from daguerre.model import Model
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.bpe import train_bpe
 from daguerre.train.run import DATA, CopiedAnswers, run_training
+from daguerre.train.sft.corpus import windows
 from daguerre.train.sft.presets import Sft
+from daguerre.train.sft.texts import Text
 from daguerre.train.shards import write_shards
 from daguerre.train.trainer import Trainer
 from training_runs import rows, run_until
@@ -131,7 +134,6 @@ def test_what_is_wrong_with_the_data_is_one_line_before_anything_is_written(
     (tmp_path / "empty").mkdir()
     (tmp_path / "notes.txt").write_text("x")
     bad = write_rows(tmp_path / "bad.jsonl", [{"a": 1}, {"prompt": "a", "completion": ""}])
-    long = write_rows(tmp_path / "long.jsonl", [{"prompt": "a", "completion": "b c " * 60}])
     usual: dict[str, Any] = {"start_from": start, "overrides": SHORT, "device": "cpu", "quiet": True}
     wrong: list[tuple[list[Path], str]] = [
         ([], "say what to train on: --data FILES of prompts and answers"),
@@ -143,7 +145,6 @@ def test_what_is_wrong_with_the_data_is_one_line_before_anything_is_written(
             [bad],
             r"no row of bad.jsonl can be trained on: 1 since its keys \(a\).*\(bad.jsonl:1\); 1 since its completion",
         ),
-        ([long], r"no row of long.jsonl can be trained on: 1 since they are longer than 64 tokens \(long.jsonl:1\)"),
     ]
     for data, message in wrong:
         with pytest.raises(DaguerreError, match=message) as caught:
@@ -155,8 +156,24 @@ def test_what_is_wrong_with_the_data_is_one_line_before_anything_is_written(
         DaguerreError, match="holds prompts, or prompts and answers: train on it with the recipe for them"
     ):
         run_training("adapt", data=tmp_path / "run" / DATA, out=tmp_path / "other", **usual)
+    with pytest.raises(DaguerreError, match=f"which the recipe sft trains on: daguerre train sft .*--data {pairs}"):
+        run_training("lora", data=pairs, out=tmp_path / "other", **usual)
     with pytest.raises(DaguerreError, match="several --data are for prompts and answers"):
         run_training("adapt", data=[tmp_path, tmp_path], out=tmp_path / "other", **usual)
+
+
+def test_a_long_text_becomes_windows_and_each_token_of_an_answer_is_learned_once() -> None:
+    rng = np.random.default_rng(0)
+    for num, longest in ((64, 64), (65, 64), (200, 64), (1000, 48), (30, 8)):
+        text = Text(rng.integers(0, 99, num), rng.random(num) < 0.5)
+        parts, learned = windows(text, longest), np.zeros(num, dtype=int)
+        assert all(len(part.tokens) <= longest and (num <= longest or part.answer.any()) for part in parts)
+        for part in parts:
+            (start,) = [at for at in range(num) if np.array_equal(text.tokens[at : at + len(part.tokens)], part.tokens)]
+            learned[start : start + len(part.tokens)] += part.answer
+        assert np.array_equal(learned, text.answer)
+    asked = Text(np.arange(100), np.arange(100) >= 90)
+    assert len(windows(asked, 32)) == 1, "windows without an answer are left out"
 
 
 def test_a_recipe_of_answers_has_no_mixture_and_others_have_no_blocks() -> None:

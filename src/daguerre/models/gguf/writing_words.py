@@ -7,10 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from daguerre.models.core.config import ModelConfig
+from daguerre.models.gguf.facts import FIM_KEYS
 from daguerre.models.gguf.words import ADDED, CONTROL, SPLITS, TEXT, UNUSED, WHOLE, splitting
 from daguerre.models.published_tokenizer import PublishedTokenizer
 from daguerre.models.tokenizer import Tokenizer
 
+FIM_WRITTEN = {name: keys[0] for name, keys in FIM_KEYS.items()}
+"""What GGUF files call the tokens of fill-in-the-middle."""
 OTHER_SPLIT = "gpt-2"
 """How llama.cpp is told to split texts where it has no name for the tokenizer's own way."""
 
@@ -85,6 +88,9 @@ def _add_special(writer: Any, config: ModelConfig) -> None:
     writer.add_pad_token_id(config.pad_id)
     if config.end_ids:
         writer.add_eot_token_id(config.end_ids[0])
+    for name, index in ({} if config.fim is None else config.fim.named).items():
+        if index is not None:
+            writer.add_uint32(f"tokenizer.ggml.{FIM_WRITTEN[name[4:]]}_token_id", index)
     writer.add_add_bos_token(config.bos_id is not None)
     never = [index for index in config.unpredictable_ids if index != config.mask_id]
     if never:

@@ -64,10 +64,24 @@ class Left:
 
 
 def answer_texts(renderer: Renderer, row: object, longest: int) -> list[Text]:
-    """The texts of a row of prompts and answers."""
-    if not (short := [text for text in renderer.texts(read_row(row)) if len(text.tokens) <= longest]):
-        raise InputError(f"they are longer than {longest} tokens")
-    return short
+    """The texts of a row of prompts and answers, of which long ones become several."""
+    return [part for text in renderer.texts(read_row(row)) for part in windows(text, longest)]
+
+
+def windows(text: Text, longest: int) -> list[Text]:
+    """A text as one, or as windows of at most so many tokens, which begin with a quarter of the one before them for the
+    model to read. Every token of an answer is learned in one of them; those without any are left out.
+    """
+    parts, known, start, num = list[Text](), 0, 0, len(text.tokens)
+    if num <= longest:
+        return [text]
+    while known < num:
+        end = min(start + longest, num)
+        answer = text.answer[start:end].copy()
+        answer[: known - start] = False
+        parts.append(Text(text.tokens[start:end], answer))
+        known, start = end, end - longest // 4
+    return [part for part in parts if part.answer.any()]
 
 
 class Split:
@@ -96,7 +110,7 @@ class Split:
 class AnswerFiles:
     """Files of prompts and answers. Called with a model's tokenizer and config, it writes them into `out` as a corpus.
 
-    longest   tokens of the longest text; rows with more are left out
+    longest   tokens of the longest text; longer ones become several (pairs: are left out)
     held_out  share of the rows that is held out
     reads     makes the texts of a row; `pairs`: always two, one to be preferred to the other
     split     writes those of a split
