@@ -130,6 +130,8 @@ CUTS: list[tuple[str, str, str, list[str]]] = [
     ("w * h)  # w * h) and more", "f(", ") + g(a, b, c)\n", []),
     ("w * h) + g(a, b, c)\nx", "f(", ") + g(a, b, c)\n", ["w * h", "w * h) + g(a, b, c)"]),
     ("abc", BEFORE, AFTER, []),
+    ("a = 1; b = 2; c", "int d;\nint ", " d = 3;\n", ["a = 1;", "a = 1; b = 2;"]),
+    ('f"{a} {b}"; x', "a = {}\n", " + 1\n", []),
 ]
 
 

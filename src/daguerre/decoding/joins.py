@@ -5,9 +5,9 @@ may be cut, the best is the one after which the text after the gap is likeliest,
 
     log p(first tokens of the text after | text before, written up to the cut)
 
-with the last written token, since it may be one with what follows. The places are ends of lines, and where the written
-text begins to repeat the text after the gap. Each is judged as it is written, in one forward, whose rows see the text
-before the gap where it is in the prompt already. How often this is right is in docs/canvas.md.
+with the last written token, since it may be one with what follows. The places are ends of lines and of statements, and
+where the written text begins to repeat the text after the gap. Each is judged as it is written, in one forward, whose
+rows see the text before the gap where it is in the prompt already. How often this is right is in docs/canvas.md.
 """
 
 from __future__ import annotations
@@ -176,11 +176,19 @@ def repeats(written: str, after: str) -> list[int]:
     ]
 
 
+@lru_cache(maxsize=256)
+def ends_statements(before: str, after: str) -> bool:
+    """Whether statements end with a semicolon in the language of the texts around a gap: where a line does."""
+    return any(re.search(r";[ \t]*$", text, re.MULTILINE) is not None for text in (before, after))
+
+
 def cuts(written: str, before: str, after: str) -> list[int]:
     """Where a written gap may end, in characters, ascending: at most MOST_CUTS places."""
     lead = after[: len(after) - len(after.lstrip())]  # which stands before what is repeated, too
     whole_lines = not before.rpartition("\n")[2] and "\n" not in lead
     found = {match.end() if whole_lines else match.start() for match in re.finditer(r"\n", written)}
+    if not whole_lines and ends_statements(before, after):
+        found |= {match.end() for match in re.finditer(r"[;}](?=[ \t]*[^\s;})])", written)}
     for place in repeats(written, after)[:1]:
         text = written[:place].rstrip(" \t") if lead or whole_lines else written[:place]
         found.add(len(text.removesuffix("\n") if "\n" in lead else text))
