@@ -199,8 +199,10 @@ def test_a_schema_is_read_from_a_file_and_what_is_ignored_is_told(call: Callable
     assert json.loads(out) in ("é", 2)
     assert err == "daguerre: ignored in the schema: keyword 'faker' at #\n"
     assert json.loads(call(*asked, "--json")[1])["ignored"] == ["keyword 'faker' at #"]
+    assert call("generate", "x = ", "--max-tokens", "6", "--schema", '{"enum": ["é", 2]}')[1] == out
     path.write_text("{", encoding="utf-8")
-    assert "is not JSON" in call(*asked)[2]
+    assert f"{path} is not JSON" in call(*asked)[2]
+    assert "--schema is not JSON" in call("generate", "x = ", "--schema", "{")[2]
     assert call("infill", "x = ", "\n", "--max-tokens", "4", "--regex", "ab+c")[1].startswith("ab")
 
 
@@ -333,7 +335,7 @@ MISTAKES: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     (("generate", "x", "--policy", "treshold"), ("policy", "'threshold'")),
     (("generate", "x", "--max-tokens", "0"), ("max_tokens",)),
     (("generate", "x" * 9000, "--context", "whole"), ("positions", "shorten")),
-    (("generate", "x", "--steps", "4"), ("steps", "threshold")),
+    (("generate", "x", "--steps", "4", "--threshold", ".5"), ("steps", "threshold")),
     (("generate", "x", "--temperature", "-1"), ("temperature",)),
     (("generate", "x", "--model", "nowhere"), ("nowhere",)),
     (("infill", "a", "b", "--mode", "ar"), ("ar", "suffix")),

@@ -66,6 +66,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"spans": [(-1, 2)]}, "not within"),
     ({"lines": [(0, 1)]}, "lines 0 to 1 are not in the text, which has 2"),
     ({"lines": [(1, 3)]}, "which has 2"),
+    ({"lines": [(2, 1)]}, "lines 2 to 1 end before they begin"),
 ]
 
 

@@ -14,6 +14,7 @@ import torch
 from daguerre.arguments import SWITCH, TEXT, WRONG, Call, Instance, Kind, OneOf, PathName, Words, checks
 from daguerre.decoding import generate as main_path
 from daguerre.decoding.context import Showing
+from daguerre.decoding.defaults import CHAT_SAMPLING
 from daguerre.decoding.options import Decode
 from daguerre.decoding.plans import MAX_TOKENS
 from daguerre.decoding.request import Text
@@ -101,6 +102,7 @@ MODEL: dict[str, Kind] = {
     "calibrations": Instance(of=(Mapping,), what="a mapping of names to calibrations", none=True),
     "head": Call(none=True),
     "defaults": Instance(of=(Mapping,), what="a mapping of options", none=True),
+    "sampling": Instance(of=(Mapping,), what="a mapping of options", none=True),
     "concepts": Instance(of=(Catalog,), what="a Catalog", none=True),
     "tasks": Instance(of=(tuple,), what="a tuple of names"),
 }
@@ -121,8 +123,9 @@ class Model:
 
     backend, quantize, head, graphs, experts: see `daguerre.models.denoiser.BackboneDenoiser`. calibrations: those that
     questions to `decide` may name. family, defaults: the name of the published family, and its defaults of generation,
-    as options of `Decode`. concepts: names of the concepts of a model with concept heads; it has numbers where they are
-    not given. tasks: those of `daguerre.instructions` that the model was trained on.
+    as options of `Decode`; sampling: how an autoregressive one has answers drawn. concepts: names of the concepts of a
+    model with concept heads; it has numbers where they are not given. tasks: those of `daguerre.instructions` that the
+    model was trained on.
     """
 
     @checks(MODEL)
@@ -139,6 +142,7 @@ class Model:
         graphs: bool = False,
         family: str | None = None,
         defaults: Mapping[str, Any] | None = None,
+        sampling: Mapping[str, Any] | None = None,
         concepts: Catalog | None = None,
         tasks: tuple[str, ...] = (),
     ) -> None:
@@ -151,7 +155,7 @@ class Model:
             )
         self.concepts = concepts if concepts is not None or shape is None else Catalog.numbered(shape)
         self.tokenizer = tokenizer
-        self.family, self.defaults = family, dict(defaults or {})
+        self.family, self.defaults, self._sampling = family, dict(defaults or {}), dict(sampling or {})
         self.calibrations, self.tasks = dict(calibrations or {}), tasks
         self.denoiser = BackboneDenoiser(backbone, backend, quantize, head, graphs, experts)
 
@@ -277,11 +281,32 @@ class Model:
         **options: Any,
     ) -> Result:
         """The answer to `messages`, each with a "role" and a "content". `template`: what else the model's chat template
-        takes. The other arguments are those of `generate`, and its `tools` are described to the model, too.
+        takes. The other arguments are those of `generate`, and its `tools` are described to the model, too; what they
+        do not say of sampling is `chat_sampling`.
         """
         tools = options.get("tools", None if decode is None else decode.tools)
         prompt = self.chat_prompt(messages, **{"tools": tools, **(template or {})})
-        return self.generate(prompt, max_tokens, decode, **options)
+        drawn = options if decode is not None else self.drawn(options)
+        return self.generate(prompt, max_tokens, decode, **drawn)
+
+    @property
+    def chat_sampling(self) -> dict[str, Any]:
+        """How answers are drawn where a request does not say, as options of `Decode`: as the model's publisher
+        recommends, else CHAT_SAMPLING. Empty, which is greedy, for models with masks.
+        """
+        if self.config.mask_id is not None or self.config.process != "absorbing":
+            return {}
+        return self._sampling or dict(CHAT_SAMPLING)
+
+    @property
+    def recommends_sampling(self) -> bool:
+        """Whether the model's files say how answers are drawn."""
+        return bool(self._sampling)
+
+    def drawn(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The options of an answer, with `chat_sampling` where they say nothing of it; none at temperature 0."""
+        greedy = options.get("temperature") == 0
+        return {**({} if greedy else self.chat_sampling), **options}
 
     def chat_prompt(self, messages: Sequence[Mapping[str, Any]], **template: Any) -> list[int]:
         """The tokens of a conversation that an answer follows. The text of a special token in a message is ordinary
@@ -482,6 +507,7 @@ def load(
         graphs=graphs,
         family=loaded.family,
         defaults=loaded.decode,
+        sampling=loaded.sampling,
         concepts=loaded.concepts,
         tasks=tasks_in(folder, beside),
     )

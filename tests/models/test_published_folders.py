@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 
 import daguerre
 from daguerre.commands.describing import facts_of
+from daguerre.decoding.defaults import CHAT_SAMPLING
 from daguerre.decoding.options import Decode
 from daguerre.errors import CheckpointError, InputError
 from daguerre.models.families import FAMILIES
@@ -66,17 +67,19 @@ def test_a_place_without_a_tokenizer_is_named(folder: Path, subtests: pytest.Sub
 SAMPLED = {"do_sample": True, "temperature": 0.6, "top_p": 0.9, "top_k": 20, "repetition_penalty": 1.1}
 
 
-def test_an_autoregressive_model_samples_as_its_publisher_says(tmp_path: Path, subtests: pytest.Subtests) -> None:
+def test_answers_are_drawn_as_the_publisher_says_and_completions_are_greedy(
+    tmp_path: Path, subtests: pytest.Subtests
+) -> None:
     """Models that denoise keep to the table of their family: their publishers' scripts do not read that file."""
     for number, (name, generation, expected) in enumerate(
         [
-            ("qwen2", SAMPLED, {"temperature": 0.6, "top_p": 0.9, "top_k": 20}),
-            ("qwen2", {"do_sample": True, "top_p": 1.0, "top_k": 0}, {"temperature": 1.0}),
-            ("qwen2", SAMPLED | {"do_sample": False}, {}),
-            ("qwen2", {"temperature": 0.6}, {}),
-            ("qwen2", SAMPLED | {"temperature": 0}, {}),
-            ("sdar", SAMPLED, FAMILIES["sdar"].decode),
-            ("diffullama", SAMPLED, FAMILIES["diffullama"].decode),
+            ("qwen2", SAMPLED, {name: value for name, value in SAMPLED.items() if name != "do_sample"}),
+            ("qwen2", {"do_sample": True, "top_p": 1.0, "top_k": 0, "min_p": 0.1}, {"temperature": 1.0, "min_p": 0.1}),
+            ("qwen2", SAMPLED | {"do_sample": False}, CHAT_SAMPLING),
+            ("qwen2", {"temperature": 0.6}, CHAT_SAMPLING),
+            ("qwen2", SAMPLED | {"temperature": 0}, CHAT_SAMPLING),
+            ("sdar", SAMPLED, {}),
+            ("diffullama", SAMPLED, {}),
         ]
     ):
         with subtests.test(name, **generation):
@@ -84,8 +87,16 @@ def test_an_autoregressive_model_samples_as_its_publisher_says(tmp_path: Path, s
             path = CASES[name].write(parent, made(name))
             (path / "generation_config.json").write_text(json.dumps(generation))
             model = daguerre.load(path, dtype="float32", backend="torch")
-            assert model.defaults == facts_of(path)["decode"] == expected
-            asked = model.generate("ab", 8, Decode(**expected), heal=False)
+            assert model.defaults == facts_of(path)["decode"] == FAMILIES[name].decode
+            assert model.chat_sampling == expected and model.recommends_sampling == (
+                bool(expected) and expected is not CHAT_SAMPLING
+            )
+            said = facts_of(path).get("chat_sampling", {})
+            assert {key: value for key, value in said.items() if key != "by"} == expected
+            assert model.drawn({"top_k": 3}) == {**expected, "top_k": 3} and model.drawn({"temperature": 0}) == {
+                "temperature": 0
+            }
+            asked = model.generate("ab", 8, Decode(**FAMILIES[name].decode), heal=False)
             assert [token.id for token in model.generate("ab", 8).tokens] == [token.id for token in asked.tokens]
 
 

@@ -81,7 +81,8 @@ def test_logprobs_are_the_same_in_a_stream(client: httpx2.Client) -> None:
     body = {**WARM, "logprobs": True, "top_logprobs": 3, "frequency_penalty": 0.5}
     choice = asked(client, CHAT, body)["choices"][0]
     entries = choice["logprobs"]["content"]
-    assert "".join(one["token"] for one in entries).lstrip(" ") == choice["message"]["content"]
+    said = b"".join(bytes(one["bytes"]) for one in entries).decode("utf-8", "replace")
+    assert said.lstrip(" ") == choice["message"]["content"]
     assert all(len(one["top_logprobs"]) == 3 and one["commit_step"] >= 0 for one in entries)
     for one in entries:
         best = one["top_logprobs"][0]["logprob"]
@@ -196,8 +197,29 @@ def test_stop_strings_end_the_text_with_or_without_a_constraint(client: httpx2.C
         choice = asked(client, CHAT, cut)["choices"][0]
         assert (choice["message"]["content"], choice["finish_reason"]) == (text[: text.find(stop)], "stop")
         assert text_of(streamed(client, CHAT, cut)) == choice["message"]["content"]
+        usage = asked(client, CHAT, {**cut, "max_tokens": 200})["usage"]
+        assert usage["completion_tokens"] <= asked(client, CHAT, body)["usage"]["completion_tokens"]
+        options = {"include_usage": True}
+        assert (
+            streamed(client, CHAT, {**cut, "stream_options": options})[-1]["usage"]["completion_tokens"]
+            == (usage["completion_tokens"])
+        )
     regex = {**ASK, "daguerre": {"regex": "one two three"}, "stop": "wo t"}
     assert asked(client, CHAT, regex)["choices"][0]["message"]["content"] == "one t"
+
+
+def test_a_stop_string_beside_tools_ends_the_job(client: httpx2.Client) -> None:
+    """Where the server cuts, the model writes no further: far fewer forwards than the limit, and no more are billed
+    than there are up to the stop string.
+    """
+    body = {**WARM, "tools": TOOLS[1:], "max_tokens": 220, "daguerre": {"mode": "ar"}, "logprobs": True}
+    text = asked(client, CHAT, {**body, "max_tokens": 24})["choices"][0]["message"]["content"]
+    stop = next(text[at : at + 3] for at in range(6, len(text)) if text[at : at + 3].isascii())
+    answer = asked(client, CHAT, {**body, "stop": [stop]})
+    choice, usage = answer["choices"][0], answer["usage"]
+    assert (choice["message"]["content"], choice["finish_reason"]) == (text[: text.find(stop)], "stop")
+    assert len(choice["logprobs"]["content"]) == usage["completion_tokens"] <= 24
+    assert usage["daguerre"]["forwards"] < 150
 
 
 def test_characters_of_many_bytes_are_never_split(client: httpx2.Client) -> None:

@@ -60,7 +60,7 @@ def test_texts_become_tokens_and_texts_again(client: httpx2.Client, tiny: Model)
     assert "".join(answer["token_strs"]) == text
     plain = asked(client, "/tokenize", {"model": "tiny", "prompt": text, "add_special_tokens": False})
     assert plain["tokens"] == tiny.tokenizer.encode(text) and plain["token_strs"] is None
-    assert asked(client, "/detokenize", {"model": "tiny", "tokens": ids}) == {"prompt": text}
+    assert asked(client, "/detokenize", {"model": "tiny", "tokens": ids})["prompt"] == text
     assert refused(client, "/detokenize", {"model": "tiny", "tokens": [99999]})["param"] == "tokens"
     assert "prompt" in refused(client, "/tokenize", {"model": "tiny"})["message"]
 

@@ -135,7 +135,7 @@ def test_a_completion_continues_the_prompt(client: httpx2.Client, trained: Model
 
 
 def test_what_cannot_be_honored_is_refused(client: httpx2.Client) -> None:
-    for body in ({"grammar": "root ::= x"}, {"mirostat": 1}, {"n_probs": 3}, {"temperature": 0.5, "min_p": 0.1}):
+    for body in ({"grammar": "root ::= x"}, {"mirostat": 1}, {"n_probs": 3}, {"temperature": 0.5, "typical_p": 0.1}):
         response = client.post("/infill", json={**ASK, **body})
         assert response.status_code == 400
         assert response.json()["error"]["param"] == list(body)[-1]

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from daguerre.decoding.defaults import CHAT_SAMPLING
 from daguerre.decoding.modes import MODES
 from daguerre.decoding.modes.base import Mode
 from daguerre.errors import DaguerreError
@@ -96,9 +97,17 @@ def _facts(config: ModelConfig, described: Described | None, tokenizer: Tokenize
         "modes": [mode.name for mode in modes],
         "operations": _operations(config, modes, tokenizer),
         "decode": {} if described is None else dict(described.decode),
+        **({} if described is None or config.mask_id is not None else {"chat_sampling": _chat_sampling(described)}),
         "weights_bytes": {name: parameters * size for name, size in DTYPES.items()},
         "cache_bytes": cache_bytes(config),
     }
+
+
+def _chat_sampling(described: Described) -> dict[str, Any]:
+    """How answers of a conversation are drawn, and who says so."""
+    if described.sampling:
+        return {**described.sampling, "by": "the publisher"}
+    return {**CHAT_SAMPLING, "by": "default"}
 
 
 def _ends(config: ModelConfig, described: Described) -> dict[str, str]:

@@ -158,6 +158,7 @@ REQUEST: dict[str, Any] = {
     ],
     "top_p": Annotated[float | None, typer.Option(help="Draw from the smallest set with this probability.")],
     "top_k": Annotated[int | None, typer.Option(help="Draw from this many most likely tokens.")],
+    "min_p": Annotated[float | None, typer.Option(help="Draw no token less likely than this share of the likeliest.")],
     "repetition_penalty": Annotated[
         float | None, typer.Option(help="Divide the logits of tokens that the text or the prompt has; 1 is none.")
     ],
@@ -168,7 +169,7 @@ REQUEST: dict[str, Any] = {
         bool | None,
         typer.Option(
             "--stop-loops/--no-stop-loops",
-            help="End the text where it repeats itself; by default at temperature 0 in completions.",
+            help="End the text where it repeats itself; by default with the package's models at temperature 0.",
         ),
     ],
     "end_of_text": Annotated[
@@ -176,10 +177,17 @@ REQUEST: dict[str, Any] = {
     ],
     "stop": Annotated[list[str] | None, typer.Option(help="Text that ends the output; may be repeated.")],
     "regex": Annotated[str | None, typer.Option(help="The output matches this pattern as a whole.")],
-    "schema": Annotated[Path | None, typer.Option(help="The output is JSON of the JSON Schema in this file.")],
+    "schema": Annotated[
+        str | None,
+        typer.Option(metavar="JSON|FILE", help="The output is JSON of this JSON Schema, or of that in a file."),
+    ],
     "choices": Annotated[list[str] | None, typer.Option(help="The output is this text, or another that is given.")],
     "tools": Annotated[
-        Path | None, typer.Option(help="The output is text, or calls of the functions that this JSON file lists.")
+        str | None,
+        typer.Option(
+            metavar="JSON|FILE",
+            help="The output is text, or calls of the functions that this JSON, or a file of it, lists.",
+        ),
     ],
     "tool_choice": Annotated[
         str | None,
@@ -211,7 +219,10 @@ REQUEST: dict[str, Any] = {
     "explain": Annotated[
         bool | None, typer.Option("--explain", help="Print which concepts each line's tokens consist of.")
     ],
-    "steer": Annotated[Path | None, typer.Option(help="A steering program: a JSON file with operations on concepts.")],
+    "steer": Annotated[
+        str | None,
+        typer.Option(metavar="JSON|FILE", help="A steering program: operations on concepts as JSON, or a file of it."),
+    ],
     "forbid": Annotated[
         list[str] | None, typer.Option(help="A concept that steering makes unlikely; may be repeated.")
     ],
@@ -273,7 +284,7 @@ def makes_request(command: Callable[..., None]) -> Callable[..., None]:
     @takes(REQUEST)
     @functools.wraps(command)
     def wrapper(**given: Any) -> None:
-        given |= {name: _json_file(given[name]) for name in ("schema", "tools") if name in given}
+        given |= {name: _json(name, given[name]) for name in ("schema", "tools") if name in given}
         if "steer" in given:
             given["steer"] = _program(given["steer"])
         command(**given | ({"pins": _pins(given["pins"])} if "pins" in given else {}))
@@ -299,18 +310,25 @@ def _pins(given: list[str]) -> list[Any]:
     return [Pin.parse(text) for text in given]
 
 
-def _program(path: Path) -> Any:
+def _program(given: str) -> Any:
     from daguerre.decoding.steering import Steering
 
-    return Steering.from_json(read_file(str(path)))
+    return Steering.from_json(_content(given))
 
 
-def _json_file(path: Path) -> Any:
-    """What a file of JSON holds."""
+def _content(given: str) -> str:
+    """JSON that is given itself, or in a file."""
+    return given if given.lstrip()[:1] in ("{", "[") or given in ("true", "false") else read_file(given)
+
+
+def _json(name: str, given: str) -> Any:
+    """JSON that is given itself, or in a file."""
+    content = _content(given)
     try:
-        return json.loads(read_file(str(path)))
+        return json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not JSON: {error}; correct it") from None
+        where = f"--{name}" if content is given else given
+        raise InputError(f"{where} is not JSON: {error}; correct it") from None
 
 
 def read_file(path: str) -> str:

@@ -45,6 +45,10 @@ class Deadline:
         """Whether there is a limit."""
         return self._end < math.inf
 
+    def end(self) -> None:
+        """End the time now."""
+        self._end = min(self._end, self.clock())
+
     def late(self) -> bool:
         """Whether the time is up."""
         return self._end < math.inf and self.clock() >= self._end

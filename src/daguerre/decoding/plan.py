@@ -127,6 +127,8 @@ class Plan:
         asked, decode = self.decode.stop_loops, self.decode
         if asked is not None:
             return asked
+        if not self.config.ends_loops:
+            return False
         greedy = self.mode.autoregressive and decode.temperature == 0 and not decode.min_tokens
         return greedy and self.draft is None and not decode.shaping
 

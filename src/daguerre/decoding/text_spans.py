@@ -77,6 +77,8 @@ def _matches(text: str, pattern: str) -> list[CharSpan]:
 
 def _of_lines(text: str, first: int, last: int) -> CharSpan:
     pieces = text.split("\n")
+    if 1 <= last < first <= len(pieces):
+        raise InputError(f"lines {first} to {last} end before they begin: the first comes first, {last} to {first}")
     if not 1 <= first <= last <= len(pieces):
         raise InputError(f"lines {shown(first)} to {shown(last)} are not in the text, which has {len(pieces)}")
     start = sum(len(piece) + 1 for piece in pieces[: first - 1])

@@ -193,6 +193,10 @@ class Job:
         """End the request; its place is free in the engine's next step."""
         self._engine.call(lambda: self._engine.end(self, CancelledError("the request was cancelled")))
 
+    def stop(self, sample: int) -> None:
+        """End a sample with the text that it has, before its next step, as a deadline does."""
+        self._engine.call(self.samples[sample].deadline.end)
+
     def change(self, decision: Callable[[Sample], Decision], sample: int = 0) -> Future[Event]:
         """Change the canvas of a sample between two steps: `decision` is made from the sample as it is then
         (`decoding.running`: `pinned`, `unpinned`, `reopened`). The future has the event, or the error. UnsupportedError

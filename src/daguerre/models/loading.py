@@ -63,6 +63,7 @@ class Loaded:
     folder: Path
     family: str | None = None
     decode: Mapping[str, Any] = field(default_factory=dict)
+    sampling: Mapping[str, Any] = field(default_factory=dict)
     concepts: Catalog | None = None
 
 
@@ -118,7 +119,15 @@ def _load(
         name, decode = described.family.name, described.decode
         shape = backbone.config.concepts
         names = None if shape is None else read_catalog(source / CONCEPTS, shape)
-        return Loaded(backbone=backbone, tokenizer=words, folder=source, family=name, decode=decode, concepts=names)
+        return Loaded(
+            backbone=backbone,
+            tokenizer=words,
+            folder=source,
+            family=name,
+            decode=decode,
+            sampling=described.sampling,
+            concepts=names,
+        )
     own_backbone, own_words = load_own(source, dtype, device)
     if beside is not None:
         known = published_as(own_backbone.config, None)

@@ -60,13 +60,15 @@ def name_of(folder: Path) -> str:
 class Described:
     """A published folder, without its weights: its family, its config, and what its files say.
 
-    decode  the published defaults of generation, as options of `daguerre.Decode`
+    decode    the published defaults of generation, as options of `daguerre.Decode`
+    sampling  how an autoregressive model's publisher has answers drawn, likewise; empty where nothing is said
     """
 
     family: Family
     config: ModelConfig
     facts: Published
     decode: Mapping[str, Any]
+    sampling: Mapping[str, Any]
 
 
 def describe(folder: Path, *, family: str | None = None, tokenizer: PublishedTokenizer | None = None) -> Described:
@@ -122,7 +124,7 @@ def _described(folder: Path, facts: Published, family: Family, adapter: Adapter)
     facts, where = replace(facts, adapter=adapter.config), folder if is_gguf(folder) else folder / CONFIG
     try:
         config = _without(family.read(facts), facts.never)
-        return Described(family, config, facts, _defaults(family, config, facts))
+        return Described(family, config, facts, family.decode, _sampling(family, config, facts))
     except UnsupportedError as error:
         raise UnsupportedError(f"{facts.name} ({family.name}): {error}") from None
     except (CheckpointError, InputError) as error:
@@ -140,13 +142,13 @@ def _without(config: ModelConfig, never: tuple[int, ...]) -> ModelConfig:
     return replace(config, reserved_ids=(*config.reserved_ids, *new)) if new else config
 
 
-def _defaults(family: Family, config: ModelConfig, facts: Published) -> Mapping[str, Any]:
-    """The defaults of generation: those of the family, else of generation_config.json for an autoregressive model.
+def _sampling(family: Family, config: ModelConfig, facts: Published) -> Mapping[str, Any]:
+    """What generation_config.json, or the same keys of a GGUF file, say of an autoregressive model.
 
     Models that denoise are decoded by scripts of their publishers, which name values of their own and do not read that
     file: it is often the one of the autoregressive model that they were made of.
     """
-    return sampling_of(facts.generation) if config.mask_id is None and not family.decode else family.decode
+    return sampling_of(facts.generation) if config.mask_id is None and not family.decode else {}
 
 
 def load_published(

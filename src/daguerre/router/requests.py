@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from daguerre.errors import InputError, unknown
+from daguerre.errors import InputError, shown, unknown
 from daguerre.router.config import STEPS, Config
 from daguerre.router.features import Features
 from daguerre.router.reading import Reading, read, sized
@@ -155,6 +155,8 @@ def wishes_of(body: object, headers: Mapping[str, str], config: Config) -> tuple
     metadata, model = fields.get("metadata"), fields.get("model")
     given: dict[str, Any] = {}
     if isinstance(model, str) and any(each.name == model for each in config.backends):
+        if "backend" not in config.overrides:
+            raise InputError(f"this router chooses the backend itself, and model names {shown(model)}: send auto")
         given["x-route-backend"] = model
     for source in (metadata if isinstance(metadata, dict) else {}, headers):
         given |= {str(name).lower(): value for name, value in source.items() if _is_wish(str(name))}

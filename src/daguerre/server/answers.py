@@ -35,6 +35,7 @@ FIELDS = {
     "temperature": "temperature",
     "top_p": "top_p",
     "top_k": "top_k",
+    "min_p": "min_p",
     "n": "n",
     "seed": "seed",
     "max_tokens": "max_tokens",
@@ -52,7 +53,6 @@ REFUSED: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "function_call": ((None,), "functions are chosen by tool_choice: use it"),
     "service_tier": (HARMLESS_TIERS, "there is one tier: leave it out"),
     "verbosity": ((None, "medium"), "the length of an answer follows from max_tokens alone: leave it out"),
-    "min_p": ((None, 0), "use top_p or top_k"),
     **OWN_FIELDS,
 }
 """Fields that are known and cannot be honored but for these values, and what to do instead."""
@@ -73,14 +73,16 @@ def finish_of(result: Result) -> str:
     return "stop" if result.finish_reason == "stop" else "length"
 
 
-def usage_of(results: Sequence[Result], job: Job, effort: str | None = None) -> dict[str, Any]:
+def usage_of(results: Sequence[Result], job: Job, effort: str | None = None, thought: int = 0) -> dict[str, Any]:
     """OpenAI's usage of all choices of a job. `daguerre` has what diffusion adds: the mode that ran, forwards, and the
-    effort if the request named one.
+    effort if the request named one. thought: how many tokens were thought before the answers.
     """
-    return join_usages([(results, job)], effort)
+    return join_usages([(results, job)], effort, thought)
 
 
-def join_usages(parts: Sequence[tuple[Sequence[Result], Job]], effort: str | None = None) -> dict[str, Any]:
+def join_usages(
+    parts: Sequence[tuple[Sequence[Result], Job]], effort: str | None = None, thought: int = 0
+) -> dict[str, Any]:
     """The same of several jobs, each with its results."""
     each = [one.usage for results, _ in parts for one in results]
     forwards, new = sum(one.forwards for one in each), sum(one.completion_tokens for one in each)
@@ -90,13 +92,16 @@ def join_usages(parts: Sequence[tuple[Sequence[Result], Job]], effort: str | Non
         cached=sum(job.cached_tokens for _, job in parts),
         accepted=sum(one.accepted_prediction_tokens for one in each),
         rejected=sum(one.rejected_prediction_tokens for one in each),
+        thought=thought,
     )
     seed = {"seed": parts[0][1].plan.decode.seed} if parts else {}
     facts = {"mode": each[0].mode if each else "", "forwards": forwards, "tokens_per_forward": new / max(1, forwards)}
     return usage | {"daguerre": {**facts, **seed, **({} if effort is None else {"effort": effort})}}
 
 
-def plain_usage(prompt: int, new: int, cached: int = 0, accepted: int = 0, rejected: int = 0) -> dict[str, Any]:
+def plain_usage(
+    prompt: int, new: int, cached: int = 0, accepted: int = 0, rejected: int = 0, thought: int = 0
+) -> dict[str, Any]:
     """OpenAI's usage of these numbers of tokens."""
     return {
         "prompt_tokens": prompt,
@@ -104,7 +109,7 @@ def plain_usage(prompt: int, new: int, cached: int = 0, accepted: int = 0, rejec
         "total_tokens": prompt + new,
         "prompt_tokens_details": {"cached_tokens": cached, "audio_tokens": 0},
         "completion_tokens_details": {
-            "reasoning_tokens": 0,
+            "reasoning_tokens": thought,
             "audio_tokens": 0,
             "accepted_prediction_tokens": accepted,
             "rejected_prediction_tokens": rejected,
@@ -142,15 +147,17 @@ def naming(fields: Mapping[str, str] | None = None, default: str | None = None) 
 
 def field_of(message: str, fields: Mapping[str, str]) -> str | None:
     """The field of a body that an error's message is about: the first option that it names."""
-    known = {name: f"daguerre.{name}" for name in Diffusion.model_fields} | FIELDS | dict(fields)
+    known = {name.rstrip("_"): f"daguerre.{name}" for name in Diffusion.model_fields} | FIELDS | dict(fields)
     return next((known[word] for word in re.findall(r"\w+", message) if word in known), None)
 
 
 def extras_of(result: Result, trace: bool) -> dict[str, Any]:
-    """The object `daguerre` of a choice: the trace and the concepts of its tokens, as far as they were asked for. Empty
-    where there is nothing to say.
+    """The object `daguerre` of a choice: the trace and the concepts of its tokens, as far as they were asked for, and
+    why it stopped where it looped. Empty where there is nothing to say.
     """
     own: dict[str, Any] = {"trace": orjson.loads(result.trace.to_json())} if trace else {}
+    if result.looped:
+        own["stopped"] = "loop"
     if result.concepts is not None:
         own["concepts"] = concepts_of(result.concepts)
     return {"daguerre": own} if own else {}

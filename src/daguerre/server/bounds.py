@@ -21,12 +21,13 @@ from daguerre.engine.job import Job
 from daguerre.errors import EngineError
 from daguerre.model import Model
 from daguerre.server.errors import TOO_LONG, ApiError
+from daguerre.server.protocol.shaping import NAMES, REFUSED
 from daguerre.server.settings import Settings
 
 NEW_TOKENS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "n_predict")
 TEXTS = ("messages", "input", "prompt", "input_prefix", "text", "content")
 """Fields with the text that a request is about; the first that is there is named where it is too long."""
-SCHEMAS = ("response_format", "tools", "functions", "text", "json_schema", "output_config", "output_format", "grammar")
+SCHEMAS = ("response_format", "tools", "functions", "text", "output_config", "output_format", "structured_outputs")
 OWN_SCHEMAS = ("schema", "regex", "choices", "keywords", "forbidden", "ending", "tools", "steer", "forbid")
 """Fields that constraints are made of: OpenAI's and Anthropic's, and those of the object `daguerre`."""
 CONSTRAINTS = {"schema", "regex", "choices", "tools", "keywords", "forbidden", "ending", "forbid_exactly"}
@@ -53,6 +54,7 @@ async def within_bounds(request: Request) -> None:
     if len(raw) > settings.max_schema:
         own = body.get("daguerre")
         parts = {name: body[name] for name in SCHEMAS if isinstance(body.get(name), dict | list)}
+        parts |= {name: body[name] for name in (*NAMES, *REFUSED) if name in body}
         if isinstance(own, dict):
             parts |= {f"daguerre.{name}": own[name] for name in OWN_SCHEMAS if name in own}
         for name, part in parts.items():

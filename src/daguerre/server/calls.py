@@ -56,6 +56,9 @@ class CallReader:
     alone   calls come before any text, in which marks may be anything
     plain   reads an answer that is, as a whole, calls without marks; None: such an answer is text
     thinks  "may": the text may begin with what the model thinks, between THINK and THOUGHT; "does": it begins within
+
+    stop_end     how many characters there are up to the end of the stop string that ended the text; None: none did
+    thought_end  the same of what the model thought, its marks included
     """
 
     def __init__(
@@ -67,7 +70,9 @@ class CallReader:
         plain: PlainCalls | None = None,
         thinks: Thinks | None = None,
     ) -> None:
-        self.num_calls, self.stopped, self._strip = 0, False, strip
+        self.num_calls, self._strip, self._num_fed = 0, strip, 0
+        self.stop_end: int | None = None
+        self.thought_end = 0
         self._alone, self._begun = alone, False
         self._stops, self._marks = tuple(stops), (OPENING, *stops) if calls else tuple(stops)
         self._left = ""
@@ -80,6 +85,7 @@ class CallReader:
     def feed(self, text: str, last: bool = False) -> list[Said]:
         """The news that a further piece of the text brings; last: nothing follows it."""
         self._left += text
+        self._num_fed += len(text)
         if self._strip:
             self._left = self._left.lstrip(" ")
             self._strip = not self._left
@@ -90,10 +96,20 @@ class CallReader:
             out += self._news()
         if last and self._left and self._read == self._text:
             out.append(Said(self._left))
-        elif last and self._left.strip() and self._read == self._thought:
-            out.append(Said(thought=self._left.rstrip()))
+        elif last and self._read == self._thought:
+            self.thought_end = self._num_fed
+            out += [Said(thought=self._left.rstrip())] if self._left.strip() else []
         self._left = "" if last else self._left
         return out
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a stop string has ended the text."""
+        return self.stop_end is not None
+
+    @property
+    def _num_read(self) -> int:
+        return self._num_fed - len(self._left)
 
     def _news(self) -> list[Said]:
         out: list[Said] = []
@@ -133,8 +149,9 @@ class CallReader:
         """Up to the mark that ends it. White space before that is held back, and is left out there."""
         place = self._left.find(THOUGHT)
         if place >= 0:
-            thought, self._left = self._left[:place].rstrip(), self._left[place + len(THOUGHT) :].lstrip("\n")
-            self._read = self._after_thought
+            thought, self._left = self._left[:place].rstrip(), self._left[place + len(THOUGHT) :]
+            self.thought_end = self._num_read
+            self._left, self._read = self._left.lstrip("\n"), self._after_thought
             return Said(thought=thought)
         held = max((n for n in range(1, len(THOUGHT)) if self._left.endswith(THOUGHT[:n])), default=0)
         end = len(self._left[: len(self._left) - held].rstrip())
@@ -163,7 +180,7 @@ class CallReader:
         if found:
             place, mark = min(found)
             text, self._left = self._left[:place], self._left[place + len(mark) :]
-            self.stopped = mark in self._stops
+            self.stop_end = self._num_read if mark in self._stops else None
             self._read = self._nothing if self.stopped else self._head
             return Said(text)
         begun = (n for mark in self._marks for n in range(1, len(mark)) if self._left.endswith(mark[:n]))

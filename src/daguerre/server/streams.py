@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -74,9 +74,9 @@ async def deltas(job: Job, every: bool) -> AsyncIterator[Delta]:
             job.cancel()
 
 
-async def result_of(request: Request, job: Job) -> Result:
-    """The result of a job, which is cancelled if the client goes away."""
-    waiting = asyncio.create_task(job.wait())
+async def result_of(request: Request, job: Job, reading: Coroutine[Any, Any, None] | None = None) -> Result:
+    """The result of a job, which is cancelled if the client goes away. reading: what follows it until it is done."""
+    waiting = asyncio.create_task(_after(reading, job))
     gone = asyncio.create_task(_disconnected(request))
     try:
         await asyncio.wait((waiting, gone), return_when=asyncio.FIRST_COMPLETED)
@@ -86,6 +86,12 @@ async def result_of(request: Request, job: Job) -> Result:
     finally:
         gone.cancel()
         waiting.cancel()
+
+
+async def _after(reading: Coroutine[Any, Any, None] | None, job: Job) -> Result:
+    if reading is not None:
+        await reading
+    return await job.wait()
 
 
 async def _disconnected(request: Request) -> None:

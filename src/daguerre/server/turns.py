@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any
 
 from daguerre.decoding.result import Result, StreamEvent
@@ -82,7 +83,8 @@ class Piece:
     tokens  those whose texts became final, where log-probabilities are asked for
     count   how many tokens are final, where running usage is asked for
     event   the event of the step; None in the last piece
-    result, finish   in the last piece: the result, and OpenAI's reason for the end
+    result, finish, thought   in the last piece: the result, OpenAI's reason for the end, and how many tokens were
+            thought
     """
 
     index: int
@@ -92,11 +94,12 @@ class Piece:
     event: StreamEvent | None = None
     result: Result | None = None
     finish: str | None = None
+    thought: int = 0
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A choice that is whole."""
+    """A choice that is whole; num_thought: how many of its tokens were thought."""
 
     text: str
     calls: Sequence[Call]
@@ -104,6 +107,7 @@ class Answer:
     result: Result
     tokens: Sequence[Scored] = field(default=(), repr=False)
     thought: str = ""
+    num_thought: int = 0
 
 
 def begin_turn(
@@ -116,7 +120,7 @@ def begin_turn(
     tools = body.usable_tools
     with naming(names):
         given = make_prompt(served.model, checked(body.messages), [tool_json(tool) for tool in tools], body.template)
-        options = decode_options(body, served) | {"n": body.n} | _constraint(body)
+        options = served.model.drawn(decode_options(body, served) | {"n": body.n} | _constraint(body))
         shaped = any(options.get(name) for name in SHAPING)
         stops = _server_stops(options, given.stops, shaped)
         prompt = f"{given.text} " if given.plain and shaped else given.text
@@ -223,11 +227,18 @@ def _refuse_ignored(body: ChatBody, job: Job, ignored: Sequence[str]) -> None:
             raise ApiError(f"{message}: leave out the keyword, or strict", param="tools", code="unsupported")
 
 
+async def stopping(turn: Turn) -> None:
+    """Follow a job to its end, as `pieces` does, so that a stop string that the server cuts at ends its sample."""
+    if turn.stops:
+        async for _ in pieces(turn):
+            pass
+
+
 async def pieces(turn: Turn) -> AsyncIterator[Piece]:
     """The news of all choices, as they come. The job is cancelled if nobody reads on."""
     plan, num = turn.job.plan, len(turn.job.samples)
     readers, lengths = [turn.reader() for _ in range(num)], [0] * num
-    logs = [TokenLog(plan, turn.recorder) for _ in range(num)]
+    logs, ended = [TokenLog(plan, turn.recorder) for _ in range(num)], set[int]()
     async with aclosing(deltas(turn.job, _reads_steps(turn))) as source:  # type: ignore[type-var]
         async for delta in source:
             index, reader, log = delta.index, readers[delta.index], logs[delta.index]
@@ -239,9 +250,15 @@ async def pieces(turn: Turn) -> AsyncIterator[Piece]:
                 tokens = log.last(delta.result)
             elif _reads_tokens(turn) and delta.event is not None and delta.event.step is not None:
                 tokens = log.after(delta.event.step, lengths[index])
-            finish = None if delta.result is None else _finish(reader, delta.result)
+            if reader.stopped and not last and index not in ended:
+                ended.add(index)
+                turn.job.stop(index)
             shown = tokens if turn.body.logprobs else ()
-            yield Piece(index, said, shown, log.num_told, delta.event, delta.result, finish)
+            if delta.result is None:
+                yield Piece(index, said, shown, log.num_told, delta.event)
+                continue
+            result, finish = _until_stop(reader, delta.result), _finish(reader, delta.result)
+            yield Piece(index, said, shown, log.num_told, None, result, finish, _num_thought(reader, result))
 
 
 def _reads_tokens(turn: Turn) -> bool:
@@ -259,6 +276,24 @@ def _finish(reader: CallReader, result: Result) -> str:
     return "tool_calls" if reader.num_calls else "stop" if reader.stopped else finish_of(result)
 
 
+def _until_stop(reader: CallReader, result: Result) -> Result:
+    """The result without the tokens after the stop string that the server cut at."""
+    if reader.stop_end is None:
+        return result
+    num = _num_within(result, reader.stop_end)
+    return replace(result, tokens=result.tokens[:num], usage=replace(result.usage, completion_tokens=num))
+
+
+def _num_thought(reader: CallReader, result: Result) -> int:
+    return _num_within(result, reader.thought_end)
+
+
+def _num_within(result: Result, end: int) -> int:
+    """How many tokens begin in the first `end` characters of a text."""
+    starts = accumulate((len(token.text) for token in result.tokens), initial=0)
+    return sum(start < end for start, _ in zip(starts, result.tokens, strict=False))
+
+
 def answers(turn: Turn, result: Result) -> list[Answer]:
     """All choices of a turn that is done. Reads tokens: not for the event loop."""
     out = []
@@ -266,6 +301,7 @@ def answers(turn: Turn, result: Result) -> list[Answer]:
         reader = turn.reader()
         said = reader.feed(one.text, last=True)
         (text, calls), thought = joined(said), "".join(one.thought for one in said)
-        tokens = scored(turn.job, index, turn.recorder) if turn.body.logprobs else ()
-        out.append(Answer(text, calls, _finish(reader, one), one, tokens, thought))
+        tokens, kept = scored(turn.job, index, turn.recorder) if turn.body.logprobs else [], _until_stop(reader, one)
+        num_thought = _num_thought(reader, kept)
+        out.append(Answer(text, calls, _finish(reader, one), kept, tokens[: len(kept.tokens)], thought, num_thought))
     return out

@@ -130,6 +130,9 @@ class ModelConfig(ModelShape):
     `concepts` are heads that explain hidden states and steer them; they leave the model's distributions as they are.
 
     `fim` are the tokens of a model that was trained to fill in the middle; None for any other.
+
+    `ends_loops` is for a model whose greedy texts are known to loop: they end where they do
+    (`daguerre.decoding.plan.Plan.stops_loops`).
     """
 
     vocab_size: int
@@ -149,6 +152,7 @@ class ModelConfig(ModelShape):
     masks_in_place: bool = False
     concepts: ConceptShape | None = None
     fim: FimTokens | None = None
+    ends_loops: bool = False
 
     def __post_init__(self) -> None:
         limits.check(self, limits.CONFIG)

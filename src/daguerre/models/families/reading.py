@@ -293,14 +293,18 @@ def sampling_of(generation: Values) -> dict[str, Any]:
     file = "generation_config.json"
     if not flag(generation, "do_sample", file=file):
         return {}
-    temperature, top_p = number(generation, "temperature", 1.0, file), number(generation, "top_p", 1.0, file)
+    names = ("temperature", "top_p", "min_p", "repetition_penalty")
+    temperature, top_p, min_p, penalty = (number(generation, name, float(name != "min_p"), file) for name in names)
     top_k = generation.get("top_k") or 0
     for name, value, valid in (
         ("temperature", temperature, 0 <= temperature < math.inf),
         ("top_p", top_p, 0 < top_p <= 1),
         ("top_k", top_k, type(top_k) is int),
+        ("min_p", min_p, 0 <= min_p <= 1),
+        ("repetition_penalty", penalty, 0 < penalty < math.inf),
     ):
         if not valid:
             raise CheckpointError(f"{file}: {name}={value!r:.40} is out of range; copy the file again")
     cuts = ({"top_p": top_p} if top_p < 1 else {}) | ({"top_k": top_k} if top_k > 0 else {})
+    cuts |= ({"min_p": min_p} if min_p else {}) | ({"repetition_penalty": penalty} if penalty != 1 else {})
     return {"temperature": temperature, **cuts} if temperature else {}

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from daguerre.errors import CheckpointError, InputError, UnsupportedError, shown, unknown
 from daguerre.models.families import FAMILIES
 from daguerre.models.families.base import Published
@@ -97,12 +99,32 @@ def gguf_facts(path: Path, family: str | None = None) -> Published:
     return Published(
         file="the file",
         config=config,
+        generation=_sampling(values),
         tokenizer=tokenizer_config(header),
         shapes=shapes,
         name=QUANTIZED.sub("", path.stem),
         family=family,
         never=tuple(index for index in values.tokens("suppress_tokens") if index < shape["vocab_size"]),
     )
+
+
+SAMPLING = {
+    "temp": "temperature",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "penalty_repeat": "repetition_penalty",
+}
+"""Keys of how a publisher has texts drawn, and what generation_config.json calls the same."""
+
+
+def _sampling(values: Values) -> dict[str, Any]:
+    """What the file says of sampling, in the keys of generation_config.json."""
+    found = {name: values.header.scalar(f"general.sampling.{key}") for key, name in SAMPLING.items()}
+    given = {
+        name: float(str(np.float32(x))) if isinstance(x, float) else x for name, x in found.items() if x is not None
+    }
+    return {"do_sample": True, **given} if given else {}
 
 
 def _family(values: Values, family: str | None) -> str:

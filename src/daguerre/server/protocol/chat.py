@@ -8,8 +8,10 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from daguerre.server.errors import ApiError
 from daguerre.server.prompts import Templating
 from daguerre.server.protocol.common import Body, Sampling
+from daguerre.server.protocol.shaping import schema_of
 
 OF_REQUESTS = (
     *("messages", "tools", "special_tokens", "add_generation_prompt", "continue_final_message", "name", "now"),
@@ -55,11 +57,23 @@ class JsonSchema(Body):
     strict: bool = False
 
 
+FORMATS = ("json_object", "json_schema")
+
+
 class ResponseFormat(Body):
     """What the answer is: text, any JSON object, or JSON of a schema."""
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JsonSchema | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _beside(cls, value: Any) -> Any:
+        """The schema where llama.cpp, Together and others have it: beside the type."""
+        if not isinstance(value, dict) or value.get("json_schema") or value.get("type") not in FORMATS:
+            return value
+        held = schema_of(value) if {"schema", "value"} & {*value} else None
+        return value if held is None else {"type": "json_schema", "json_schema": {"schema": held}}
 
     @model_validator(mode="after")
     def _has_schema(self) -> ResponseFormat:
@@ -130,6 +144,20 @@ class ChatBody(Sampling, Templated):
     reasoning_summary_wait: bool = False
     store: bool = False
     thinking: bool | dict[str, Any] | None = None
+
+    @model_validator(mode="after")
+    def _one_schema(self) -> ChatBody:
+        """The schema of the object `daguerre` is the format's."""
+        own = self.daguerre
+        if own.schema_ is None:
+            return self
+        if self.response_format is not None and self.response_format.type != "text":
+            message = "response_format and daguerre.schema are two constraints: leave out one of the two"
+            raise ApiError(message, param="response_format")
+        wanted = JsonSchema(schema=own.schema_, strict=bool(own.strict))
+        self.response_format = ResponseFormat(type="json_schema", json_schema=wanted)
+        self.daguerre = own.model_copy(update={"schema_": None, "strict": None, "lenient": None})
+        return self
 
     @property
     def template(self) -> Templating:

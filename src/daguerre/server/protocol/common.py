@@ -16,6 +16,7 @@ from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.catalog import Catalog
 from daguerre.server.errors import ApiError
 from daguerre.server.models import Served
+from daguerre.server.protocol.shaping import shaped
 from daguerre.server.scorers import Penalties
 
 EFFORTS = {
@@ -53,12 +54,23 @@ class Body(BaseModel):
         return {key: held for key, held in value.items() if held is not None} if isinstance(value, dict) else value
 
 
-class Diffusion(BaseModel):
-    """The `daguerre` object of a request: what diffusion models alone can do. Unknown fields are errors.
+class Constrained(Body):
+    """A body whose constraints may have the names that other servers give them (`protocol.shaping`)."""
 
-    mode, policy, block_size, steps, threshold, revise, guidance, negative, fill_end   as in `daguerre.Decode`
+    @model_validator(mode="before")
+    @classmethod
+    def _shaped(cls, value: Any) -> Any:
+        return shaped(value, cls.model_fields)
+
+
+class Diffusion(BaseModel):
+    """The `daguerre` object of a request: the options of decoding that the body does not have itself, and how the
+    request runs. Unknown fields are errors.
+
+    All that is not below is as in `daguerre.Decode`; an operation of `steer` is an object with the fields of
+    `Operation`.
+
     explain   whether the answer has the concepts of each token, for a model with concept heads
-    steer, forbid, forbid_exactly   as in `daguerre.Decode`; an operation is an object with the fields of `Operation`
     pins      texts or tokens at places of the gap: objects with "text" or "tokens", and "at"
     timeout   seconds by which the text is finished (anytime)
     priority  lower goes first
@@ -76,13 +88,39 @@ class Diffusion(BaseModel):
     mode: str | None = None
     policy: str | None = None
     block_size: int | None = None
-    steps: int | None = None
-    threshold: float | None = None
-    revise: int | None = None
-    guidance: float | None = None
-    negative: str | None = None
+    sliding: bool | None = None
+    drafter: str | None = None
+    start_tokens: int | None = None
+    num_beams: int | None = None
+    no_repeat_context_lines: bool | None = None
     fill_end: str | None = None
+    threshold: float | None = None
+    edit_threshold: float | None = None
+    factor: float | None = None
+    gamma: float | None = None
+    entropy_threshold: float | None = None
+    position_penalty: float | None = None
+    steps: int | None = None
+    schedule: str | None = None
+    rank_temperature: float | None = None
+    rank_by: str | None = None
+    greedy_tail: bool | None = None
+    remask: float | None = None
+    revise: int | None = None
+    revise_threshold: float | None = None
+    revise_reading: str | None = None
+    t_max: float | None = None
+    t_min: float | None = None
+    max_entropy: float | None = None
     min_tokens: int | None = None
+    end_of_text: str | None = None
+    stop_loops: bool | None = None
+    guidance: float | None = None
+    guidance_schedule: str | None = None
+    negative: str | None = None
+    schema_: dict[str, Any] | bool | None = Field(None, alias="schema")
+    lenient: bool | None = None
+    strict: bool | None = None
     regex: str | None = None
     choices: list[str] | None = None
     keywords: list[str] | None = None
@@ -106,13 +144,18 @@ class Diffusion(BaseModel):
     def options(self) -> dict[str, Any]:
         """The fields that were given and are options of decoding."""
         beside = {"timeout", "priority", "heal", "draft", "special_tokens", "changeable", "frames", "trace", "pins"}
-        out = {name: value for name, value in self if name not in beside and value is not None}
+        out = {name.rstrip("_"): value for name, value in self if name not in beside and value is not None}
         return out | ({} if self.pins is None else {"pins": [pin_of(one, "daguerre.pins") for one in self.pins]})
 
     def running(self) -> dict[str, Any]:
         """What the engine takes beside options: the deadline, the priority, and how the text begins."""
         own = {"timeout": self.timeout, "priority": self.priority, "heal": self.heal, "draft": self.draft}
         return own if self.special_tokens is None else own | {"special_tokens": self.special_tokens}
+
+
+def no_options() -> Diffusion:
+    """The object of a body that has none."""
+    return Diffusion.model_validate({})
 
 
 class StreamOptions(Body):
@@ -122,14 +165,15 @@ class StreamOptions(Body):
     continuous_usage_stats: bool = False
 
 
-class Sampling(Body):
+class Sampling(Constrained):
     """The options that OpenAI's surfaces share."""
 
     model: str | None = None
     max_tokens: int | None = Field(None, ge=1)
     temperature: float | None = Field(None, ge=0, le=2)
-    top_p: float | None = Field(None, gt=0, le=1)
+    top_p: float | None = Field(None, ge=0, le=1)
     top_k: int | None = None
+    min_p: float | None = Field(None, ge=0, le=1)
     n: int = Field(1, ge=1, le=128)
     seed: int | None = None
     stop: str | list[str] | None = None
@@ -141,7 +185,7 @@ class Sampling(Body):
     stream: bool = False
     stream_options: StreamOptions | None = None
     reasoning_effort: Effort | None = None
-    daguerre: Diffusion = Field(default_factory=Diffusion)
+    daguerre: Diffusion = Field(default_factory=no_options)
     user: str | None = None
 
 
@@ -151,11 +195,9 @@ def decode_options(body: Sampling, served: Served) -> dict[str, Any]:
     Without a seed each request has another one, which its usage names.
     """
     options: dict[str, Any] = {"seed": secrets.randbits(63) if body.seed is None else body.seed % 2**64}
-    for name in ("temperature", "top_p", "top_k", "repetition_penalty", "no_repeat_ngram_size"):
+    for name in ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "no_repeat_ngram_size"):
         if getattr(body, name) is not None:
             options[name] = getattr(body, name)
-    if options.get("top_k") == -1:
-        del options["top_k"]
     if body.stop:
         options["stop"] = [body.stop] if isinstance(body.stop, str) else body.stop
         if len(options["stop"]) > MAX_STOPS:

@@ -8,13 +8,11 @@ from typing import Any
 from pydantic import ConfigDict, Field
 
 from daguerre.server.errors import ApiError
-from daguerre.server.protocol.common import Body, Diffusion, Sampling
+from daguerre.server.protocol.common import Body, Constrained, Diffusion, Sampling, no_options
 
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "repeat_penalty": (None, 1),
     "mirostat": (None, 0),
-    "grammar": (None, ""),
-    "json_schema": (None, {}),
     "logit_bias": (None, [], {}, False),
     "n_probs": (None, 0),
     "ignore_eos": (None, False),
@@ -25,7 +23,6 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
 }
 """Fields that change what is drawn, or what the answer has, and cannot be honored; the values that ask for nothing."""
 CUTTING: Mapping[str, tuple[Any, ...]] = {
-    "min_p": (None, 0),
     "typical_p": (None, 1),
     "top_n_sigma": (None, -1),
     "xtc_probability": (None, 0),
@@ -41,10 +38,10 @@ class Extra(Body):
     filename: str | None = None
 
 
-class CompletionBody(Body):
+class CompletionBody(Constrained):
     """A request of /completion.
 
-    temperature           0 unless said otherwise, at which top_k, top_p and the samplers' order change nothing
+    temperature           0 unless said otherwise, at which top_k, top_p, min_p and the samplers' order change nothing
     samplers, cache_prompt, id_slot, n_keep, t_max_prompt_ms   accepted: there is nothing to choose
     t_max_predict_ms      the deadline of the whole text, in milliseconds
     n_indent              the text ends before a line with less white space than this
@@ -59,6 +56,7 @@ class CompletionBody(Body):
     temperature: float | None = None
     top_k: int | None = None
     top_p: float | None = None
+    min_p: float | None = None
     frequency_penalty: float = 0
     presence_penalty: float = 0
     seed: int | None = None
@@ -72,7 +70,7 @@ class CompletionBody(Body):
     t_max_prompt_ms: float | None = None
     t_max_predict_ms: float | None = None
     response_fields: list[str] | None = None
-    daguerre: Diffusion = Field(default_factory=Diffusion)
+    daguerre: Diffusion = Field(default_factory=no_options)
 
     @property
     def asked(self) -> int | None:
@@ -97,7 +95,8 @@ class CompletionBody(Body):
         values: dict[str, Any] = {
             "temperature": max(0.0, self.temperature or 0.0),
             "top_k": self.top_k if (self.top_k or 0) > 0 else None,
-            "top_p": self.top_p if 0 < (self.top_p or 0) <= 1 else None,
+            "top_p": None if self.top_p is None else min(1.0, max(0.0, self.top_p)),
+            "min_p": None if self.min_p is None else min(1.0, max(0.0, self.min_p)),
             "seed": None if self.seed in (None, -1, 2**32 - 1) else self.seed,
             "frequency_penalty": self.frequency_penalty,
             "presence_penalty": self.presence_penalty,

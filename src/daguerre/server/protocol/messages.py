@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError
 
 from daguerre.server.errors import ApiError
 from daguerre.server.protocol.chat import ChatBody
-from daguerre.server.protocol.common import MAX_STOPS, OWN_FIELDS, Body, Diffusion
+from daguerre.server.protocol.common import MAX_STOPS, OWN_FIELDS, Body, Constrained, Diffusion, no_options
 
 NAMES = {
     "stop": "stop_sequences",
@@ -66,7 +66,7 @@ class Output(Body):
     format: dict[str, Any] | None = None
 
 
-class CountBody(Body):
+class CountBody(Constrained):
     """A request of /v1/messages/count_tokens: what the prompt is made of."""
 
     model: str | None = None
@@ -84,12 +84,12 @@ class MessagesBody(CountBody):
 
     max_tokens: int = Field(ge=1)
     temperature: float | None = Field(None, ge=0, le=1)
-    top_p: float | None = Field(None, gt=0, le=1)
+    top_p: float | None = Field(None, ge=0, le=1)
     top_k: int | None = Field(None, ge=0)
     stop_sequences: list[str] | None = None
     stream: bool = False
     thread: dict[str, Any] | None = None
-    daguerre: Diffusion = Field(default_factory=Diffusion)
+    daguerre: Diffusion = Field(default_factory=no_options)
 
 
 def chat_body(body: CountBody) -> ChatBody:

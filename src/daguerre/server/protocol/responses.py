@@ -10,7 +10,7 @@ from pydantic import Field
 from daguerre.server.errors import ApiError
 from daguerre.server.prompts import ROLES, content_text
 from daguerre.server.protocol.chat import ChatBody
-from daguerre.server.protocol.common import OWN_FIELDS, Body, Diffusion, Effort
+from daguerre.server.protocol.common import OWN_FIELDS, Body, Constrained, Diffusion, Effort, no_options
 
 REFUSED: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "background": ((None, False), "answers are not made in the background: leave it out"),
@@ -73,7 +73,7 @@ class ResponseTool(Body):
     strict: bool = False
 
 
-class ResponseBody(Body):
+class ResponseBody(Constrained):
     """A request of /v1/responses. seed and daguerre are extensions, as in chat completions."""
 
     model: str | None = None
@@ -89,12 +89,12 @@ class ResponseBody(Body):
     reasoning: Reasoning | None = None
     max_output_tokens: int | None = Field(None, ge=1)
     temperature: float | None = Field(None, ge=0, le=2)
-    top_p: float | None = Field(None, gt=0, le=1)
+    top_p: float | None = Field(None, ge=0, le=1)
     top_logprobs: int | None = Field(None, ge=0, le=20)
     include: list[str] = Field(default_factory=list)
     metadata: dict[str, str] = Field(default_factory=dict)
     seed: int | None = None
-    daguerre: Diffusion = Field(default_factory=Diffusion)
+    daguerre: Diffusion = Field(default_factory=no_options)
 
     @property
     def items(self) -> list[dict[str, Any]]:

@@ -25,7 +25,7 @@ from daguerre.server.frames import frame_of, snapshots
 from daguerre.server.logprobs import chat_logprobs
 from daguerre.server.protocol.chat import ChatBody
 from daguerre.server.streams import DONE, event_stream, guarded, json_answer, result_of, sse
-from daguerre.server.turns import Answer, Piece, Turn, answers, begin_turn, pieces
+from daguerre.server.turns import Answer, Piece, Turn, answers, begin_turn, pieces, stopping
 from daguerre.server.watching import Registry, Watched
 
 router = APIRouter()
@@ -55,11 +55,12 @@ async def chat(request: Request, body: ChatBody) -> Response:
             watched = Registry.of(request.app).add(Watched(turn.job, served, "generate", True))
             own["request"] = watched.id
         return event_stream(guarded(_chunks(turn, head, own), _ending))
-    result = await result_of(request, turn.job)
+    result = await result_of(request, turn.job, stopping(turn))
     whole = await asyncio.to_thread(answers, turn, result)
     choices = [_choice(turn, index, answer) for index, answer in enumerate(whole)]
     more = {"daguerre": _own(turn)} if _own(turn) else {}
-    usage = usage_of(result.choices, turn.job, turn.effort)
+    thought = sum(answer.num_thought for answer in whole)
+    usage = usage_of([answer.result for answer in whole], turn.job, turn.effort, thought)
     return json_answer({**head, "choices": choices, "usage": usage, **more, **_summary(turn)})
 
 
@@ -101,7 +102,7 @@ async def _chunks(turn: Turn, head: dict[str, Any], own: dict[str, Any]) -> Asyn
     options, results = turn.body.stream_options, dict[int, Result]()
     with_usage = options is not None and options.include_usage
     continuous = options is not None and options.continuous_usage_stats
-    counts = [0] * turn.body.n
+    counts, thought = [0] * turn.body.n, 0
 
     def chunk(choices: list[dict[str, Any]], **more: Any) -> bytes:
         usage = plain_usage(turn.job.plan.num_prompt, sum(counts)) if continuous else None
@@ -119,12 +120,12 @@ async def _chunks(turn: Turn, head: dict[str, Any], own: dict[str, Any]) -> Asyn
             if turn.body.daguerre.frames and piece.event is not None:
                 yield chunk([_part(piece.index, {})], **frame_of(turn.job.plan, piece.event))
             if piece.result is not None:
-                results[piece.index] = piece.result
+                results[piece.index], thought = piece.result, thought + piece.thought
                 extras = extras_of(piece.result, turn.body.daguerre.trace)
                 yield chunk([{**_part(piece.index, {}, finish=piece.finish), **extras}], **_summary(turn))
     if with_usage:
         each = [results[index] for index in range(turn.body.n)]
-        yield sse({**head, "choices": [], "usage": usage_of(each, turn.job, turn.effort)})
+        yield sse({**head, "choices": [], "usage": usage_of(each, turn.job, turn.effort, thought)})
     yield DONE
 
 

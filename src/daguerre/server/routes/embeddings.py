@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from fastapi import APIRouter, Request
 
+from daguerre.models.tokenizer import Tokenizer
 from daguerre.scoring.embedding import checked_ids
 from daguerre.server.answers import naming
 from daguerre.server.errors import ApiError
@@ -66,8 +67,11 @@ def _written(vector: np.ndarray, encoding: str) -> list[float] | str:
 async def tokenize(request: Request, body: TokenizeBody) -> dict[str, Any]:
     """The tokens of a text, or of the prompt of a conversation."""
     served = await asyncio.to_thread(request.app.state.pool.get, body.model)
-    with naming(default="prompt" if body.messages is None else "messages"):
+    field = next(name for name in ("messages", "content", "prompt") if getattr(body, name) is not None)
+    with naming(default=field):
         ids = await asyncio.to_thread(_tokens, served, body)
+    if body.content is not None:
+        return {"tokens": [_piece(served.model.tokenizer, token) for token in ids] if body.with_pieces else ids}
     texts = token_texts(served.model.tokenizer, ids) if body.return_token_strs else None
     return {
         "count": len(ids),
@@ -79,15 +83,23 @@ async def tokenize(request: Request, body: TokenizeBody) -> dict[str, Any]:
 
 def _tokens(served: Served, body: TokenizeBody) -> list[int]:
     model = served.model
-    text: Any = body.prompt
+    text: Any = body.prompt if body.content is None else body.content
     if body.messages is not None:
         how = replace(body.template, special_tokens=body.parse_special)
         text = make_prompt(model, checked(body.messages), [tool_json(tool) for tool in body.tools], how).text
     parses = body.messages is None if body.parse_special is None else body.parse_special
     encode = model.tokenizer.encode if parses else model.tokenizer.encode_plain
     ids = encode(text) if isinstance(text, str) else list(text)
-    first = model.config.first if body.add_special_tokens is not False else []
-    return [*first, *ids]
+    return [*(model.config.first if body.begins else []), *ids]
+
+
+def _piece(tokenizer: Tokenizer, token: int) -> dict[str, Any]:
+    """A token as llama.cpp writes it."""
+    own = tokenizer.token_bytes(token)
+    try:
+        return {"id": token, "piece": own.decode() if own else tokenizer.token_name(token)}
+    except UnicodeDecodeError:
+        return {"id": token, "piece": list(own)}
 
 
 @router.post("/detokenize", response_model=None)
@@ -95,4 +107,5 @@ async def detokenize(request: Request, body: DetokenizeBody) -> dict[str, str]:
     """The text of tokens."""
     served = await asyncio.to_thread(request.app.state.pool.get, body.model)
     with naming(default="tokens"):
-        return {"prompt": served.model.tokenizer.decode(body.tokens)}
+        text = served.model.tokenizer.decode(body.tokens)
+    return {"prompt": text, "content": text}

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 import daguerre
 from daguerre.decoding.result import Result
-from daguerre.server.answers import naming, refuse_fields
+from daguerre.server.answers import extras_of, naming, refuse_fields
 from daguerre.server.errors import ApiError
 from daguerre.server.gaps import Gap, GapJob, begin_gap
 from daguerre.server.models import Served
@@ -110,7 +110,7 @@ def _whole(served: Served, gap: GapJob, result: Result, body: CompletionBody) ->
         "stop_type": "limit" if result.finish_reason != "stop" else "word" if word else "eos",
         "stopping_word": word,
         "timings": _timings(gap, new),
-        "daguerre": {"shown": gap.shown()},
+        "daguerre": {"shown": gap.shown(), **extras_of(result, trace=False).get("daguerre", {})},
     }
 
 

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from daguerre.decoding.result import Result
-from daguerre.server.answers import new_id, refuse_fields
+from daguerre.server.answers import extras_of, new_id, refuse_fields
 from daguerre.server.calls import Call, Said
 from daguerre.server.errors import ApiError
 from daguerre.server.message_errors import THREADS, error_json
@@ -22,7 +22,7 @@ from daguerre.server.protocol.chat import ChatBody, tool_json
 from daguerre.server.protocol.messages import NAMES, REFUSED, CountBody, MessagesBody, chat_body
 from daguerre.server.settings import Settings
 from daguerre.server.streams import event_stream, guarded, result_of, sse
-from daguerre.server.turns import Turn, answers, begin_turn, pieces
+from daguerre.server.turns import Turn, answers, begin_turn, pieces, stopping
 from daguerre.server.written import written
 
 router = APIRouter()
@@ -36,12 +36,12 @@ async def messages(request: Request, body: MessagesBody) -> Response | dict[str,
     head = {"id": new_id("msg_"), "type": "message", "role": "assistant", "model": served.name}
     if body.stream:
         return event_stream(guarded(_events(turn, body, head), _ending))
-    result = await result_of(request, turn.job)
+    result = await result_of(request, turn.job, stopping(turn))
     (answer,) = await asyncio.to_thread(answers, turn, result)
     content: list[dict[str, Any]] = [_thinking(answer.thought)] if answer.thought else []
     content += [{"type": "text", "text": answer.text}] if answer.text else []
     content += [_use(call, _parsed(call.arguments)) for call in answer.calls]
-    return {**head, "content": content, **_reason(turn, body, answer.finish), "usage": _usage(turn, result)}
+    return {**head, "content": content, **_reason(turn, body, answer.finish), **_last(turn, answer.result)}
 
 
 @router.post("/v1/messages/count_tokens", response_model=None)
@@ -106,6 +106,11 @@ def _usage(turn: Turn, result: Result | None) -> dict[str, Any]:
     }
 
 
+def _last(turn: Turn, result: Result) -> dict[str, Any]:
+    """The fields that the end of an answer brings."""
+    return {"usage": _usage(turn, result), **extras_of(result, trace=False)}
+
+
 def _reason(turn: Turn, body: MessagesBody, finish: str) -> dict[str, Any]:
     """Why an answer ended, and by which stop sequence."""
     if finish == "tool_calls":
@@ -145,7 +150,7 @@ async def _events(turn: Turn, body: MessagesBody, head: dict[str, Any]) -> Async
             for event in blocks.close():
                 yield event
             delta = _reason(turn, body, piece.finish or "stop")
-            yield _event("message_delta", delta=delta, usage=_usage(turn, piece.result))
+            yield _event("message_delta", delta=delta, **_last(turn, piece.result))
     yield _event("message_stop")
 
 

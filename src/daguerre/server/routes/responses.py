@@ -16,6 +16,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from daguerre.decoding.result import Result
+from daguerre.decoding.settings import Settings as DecodeSettings
 from daguerre.server.answers import extras_of, new_id, plain_usage, refuse_fields, usage_of
 from daguerre.server.calls import Said
 from daguerre.server.errors import ApiError, described
@@ -29,7 +30,7 @@ from daguerre.server.response_events import Events, call_item, logprobs_of, mess
 from daguerre.server.settings import Settings
 from daguerre.server.stored import Item, ResponseStore
 from daguerre.server.streams import DONE, event_stream, json_answer, result_of
-from daguerre.server.turns import Answer, Piece, Turn, answers, begin_turn, pieces
+from daguerre.server.turns import Answer, Piece, Turn, answers, begin_turn, pieces, stopping
 
 router = APIRouter()
 Json = dict[str, Any]
@@ -46,12 +47,12 @@ async def respond(request: Request, body: ResponseBody) -> Response:
     items, chat = _asked(store, owner, body)
     served = await asyncio.to_thread(request.app.state.pool.get, body.model)
     turn = await asyncio.to_thread(_begin, served, chat, owner, request.app.state.settings)
-    response = _response(body, served)
+    response = _response(body, served, turn.job.plan.decode)
     if body.stream:
         return event_stream(_events(turn, body, response, (store, owner, items)))
-    result = await result_of(request, turn.job)
+    result = await result_of(request, turn.job, stopping(turn))
     (answer,) = await asyncio.to_thread(answers, turn, result)
-    response |= _ended(turn, answer.result, answer.finish, _output(turn, answer))
+    response |= _ended(turn, answer.result, answer.finish, _output(turn, answer), answer.num_thought)
     if body.store:
         store.add(response, owner, items)
     return json_answer(response)
@@ -111,7 +112,7 @@ def _count(served: Served, chat: ChatBody) -> int:
     return len(served.model.tokenizer.encode(prompt.text)) if isinstance(prompt.text, str) else len(prompt.text)
 
 
-def _response(body: ResponseBody, served: Served) -> Json:
+def _response(body: ResponseBody, served: Served, decode: DecodeSettings) -> Json:
     """The response before it has any output."""
     given = body.model_dump(by_alias=True)
     extra = body.model_extra or {}
@@ -138,12 +139,12 @@ def _response(body: ResponseBody, served: Served) -> Json:
         "safety_identifier": extra.get("safety_identifier"),
         "service_tier": "default",
         "store": body.store,
-        "temperature": 0.0 if body.temperature is None else body.temperature,
+        "temperature": decode.temperature,
         "text": {"format": given["text"]["format"] or {"type": "text"}, "verbosity": "medium"},
         "tool_choice": body.tool_choice,
         "tools": given["tools"],
         "top_logprobs": body.top_logprobs or 0,
-        "top_p": 1.0 if body.top_p is None else body.top_p,
+        "top_p": decode.top_p,
         "truncation": "disabled",
         "usage": None,
         "user": extra.get("user"),
@@ -151,7 +152,7 @@ def _response(body: ResponseBody, served: Served) -> Json:
     }
 
 
-def _ended(turn: Turn, result: Result, finish: str, output: list[Json]) -> Json:
+def _ended(turn: Turn, result: Result, finish: str, output: list[Json], thought: int) -> Json:
     """The fields that an end changes."""
     whole = finish != "length"
     own: Json = {"ignored": turn.ignored} if turn.ignored else {}
@@ -161,7 +162,7 @@ def _ended(turn: Turn, result: Result, finish: str, output: list[Json]) -> Json:
         "completed_at": int(time.time()) if whole else None,
         "incomplete_details": None if whole else {"reason": "max_output_tokens"},
         "output": output,
-        "usage": _usage(usage_of([result], turn.job, turn.effort)),
+        "usage": _usage(usage_of([result], turn.job, turn.effort, thought)),
         **({"daguerre": own} if own else {}),
     }
 
@@ -172,7 +173,7 @@ def _usage(usage: Json) -> Json:
         "input_tokens": usage["prompt_tokens"],
         "input_tokens_details": {"cached_tokens": usage["prompt_tokens_details"]["cached_tokens"]},
         "output_tokens": usage["completion_tokens"],
-        "output_tokens_details": {"reasoning_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": usage["completion_tokens_details"]["reasoning_tokens"]},
         "total_tokens": usage["total_tokens"],
         **({"daguerre": usage["daguerre"]} if "daguerre" in usage else {}),
     }
@@ -201,7 +202,7 @@ async def _events(
                 for event in _news(turn, piece, events, waiting):
                     yield event
                 if piece.result is not None and piece.finish is not None:
-                    response |= _ended(turn, piece.result, piece.finish, events.output)
+                    response |= _ended(turn, piece.result, piece.finish, events.output, piece.thought)
         if body.store:
             store, owner, items = kept
             store.add(response, owner, items)
