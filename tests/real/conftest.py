@@ -21,6 +21,12 @@ def some(all_of: int, few: int) -> int:
     return all_of if FULL else few
 
 
+def repeats_a_line(text: str) -> bool:
+    """Whether a line is there three times in a row."""
+    lines = [line.strip() for line in text.split("\n") if line.strip()]
+    return any(one == two == three for one, two, three in zip(lines, lines[1:], lines[2:], strict=False))
+
+
 @pytest.fixture(scope="session")
 def smollm2() -> Model:
     """SmolLM2-135M-Instruct."""

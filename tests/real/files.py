@@ -145,6 +145,19 @@ def bring_tokenizer(name: str) -> Path:
     return out
 
 
+def bring_llama_cpp() -> Path:
+    """The folder of npm's packages in which llama.cpp is, built. RuntimeError where npm cannot bring it."""
+    out = folder() / "llama-cpp"
+    if not (out / "node_modules" / "node-llama-cpp").is_dir():
+        out.mkdir(parents=True, exist_ok=True)
+        command = ["npm", "install", "--prefix", str(out), "--save-exact", "--silent", "node-llama-cpp@3.21.1"]
+        environment = {**os.environ, "NODE_LLAMA_CPP_SKIP_DOWNLOAD": "true"}
+        done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
+        if done.returncode:
+            raise RuntimeError(f"npm cannot bring llama.cpp: {done.stderr.strip()[-400:]}")
+    return out
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", choices=[*MODELS, []], help="models; without names, all")

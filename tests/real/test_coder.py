@@ -7,10 +7,14 @@ import ast
 import httpx2
 import pytest
 
+import daguerre
+from daguerre.errors import InputError, UnsupportedError
 from daguerre.model import Model
+from daguerre.scoring.decisions import Choice
 from daguerre.server.app import make_app
 from daguerre.server.models import ModelPool
-from real.conftest import FULL
+from real.conftest import FULL, repeats_a_line
+from real.prompts import CHATS
 from served import asked
 from server.conftest import running
 
@@ -47,7 +51,11 @@ def test_edits_calls_and_json(coder: Model) -> None:
     assert edited.text == f"{BEFORE}width * height{AFTER}"
     tool = {"type": "function", "function": {"name": "weather", "parameters": {
         "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}  # fmt: skip
-    body = {"model": "m", "messages": [{"role": "user", "content": "What is the weather in Oslo?"}], "tools": [tool]}
+    body = {
+        "model": "m",
+        "messages": [{"role": "user", "content": "What is the weather in Oslo?"}],
+        "tools": [tool],
+    } | {"temperature": 0}
     with running(make_app(ModelPool({"m": lambda: coder}))) as url, httpx2.Client(base_url=url, timeout=600) as client:
         for choice in ("auto", "required"):
             (made,) = asked(client, "/v1/chat/completions", {**body, "tool_choice": choice, "max_tokens": 80})[
@@ -56,3 +64,40 @@ def test_edits_calls_and_json(coder: Model) -> None:
             assert [call["function"]["arguments"] for call in made["message"]["tool_calls"]] == ['{"city":"Oslo"}'], (
                 choice
             )
+
+
+@pytest.mark.skipif(not FULL, reason="make real runs it")
+def test_chats_at_the_defaults_repeat_no_line_and_copies_are_whole(coder: Model) -> None:
+    for number, question in enumerate(CHATS[:30]):
+        assert not repeats_a_line(coder.chat([{"role": "user", "content": question}], 200, seed=number).text), question
+    for text in ("alpha beta gamma", "a = 1\nb = 2\nc = 3", "12, 34, 56, 78, 90"):
+        asked_for = f"Copy exactly, and write nothing else:\n{text}"
+        assert text in coder.chat([{"role": "user", "content": asked_for}], 100, seed=1).text
+
+
+@pytest.mark.skipif(not FULL, reason="make real runs it")
+def test_every_operation_of_the_canvas_works_or_says_what_the_model_lacks(coder: Model) -> None:
+    prompt = "def add(a, b):\n    return"
+    assert coder.generate(prompt, 16, stop="\n").text == " a + b"
+    assert coder.generate(prompt, 4, choices=[" a + b", " a * b"]).text == " a + b"
+    assert coder.generate("x = ", 8, regex=r"\d+ \* 2").text.endswith("* 2")
+    assert "a + b" not in coder.generate(prompt, 12, forbidden=["a + b"]).text
+    assert coder.generate("import nump", 4, heal=True).text.startswith("y")
+    assert coder.generate(prompt, 8, pins=[daguerre.Pin(" a", at=0)], mode="ar").text.startswith(" a")
+    plain = coder.generate(prompt, 24, mode="ar")
+    drafted = coder.generate(prompt, 24, mode="ar", draft=plain.text)
+    assert drafted.text == plain.text and drafted.usage.forwards < plain.usage.forwards
+    assert coder.generate(prompt, 8, temperature=0.8, n=2, seed=1).choices[1].text
+    assert coder.nll("def f(x):\n    return x\n").value < coder.nll("x return\n    x(f def):\n").value
+    assert coder.decide("2 + 2 =", [Choice(labels=[" 4", " cheese"])])[0].answer == " 4"
+    assert coder.infill(BEFORE, AFTER, 16).usage.mode == "fim"
+    assert coder.infill(BEFORE, AFTER, 4, mode="beam", num_beams=4).usage.mode == "beam"
+    assert coder.fill(f"{BEFORE}<gap>{AFTER}", 16).text.endswith(AFTER)
+    for call, said in (
+        (lambda: coder.fill("a<gap>b<gap>c", 2), "one gap at a time"),
+        (lambda: coder.generate(prompt, 8, mode="block"), "masked positions"),
+        (lambda: coder.generate(prompt, 8, revise=1), "mode"),
+        (lambda: coder.infill("a", "b", 4, mode="ar"), "suffix"),
+    ):
+        with pytest.raises((UnsupportedError, InputError), match=said):
+            call()

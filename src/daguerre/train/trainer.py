@@ -509,6 +509,7 @@ class Trainer:
             "data_sha256": manifest_hash(self.shard.folder),
         } | taught(self.recipe.sft)
         if self.adapter is not None and config_of(self.adapter.base.folder) == self.config:
+            extra["base_sha256"] = self.adapter.base.facts()["weights_sha256"]
             return self.adapter.write(self.out / "adapter", self.model, values, extra)
         averaged = Backbone(config)
         averaged.load_state_dict({name: value for name, value in (frozen | values).items() if FACTORS not in name})
