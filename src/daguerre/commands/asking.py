@@ -38,12 +38,14 @@ from daguerre.commands.options import (
     draw_picture,
     makes_request,
     print_ignored,
+    print_notes,
     print_result,
     read_draft,
     read_pairs,
     read_text,
 )
 from daguerre.commands.watching import WatchOption, WatchRate, check_watched, watched
+from daguerre.commands.writing import check_statement, shown, written_statement
 from daguerre.decoding.text_spans import MARK
 from daguerre.errors import InputError
 
@@ -73,9 +75,14 @@ def generate(
     check_watched(watch, watch_rate, audit, options)
     loaded = load(model, backend=backend, quantize=quantize, dtype=dtype)
     text = read_text(prompt)
-    with recorded(loaded, model, audit, audit_key) as asked, watched(loaded, watch, watch_rate) as more:
-        result = asked.generate(text, draft=read_draft(draft), context=context, **more, **options)
-    print_result(result, as_json)
+    how: dict[str, Any] = {"draft": read_draft(draft), "context": context, **options}
+    if as_json or watch or audit is not None or options.get("n", 1) != 1:
+        with recorded(loaded, model, audit, audit_key) as asked, watched(loaded, watch, watch_rate) as more:
+            result = asked.generate(text, **more, **how)
+        print_result(result, as_json)
+    else:
+        result = shown(loaded.stream(text, **how))
+        print_notes(result)
     print_context(result)
     write_explained(result, loaded, explain_html, why, text)
     draw_picture(result, loaded, picture)
@@ -166,6 +173,14 @@ def complete(
     dtype: DtypeName = "auto",
     draft: DraftText = None,
     context: ContextOption = "auto",
+    statement: Annotated[
+        bool | None,
+        typer.Option(
+            "--statement/--no-statement",
+            help="One statement: a line, or a block that its indentation closes; by default unless another option says "
+            "where the text ends.",
+        ),
+    ] = None,
     diff: ShowDiff = False,
     write: Write = False,
     backup: Backup = False,
@@ -174,20 +189,30 @@ def complete(
     as_json: AsJson = False,
     **options: Any,
 ) -> None:
-    """Write on in a file, at its end or at a place, counted from 1; what stands behind the place is not read. A line
-    without a column means the line's end. To fill in between: `daguerre infill FILE --at LINE:COLUMN`.
+    """Write on in a file: at its end, in a new line behind line LINE, or at a column, counted from 1. What stands
+    behind the place is not read. To fill in between: `daguerre infill FILE --at LINE:COLUMN`.
     """
     change = Change(diff, write, backup)
     change.check(place, as_json, options)
-    source, at = read_place(place)
+    one = check_statement(statement, options) and not watch
+    source, at, opened = read_place(place)
+    before, show = source.text[:at] + opened, not (as_json or watch or change.wanted or options.get("n", 1) != 1)
     check_watched(watch, watch_rate, None, options)
     loaded = load(model, backend=backend, quantize=quantize, dtype=dtype)
-    with watched(loaded, watch, watch_rate) as more:
-        result = loaded.generate(source.text[:at], draft=read_draft(draft), context=context, **more, **options)
+    how: dict[str, Any] = {"draft": read_draft(draft), "context": context, **options}
+    if one:
+        result = written_statement(loaded, before, how, show)
+    elif show:
+        result = shown(loaded.stream(before, **how))
+    else:
+        with watched(loaded, watch, watch_rate) as more:
+            result = loaded.generate(before, **more, **how)
     if change.wanted:
         print_ignored(result)
-        change.apply(source, source.text[:at] + result.text + source.text[at:])
+        change.apply(source, before + result.text + source.text[at:])
         print_explained(result)
+    elif show:
+        print_notes(result)
     else:
         print_result(result, as_json)
     print_context(result)

@@ -128,16 +128,18 @@ class Change:
             typer.echo(f"daguerre: wrote {source.path}" + (f", and {source.path}.bak" * self.backup), err=True)
 
 
-def read_place(argument: str) -> tuple[Source, int]:
-    """FILE[:LINE[:COLUMN]]: the file, and the place in it in characters; its end where no line is given. A file whose
-    name looks like a place is taken as the file.
+def read_place(argument: str) -> tuple[Source, int, str]:
+    """FILE[:LINE[:COLUMN]]: the file, the place in it in characters, and what is put there first: the break of a new
+    line behind a line. The end where no line is given. A file whose name looks like a place is taken as the file.
     """
     whole = None if argument == STDIN or Path(argument).exists() else PLACE.fullmatch(argument)
     if whole is None or whole["line"] is None:
         source = Source.read(argument)
-        return source, len(source.text)
+        return source, len(source.text), ""
     source = Source.read(whole["path"])
-    return source, source.offset(int(whole["line"]), None if whole["column"] is None else int(whole["column"]))
+    if whole["column"] is not None:
+        return source, source.offset(int(whole["line"]), int(whole["column"])), ""
+    return source, source.offset(int(whole["line"]), None), "\n"
 
 
 def read_gap(name: str, at: str | None, lines: list[str] | None) -> tuple[Source, int, int]:

@@ -399,14 +399,25 @@ def print_result(result: Any, as_json: bool) -> None:
         typer.echo(json.dumps(body, ensure_ascii=False))
         return
     print_ignored(result)
-    if any(choice.looped for choice in result.choices):
-        note = "the text repeated itself and was ended there: --no-stop-loops writes on, --temperature 1 varies it"
-        typer.echo(f"daguerre: {note}", err=True)
+    _say_looped(result)
     for number, choice in enumerate(result.choices, 1):
         if result.others:
             typer.echo(f"--- sample {number}")
         typer.echo(choice.text)
         print_explained(choice)
+
+
+def print_notes(result: Any) -> None:
+    """What there is to say of a text that was shown while it was written."""
+    print_ignored(result)
+    _say_looped(result)
+    print_explained(result)
+
+
+def _say_looped(result: Any) -> None:
+    if any(choice.looped for choice in result.choices):
+        note = "the text repeated itself and was ended there: --no-stop-loops writes on, --temperature 1 varies it"
+        typer.echo(f"daguerre: {note}", err=True)
 
 
 def print_ignored(result: Any) -> None:
