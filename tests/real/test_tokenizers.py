@@ -31,7 +31,8 @@ def test_texts_come_back_with_the_ids_of_the_library_and_a_schema_is_written(nam
     for text in odd_strings(300):
         ids = tokenizer.encode(text)
         assert not normal or ids == library.encode(text, add_special_tokens=False).ids, text
-        assert re.sub(r"^ ", "", tokenizer.decode_bytes(ids).decode()) == re.sub(r"^ ", "", text)
+        plain = tokenizer.decode_bytes(tokenizer.encode_plain(text)).decode()  # special tokens have no bytes
+        assert re.sub(r"^ ", "", plain) == re.sub(r"^ ", "", text)
     automaton = compile_schema(SCHEMA, tokenizer)
     assert automaton.accepts(tokenizer.encode_plain('{"name":"Zoë","age":3}', begins=False))
     assert not automaton.accepts(tokenizer.encode_plain('{"age":3}', begins=False))

@@ -247,7 +247,7 @@ def test_a_template_and_two_settings_are_explained(opened: Callable[..., Any], h
     page.check("#explain")
     run(page)
     to_the_end(page)
-    result = headed.fill(page.input_value("#template"), 12, **DECODE)
+    result = headed.fill(page.input_value("#template"), 4, explain=True)
     assert result.concepts is not None
     shown = page.locator(".gap").nth(1).locator(".token:not(.open, .end)").first
     place = len(page.locator(".gap").first.locator(".token:not(.open, .end)").all())

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from daguerre.decoding.defaults import CHAT_SAMPLING
-from daguerre.decoding.modes import MODES
+from daguerre.decoding.modes import MODES, allows
 from daguerre.decoding.modes.base import Mode
 from daguerre.errors import DaguerreError
 from daguerre.models.backends.library import origin
@@ -74,7 +74,7 @@ def _stored(path: Path) -> dict[str, Any]:
 def _facts(config: ModelConfig, described: Described | None, tokenizer: Tokenizer | None) -> dict[str, Any]:
     family = None if described is None else described.family
     parameters = num_parameters(config)
-    modes = [mode for mode in MODES.values() if _is_allowed(mode, config)]
+    modes = [mode for mode in MODES.values() if allows(mode, config)]
     published = {} if family is None else {"title": family.title, "source": family.source}
     return {
         "family": "daguerre" if family is None else family.name,
@@ -166,21 +166,10 @@ def _kind(tokenizer: Tokenizer) -> str:
     return f"{size}, {kind}{lacking}"
 
 
-def _is_allowed(mode: Mode, config: ModelConfig, num_gaps: int = 0) -> bool:
-    """Whether a mode can decode a model, and requests with so many gaps that have text after them."""
-    try:
-        mode.check_model(config)
-        if num_gaps:
-            mode.check_request(num_gaps, True, None)
-    except DaguerreError:
-        return False
-    return True
-
-
 def _operations(config: ModelConfig, modes: list[Mode], tokenizer: Tokenizer | None) -> list[str]:
     """What can be asked of a model, by the names of `Model`'s methods."""
     sees_after = config.context != "block"
-    one, several = (sees_after and any(_is_allowed(mode, config, num) for mode in modes) for num in (1, 2))
+    one, several = (sees_after and any(allows(mode, config, num) for mode in modes) for num in (1, 2))
     likelihoods = [f"nll ({kind})" for kind in KINDS if _has_likelihood(config, kind)]
     template = getattr(tokenizer, "chat_template", None)
     return [

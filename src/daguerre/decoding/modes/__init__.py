@@ -12,6 +12,7 @@ from daguerre.decoding.modes.fim import Fim
 from daguerre.decoding.modes.renoise import Renoise
 from daguerre.decoding.modes.speculative import Speculative
 from daguerre.decoding.settings import ModeName, Settings
+from daguerre.errors import DaguerreError
 from daguerre.models.core.config import ModelConfig
 
 MODES: dict[str, Mode] = {
@@ -22,6 +23,17 @@ MODES: dict[str, Mode] = {
 def mode_options() -> frozenset[str]:
     """Options that some modes read and others do not."""
     return frozenset().union(*(mode.options for mode in MODES.values()))
+
+
+def allows(mode: Mode, config: ModelConfig, num_gaps: int = 0) -> bool:
+    """Whether a mode can decode a model, and requests with so many gaps that have text after them."""
+    try:
+        mode.check_model(config)
+        if num_gaps:
+            mode.check_request(num_gaps, True, None)
+    except DaguerreError:
+        return False
+    return True
 
 
 SEARCHED_TOKENS = 48

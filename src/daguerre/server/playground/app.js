@@ -1,5 +1,6 @@
 // The page: runs requests, and connects the form, the drafts, the replay and the candidates.
 
+import { Chat } from "./chat.js";
 import * as client from "./client.js";
 import { showComparison } from "./compare.js";
 import { Concepts } from "./concepts.js";
@@ -28,7 +29,10 @@ let redraws = 0;
 const form = new Form(page.form, page, (state) => {
   showCode();
   steer.show(state);
+  page.chatModel.value = state.model;
+  chat.setModel(form.facts);
 });
+const chat = new Chat(page);
 const steer = new Steer(page, form);
 const inspector = new Inspector(page, useCandidate);
 const player = new Player(page, (seconds) => {
@@ -275,9 +279,26 @@ page.trace.addEventListener("click", () => {
   URL.revokeObjectURL(url);
 });
 
+// Views
+
+function view(name) {
+  page.requestView.hidden = name !== "request";
+  page.chatView.hidden = name !== "chat";
+  page.exampleLabel.hidden = page.share.hidden = name !== "request";
+  page.viewRequest.setAttribute("aria-pressed", String(name === "request"));
+  page.viewChat.setAttribute("aria-pressed", String(name === "chat"));
+}
+page.viewRequest.addEventListener("click", () => view("request"));
+page.viewChat.addEventListener("click", () => {
+  view("chat");
+  page.chatText.focus();
+});
+page.chatModel.addEventListener("change", () => form.set({ model: page.chatModel.value }));
+
 // Keys
 
 document.addEventListener("keydown", (event) => {
+  if (!page.chatView.hidden) return;
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
     event.preventDefault();
     page.form.requestSubmit();
@@ -300,8 +321,10 @@ async function begun() {
     const state = decoded(location.hash);
     if (state) form.load(state);
   });
-  form.load(decoded(location.hash) ?? fresh());
+  const given = decoded(location.hash);
+  form.load(given ?? fresh());
   await listModels();
+  if (!given && form.facts?.daguerre?.chat_template) view("chat");
 }
 
 async function listModels() {
@@ -309,7 +332,8 @@ async function listModels() {
     const facts = await client.models();
     const names = facts.map((one) => one.id);
     steer.setModels(facts);
-    page.model.replaceChildren(...names.map((name) => new Option(name, name)));
+    form.setModels(facts);
+    for (const select of [page.model, page.chatModel]) select.replaceChildren(...names.map((name) => new Option(name, name)));
     const wanted = names.includes(form.state.model) ? form.state.model : names[0];
     page.error.hidden = true;
     form.set({ model: wanted });

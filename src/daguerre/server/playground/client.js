@@ -79,6 +79,18 @@ export async function run(body, handle, signal) {
   if (!ended) throw new ServerError("The connection broke before the text was done. Run again.", 0);
 }
 
+// Ask for an answer of a conversation; handle(chunk) gets each chunk of its stream.
+export async function chat(body, handle, signal) {
+  const response = await ask("POST", "v1/chat/completions", body, signal);
+  let ended = false;
+  for await (const [, chunk] of events(response.body)) {
+    if (chunk?.error) throw errorOf(chunk, 400);
+    if (chunk) handle(chunk);
+    ended ||= chunk === null;
+  }
+  if (!ended) throw new ServerError("The connection broke before the answer was done. Ask again.", 0);
+}
+
 async function* events(stream) {
   const reader = stream.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
@@ -98,5 +110,5 @@ function parsed(part) {
     if (line.startsWith("event: ")) name = line.slice(7);
     else if (line.startsWith("data: ")) data += line.slice(6);
   }
-  return [name, JSON.parse(data)];
+  return [name, data === "[DONE]" ? null : JSON.parse(data)];
 }

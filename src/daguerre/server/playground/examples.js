@@ -7,24 +7,42 @@ const PERSON = {
   additionalProperties: false,
 };
 
-export const EXAMPLES = {
+const EXAMPLES = {
   "Complete a class": {},
   "Fill a gap": {
-    kind: "infill", max_tokens: "24",
-    prefix: "def mean(values):\n    total = 0\n    ", suffix: "\n    return total / len(values)\n",
+    kind: "infill", max_tokens: "24", a: {},
+    prefix: "class Point:\n    def __init__(self, x, y):\n        self.x = x\n        ", suffix: "\n\n    def move(self, dx, dy):\n        self.x += dx\n",
   },
-  "Template with two gaps": {
-    kind: "fill", max_tokens: "12", template: "class Point:\n    def __init__(self, <gap>):\n        self.x = <gap>\n        self.y = y\n",
+  "Template with a gap": {
+    kind: "fill", max_tokens: "12", a: {}, template: "class Point:\n    def __init__(self, x, y):\n        self.x = <gap>\n        self.y = y\n",
   },
-  "Rewrite a line": { kind: "edit", text: "def area(width, height):\n    return width + height\n", spans: [[36, 50]] },
+  "Template with two gaps": { kind: "fill", max_tokens: "4", a: {}, template: "try:\n    import <gap>\nexcept <gap>\n    pass\n" },
+  "Rewrite a part": {
+    kind: "edit", a: {}, text: "class Point:\n    def __init__(self, x, y):\n        self.x = x\n        self.y = x\n", spans: [[70, 80]],
+  },
   "JSON of a schema": {
-    kind: "generate", prompt: "# A user as JSON:\n", max_tokens: "64", constraint: "schema", rule: JSON.stringify(PERSON, null, 2),
+    kind: "generate", prompt: "# A user as JSON:\n", max_tokens: "64", a: {}, constraint: "schema", rule: JSON.stringify(PERSON, null, 2),
   },
   "A date, by a regular expression": {
-    kind: "generate", prompt: "released = ", max_tokens: "24", constraint: "regex", rule: "\"20[0-9]{2}-(0[1-9]|1[0-2])-[0-3][0-9]\"",
+    kind: "generate", prompt: "released = ", max_tokens: "24", a: {}, constraint: "regex", rule: "\"20[0-9]{2}-(0[1-9]|1[0-2])-[0-3][0-9]\"",
   },
   "Careful or quick?": {
     kind: "generate", prompt: "def read_lines(path):\n    ", max_tokens: "48", compare: true,
     a: { mode: "block", policy: "threshold", threshold: "0.9" }, b: { mode: "block", policy: "confidence", block_size: "48", steps: "16" },
   },
 };
+
+const ASKED = { "Ask a question": { kind: "generate", prompt: "The capital of Norway is", max_tokens: "24", a: {} } };
+
+// The examples that a model can do, the first one of each kind of request first; without facts, all.
+export function examplesOf(facts) {
+  const own = facts?.daguerre;
+  if (!own) return EXAMPLES;
+  const denoises = own.modes.includes("block") || own.modes.includes("full");
+  const able = ([name, values]) =>
+    (name !== "Template with two gaps" || own.gaps === "several") && (name !== "Template with a gap" || own.gaps === "one")
+    && (own.gaps !== "none" || !["infill", "fill", "edit"].includes(values.kind)) && (!values.compare || denoises);
+  const plain = (values) => (denoises ? values : { ...values, a: {}, b: {} });
+  const kept = Object.entries(EXAMPLES).filter(able).map(([name, values]) => [name, plain(values)]);
+  return { ...(own.chat_template && !denoises ? ASKED : {}), ...Object.fromEntries(kept) };
+}

@@ -1,9 +1,9 @@
 // The form: what is typed goes into the state, and a state into the form.
 
-import { EXAMPLES } from "./examples.js";
+import { examplesOf } from "./examples.js";
 import { fresh, parsedSchema } from "./request.js";
 import { showChips } from "./chips.js";
-import { showSettings } from "./settings.js";
+import { possible, showSettings } from "./settings.js";
 
 const RULES = { schema: "JSON Schema", regex: "Regular expression", choices: "Texts, one a line" };
 const HINTS = { schema: "JSON of a schema", regex: "a regular expression", choices: "one of several texts" };
@@ -15,6 +15,7 @@ export class Form {
     this.page = page;
     this.onChange = onChange;
     this.state = fresh();
+    this.models = [];
     root.addEventListener("input", (event) => this.typed(event.target));
     page.compare.addEventListener("change", () => this.set({ compare: page.compare.checked }));
     page.pinAdd.addEventListener("click", () => this.addPin());
@@ -24,10 +25,33 @@ export class Form {
       this.addPin();
     });
     page.markSpan.addEventListener("click", () => this.markSpan());
-    for (const name of Object.keys(EXAMPLES)) page.example.add(new Option(name, name));
     page.example.addEventListener("change", () => {
-      if (page.example.value) this.load({ ...fresh(EXAMPLES[page.example.value]), model: this.state.model });
+      const values = examplesOf(this.facts)[page.example.value];
+      if (values) this.load({ ...fresh(values), model: this.state.model });
     });
+  }
+
+  // What is known of the models.
+  setModels(models) {
+    this.models = models;
+  }
+
+  get facts() {
+    return this.models.find((one) => one.id === this.state.model);
+  }
+
+  // Show what the model has, and leave out of the settings what it has not.
+  fit() {
+    const { state, facts, page } = this;
+    for (const letter of ["a", "b"]) state[letter] = possible(state[letter], facts);
+    const chosen = page.example.value;
+    page.example.replaceChildren(new Option("Choose…", ""), ...Object.keys(examplesOf(facts)).map((name) => new Option(name, name)));
+    page.example.value = chosen in examplesOf(facts) ? chosen : "";
+    const gaps = facts?.daguerre?.gaps;
+    for (const kind of ["infill", "fill", "edit"]) {
+      this.root.querySelector(`[name=kind][value=${kind}]`).closest("label").hidden = gaps === "none";
+    }
+    if (gaps === "none" && state.kind !== "generate") state.kind = "generate";
   }
 
   set(values) {
@@ -45,14 +69,16 @@ export class Form {
   typed(target) {
     const { field } = target.dataset;
     if (target.name === "kind") this.state.kind = target.value;
+    else if (field === "model") return this.set({ model: target.value });
     else if (field) this.state[field] = target.type === "checkbox" ? target.checked : target.value;
-    else return;
+    else return undefined;
     if (field === "text") this.state.spans = [];
     this.showParts();
-    this.onChange(this.state);
+    return this.onChange(this.state);
   }
 
   show() {
+    this.fit();
     const { state, root } = this;
     for (const control of root.querySelectorAll("[data-field]")) {
       if (control.type === "checkbox") control.checked = state[control.dataset.field];
@@ -61,7 +87,7 @@ export class Form {
     for (const radio of root.querySelectorAll("[name=kind]")) radio.checked = radio.value === state.kind;
     this.page.compare.checked = state.compare;
     const settings = state.compare ? { a: state.a, b: state.b } : { a: state.a };
-    showSettings(this.page.settings, settings, () => this.onChange(state));
+    showSettings(this.page.settings, settings, this.facts, () => this.onChange(state));
     if (state.constraint || state.pins.length) this.page.shape.open = true;
     this.showParts();
   }

@@ -1,6 +1,6 @@
 // How to decode: the fields of one setting, or of two that are compared.
 
-const MODES = ["", "block", "full", "ar", "speculative", "beam", "ancestral", "renoise", "expand"];
+const MODES = ["", "block", "full", "ar", "speculative", "beam", "fim", "ancestral", "renoise", "expand"];
 const POLICIES = [
   "", "threshold", "confidence", "entropy", "margin", "factor", "entropy_bounded", "entropy_threshold", "chain", "random",
   "first_hitting", "origin", "joint_threshold",
@@ -36,16 +36,36 @@ function control(field, letter, value) {
   return label;
 }
 
+const OF_MASKS = ["policy", "effort", "block_size", "steps", "threshold"];
+
+// The fields that a model has, with its modes; without facts, of a model that is not loaded, all.
+function fieldsOf(facts) {
+  const modes = facts?.daguerre?.modes;
+  if (!modes) return FIELDS;
+  const denoises = modes.some((mode) => !["ar", "speculative", "fim", "beam"].includes(mode));
+  return FIELDS.filter(({ name }) => denoises || !OF_MASKS.includes(name))
+    .map((field) => (field.name === "mode" ? { ...field, options: ["", ...modes] } : field));
+}
+
+// A setting without what a model does not have.
+export function possible(setting, facts) {
+  const fields = fieldsOf(facts);
+  const kept = Object.entries(setting).filter(([name, value]) =>
+    fields.some((field) => field.name === name && (name !== "mode" || field.options.includes(value))));
+  return Object.fromEntries(kept);
+}
+
 // Show the fields of the settings: an object for each letter, which is changed as the user types.
-export function showSettings(root, settings, onChange) {
+export function showSettings(root, settings, facts, onChange) {
   root.replaceChildren();
+  const fields = fieldsOf(facts);
   const letters = Object.keys(settings);
   for (const letter of letters) {
     const group = document.createElement("fieldset");
     const legend = document.createElement("legend");
     legend.textContent = letters.length > 1 ? `Setting ${letter.toUpperCase()}` : "Setting";
     legend.className = letters.length > 1 ? "" : "hidden";
-    group.append(legend, ...FIELDS.map((field) => control(field, letter, settings[letter][field.name])));
+    group.append(legend, ...fields.map((field) => control(field, letter, settings[letter][field.name])));
     group.addEventListener("input", (event) => {
       const { setting } = event.target.dataset;
       settings[letter][setting] = event.target.value;

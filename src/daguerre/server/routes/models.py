@@ -9,6 +9,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 
+from daguerre.decoding.modes import MODES, allows
 from daguerre.errors import shown
 from daguerre.server.models import ModelPool, NoSuchModel, Served
 from daguerre.server.prompts import can_think
@@ -91,6 +92,12 @@ def _facts(name: str, served: Served | None, settings: Settings) -> dict[str, An
             *(endpoint for task, endpoint in EDITING.items() if task in served.model.tasks),
         ),
         "pricing": FREE,
+        "daguerre": {
+            "modes": [mode.name for mode in MODES.values() if allows(mode, served.model.config)],
+            "gaps": "none" if not _infills(served) else "several" if served.model.config.mask_id is not None else "one",
+            "chat_template": getattr(served.model.tokenizer, "chat_template", None) is not None,
+            "chat_sampling": served.model.chat_sampling,
+        },
         "concepts": None if catalog is None else {"known": catalog.num_known, "discovered": catalog.num_discovered},
     }
 
