@@ -1,0 +1,73 @@
+"""What a newcomer types with a file that was downloaded, and what is seen: a chat, JSON, a call, a training on 60 rows.
+
+$ daguerre chat -m SmolLM2-135M-Instruct.Q4_1.gguf
+answers are drawn by default: temperature 0.7, top_p 0.95, min_p 0.05; /help
+> What is the capital of Norway?
+The capital of Norway is Oslo, ...
+(34 tokens, 1.13 a forward, 0.7 s)
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from commands import daguerre
+from daguerre.model import Model
+from daguerre.server.app import make_app
+from daguerre.server.models import ModelPool
+from real.conftest import FULL
+from real.files import bring
+from served import asked
+from server.conftest import running
+
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string", "maxLength": 20}}, "required": ["city"]}
+ASTRAY = ("hub", "quantize=", "Traceback", "folder that it was made of")
+"""Words of messages that lead away from what was asked."""
+
+
+def test_a_chat_json_and_a_call(smollm2: Model, tmp_path: Path) -> None:
+    file = str(bring("smollm2"))
+    asked_for = "What is the capital of Norway?\n/set temperature 0\n/regenerate\n/show\n/bye\n"
+    talked = daguerre("chat", "-m", file, "--max-tokens", "40", stdin=asked_for)
+    assert talked.returncode == 0, talked.stderr
+    for words in ("temperature 0.7, top_p 0.95, min_p 0.05", "Oslo", "2 messages", "temperature 0, the likeliest"):
+        assert words in talked.stdout
+    given = daguerre("generate", "-m", file, "A city in JSON: ", "--schema", json.dumps(SCHEMA), "--max-tokens", "40")
+    assert given.returncode == 0 and set(json.loads(given.stdout)) >= {"city"}
+    tool = {"type": "function", "function": {"name": "weather", "parameters": SCHEMA}}
+    messages = [{"role": "user", "content": "What is the weather in Oslo?"}]
+    body = {"messages": messages, "tools": [tool], "tool_choice": "required", "max_tokens": 60}
+    with (
+        running(make_app(ModelPool({"m": lambda: smollm2}))) as url,
+        httpx2.Client(base_url=url, timeout=600) as client,
+    ):
+        (choice,) = asked(client, "/v1/chat/completions", body)["choices"]
+    (call,) = choice["message"]["tool_calls"]
+    assert call["function"]["name"] == "weather" and "city" in json.loads(call["function"]["arguments"])
+    assert choice["finish_reason"] == "tool_calls"
+
+
+@pytest.mark.skipif(not FULL, reason="make real runs it")
+def test_sixty_rows_are_trained_on_and_what_is_printed_works_when_pasted(tmp_path: Path) -> None:
+    file, rows = str(bring("smollm2")), tmp_path / "rows.jsonl"
+    pairs = [(a, b) for a in range(8) for b in range(8)][:60]
+    turns = [[("user", f"What is {a} plus {b}?"), ("assistant", f"{a} + {b} = {a + b}")] for a, b in pairs]
+    rows.write_text("\n".join(json.dumps({"messages": [{"role": r, "content": c} for r, c in turn]}) for turn in turns))
+    led = daguerre("train", "lora", "--from", file, "--data", str(rows), cwd=tmp_path)
+    assert led.returncode != 0 and "daguerre train sft --from MODEL" in led.stderr
+    done = daguerre(
+        *("train", "sft", "--from", file, "--data", str(rows), "--max-minutes", "4", "--set", "lora.rank=8"),
+        cwd=tmp_path,
+        timeout=900,
+    )
+    assert done.returncode == 0, done.stderr
+    assert not [word for word in ASTRAY if word in done.stderr]
+    (tried,) = re.findall(r"^try it:  daguerre (.+)$", done.stderr, re.MULTILINE)
+    talked = daguerre(*shlex.split(tried), "--max-tokens", "12", stdin="What is 3 plus 9?\n/bye\n", cwd=tmp_path)
+    assert talked.returncode == 0 and "+" in talked.stdout
