@@ -333,12 +333,12 @@ def test_standard_input_is_read_for_a_dash() -> None:
 MISTAKES: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     (("generate", "x", "--mode", "bloc"), ("mode", "'block'")),
     (("generate", "x", "--policy", "treshold"), ("policy", "'threshold'")),
-    (("generate", "x", "--max-tokens", "0"), ("max_tokens",)),
+    (("generate", "x", "--max-tokens", "0"), ("--max-tokens",)),
+    (("infill", "a", "b", "--mode", "ar"), ("--mode ar", "suffix")),
     (("generate", "x" * 9000, "--context", "whole"), ("positions", "shorten")),
     (("generate", "x", "--steps", "4", "--threshold", ".5"), ("steps", "threshold")),
     (("generate", "x", "--temperature", "-1"), ("temperature",)),
     (("generate", "x", "--model", "nowhere"), ("nowhere",)),
-    (("infill", "a", "b", "--mode", "ar"), ("ar", "suffix")),
     (("train",), ("recipe",)),
     (("train", "smal"), ("'small'",)),
     (("train", "small", "--set", "optim.muon_lrr=1", "--data", "."), ("muon_lr",)),
@@ -487,7 +487,7 @@ def test_bench_refuses_what_it_cannot_measure(call: Callable[..., Called]) -> No
     assert_one_line(call("bench", "--requests", "4"), "--requests", "--help")
     assert_one_line(call("bench", "--rounds", "3", "endpoint", "http://x/v1"), "--rounds is not for `endpoint`")
     assert_one_line(call("bench", "endpoint", "x"), "http://HOST")
-    assert_one_line(call("bench", "endpoint", "http://x/v1", "--max-tokens", "0"), "max_tokens must be 1 or more")
+    assert_one_line(call("bench", "endpoint", "http://x/v1", "--max-tokens", "0"), "max-tokens must be 1 or more")
     assert_one_line(call("bench", "--rounds", "0"), "rounds must be 1 or more")
     assert_one_line(call("bench", "--what", "speed"), "unknown part 'speed'")
     assert_one_line(call("bench", "--out", "x.txt"), "must end in .json")

@@ -173,9 +173,31 @@ def main() -> None:
             sys.exit(2)
         fail(f"{_in_our_words(message)} (see --help)")
     except DaguerreError as error:
-        fail(str(error))
+        fail(_as_options(str(error)))
     except (KeyboardInterrupt, typer.Abort):
         fail("interrupted", INTERRUPTED)
+
+
+def _as_options(message: str) -> str:
+    """A message of the library with its options as the command line has them: mode "block" is --mode block, heal=False
+    is --no-heal, and min_tokens is --min-tokens.
+    """
+    from daguerre.commands.options import REQUEST
+
+    names = "|".join(sorted({*REQUEST, "max_tokens", "search_length"}, key=len, reverse=True))
+    message = re.sub(r'\b(mode|policy) "(\w+)"', r"--\1 \2", message)
+
+    def option(found: re.Match[str]) -> str:
+        name, value = found[1].replace("_", "-"), found[2]
+        if value in (None, "True"):
+            return f"--{name}"
+        return f"--no-{name}" if value == "False" else f"--{name} {value.strip(chr(34))}"
+
+    message = re.sub(rf'(?<![\w."-])({names})=("?[\w.]+"?)', option, message)
+    words = [name for name in names.split("|") if "_" in name]
+    return re.sub(
+        rf'(?<![\w."\'-])({"|".join(words)})()(?![\w"\'])', lambda found: f"--{found[1].replace('_', '-')}", message
+    )
 
 
 def _in_our_words(message: str) -> str:

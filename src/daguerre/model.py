@@ -14,7 +14,7 @@ import torch
 from daguerre.arguments import SWITCH, TEXT, WRONG, Call, Instance, Kind, OneOf, PathName, Words, checks
 from daguerre.decoding import generate as main_path
 from daguerre.decoding.context import Showing
-from daguerre.decoding.defaults import CHAT_SAMPLING
+from daguerre.decoding.defaults import CHAT_SAMPLING, with_sampling
 from daguerre.decoding.options import Decode
 from daguerre.decoding.plans import MAX_TOKENS
 from daguerre.decoding.request import Text
@@ -286,7 +286,7 @@ class Model:
         """
         tools = options.get("tools", None if decode is None else decode.tools)
         prompt = self.chat_prompt(messages, **{"tools": tools, **(template or {})})
-        drawn = options if decode is not None else self.drawn(options)
+        drawn = options if decode is not None else with_sampling(options, self.chat_sampling)
         return self.generate(prompt, max_tokens, decode, **drawn)
 
     @property
@@ -302,11 +302,6 @@ class Model:
     def recommends_sampling(self) -> bool:
         """Whether the model's files say how answers are drawn."""
         return bool(self._sampling)
-
-    def drawn(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The options of an answer, with `chat_sampling` where they say nothing of it; none at temperature 0."""
-        greedy = options.get("temperature") == 0
-        return {**({} if greedy else self.chat_sampling), **options}
 
     def chat_prompt(self, messages: Sequence[Mapping[str, Any]], **template: Any) -> list[int]:
         """The tokens of a conversation that an answer follows. The text of a special token in a message is ordinary

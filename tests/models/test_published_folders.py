@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 import daguerre
 from daguerre.commands.describing import facts_of
-from daguerre.decoding.defaults import CHAT_SAMPLING
+from daguerre.decoding.defaults import CHAT_SAMPLING, with_sampling
 from daguerre.decoding.options import Decode
 from daguerre.errors import CheckpointError, InputError
 from daguerre.models.families import FAMILIES
@@ -93,9 +93,8 @@ def test_answers_are_drawn_as_the_publisher_says_and_completions_are_greedy(
             )
             said = facts_of(path).get("chat_sampling", {})
             assert {key: value for key, value in said.items() if key != "by"} == expected
-            assert model.drawn({"top_k": 3}) == {**expected, "top_k": 3} and model.drawn({"temperature": 0}) == {
-                "temperature": 0
-            }
+            assert with_sampling({"top_k": 3}, model.chat_sampling) == {**expected, "top_k": 3}
+            assert with_sampling({"temperature": 0}, model.chat_sampling) == {"temperature": 0}
             asked = model.generate("ab", 8, Decode(**FAMILIES[name].decode), heal=False)
             assert [token.id for token in model.generate("ab", 8).tokens] == [token.id for token in asked.tokens]
 

@@ -12,10 +12,11 @@ import torch
 
 from daguerre.errors import UnsupportedError
 from daguerre.models.families import FAMILIES
+from daguerre.models.gguf.writing import write_gguf
 from daguerre.models.loading import load_folder
 from daguerre.models.published import FAMILY_KEY
 from daguerre.models.published_weights import find_tensors
-from daguerre.models.republish import check_origin, keep_origin, write_back
+from daguerre.models.republish import keep_origin, write_back
 from daguerre.models.tokenizer_files import read_tokenizer
 from oracles import steerling
 from published import CASES, made
@@ -110,7 +111,16 @@ def test_what_was_changed_when_it_was_read_and_cannot_be_undone_is_refused(
     assert not (tmp_path / "other" / "config.json").exists()
 
 
-def test_a_gguf_file_is_not_written_back(tmp_path: Path) -> None:
-    (tmp_path / "a.gguf").write_bytes(b"GGUF" + bytes(60))
-    with pytest.raises(UnsupportedError, match="GGUF file, which is not written back"):
-        check_origin(tmp_path / "a.gguf")
+def test_the_model_of_a_gguf_file_is_written_as_a_folder_of_its_family(tmp_path: Path) -> None:
+    pytest.importorskip("gguf")
+    for name in ("qwen2", "llama"):
+        (parent := tmp_path / name).mkdir()
+        loaded = load_folder(CASES[name].write(parent, made(name)))
+        write_gguf(loaded.backbone, loaded.tokenizer, file := parent / "a.gguf", "f32", loaded.family)
+        given = load_folder(file)
+        keep_origin(file, parent / "origin")
+        again = load_folder(write_back(parent / "origin", parent / "again", given.backbone))
+        assert again.backbone.config == given.backbone.config and again.family == given.family
+        assert again.tokenizer.encode("a b") == given.tokenizer.encode("a b")
+        for key, weight in again.backbone.state_dict().items():
+            assert torch.allclose(weight, given.backbone.state_dict()[key], atol=1e-2), key

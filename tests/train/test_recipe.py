@@ -69,7 +69,7 @@ def test_a_recipe_names_every_part_of_a_model(tmp_path: Path, tokenizer: Tokeniz
     assert config.rope_scaling == RopeScaling(kind="linear", factor=2.0)
     shape = {field.name for field in fields(TrainedShape)}
     facts_of_text = {"vocab_size", "mask_id", "eos_id", "bos_id", "pad_id", "null_id", "end_ids", "noise_ids"}
-    facts_of_text |= {"reserved_ids", "expand_id", "fim"}
+    facts_of_text |= {"reserved_ids", "expand_id", "fim", "ends_loops"}
     apart = {"draft_head", "draft_rank", "draft_matrices", "draft_acceptance", "masks_in_place", "concepts"}
     assert {field.name for field in fields(ModelConfig)} - facts_of_text - apart == shape
 

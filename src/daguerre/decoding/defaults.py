@@ -25,6 +25,11 @@ def _any(decode: Decode) -> None:
     """No further check."""
 
 
+def with_sampling(options: Mapping[str, Any], sampling: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of an answer, with how it is drawn where they say nothing of it; nothing is at temperature 0."""
+    return {**({} if options.get("temperature") == 0 else sampling), **options}
+
+
 def with_defaults(defaults: Mapping[str, Any], options: Mapping[str, Any], check: Check = _any) -> dict[str, Any]:
     """Options of a request, and with them the `defaults` that they do not exclude: those that the mode and the policy
     of the request use, and that pass `check`.
@@ -71,6 +76,6 @@ def chosen(
         resolved = now.resolved(config, infilling, denoise)
         check_end_of_text(resolved, infilling)
         if changeable:
-            check_changeable(resolved)
+            check_changeable(resolved, config)
 
     return Decode(**with_defaults(defaults, options, check))

@@ -209,7 +209,7 @@ def plan_stream(
     more = {"heal": heal, "draft": draft}
     request = _request(denoiser, tokenizer, how, texts, [how.min_tokens], changeable, timeout, files, **more)
     if changeable:
-        check_changeable(request.decode)
+        check_changeable(request.decode, denoiser.config)
     return _plan(denoiser, tokenizer, catalog, request, timeout, None)
 
 

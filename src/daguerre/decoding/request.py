@@ -100,12 +100,11 @@ def check_end_of_text(decode: Decode, infilling: bool) -> None:
         )
 
 
-def check_changeable(decode: Decode) -> None:
+def check_changeable(decode: Decode, config: ModelConfig) -> None:
     """UnsupportedError for a mode whose canvas the caller cannot change between its steps."""
     if not decode.mode_entry.changeable:
-        raise UnsupportedError(
-            f'mode "{decode.mode}" cannot be changed while it runs: use mode "block", or call stream'
-        )
+        instead = "call stream" if config.mask_id is None else 'use mode "block", or call stream'
+        raise UnsupportedError(f'mode "{decode.mode}" cannot be changed while it runs: {instead}')
 
 
 def _check_sees_suffix(config: ModelConfig, writes_gaps: bool) -> None:

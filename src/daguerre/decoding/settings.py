@@ -178,7 +178,7 @@ class Settings:
     @cached_property
     def commit_policy(self) -> Policy:
         """The policy of that name, with its options, or the one that is given."""
-        if isinstance(self.policy, Policy):
+        if self.policy is not None and not isinstance(self.policy, str):
             return self.policy
         return self.policy_kind(**{name: getattr(self, name) for name in self.policy_options})
 
@@ -205,4 +205,4 @@ class Settings:
     @property
     def policy_options(self) -> tuple[str, ...]:
         """The options that the policy is made with; none where it is made already."""
-        return () if isinstance(self.policy, Policy) else self.policy_kind.options
+        return self.policy_kind.options if self.policy is None or isinstance(self.policy, str) else ()

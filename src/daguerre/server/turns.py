@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any
 
+from daguerre.decoding.defaults import with_sampling
 from daguerre.decoding.result import Result, StreamEvent
 from daguerre.engine.job import Job
 from daguerre.model import CHAT_TOKENS
@@ -120,7 +121,8 @@ def begin_turn(
     tools = body.usable_tools
     with naming(names):
         given = make_prompt(served.model, checked(body.messages), [tool_json(tool) for tool in tools], body.template)
-        options = served.model.drawn(decode_options(body, served) | {"n": body.n} | _constraint(body))
+        asked = decode_options(body, served) | {"n": body.n} | _constraint(body)
+        options = with_sampling(asked, served.model.chat_sampling)
         shaped = any(options.get(name) for name in SHAPING)
         stops = _server_stops(options, given.stops, shaped)
         prompt = f"{given.text} " if given.plain and shaped else given.text

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from daguerre.decoding.defaults import with_sampling
 from daguerre.decoding.effort import EFFORTS, effort_options
 from daguerre.decoding.options import CALLS, Decode
 from daguerre.decoding.result import Result, StreamEvent
@@ -80,7 +81,8 @@ class Conversation:
     @property
     def holding(self) -> dict[str, Any]:
         """The options of an answer."""
-        return self.model.drawn({"max_tokens": CHAT_TOKENS, **self._of_effort, **self.options})
+        asked = {"max_tokens": CHAT_TOKENS, **self._of_effort, **self.options}
+        return with_sampling(asked, self.model.chat_sampling)
 
     def set(self, name: str, text: str) -> None:
         """Give an option another value, written as in JSON or Python; without one, what it had at first."""
