@@ -62,7 +62,7 @@ def test_every_entry_has_a_recipe_of_the_same_backbone_and_budget(race: ModuleTy
 def test_two_entries_are_trained_measured_resumed_and_written_up(
     race: ModuleType, in_process: list[str], corpus: Path, tmp_path: Path
 ) -> None:
-    arguments = ["--data", corpus, "--out", tmp_path / "race", "--minutes", 0.003, "--set", *SMALL]
+    arguments = ["--data", corpus, "--out", tmp_path / "race", "--minutes", 0.1, "--set", *SMALL]
     arguments += ["--heldout", textwrap.__file__, "--windows", 2, "--samples", 2, "--spans", 1]
     results, table = tmp_path / "race.json", tmp_path / "objectives.md"
     given = [*map(str, arguments), "--results", str(results), "--table", str(table)]

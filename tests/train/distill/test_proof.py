@@ -68,7 +68,7 @@ def test_blocks_of_the_default_model_are_trained_measured_and_reported(
         blocks, out = found.blocks, tmp_path / "runs"
         monkeypatch.setattr(blocks, "SETTINGS", [blocks.AR, blocks.Decode(mode="block", block_size=8, threshold=0.5)])
         monkeypatch.setattr(blocks, "TOKENS", 16)
-        blocks.main(["--out", str(out), "--minutes", "0.02", "--answers", "30", "--num", "2", "--only", "more", "sdtt"])
+        blocks.main(["--out", str(out), "--minutes", "0.3", "--answers", "30", "--num", "2", "--only", "more", "sdtt"])
         blocks.report(out, tmp_path / "made.json")
         rows = [json.loads(line) for line in (out / blocks.ANSWERS).read_text().splitlines()]
         assert len(rows) > 20 and all(row["prompt"].endswith("\n") and row["completion"] for row in rows)

@@ -12,7 +12,6 @@ import torch
 import daguerre
 from answers import write_rows
 from checkpoints import TURN
-from daguerre.errors import UnsupportedError
 from daguerre.models.gguf.writing import write_gguf
 from daguerre.models.loading import load_folder
 from daguerre.train.origin import ORIGIN
@@ -126,12 +125,14 @@ def test_the_end_of_a_turn_is_learned_and_what_follows_it_is_not(tmp_path: Path)
         assert tokens[-1] == TURN and answers[-4:].all() and not answers[:-4].any()
 
 
-def test_a_model_that_could_not_be_written_is_refused_before_anything_is(tmp_path: Path) -> None:
+def test_a_run_that_begins_with_a_gguf_file_ends_in_a_folder_of_its_family(tmp_path: Path) -> None:
     pytest.importorskip("gguf")
     source = published("qwen3", tmp_path / "published")
     loaded = load_folder(source)
     write_gguf(loaded.backbone, loaded.tokenizer, tmp_path / "a.gguf", dtype="f32")
     file = write_rows(tmp_path / "talks.jsonl", TALKS)
-    with pytest.raises(UnsupportedError, match="GGUF file, which is not written back"):
-        run_training("sft", start_from=str(tmp_path / "a.gguf"), data=[file], overrides=SHORT, out=tmp_path / "run")
-    assert not (tmp_path / "run").exists()
+    out = tmp_path / "run"
+    folder = run_training("sft", start_from=str(tmp_path / "a.gguf"), data=[file], overrides=SHORT, out=out)
+    again = load_folder(folder)
+    assert again.family == "qwen3" and again.backbone.config.ends == loaded.backbone.config.ends
+    assert again.tokenizer.chat_template.sources == loaded.tokenizer.chat_template.sources  # type: ignore[attr-defined]
