@@ -60,14 +60,14 @@ template <class Logit> vector<double> made(const Given<Logit> &given, int32_t th
                       u.data(), parts.data(), given.starts.data(), ROWS, SIZE, tiles.size};
     draw_tokens(given.logits.data(), top.data(), 1.0, draws, drawn.data(), threads);
 
-    vector<double> factor(ROWS * CLASSES);
+    vector<double> factor(ROWS * CLASSES), cut(ROWS * CLASSES);
     for (int64_t i = 0; i < ROWS * CLASSES; i++) factor[i] = std::log(sum[i] / all[i / CLASSES]) - std::log(sum[i]) - double(top[i / CLASSES]);
     const Classes on{given.of_token.data(), given.order.data(), given.first_token.data(), CLASSES, SIZE};
-    auto kept = keep_likeliest(given.logits.data(), ROWS, on, factor.data(), 1.0, top.data(), -14.0, 0.8, shares.data(), threads);
+    auto kept = keep_likeliest(given.logits.data(), ROWS, on, factor.data(), 1.0, top.data(), -14.0, 0.8, shares.data(), cut.data(), threads);
 
     vector<double> out;
     auto add = [&](const auto &held) { out.insert(out.end(), held.begin(), held.end()); };
-    add(top), add(most), add(sum), add(all), add(parts), add(firsts), add(drawn), add(shares);
+    add(top), add(most), add(sum), add(all), add(parts), add(firsts), add(drawn), add(shares), add(cut);
     for (const Kept &one : *kept)
         for (int64_t i = 0; i < one.size; i++) out.insert(out.end(), {double(one.token[i]), double(one.cls[i]), one.prob[i]});
     delete kept;
