@@ -57,13 +57,15 @@ def test_text_is_shown_as_the_library_writes_it(default: Model, tmp_path: Path) 
     whole = default.generate(file.read_text(), 256).text
     statement = whole[: statement_end(file.read_text(), whole)]
     assert 0 < len(statement) < len(whole)
-    assert daguerre("complete", str(file)).stdout == statement + "\n"
+    for mode in ((), ("--mode", "ar")):  # which knows the end only lines later
+        assert daguerre("complete", str(file), *mode).stdout == statement + "\n"
     plain = daguerre("complete", str(file), "--no-statement", "--max-tokens", "9")
     assert plain.stdout == default.generate(file.read_text(), 9).text + "\n"
     behind = daguerre("complete", f"{file}:1", "--diff").stdout.splitlines()
     assert behind[3] == " import os" and behind[4].startswith("+")
-    refused = daguerre("complete", str(file), "--statement", "--stop", "x")
-    assert refused.returncode == 2 and "--statement and --stop" in refused.stderr
+    for more in (("--stop", "x"), ("--explain",), ("--watch",)):
+        refused = daguerre("complete", str(file), "--statement", *more)
+        assert refused.returncode == 2 and f"leave out {more[0]}" in refused.stderr
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")

@@ -194,7 +194,7 @@ def complete(
     """
     change = Change(diff, write, backup)
     change.check(place, as_json, options)
-    one = check_statement(statement, options) and not watch
+    one = check_statement(statement, {**options, "watch": watch})
     source, at, opened = read_place(place)
     before, show = source.text[:at] + opened, not (as_json or watch or change.wanted or options.get("n", 1) != 1)
     check_watched(watch, watch_rate, None, options)

@@ -31,11 +31,14 @@ def shown(events: Iterable[StreamEvent], ends: Callable[[str], int | None] = lam
     written, last, end = "", None, None
     try:
         for event in events:
-            if end is None and (end := ends(event.committed)) is not None:
-                event = replace(event, committed=event.committed[:end])
-            if end is None or event.committed[:end] != written:
-                _write(event.committed[:end][len(written) :])
-                written = event.committed[:end]
+            if end is None:
+                end = ends(event.committed)
+            final = event.committed[:end]
+            if end is None and event.result is None:
+                final = final.rstrip("\n")  # which may stand behind the end
+            if len(final) > len(written):
+                _write(final[len(written) :])
+                written = final
             last = event
     finally:
         typer.echo()
@@ -127,15 +130,15 @@ def _opened(line: str, depth: int, triple: bool) -> tuple[int, bool]:
 
 
 def check_statement(statement: bool | None, options: dict[str, Any]) -> bool:
-    """Whether a completion is one statement: unless something else says where it ends. InputError for both."""
-    other = next((name for name in ENDS if options.get(name) not in (None, [], 1)), None)
+    """Whether a completion is one statement: by default unless an option of ENDS is given, and InputError for both."""
+    other = next((name for name in ENDS if options.get(name) and (name, options[name]) != ("n", 1)), None)
     if statement and other is not None:
-        raise InputError(f"--statement and --{other.replace('_', '-')} both say where the text ends: leave out one")
+        raise InputError(f"--statement writes one text, which ends by itself: leave out --{other.replace('_', '-')}")
     return other is None if statement is None else statement
 
 
 ENDS = (
     *("min_tokens", "stop", "n", "schema", "regex", "choices", "tools", "keywords", "ending", "pins", "timeout"),
-    *("explain", "mode"),
+    *("explain", "watch"),
 )
 """Options beside which a completion is no statement unless asked."""
