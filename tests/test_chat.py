@@ -278,6 +278,21 @@ def test_options_are_set_shown_and_taken_back_and_a_question_is_asked_again(mode
     assert conversation.options == {"max_tokens": 8}
 
 
+def test_a_question_that_is_asked_again_has_another_answer_and_a_seed_the_same_ones(model: Model) -> None:
+    def answers(**options: Any) -> list[str]:
+        asked = Conversation(model, max_tokens=8, temperature=1.5, **options)
+        for _ in range(3):
+            for _ in asked.answer("one"):
+                pass
+        return [message["content"] for message in asked.messages if message["role"] == "assistant"]
+
+    again, _ = talk(model, "one", "/regenerate", "/regenerate", temperature=1.5, seed=5)
+    question = [{"role": "user", "content": "one"}]
+    assert again.messages[1]["content"] == model.chat(question, 8, temperature=1.5, seed=7).text
+    assert answers(seed=5) == answers(seed=5)
+    assert len({tuple(answers()) for _ in range(3)}) == 3
+
+
 def test_an_answer_that_is_stopped_keeps_what_was_written(model: Model) -> None:
     conversation = Conversation(model, max_tokens=8)
     events = conversation.answer("one")

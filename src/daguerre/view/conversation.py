@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,7 @@ class Conversation:
     def __init__(self, model: Model, effort: str = "medium", system: str | None = None, **options: Any) -> None:
         self.model, self.options, self._first = model, dict(options), dict(options)
         self.messages: list[Message] = []
+        self._num_answers = 0
         self.system(system or "")
         self.set_effort(effort)
         model.chat_prompt([*self.messages, {"role": "user", "content": "hello"}])  # says now what it cannot do
@@ -66,11 +68,15 @@ class Conversation:
         self.messages = ([{"role": "system", "content": text}] if text else []) + rest
 
     def answer(self, question: str) -> Iterator[StreamEvent]:
-        """Ask, and stream the answer; both are kept, the answer as far as it was written when this is closed."""
+        """Ask, and stream the answer; both are kept, the answer as far as it was written when this is closed. Each answer is
+        drawn with a seed of its own: with a `seed` among the options, it and those that follow it; else random ones.
+        """
         asked = {"role": "user", "content": question}
         prompt = self.model.chat_prompt([*self.messages, asked])
-        options = self.holding
-        written = ""
+        options, written = self.holding, ""
+        drawn = secrets.randbits(63) if options.get("seed") is None else options["seed"] + self._num_answers
+        options["seed"] = drawn % 2**64
+        self._num_answers += 1
         try:
             for event in self.model.stream(prompt, **options):
                 written = event.committed
