@@ -159,6 +159,15 @@ def test_every_kind_is_the_call_of_the_library(client: httpx2.Client, tiny: Mode
     assert result_of(client, kind=kind, **body, options={"mode": "block"})["text"] == wanted.text
 
 
+def test_a_text_that_loops_is_ended_and_both_forms_say_so(client: httpx2.Client, trained: Model) -> None:
+    asked = {"model": "default", "prompt": "import os\nimport os\nimport os\n"}
+    for most, loops in ((400, True), (4, False)):
+        assert result_of(client, **asked | {"max_tokens": most})["looped"] is loops
+        body = asked | {"max_tokens": most, "temperature": 0}
+        answer = client.post("/v1/completions", json=body).json()["choices"][0]
+        assert answer.get("daguerre") == ({"stopped": "loop"} if loops else None)
+
+
 def test_a_request_that_is_done_is_watched_from_the_start(client: httpx2.Client) -> None:
     seen = events_of(client, **ASKED)
     key = seen[0][1]["id"]

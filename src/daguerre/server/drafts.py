@@ -144,6 +144,7 @@ def result_json(result: Result) -> dict[str, Any]:
         "spans": result.spans,
         "tokens": [asdict(token) for token in result.tokens],
         "finish_reason": result.finish_reason,
+        "looped": result.looped,
         "usage": asdict(result.usage),
         "diff": None if result.original is None else result.diff,
         "ignored": result.ignored,
