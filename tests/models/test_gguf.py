@@ -27,6 +27,7 @@ from daguerre.models.gguf.writing import write_gguf
 from daguerre.models.loading import Loaded, load_folder
 from daguerre.models.tokenizer import Tokenizer
 from made_tokenizers import made
+from models.test_hostile_gguf import rewritten
 from published import CASES, ROWS, ours, seen_by
 
 gguf = pytest.importorskip("gguf")
@@ -345,6 +346,15 @@ def test_a_tokenizer_can_be_named_in_place_of_the_files(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b"bert", b"gpt2").replace(b"qwen2", b"qwenX"))
     with pytest.raises(UnsupportedError, match=r"architecture 'qwenX'|splits texts as 'qwenX' does, and qwen2, "):
         load_folder(path)
+
+
+def test_the_sampling_that_a_file_names_is_that_of_chats(tmp_path: Path) -> None:
+    _, path = written("qwen3", tmp_path)
+    named = {"temp": 0.7, "top_k": 20, "top_p": 0.8, "min_p": 0.05, "penalty_repeat": 1.1}
+    values = {f"general.sampling.{key}": value for key, value in named.items()}
+    recommending = daguerre.load(rewritten(path, values))
+    assert recommending.recommends_sampling and not daguerre.load(path).recommends_sampling
+    assert recommending.chat_sampling == {"temperature": 0.7, "top_k": 20, "top_p": 0.8, "min_p": 0.05, "repetition_penalty": 1.1}
 
 
 def test_several_chat_templates_keep_their_names(tmp_path: Path) -> None:

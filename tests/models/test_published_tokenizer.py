@@ -249,6 +249,7 @@ def test_special_tokens_have_no_bytes_and_other_added_ones_those_of_their_text(s
                     assert tokenizer.encode(f"x{text}", begins=False)[-1] == index
                 elif text != "▁▁":
                     assert tokenizer.token_bytes(index) == b"" and index in tokenizer.special_ids
+                    assert tokenizer.token_name(index) == text
                     assert tokenizer.encode(text) == [index]
                     assert tokenizer.special_ids.isdisjoint(tokenizer.encode_plain(text))
             assert tokenizer.added.keys() >= set(mt.SPECIAL)

@@ -117,6 +117,10 @@ def test_tops_and_least_shares_are_those_of_other_servers(client: httpx2.Client)
     for more in ({"top_k": 0}, {"top_k": -1}, {"min_p": 0}, {"top_p": 1}):
         assert asked(client, "/v1/completions", {**drawn, **more})["choices"][0]["text"] == free
     assert free != likeliest
+    held = {**drawn, "daguerre": {"mode": "ar", "regex": "[a-z]{8}"}}  # min-p of the probabilities given the constraint
+    best, any_of = (asked(client, "/v1/completions", {**held, "min_p": p})["choices"][0]["text"] for p in (1, 0))
+    plain = asked(client, "/v1/completions", {**held, "temperature": 0})["choices"][0]["text"]
+    assert best == plain != any_of
 
 
 def test_llama_cpps_fields_of_tokens(client: httpx2.Client) -> None:
