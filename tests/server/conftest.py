@@ -41,9 +41,12 @@ class Prompt(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for one in (*self.servers, *(sockets or ())):
             one.close()
-        for connection in list(self.server_state.connections):
-            connection.shutdown()
+        told = set[Any]()
+        await asyncio.sleep(0.002)
         while self.server_state.connections or self.server_state.tasks:
+            for connection in self.server_state.connections - told:  # one may have been accepted just now
+                told.add(connection)
+                connection.shutdown()
             await asyncio.sleep(0.002)
         await self.lifespan.shutdown()
 
