@@ -46,6 +46,8 @@ test: .venv/.dev
 test-all: .venv/.dev
 	$(PYTEST) --part all
 
+test-all: export SANITIZER := thread
+part: export SANITIZER := $(if $(filter races,$(PART)),thread)
 part: .venv/.dev
 	@test -n "$(PART)" || { echo "make part runs one part or several: make part PART=NAME, of $$(echo $$($(BIN)/python tests/parts.py --all))" >&2; exit 2; }
 	$(PYTEST) $(addprefix --part ,$(PART))
