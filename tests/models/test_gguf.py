@@ -354,7 +354,8 @@ def test_the_sampling_that_a_file_names_is_that_of_chats(tmp_path: Path) -> None
     values = {f"general.sampling.{key}": value for key, value in named.items()}
     recommending = daguerre.load(rewritten(path, values))
     assert recommending.recommends_sampling and not daguerre.load(path).recommends_sampling
-    assert recommending.chat_sampling == {"temperature": 0.7, "top_k": 20, "top_p": 0.8, "min_p": 0.05, "repetition_penalty": 1.1}
+    expected = {"temperature": 0.7, "top_k": 20, "top_p": 0.8, "min_p": 0.05, "repetition_penalty": 1.1}
+    assert recommending.chat_sampling == expected
 
 
 def test_several_chat_templates_keep_their_names(tmp_path: Path) -> None:

@@ -68,8 +68,9 @@ class Conversation:
         self.messages = ([{"role": "system", "content": text}] if text else []) + rest
 
     def answer(self, question: str) -> Iterator[StreamEvent]:
-        """Ask, and stream the answer; both are kept, the answer as far as it was written when this is closed. Each answer is
-        drawn with a seed of its own: with a `seed` among the options, it and those that follow it; else random ones.
+        """Ask, and stream the answer; both are kept, the answer as far as it was written when this is closed. Each
+        answer is drawn with a seed of its own: with a `seed` among the options, it and those that follow it; else
+        random ones.
         """
         asked = {"role": "user", "content": question}
         prompt = self.model.chat_prompt([*self.messages, asked])
