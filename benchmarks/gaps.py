@@ -5,9 +5,10 @@
 
 The tasks are those of OpenAI's human-eval-infilling (MIT), drawn by a seed; those without a text after the gap are left
 out. Each gap is written twice, in turns: once as long as the model goes on, and once to where the text after it fits.
-Nothing is said of its length. The oracle keeps as many lines of the first as the original has. Written code runs in the
-sandbox (Linux). Processor time, one thread; set OMP_NUM_THREADS=1. A report is written after each task, and goes on
-where it was.
+Nothing is said of its length. The oracle keeps as many lines of the first as the original has. With --peer the first
+is written by llama.cpp, from the same prompt (tests/real/files.py brings its packages). Written code runs in
+the sandbox (Linux). Processor time, one thread; set OMP_NUM_THREADS=1. A report is written after each task, and goes
+on where it was.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import argparse
 import gzip
 import json
 import random
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -28,7 +30,8 @@ from daguerre.model import Model, load
 from daguerre.train.reinforce.sandbox import Sandbox
 
 HOWS = ("fit", "model")
-RESULTS = Path(__file__).resolve().parent / "results"
+PEER = "llama.cpp"
+ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = """
 import json, sys
 asked = json.load(sys.stdin)
@@ -51,22 +54,34 @@ def num_lines(task: dict[str, Any]) -> int:
     return len(task["canonical_solution"].rstrip("\n").split("\n"))
 
 
-def fill(model: Model, task: dict[str, Any], max_tokens: int, turn: int) -> dict[str, Any]:
-    """Both fills of a task."""
+def fill(model: Model, task: dict[str, Any], max_tokens: int, hows: tuple[str, ...]) -> dict[str, Any]:
+    """The fills of a task."""
     out: dict[str, Any] = {"id": task["task_id"], "lines": num_lines(task)}
-    for how in HOWS[:: 1 if turn % 2 else -1]:
+    for how in hows:
         began = time.process_time()
         result = model.infill(task["prompt"], task["suffix"], max_tokens, fill_end=how)
         took, usage = time.process_time() - began, result.usage
         facts = {"tokens": usage.completion_tokens, "forwards": usage.forwards, "finish": result.finish_reason}
         out[how] = {"text": result.text, "seconds": took, **facts}
+        out["prompt"] = result.trace.canvas.tokens[: usage.prompt_tokens].tolist()
     return out
+
+
+def fill_by_peer(model: str, packages: Path, prompts: list[list[int]], max_tokens: int) -> list[dict[str, Any]]:
+    """The same gaps by llama.cpp: greedy, one thread."""
+    asked = {"model": model, "packages": str(packages), "texts": [], "prompts": prompts, "num": max_tokens}
+    script = ROOT / "tests" / "real" / "llama.mjs"
+    done = subprocess.run(["node", script], input=json.dumps(asked), capture_output=True, text=True, check=True)
+    return [
+        {"text": one["text"], "seconds": one["seconds"], "tokens": len(one["tokens"]), "ended": one["ended"]}
+        for one in json.loads(done.stdout)["written"]
+    ]
 
 
 def judge(task: dict[str, Any], row: dict[str, Any], sandbox: Sandbox) -> dict[str, bool]:
     """Which texts pass the tests of their function."""
-    oracle = "".join(row["model"]["text"].splitlines(keepends=True)[: row["lines"]])
-    texts = {**{how: row[how]["text"] for how in HOWS}, "oracle": oracle}
+    oracle = "".join(row[PEER if PEER in row else "model"]["text"].splitlines(keepends=True)[: row["lines"]])
+    texts = {**{how: row[how]["text"] for how in (*HOWS, PEER) if how in row}, "oracle": oracle}
     out = dict[str, bool]()
     for name, text in texts.items():
         code = f"{task['prompt']}{text}{task['suffix']}\n{task['test']}\ncheck({task['entry_point']})\n"
@@ -77,14 +92,21 @@ def judge(task: dict[str, Any], row: dict[str, Any], sandbox: Sandbox) -> dict[s
 def report(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Shares that pass, and times."""
     num = max(1, len(rows))
-    seconds = {how: sum(row[how]["seconds"] for row in rows) / num for how in HOWS}
+    hows = ("fit", PEER) if rows and PEER in rows[0] else HOWS
+    seconds = {how: sum(row[how]["seconds"] for row in rows) / num for how in hows}
+    ended = [row for row in rows if PEER in hows and row[PEER]["ended"]]
     return {
         "tasks": len(rows),
-        **{f"passes_{name}": sum(row["passes"][name] for row in rows) / num for name in (*HOWS, "oracle")},
-        **{f"seconds_{how}": seconds[how] for how in HOWS},
-        **{f"tokens_{how}": sum(row[how]["tokens"] for row in rows) / num for how in HOWS},
-        "time_ratio": seconds["fit"] / max(seconds["model"], 1e-9),
+        **{f"passes_{name}": sum(row["passes"][name] for row in rows) / num for name in (*hows, "oracle")},
+        **{f"seconds_{how}": seconds[how] for how in hows},
+        **{f"tokens_{how}": sum(row[how]["tokens"] for row in rows) / num for how in hows},
+        "time_ratio": seconds["fit"] / max(seconds[hows[1]], 1e-9),
+        **({"ended_by_peer": len(ended), "of_them_not_by_us": sum(_goes_on(row) for row in ended)} if ended else {}),
     }
+
+
+def _goes_on(row: dict[str, Any]) -> bool:
+    return bool(row["fit"]["finish"] == "length")
 
 
 def main() -> None:
@@ -96,17 +118,21 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--max-tokens", type=int, default=128)
     parser.add_argument("--quantize", choices=("int8", "approximate_int4"))
+    parser.add_argument("--peer", type=Path, help="the folder of npm's packages in which node-llama-cpp is")
     parser.add_argument("--out", type=Path, help="JSON; benchmarks/results/gaps-MODEL-LINES.json")
     given = parser.parse_args()
     low, high = map(int, given.lines.split(":"))
-    out = given.out or RESULTS / f"gaps-{Path(given.model).stem}-{low}-{high}.json"
+    out = given.out or ROOT / "benchmarks" / "results" / f"gaps-{Path(given.model).stem}-{low}-{high}.json"
     rows = json.loads(out.read_text())["rows"] if out.exists() else []
     done, model, sandbox = {row["id"] for row in rows}, None, Sandbox(seconds=10, megabytes=1024)
     for number, task in enumerate(track(read_tasks(given.tasks, (low, high), given.num, given.seed))):
         if task["task_id"] in done:
             continue
         model = model or load(given.model, threads=1, quantize=given.quantize)
-        row = fill(model, task, given.max_tokens, number)
+        hows = HOWS[: 1 if given.peer else 2]
+        row = fill(model, task, given.max_tokens, hows[:: 1 if number % 2 else -1])
+        if given.peer:
+            (row[PEER],) = fill_by_peer(given.model, given.peer, [row["prompt"]], given.max_tokens)
         rows.append({**row, "passes": judge(task, row, sandbox)})
         facts = {"model": Path(given.model).name, "quantize": given.quantize, "lines": given.lines, "seed": given.seed}
         out.write_text(json.dumps({**facts, "machine": machine_facts(), **report(rows), "rows": rows}, indent=1) + "\n")

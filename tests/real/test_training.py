@@ -27,7 +27,7 @@ SETTINGS += ["stages.0.micro_batches=1", "eval_steps=0", "checkpoint_steps=20", 
 
 def llama_cpp(model: Path, texts: list[str], prompt: list[int], num: int, adapter: Path | None = None) -> Any:
     """Its ids of the texts, and the likeliest tokens after a prompt."""
-    asked = {"model": str(model), "texts": texts, "prompt": prompt, "num": num, "packages": str(bring_llama_cpp())}
+    asked = {"model": str(model), "texts": texts, "prompts": [prompt], "num": num, "packages": str(bring_llama_cpp())}
     asked |= {} if adapter is None else {"adapter": str(adapter)}
     script = Path(__file__).parent / "llama.mjs"
     done = subprocess.run(["node", script], input=json.dumps(asked), capture_output=True, text=True, check=False)
@@ -65,8 +65,8 @@ def test_a_file_is_trained_on_and_llama_cpp_reads_the_adapter_and_the_model(tmp_
     assert again.tokenizer.chat_template.sources == tuned.tokenizer.chat_template.sources
     assert again.config.ends == tuned.config.ends
     found = llama_cpp(merged, texts, prompt, 16)
-    assert found["ids"] == ids and found["written"] == ours
-    assert llama_cpp(own, [], prompt, 16, factors)["written"] == ours
+    assert found["ids"] == ids and found["written"][0]["tokens"] == ours
+    assert llama_cpp(own, [], prompt, 16, factors)["written"][0]["tokens"] == ours
 
 
 def test_a_whole_model_is_trained_and_converted_from_a_file(tmp_path: Path) -> None:
