@@ -24,7 +24,7 @@ from daguerre.models.gguf.file import GgufFile, numbers
 from daguerre.models.gguf.header import KINDS, read_header
 from daguerre.models.gguf.pieces import as_halves, as_pairs
 from daguerre.models.gguf.writing import write_gguf
-from daguerre.models.loading import Loaded, load_folder
+from daguerre.models.loading import Loaded, load_folder, weights_hash
 from daguerre.models.tokenizer import Tokenizer
 from made_tokenizers import made
 from models.test_hostile_gguf import rewritten
@@ -388,16 +388,43 @@ def test_commands_write_and_describe_files(tmp_path: Path) -> None:
     assert ran.returncode == 0
 
 
-def test_a_part_of_a_file_says_how_parts_are_joined(tmp_path: Path) -> None:
-    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama")
-    writer.add_uint16("split.count", 3)
-    writer.add_tensor("a", np.zeros(1, np.float32))
+def in_parts(path: Path, most: int) -> list[Path]:
+    """The file in parts of so many tensors, as the package `gguf` writes them."""
+    writer = gguf.GGUFWriter(path.with_name("parts.gguf"), "", split_max_tensors=most)
+    for name, held in read_header(path).metadata.items():
+        held = held.tolist() if isinstance(held, np.ndarray) else held
+        writer.add_key_value(name, held, gguf.GGUFValueType.get_type(held))
+    for tensor in gguf.GGUFReader(path).tensors:
+        writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    with pytest.raises(UnsupportedError, match="one of 3 parts: join them with `llama-gguf-split --merge`"):
-        load_folder(tmp_path / "m.gguf")
+    return sorted(path.parent.glob("parts-*.gguf"))
+
+
+def test_a_file_in_parts_is_read_by_the_name_of_any(tmp_path: Path) -> None:
+    _, whole = written("dream", tmp_path, "q8_0")
+    parts = in_parts(whole, 10)
+    assert len(parts) == 3
+    plain, first = load_folder(whole), load_folder(parts[0])
+    assert first.family == plain.family and first.tokenizer.encode(TEXTS[0]) == plain.tokenizer.encode(TEXTS[0])
+    for name, tensor in load_folder(parts[2]).backbone.state_dict().items():
+        assert torch.equal(tensor, plain.backbone.state_dict()[name])
+    assert weights_hash(parts[0]) == weights_hash(parts[1]) != weights_hash(whole)
+    facts = json.loads(command("inspect", parts[1], "--json").stdout)
+    assert facts["stored"] == {"F32": 13, "Q8_0": 14}
+
+    swapped = tmp_path / "s-00001-of-00003.gguf", tmp_path / "s-00002-of-00003.gguf", tmp_path / "s-00003-of-00003.gguf"
+    for out, part in zip(swapped, (parts[0], parts[2], parts[1]), strict=True):
+        out.write_bytes(part.read_bytes())
+    with pytest.raises(CheckpointError, match="s-00002-of-00003.gguf is no part 2 of 3"):
+        load_folder(swapped[0])
+    renamed = parts[1].rename(tmp_path / "renamed.gguf")
+    with pytest.raises(CheckpointError, match="parts-00002-of-00003.gguf is missing"):
+        load_folder(parts[0])
+    with pytest.raises(CheckpointError, match="one of 3 parts, and its name does not say which"):
+        load_folder(renamed)
 
 
 def test_another_architecture_is_named(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from daguerre.models.core.config import ModelConfig, RopeScaling
 from daguerre.models.families.reading import why_ends
 from daguerre.models.gguf.facts import stored_kinds
 from daguerre.models.gguf.header import is_gguf, read_header
+from daguerre.models.gguf.parts import size_of
 from daguerre.models.loading import is_published_folder
 from daguerre.models.own_layout import read_config, read_own_tokenizer
 from daguerre.models.prebuilt import SOURCES
@@ -68,7 +69,7 @@ def _stored(path: Path) -> dict[str, Any]:
     if not is_gguf(path):
         return {}
     kinds = stored_kinds(read_header(path, texts=False))
-    return {"file": f"GGUF, {in_bytes(path.stat().st_size)}", "stored": kinds}
+    return {"file": f"GGUF, {in_bytes(size_of(path))}", "stored": kinds}
 
 
 def _facts(config: ModelConfig, described: Described | None, tokenizer: Tokenizer | None) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from daguerre.models.catalog import Catalog, read_catalog
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.gguf.header import is_gguf
+from daguerre.models.gguf.parts import size_of
 from daguerre.models.hub import is_name, pull, pull_tokenizer
 from daguerre.models.json_files import read_json
 from daguerre.models.lora import CONFIG as ADAPTER
@@ -184,9 +185,9 @@ def advise(loaded: Loaded, bits: int) -> None:
     bits.
     """
     weights = loaded.backbone.num_parameters
-    if not is_gguf(loaded.folder) or 8 * loaded.folder.stat().st_size > ADVISED * bits * weights:
+    if not is_gguf(loaded.folder) or 8 * size_of(loaded.folder) > ADVISED * bits * weights:
         return
-    stored = 8 * loaded.folder.stat().st_size / weights
+    stored = 8 * size_of(loaded.folder) / weights
     better, less = ("int8", 8) if stored > BETWEEN else ("approximate_int4", 4.5)
     LOG.warning(
         'the file has %.1f bits a weight, which take %s as %d bits: quantize="%s" takes about %s, is faster, and '

@@ -25,6 +25,7 @@ from daguerre.models.families.base import Family, Published
 from daguerre.models.families.reading import sampling_of, unsupported
 from daguerre.models.gguf.facts import gguf_facts
 from daguerre.models.gguf.header import is_gguf
+from daguerre.models.gguf.parts import parts_of
 from daguerre.models.json_files import read_json
 from daguerre.models.lora import merge_adapter
 from daguerre.models.published_tokenizer import PublishedTokenizer, added_of
@@ -220,7 +221,7 @@ def files_hash(folder: Path) -> str:
     keeps files, which are hashes of their contents; of other files, of sizes and times of change.
     """
     digest = hashlib.sha256()
-    for path in [folder] if is_gguf(folder) else sorted(folder.glob("*.safetensors")):
+    for path in parts_of(folder) if is_gguf(folder) else sorted(folder.glob("*.safetensors")):
         blob, about = path.resolve().name, path.stat()
         kept = blob if re.fullmatch("[0-9a-f]{64}", blob) else f"{about.st_size} {about.st_mtime_ns}"
         digest.update(f"{path.name} {kept}\n".encode())

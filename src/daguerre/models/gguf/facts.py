@@ -13,6 +13,7 @@ from daguerre.errors import CheckpointError, InputError, UnsupportedError, shown
 from daguerre.models.families import FAMILIES
 from daguerre.models.families.base import Published
 from daguerre.models.gguf.header import Header, read_header
+from daguerre.models.gguf.parts import stem_of
 from daguerre.models.gguf.values import Values, rope_scaling
 from daguerre.models.gguf.words import tokenizer_config
 
@@ -102,7 +103,7 @@ def gguf_facts(path: Path, family: str | None = None) -> Published:
         generation=_sampling(values),
         tokenizer=tokenizer_config(header),
         shapes=shapes,
-        name=QUANTIZED.sub("", path.stem),
+        name=QUANTIZED.sub("", stem_of(path)),
         family=family,
         never=tuple(index for index in values.tokens("suppress_tokens") if index < shape["vocab_size"]),
     )

@@ -18,7 +18,7 @@ BLOCK = 1 << 22
 
 
 class GgufFile:
-    """A file to read tensors from, as a context; it has the methods of a safetensors file that are used here.
+    """A file, or all its parts, to read tensors from, as a context; it has the methods of a safetensors file that are used here.
 
     `blocks` gives the bytes of a tensor as they are stored, for whoever computes with quantized weights; `rows` gives
     its numbers.
@@ -26,13 +26,13 @@ class GgufFile:
 
     def __init__(self, path: Path, header: Header | None = None) -> None:
         self.header = read_header(path, texts=False) if header is None else header
-        self._bytes: np.ndarray = np.memmap(path, mode="r")
+        self._bytes: list[np.ndarray] = [np.memmap(part, mode="r") for part in self.header.parts]
 
     def __enter__(self) -> GgufFile:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._bytes = np.zeros(0, np.uint8)  # the map goes with the last array that is made of it
+        self._bytes = []  # a map goes with the last array that is made of it
 
     def keys(self) -> KeysView[str]:
         """The names of the tensors."""
@@ -43,7 +43,8 @@ class GgufFile:
         sizes of a block of its type.
         """
         entry = self.header.entries[name]
-        return self._bytes[entry.offset : entry.offset + entry.num_bytes].reshape(entry.num_rows, entry.row_bytes)
+        stored = self._bytes[entry.part][entry.offset : entry.offset + entry.num_bytes]
+        return stored.reshape(entry.num_rows, entry.row_bytes)
 
     def rows(self, name: str, start: int = 0, stop: int | None = None) -> Tensor:
         """Rows of a tensor, (rows, numbers of a row): of its own type, or float32 where that is quantized."""

@@ -10,18 +10,21 @@ from __future__ import annotations
 import math
 import mmap
 import struct
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from daguerre.errors import CheckpointError, UnsupportedError, shown
+from daguerre.models.gguf.parts import parts_of
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 ALIGNMENT = 32
+SPLIT = "split."
+"""What the keys of a part begin with: its number from 0, how many parts and tensors there are."""
 MOST_KEYS, MOST_TENSORS, MOST_ITEMS, MOST_DIMENSIONS = 1 << 16, 1 << 18, 1 << 24, 4
 LONGEST_NAME = 1 << 10
 """Bytes of a key, or of the name of a tensor."""
@@ -65,12 +68,15 @@ OTHERS = {
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A tensor: its type, its shape, the last dimension of which is contiguous, and its bytes in the file."""
+    """A tensor: its type, its shape, the last dimension of which is contiguous, and its bytes in the file, or in that
+    one of its parts, from 0.
+    """
 
     kind: str
     shape: tuple[int, ...]
     offset: int
     num_bytes: int
+    part: int = 0
 
     @property
     def num_rows(self) -> int:
@@ -83,11 +89,14 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The index of a file. Arrays of numbers are NumPy's, arrays of texts are lists."""
+    """The index of a file, `path`, or of all its `parts`, of which that is the first. Arrays of numbers are NumPy's,
+    arrays of texts are lists.
+    """
 
     path: Path
     metadata: Mapping[str, Any]
     entries: Mapping[str, Entry]
+    parts: Sequence[Path]
 
     def scalar(self, key: str) -> Any:
         """The value of a key; None where the file has none. CheckpointError for a list."""
@@ -116,11 +125,42 @@ def is_gguf(path: Path) -> bool:
 
 
 def read_header(path: Path, texts: bool = True) -> Header:
-    """The index of a GGUF file; without `texts`, lists of texts are empty, which is faster: a vocabulary is long.
+    """The index of a GGUF file, of all parts where it is one of several; without `texts`, lists of texts are empty,
+    which is faster: a vocabulary is long.
 
-    CheckpointError, in one line, for a file that is none, is truncated, or whose numbers contradict each other or the
-    file; UnsupportedError for types that are not read, and for a file in several parts.
+    CheckpointError, in one line, for a file that is none, is truncated, lacks a part, or whose numbers contradict each
+    other or the file; UnsupportedError for types that are not read.
     """
+    paths = parts_of(path)
+    found = [_read_part(part, texts) for part in paths]
+    for number, one in enumerate(found):
+        _check_part(one, number, len(found))
+    entries = dict[str, Entry]()
+    for number, one in enumerate(found):
+        if twice := entries.keys() & one.entries.keys():
+            raise CheckpointError(f"{one.path} has {shown(min(twice))}, which another part has, too: copy it again")
+        entries |= {name: replace(entry, part=number) for name, entry in one.entries.items()}
+    whole = found[0].metadata.get(f"{SPLIT}tensors.count", len(entries))
+    if whole != len(entries):
+        raise CheckpointError(
+            f"{paths[0]} says that its parts have {shown(whole)} tensors, and they have {len(entries)}"
+        )
+    return Header(paths[0], found[0].metadata, entries, paths)
+
+
+def _check_part(header: Header, number: int, count: int) -> None:
+    """That the part at this place says so."""
+    says = header.metadata.get(f"{SPLIT}count", 1), header.metadata.get(f"{SPLIT}no", 0)
+    if count == 1 and type(says[0]) is int and says[0] > 1:
+        raise CheckpointError(
+            f"{header.path} is one of {says[0]} parts, and its name does not say which: name them as they were, "
+            f"NAME-00001-of-{says[0]:05}.gguf"
+        )
+    if count > 1 and says != (count, number):
+        raise CheckpointError(f"{header.path} is no part {number + 1} of {count}, as it is named: copy it again")
+
+
+def _read_part(path: Path, texts: bool) -> Header:
     try:
         if not path.stat().st_size:  # which cannot be mapped
             raise CheckpointError(f"{path} is empty: copy it again")
@@ -153,10 +193,7 @@ class _Reader:
             if key in metadata:
                 raise self.error(f"has {shown(key)} twice")
             metadata[key] = self.value(self.number("I"), key)
-        parts = metadata.get("split.count", 1)
-        if isinstance(parts, int) and parts > 1:
-            raise UnsupportedError(f"{self.path} is one of {parts} parts: join them with `llama-gguf-split --merge`")
-        return Header(self.path, metadata, self.tensors(num_tensors, metadata))
+        return Header(self.path, metadata, self.tensors(num_tensors, metadata), [self.path])
 
     def number(self, kind: str) -> Any:
         size = struct.calcsize(f"<{kind}")
