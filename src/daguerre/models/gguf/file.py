@@ -18,7 +18,8 @@ BLOCK = 1 << 22
 
 
 class GgufFile:
-    """A file, or all its parts, to read tensors from, as a context; it has the methods of a safetensors file that are used here.
+    """A file, or all its parts, to read tensors from, as a context; it has the methods of a safetensors file that are
+    used here.
 
     `blocks` gives the bytes of a tensor as they are stored, for whoever computes with quantized weights; `rows` gives
     its numbers.
