@@ -285,7 +285,7 @@ def test_a_link_has_the_whole_request(opened: Callable[..., Any]) -> None:
     for field in ("#prompt", "#rule", "#constraint", "#a-temperature", "#max_tokens"):
         assert other.input_value(field) == page.input_value(field)
     expect(other.locator("#pins li")).to_contain_text('“"” at 0')
-    expect(opened(fragment="#s=broken").locator("#prompt")).to_have_value(re.compile("class Stack"))
+    expect(opened(fragment="#s=broken").locator("#prompt")).to_have_value(re.compile("class Config"))
 
 
 def test_the_call_is_shown_as_code(opened: Callable[..., Any], server: str, tmp_path: Path, capsys: Any) -> None:

@@ -31,6 +31,7 @@ const form = new Form(page.form, page, (state) => {
   steer.show(state);
   page.chatModel.value = state.model;
   chat.setModel(form.facts);
+  wake();
 });
 const chat = new Chat(page);
 const steer = new Steer(page, form);
@@ -127,6 +128,7 @@ function fail(error) {
 
 page.form.addEventListener("submit", (event) => {
   event.preventDefault();
+  if (page.run.disabled) return;
   const letters = form.state.compare ? ["a", "b"] : ["a"];
   redraws = 0;
   try {
@@ -324,6 +326,7 @@ async function begun() {
   const given = decoded(location.hash);
   form.load(given ?? fresh());
   await listModels();
+  await waking;
   if (!given && form.facts?.daguerre?.chat_template) view("chat");
 }
 
@@ -340,6 +343,31 @@ async function listModels() {
   } catch (error) {
     fail(error);
   }
+}
+
+// What a model can do is known once the server has loaded it: until then nothing is asked of it.
+let waking = null;
+function wake() {
+  const name = form.facts && !form.facts.daguerre ? form.facts.id : null;
+  page.run.disabled = page.chatSend.disabled = name !== null;
+  if (name !== null) waking ??= loaded(name);
+}
+
+async function loaded(name) {
+  for (const part of [{ say }, chat]) part.say(`Loading ${name}…`);
+  try {
+    await client.load(name);
+    await listModels();
+    for (const part of [{ say }, chat]) part.say("");
+  } catch (error) {
+    fail(error);
+    chat.fail(error);
+    page.run.disabled = page.chatSend.disabled = false; // which tries again
+    return;
+  } finally {
+    waking = null;
+  }
+  wake(); // another one may have been chosen meanwhile
 }
 
 begun();

@@ -70,7 +70,7 @@ export class Chat {
 
   ask() {
     const text = this.page.chatText.value;
-    if (!text.trim() || this.abort) return;
+    if (!text.trim() || this.abort || this.page.chatSend.disabled) return;
     this.messages.push({ role: "user", content: text });
     this.page.chatText.value = "";
     this.answer();
@@ -119,9 +119,7 @@ export class Chat {
       if (error.name === "AbortError") {
         this.say("Stopped.");
       } else {
-        page.chatError.textContent = error.message;
-        page.chatError.hidden = false;
-        this.say("");
+        this.fail(error);
       }
       if (!answer.content && !answer.calls.length) this.messages = this.messages.filter((one) => one !== answer);
     } finally {
@@ -131,6 +129,12 @@ export class Chat {
       }
       this.show();
     }
+  }
+
+  fail(error) {
+    this.page.chatError.textContent = error.message;
+    this.page.chatError.hidden = false;
+    this.say("");
   }
 
   say(words) {

@@ -54,6 +54,11 @@ export async function models() {
   return (await (await ask("GET", "v1/models")).json()).data;
 }
 
+// Have a model loaded that is listed by its name alone.
+export async function load(model) {
+  await ask("POST", "tokenize", { model, content: "" });
+}
+
 // The named concepts of a model.
 export async function concepts(model) {
   return (await ask("GET", `v1/daguerre/concepts?model=${encodeURIComponent(model)}`)).json();

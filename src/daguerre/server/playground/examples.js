@@ -11,7 +11,8 @@ const EXAMPLES = {
   "Complete a class": {},
   "Fill a gap": {
     kind: "infill", max_tokens: "24", a: {},
-    prefix: "class Point:\n    def __init__(self, x, y):\n        self.x = x\n        ", suffix: "\n\n    def move(self, dx, dy):\n        self.x += dx\n",
+    prefix: "class Point:\n    def __init__(self, x, y):\n        self.x = x\n        ",
+    suffix: "\n\n    def __repr__(self):\n        return f\"Point({self.x}, {self.y})\"\n",
   },
   "Template with a gap": {
     kind: "fill", max_tokens: "12", a: {}, template: "class Point:\n    def __init__(self, x, y):\n        self.x = <gap>\n        self.y = y\n",
@@ -32,7 +33,11 @@ const EXAMPLES = {
   },
 };
 
-const ASKED = { "Ask a question": { kind: "generate", prompt: "The capital of Norway is", max_tokens: "24", a: {} } };
+const SENTENCE = {
+  "Complete a sentence": {
+    kind: "generate", prompt: "Water boils at 100 degrees Celsius and freezes at", max_tokens: "5", a: {},
+  },
+};
 
 // The examples that a model can do, the first one of each kind of request first; without facts, all.
 export function examplesOf(facts) {
@@ -44,5 +49,5 @@ export function examplesOf(facts) {
     && (own.gaps !== "none" || !["infill", "fill", "edit"].includes(values.kind)) && (!values.compare || denoises);
   const plain = (values) => (denoises ? values : { ...values, a: {}, b: {} });
   const kept = Object.entries(EXAMPLES).filter(able).map(([name, values]) => [name, plain(values)]);
-  return { ...(own.chat_template && !denoises ? ASKED : {}), ...Object.fromEntries(kept) };
+  return { ...(own.chat_template && !denoises ? SENTENCE : {}), ...Object.fromEntries(kept) };
 }

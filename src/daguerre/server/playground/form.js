@@ -62,6 +62,7 @@ export class Form {
 
   load(state) {
     this.state = state;
+    this.page.shape.open = false; // unless it has something
     this.show();
     this.onChange(state);
   }

@@ -3,8 +3,8 @@
 import { optionsOf } from "./settings.js";
 
 export const START = {
-  model: "", kind: "generate", prompt: "class Stack:\n    def __init__(self):\n        self.items = []\n\n    def push(self, item):\n        ", prefix: "", suffix: "", template: "", text: "", spans: [],
-  max_tokens: "48", timeout: "", changeable: false, constraint: "", rule: "", pins: [], compare: false,
+  model: "", kind: "generate", prompt: "class Config:\n    def __init__(self, name, value=None):\n        self.name = name\n        ", prefix: "", suffix: "", template: "", text: "", spans: [],
+  max_tokens: "6", timeout: "", changeable: false, constraint: "", rule: "", pins: [], compare: false,
   explain: false, steer: [], forbid_exactly: false,
   a: { mode: "block", block_size: "48", threshold: "0.5" }, b: { mode: "block", policy: "confidence", steps: "8" },
 };
