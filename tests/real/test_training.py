@@ -69,7 +69,7 @@ def test_a_file_is_trained_on_and_llama_cpp_reads_the_adapter_and_the_model(tmp_
     assert llama_cpp(own, [], prompt, 16, factors)["written"][0]["tokens"] == ours
 
 
-def test_a_whole_model_is_trained_and_converted_from_a_file(tmp_path: Path) -> None:
+def test_a_whole_model_is_trained_and_converted_from_a_file_and_an_adapter_prefers(tmp_path: Path) -> None:
     path, data = bring("smollm2"), tmp_path / "rows.jsonl"
     data.write_text("\n".join(map(json.dumps, ROWS[:60])))
     given: dict[str, Any] = {"start_from": str(path), "data": [data], "quiet": True}
@@ -83,3 +83,8 @@ def test_a_whole_model_is_trained_and_converted_from_a_file(tmp_path: Path) -> N
     model = daguerre.load(converted)
     assert model.config.context == "full" and model.config.mask_id == first.config.vocab_size
     assert len(model.generate("x", 4, min_tokens=4, heal=False).tokens) == 4
+    pairs = [{"prompt": one["prompt"], "chosen": one["completion"], "rejected": "No."} for one in ROWS[:12]]
+    data.write_text("\n".join(map(json.dumps, pairs)))
+    adapter = run_training("prefer", overrides=[*settings, "lora.rank=4"], out=tmp_path / "prefer", **given)
+    assert json.loads((adapter / "training.json").read_text())["base_sha256"] == weights_hash(path)
+    assert daguerre.load(path, adapter=adapter).chat_prompt(question) == first.chat_prompt(question)

@@ -86,7 +86,7 @@ def data_self(
     data: Annotated[Path, typer.Option(help="A corpus of `daguerre data python`: prompts, and half of the text.")],
     out: Annotated[Path, typer.Option("--out", help="Folder of the new corpus.")],
     model: Annotated[
-        str, typer.Option("--from", help="The model that writes: `default`, `concepts` or a folder.")
+        str, typer.Option("--from", help="The model that writes: `default`, `concepts`, a folder or a GGUF file.")
     ] = "default",
     tokens: Annotated[int, typer.Option(help="How many tokens it writes.")] = 3_000_000,
     seed: Annotated[int, typer.Option(help="Of prompts and samples.")] = 0,
@@ -134,7 +134,8 @@ def train(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
     start_from: Annotated[
-        str | None, typer.Option("--from", help="A model to start from: `default`, `concepts` or a folder.")
+        str | None,
+        typer.Option("--from", help="A model to start from: `default`, `concepts`, a folder or a GGUF file."),
     ] = None,
     data: Annotated[
         list[Path] | None,
