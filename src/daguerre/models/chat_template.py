@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import jinja2
 from jinja2 import nodes
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
+from jinja2.meta import find_undeclared_variables
 from jinja2.parser import Parser
 from jinja2.runtime import Context, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -24,11 +26,13 @@ from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
 
 from daguerre.errors import DataError, InputError, unknown
+from daguerre.models.chat_messages import Wants
 from daguerre.models.template_limits import GUARDED, MAX_LENGTH, Steps, check_growth, check_operator, guarded
 
 DEFAULT, TOOLS = "default", "tool_use"
 STEPS, COUNTED, JOINED = " steps", " counted", " joined"
 """Names that no template can write."""
+OWN_LIST = ("append", "pop")
 
 
 class Refused(jinja2.TemplateError):
@@ -79,13 +83,13 @@ class ChatTemplate:
         """
         if not isinstance(now, datetime | None):
             raise InputError(f"now must be a datetime, not {now!r:.40}: it is what the template's clock shows")
-        values = {**self.tokens, "documents": None, **variables, "messages": messages, "tools": tools}
-        given = {key: plain(value, key) for key, value in values.items()}
+        clock, compiled = now or datetime.now(), self._compiled(self._choose(name, bool(tools)))
+        values = {**self.tokens, "documents": None, **compiled.demanded(tools, clock), **variables}
+        given = {key: plain(value, key) for key, value in {**values, "messages": messages, "tools": tools}.items()}
         given["add_generation_prompt"] = add_generation_prompt
-        given["strftime_now"] = (now or datetime.now()).strftime
-        template = self._compiled(self._choose(name, bool(tools)))
+        given["strftime_now"] = clock.strftime
         try:
-            return _joined(template.generate({**given, STEPS: Steps()}))
+            return _joined(compiled.template.generate({**given, STEPS: Steps()}))
         except Refused as error:
             raise InputError(f"the chat template refuses these messages: {_line(error)}") from None
         except SecurityError as error:
@@ -107,11 +111,22 @@ class ChatTemplate:
             raise unknown("chat template", name, self.sources)
         return name
 
+    def wants(self, tools: bool = False, name: str | None = None) -> Wants:
+        """How a template wants the messages of a conversation, with tools or without; name: as in `render`."""
+        key = self._choose(name, tools), tools
+        if key not in self._wants:
+            self._wants[key] = Wants(partial(self.render, name=key[0]), tools)
+        return self._wants[key]
+
     @cached_property
-    def _templates(self) -> dict[str, jinja2.Template]:
+    def _wants(self) -> dict[tuple[str, bool], Wants]:
         return {}
 
-    def _compiled(self, name: str) -> jinja2.Template:
+    @cached_property
+    def _templates(self) -> dict[str, Compiled]:
+        return {}
+
+    def _compiled(self, name: str) -> Compiled:
         if name not in self._templates:
             try:
                 self._templates[name] = compiled(self.sources[name])
@@ -133,19 +148,44 @@ def plain(value: Any, what: str) -> Any:
     if isinstance(value, Mapping):
         return {plain(key, what): plain(held, what) for key, held in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(held, what) for held in value]
+        return Given(plain(held, what) for held in value)
     raise InputError(f"{what} must be JSON values, not {type(value).__name__}: convert it")
 
 
-def compiled(source: str) -> jinja2.Template:
-    """A template whose loops are counted."""
+class Given(list[Any]):
+    """A list that the template was given, which it cannot change."""
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A template whose loops are counted, and the names of what it is to be given."""
+
+    template: jinja2.Template
+    reads: frozenset[str]
+
+    def demanded(self, tools: Sequence[Mapping[str, Any]] | None, now: datetime) -> dict[str, Any]:
+        """What templates that do not read "tools" have in their place, and ask for: functions as a text (FireFunction).
+        A conversation without tools has none.
+        """
+        if "tools" in self.reads:
+            return {}
+        values = {"functions": json.dumps(tools, indent=4, ensure_ascii=False)} if tools else {}
+        values["datetime"] = now.strftime("%Y-%m-%d %H:%M:%S")
+        return {name: value for name, value in values.items() if name in self.reads}
+
+
+def compiled(source: str) -> Compiled:
+    """A template that is ready to be rendered."""
     environment = _Sandbox(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols], autoescape=False
     )
-    tree = _Bounded().visit(environment.parse(source))
+    tree = environment.parse(source)
+    reads = frozenset(find_undeclared_variables(tree))
+    tree = _Bounded().visit(tree)
     for loop in list(tree.find_all(nodes.For)):
         loop.iter = nodes.Filter(loop.iter, COUNTED, [], [], None, None, lineno=loop.lineno)
-    return jinja2.Template.from_code(environment, environment.compile(tree), environment.make_globals(None))
+    code = environment.compile(tree)
+    return Compiled(jinja2.Template.from_code(environment, code, environment.make_globals(None)), reads)
 
 
 class _Bounded(NodeTransformer):
@@ -164,11 +204,16 @@ class _Sandbox(ImmutableSandboxedEnvironment):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.filters |= {"tojson": _tojson}
+        self.filters |= {"tojson": _tojson, "from_json": json.loads}
         self.filters |= {name: guarded(name, self.filters[name]) for name in GUARDED & self.filters.keys()}
         self.filters |= {COUNTED: _counted, JOINED: _joined_texts}
         self.globals |= {"raise_exception": _refuse, "dict": _new_dict, "namespace": _Names}
         del self.globals["lipsum"]
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        """Whether a template may have an attribute: of lists that it has made itself also what changes them."""
+        own = type(obj) is list and attr in OWN_LIST
+        return own or bool(super().is_safe_attribute(obj, attr, value))
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805 (as in Jinja)
         """Call something, for the price of a step, and of one for each number of a range."""
@@ -264,8 +309,15 @@ def _tojson(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """JSON as it is, where Jinja's own filter escapes what means something in HTML."""
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    """JSON as it is, where Jinja's own filter escapes what means something in HTML; what yields items is a list."""
+    options: dict[str, Any] = {"indent": indent, "separators": separators, "sort_keys": sort_keys}
+    return json.dumps(value, ensure_ascii=ensure_ascii, default=_listed, **options)
+
+
+def _listed(value: object) -> list[Any]:
+    if isinstance(value, Iterator):
+        return list(value)
+    raise TypeError(f"{type(value).__name__} is no JSON value")
 
 
 def _refuse(message: object) -> None:

@@ -194,18 +194,6 @@ def _calls(message: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 
 
 def _for_template(message: Mapping[str, Any]) -> dict[str, Any]:
-    """A message as chat templates know it: no role of a developer, arguments as objects, and text in place of null."""
+    """A message as chat templates know it: no role of a developer or a function, and text in place of null."""
     role = {"developer": "system", "function": "tool"}.get(message["role"], message["role"])
-    out = {**message, "role": role, "content": message["content"] or ""}
-    if _calls(message):
-        out["tool_calls"] = [_parsed(call) for call in _calls(message)]
-    return out
-
-
-def _parsed(call: Mapping[str, Any]) -> dict[str, Any]:
-    function = call["function"]
-    try:
-        arguments = json.loads(function["arguments"] or "{}")
-    except ValueError:
-        arguments = function["arguments"]
-    return {**call, "function": {**function, "arguments": arguments}}
+    return {**message, "role": role, "content": message["content"] or ""}
