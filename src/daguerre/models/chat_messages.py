@@ -28,7 +28,8 @@ RESULT_OPENING, RESULT_CLOSING = "<tool_response>", "</tool_response>"
 """Around calls and results where a template has no place for them."""
 BETWEEN = "\n\n"
 """Between two texts that become one message."""
-SYSTEM, USER, OTHER, RESULT, NAME, ID, NINE = (f"qz{word}" for word in "system user other result name id00 id00xyz".split())
+SYSTEM, USER, OTHER, RESULT, NAME = "qzsystem", "qzuser", "qzother", "qzresult", "qzname"
+ID, NINE = "qzid", "qzid00123"
 KEY, VALUE = "qzkey", "qzvalue"
 ARGUMENTS = {KEY: VALUE}
 BESIDE = {"text": OTHER, "empty": "", "null": None}
@@ -121,7 +122,8 @@ class Wants:
     @cached_property
     def results(self) -> bool:
         """Whether results of tools are written."""
-        return self.calls is not None and RESULT in self._called(self.calls) or RESULT in self._unasked
+        called = "" if self.calls is None else self._called(self.calls)
+        return RESULT in called or RESULT in self._unasked
 
     @cached_property
     def _unasked(self) -> str:
@@ -172,7 +174,9 @@ def _named(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """Results with the names of the functions that gave them."""
     names = {call.get("id"): call["function"].get("name") for one in messages for call in _calls(one)}
     known = [{"name": names[one["tool_call_id"]]} if one.get("tool_call_id") in names else {} for one in messages]
-    return [{**name, **one} if one.get("role") == "tool" else dict(one) for name, one in zip(known, messages, strict=True)]
+    return [
+        {**name, **one} if one.get("role") == "tool" else dict(one) for name, one in zip(known, messages, strict=True)
+    ]
 
 
 def _calls(message: Message) -> list[Mapping[str, Any]]:
