@@ -14,6 +14,8 @@ from daguerre.models.chat_template import ChatTemplate
 
 template_limits.MAX_SECONDS = 3.0  # of 10: what is ended by the clock is ended sooner
 
+resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))  # a failsafe
+
 
 def answer(source: str, content: str) -> dict[str, object]:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
