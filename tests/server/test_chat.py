@@ -373,7 +373,8 @@ def test_the_transcript_of_a_base_model() -> None:
 
 TEMPLATE = (
     "{% for t in tools or [] %}[{{ t.function.name }}]{% endfor %}{% for m in messages %}<{{ m.role }}>{{ m.content }}"
-    "{% for c in m.tool_calls or [] %}{{ c.function.name ~ c.function.arguments.items() | list }}{% endfor %}{% endfor %}<answer>"
+    "{% for c in m.tool_calls or [] %}{{ c.function.name ~ c.function.arguments.items() | list }}{% endfor %}"
+    "{% endfor %}<answer>"
 )
 
 

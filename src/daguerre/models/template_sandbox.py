@@ -142,7 +142,7 @@ def _outputs(node: nodes.Node) -> Iterator[nodes.Output]:
     yield from node.find_all(nodes.Output)
 
 
-def _filter(name: str, node: nodes.Expr | None, *args: nodes.Expr) -> nodes.Filter:
+def _filter(name: str, node: Any, *args: nodes.Expr) -> nodes.Filter:
     return nodes.Filter(node, name, list(args), [], None, None, lineno=node.lineno if node else 1)
 
 
@@ -160,7 +160,8 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         self.filters |= {"tojson": _tojson, "from_json": _from_json}
         self.filters = {name: _guarded(name, one) for name, one in self.filters.items()}
         self.filters |= {COUNTED: _counted, JOINED: _joined_texts, MADE: _made, WEIGHED: _light}
-        self.tests = {name: one if name in PLAIN_TESTS else _guarded_test(one) for name, one in self.tests.items()}
+        tests: dict[str, Any] = self.tests
+        self.tests = {name: one if name in PLAIN_TESTS else _guarded_test(one) for name, one in tests.items()}
         self.globals |= {"raise_exception": _refuse, "dict": _new_dict, "namespace": _Names}
         del self.globals["lipsum"]
 
@@ -343,7 +344,7 @@ def _joined_texts(context: Context, parts: list[Any]) -> str:
 @jinja2.pass_context
 def _counted(context: Context, items: Iterable[Any], size: int) -> Iterable[Any]:
     """The same items; each is a step, and charged with the bytes of what its turn writes."""
-    steps = context.resolve(STEPS)
+    steps: Any = context.resolve(STEPS)
     if isinstance(items, Sized):
         steps.spend(len(items))
         steps.charge(size * len(items))
