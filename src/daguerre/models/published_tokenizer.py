@@ -30,7 +30,8 @@ import tokenizers
 from daguerre.arguments import check_unicode
 from daguerre.errors import DataError, InputError
 from daguerre.models.tokenizer import Tokenizer, encoding_of
-from daguerre.models.tokenizer_json import IN_UTF_8, Json, panics_raised, read_layout, token_texts
+from daguerre.models.tokenizer_fields import panics_raised
+from daguerre.models.tokenizer_json import IN_UTF_8, Json, read_layout, token_texts
 
 if TYPE_CHECKING:  # which would bring Jinja to models that have no template
     from daguerre.models.chat_template import ChatTemplate

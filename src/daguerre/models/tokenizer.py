@@ -21,6 +21,7 @@ import tokenizers
 from daguerre.arguments import OneOf, PathName, check_unicode
 from daguerre.errors import DataError, InputError, UnsupportedError, shown
 from daguerre.files import atomic_write
+from daguerre.models.tokenizer_fields import panics_raised, parse_fields
 
 NAMED_SPECIALS = ("<pad>", "<bos>", "<eos>", "<mask>", "<null>")
 NUM_SPECIALS = 16
@@ -66,8 +67,9 @@ class Tokenizer:
 
     def __init__(self, content: str) -> None:
         try:
-            self._json: dict[str, Any] = json.loads(content)
-            self._inner = tokenizers.Tokenizer.from_str(content)
+            self._json: dict[str, Any] = parse_fields(content)
+            with panics_raised():
+                self._inner = tokenizers.Tokenizer.from_str(content)
         except Exception as error:  # the library raises bare Exception
             raise DataError(f"not a tokenizer.json: {str(error)[:200]}; give one that daguerre wrote") from error
         self._check()

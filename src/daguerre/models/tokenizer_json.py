@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -26,6 +25,7 @@ import tokenizers
 from daguerre.errors import DataError
 from daguerre.models.token_bytes import TokenBytes
 from daguerre.models.tokenizer import byte_of_character
+from daguerre.models.tokenizer_fields import panics_raised, parse_fields
 
 Json = Mapping[str, Any]
 MARK = "▁"
@@ -33,7 +33,7 @@ FALLBACK = {f"<0x{byte:02X}>": byte for byte in range(256)}
 """The bytes of tokens for single bytes."""
 IN_UTF_8 = frozenset(range(256)) - {0xC0, 0xC1} - frozenset(range(0xF5, 0x100))
 """The bytes that a text may have."""
-MAX_IDS = 1 << 24
+MAX_IDS = 1 << 22
 """More ids than any vocabulary has; a damaged file may name billions."""
 FLAGS = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
 
@@ -141,7 +141,7 @@ def read_layout(content: str, more: Sequence[Json] = (), named: Collection[str] 
     DataError if it is none, or if two tokens have one id.
     """
     try:
-        values = json.loads(content)
+        values = parse_fields(content)
         with panics_raised():
             inner = tokenizers.Tokenizer.from_str(content)
             added = _added(inner, values.get("added_tokens") or (), more, named)
@@ -216,17 +216,6 @@ def _layout(content: str, inner: tokenizers.Tokenizer, values: Json, added: Sequ
     )
 
 
-@contextmanager
-def panics_raised() -> Iterator[None]:
-    """What the library raises is a ValueError. By itself a panic is no Exception, and an error nothing more special."""
-    try:
-        yield
-    except BaseException as error:
-        if type(error) is not Exception and type(error).__name__ != "PanicException":
-            raise
-        raise ValueError(f"the tokenizers library fails: {' '.join(str(error).split())}") from None
-
-
 def _add(inner: tokenizers.Tokenizer, token: Json) -> None:
     add = inner.add_special_tokens if token["special"] else inner.add_tokens
     add([tokenizers.AddedToken(**{name: token[name] for name in FLAGS if name in token})])
@@ -268,7 +257,11 @@ def token_texts(layout: Layout) -> tuple[TokenBytes, dict[int, int], str | None]
         token = model.id_to_token(index)
         return b"" if index in flagged else added.get(index, b"") if token is None else read(token)
 
-    texts = TokenBytes(map(text_of, range(max([*added, layout.num_ids - 1]) + 1)))
+    try:
+        with panics_raised():
+            texts = TokenBytes(map(text_of, range(max([*added, layout.num_ids - 1]) + 1)))
+    except ValueError as error:
+        raise DataError(f"the tokenizer's decoder cannot be used ({error}): copy its files again") from None
     alphabet = byte_of_character() if layout.byte_level else FALLBACK if layout.byte_fallback else {}
     known = ((byte, model.token_to_id(token)) for token, byte in alphabet.items())
     token_of = {byte: index for byte, index in known if index is not None and texts[index]}

@@ -23,6 +23,7 @@ from typing import Any
 
 from daguerre.decoding.request import Text
 from daguerre.model import Model
+from daguerre.models.chat_messages import as_json
 from daguerre.models.chat_prompt import continues
 from daguerre.server.calls import THINK, THOUGHT, Thinks, written
 from daguerre.server.errors import ApiError
@@ -95,9 +96,8 @@ def make_prompt(
         return Prompt(transcript(messages, tools, continued), STOPS, plain=True)
     values = {"tools": tools} if tools else {}
     own = _own_values(template.sources.values(), how)
-    given = [_for_template(one) for one in messages]
     ids = model.chat_prompt(
-        given,
+        [_for_template(one) for one in messages],
         continue_final_message=continued,
         add_generation_prompt=how.add_prompt,
         special_tokens=how.special_tokens,
@@ -159,6 +159,8 @@ def _message(one: Any, place: str) -> dict[str, Any]:
     if calls is not None and not (isinstance(calls, list) and all(map(_is_call, calls))):
         message = 'each call is {"id", "type": "function", "function": {"name", "arguments"}}'
         raise ApiError(f"{place}.tool_calls: {message}", param=f"{place}.tool_calls")
+    if calls:
+        out["tool_calls"] = [_with_json(call) for call in calls]
     if out["content"] is None and not calls and one["role"] != "assistant":
         raise ApiError(f"{place} has no content: give a text", param=f"{place}.content")
     return out
@@ -166,7 +168,15 @@ def _message(one: Any, place: str) -> dict[str, Any]:
 
 def _is_call(call: Any) -> bool:
     function = call.get("function") if isinstance(call, Mapping) else None
-    return isinstance(function, Mapping) and all(isinstance(function.get(name), str) for name in ("name", "arguments"))
+    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+        return False
+    return isinstance(function.get("arguments"), str | Mapping)
+
+
+def _with_json(call: Mapping[str, Any]) -> dict[str, Any]:
+    """A call whose arguments are a text of JSON, as in OpenAI's API; others' clients send an object."""
+    function = call["function"]
+    return {**call, "function": {**function, "arguments": as_json(function["arguments"])}}
 
 
 def content_text(content: Any, place: str) -> str | None:
@@ -194,18 +204,6 @@ def _calls(message: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 
 
 def _for_template(message: Mapping[str, Any]) -> dict[str, Any]:
-    """A message as chat templates know it: no role of a developer, arguments as objects, and text in place of null."""
+    """A message as chat templates know it: no role of a developer or a function, and text in place of null."""
     role = {"developer": "system", "function": "tool"}.get(message["role"], message["role"])
-    out = {**message, "role": role, "content": message["content"] or ""}
-    if _calls(message):
-        out["tool_calls"] = [_parsed(call) for call in _calls(message)]
-    return out
-
-
-def _parsed(call: Mapping[str, Any]) -> dict[str, Any]:
-    function = call["function"]
-    try:
-        arguments = json.loads(function["arguments"] or "{}")
-    except ValueError:
-        arguments = function["arguments"]
-    return {**call, "function": {**function, "arguments": arguments}}
+    return {**message, "role": role, "content": message["content"] or ""}
