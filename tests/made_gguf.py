@@ -22,7 +22,7 @@ import torch
 from checkpoints import scatter
 from conftest import tiny_config
 from daguerre.models.core.build import make_backbone
-from daguerre.models.gguf.words import BAILING
+from daguerre.models.gguf.splits import BAILING
 from daguerre.models.gguf.writing import write_gguf
 from daguerre.models.published_tokenizer import PublishedTokenizer
 from daguerre.models.tiktoken_files import CL100K, QWEN2

@@ -24,5 +24,5 @@ for (const prompt of asked.prompts) {
   const took = process.cpuUsage(began);
   written.push({tokens, ended, text: model.detokenize(tokens), seconds: (took.user + took.system) / 1e6});
 }
-process.stdout.write(JSON.stringify({ids: asked.texts.map((text) => Array.from(model.tokenize(text, true))), written}));
-process.exit(0);
+const ids = asked.texts.map((text) => Array.from(model.tokenize(text, true)));
+process.stdout.write(JSON.stringify({ids, written}), () => process.exit(0));

@@ -39,6 +39,9 @@ if TYPE_CHECKING:  # which would bring Jinja to models that have no template
 NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 DECIDING = ("LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer", "CohereTokenizer", "GPTNeoXTokenizer")
 """Classes of `transformers` 4 that build the post-processor anew, from `add_bos_token`."""
+KEPT = "gguf"
+"""The key of a configuration that comes from a GGUF file."""
+ASCII_SPACES = " \t\n\v\f\r"
 HIDDEN = "\ue000"
 """A private character, of which no special token is made: it stands for each one of a text that is not to be read."""
 
@@ -127,12 +130,12 @@ class PublishedTokenizer(Tokenizer):
         check_unicode(text)
         encoding = self._encoding(self._variant(self._layout.prefixes, plain=False), hidden(text, plain))
         out: list[int] = []
-        place = 0
+        place, each = 0, self._layout.prefixes_each
         for token, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
             if token in self._flagged and self._is_added(token, text[start:end], plain=False):
-                out += [*self._encoded(text[place:start], begins=not place, plain=True), token]
-                place = end
-        return out + self._encoded(text[place:], begins=not place, plain=True)
+                out += [*self._encoded(text[place:start], begins=not place or each, plain=True), token]
+                place = self._end(token, text, start, end)
+        return out + self._encoded(text[place:], begins=not place or each, plain=True)
 
     def _encoded(self, text: str, begins: bool, plain: bool) -> list[int]:
         check_unicode(text)
@@ -147,7 +150,7 @@ class PublishedTokenizer(Tokenizer):
             for index, (token, (start, end)) in enumerate(zip(ids, encoding.offsets, strict=True)):
                 if self._is_added(token, text[start:end], plain):
                     out += [*self._kept(ids[after:index], text[place:start], begins), token]
-                    after, place = index + 1, end
+                    after, place = index + 1, self._end(token, text, start, end)
         return out + self._kept(ids[after:], text[place:], begins)
 
     def _is_added(self, token: int, text: str, plain: bool) -> bool:
@@ -156,6 +159,15 @@ class PublishedTokenizer(Tokenizer):
         if content is None:
             return False
         return token in self._own and text == content if token not in self._flagged else not plain and content in text
+
+    def _end(self, token: int, text: str, start: int, end: int) -> int:
+        """Where the next text begins, behind an added token from `start` to `end`. In GGUF files such a token takes no
+        other white space than ASCII's.
+        """
+        if KEPT not in self.config:
+            return end
+        behind = text[text.index(self._content[token], start) + len(self._content[token]) : end]
+        return end - len(behind.lstrip(ASCII_SPACES))
 
     def _kept(self, ids: list[int], text: str, begins: bool) -> list[int]:
         """`ids` of a text between added tokens, or others where these do not keep its bytes."""

@@ -17,7 +17,7 @@ import json
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any
 
 import tokenizers
@@ -96,6 +96,12 @@ class Layout:
             for part in parts(self.pre_tokenizer)
         )
 
+    @property
+    def prefixes_each(self) -> bool:
+        """Whether a space is put before each text between special tokens, not before the first alone."""
+        schemes = (p.get("prepend_scheme") for p in parts(self.pre_tokenizer) if p["type"] == "Metaspace")
+        return self.prefixes and "first" not in schemes
+
     def variant(self, *, begins: bool, plain: bool, own: frozenset[int] | None = None) -> tokenizers.Tokenizer:
         """The tokenizer without a space before the text unless `begins`, for which special tokens are text if `plain`.
 
@@ -110,11 +116,9 @@ class Layout:
         }
         out = tokenizers.Tokenizer.from_str(json.dumps(shell))
         out.model = self.inner.model  # shared, not copied
-        for token in self.added:
-            if own is None or token["special"]:
-                _add(out, token)
-            elif token["id"] in own:
-                _add(out, {"content": token["content"], "special": False, "normalized": False})
+        kept = [token for token in self.added if own is None or token["special"] or token["id"] in own]
+        exact = {"special": False, "normalized": False}
+        _add(out, [t if own is None or t["special"] else {"content": t["content"], **exact} for t in kept])
         out.encode_special_tokens = plain
         return out
 
@@ -177,6 +181,7 @@ def _added(
 ) -> list[Json]:
     """All added tokens, by id; those that `inner` lacks are added to it."""
     found: dict[str, Json] = {}
+    lacking: list[Json] = []
     for number, token in enumerate([*given, *sorted(more, key=lambda token: token["id"])]):
         text = token["content"]
         if text in found:
@@ -184,7 +189,8 @@ def _added(
             continue
         found[text] = {**dict.fromkeys(FLAGS, False), "normalized": not token.get("special", False), **token}
         if number >= len(given):
-            _add(inner, found[text])
+            lacking.append(found[text])
+    _add(inner, lacking)
     for text in named:
         index = inner.token_to_id(text)
         if index is not None:
@@ -216,9 +222,11 @@ def _layout(content: str, inner: tokenizers.Tokenizer, values: Json, added: Sequ
     )
 
 
-def _add(inner: tokenizers.Tokenizer, token: Json) -> None:
-    add = inner.add_special_tokens if token["special"] else inner.add_tokens
-    add([tokenizers.AddedToken(**{name: token[name] for name in FLAGS if name in token})])
+def _add(inner: tokenizers.Tokenizer, added: Iterable[Json]) -> None:
+    """Add tokens, in as few calls as their order allows: each makes all that finds them anew."""
+    for special, each in groupby(added, key=lambda token: bool(token["special"])):
+        add = inner.add_special_tokens if special else inner.add_tokens
+        add([tokenizers.AddedToken(**{name: token[name] for name in FLAGS if name in token}) for token in each])
 
 
 def _rebuilt(component: Json | None, begins: bool, exact: bool) -> Json | None:
@@ -264,7 +272,7 @@ def token_texts(layout: Layout) -> tuple[TokenBytes, dict[int, int], str | None]
         raise DataError(f"the tokenizer's decoder cannot be used ({error}): copy its files again") from None
     alphabet = byte_of_character() if layout.byte_level else FALLBACK if layout.byte_fallback else {}
     known = ((byte, model.token_to_id(token)) for token, byte in alphabet.items())
-    token_of = {byte: index for byte, index in known if index is not None and texts[index]}
+    token_of = {byte: index for byte, index in known if index is not None and texts[index] == bytes([byte])}
     if layout.byte_level or layout.byte_fallback:
         return texts, token_of, None
     return texts, token_of, f"what tokens of its model, {layout.model_type}, stand for is not known as bytes"

@@ -1,14 +1,20 @@
 """The tokenizer in a GGUF file, as the content of a `tokenizer.json`.
 
-Files name a model, "gpt2" for byte-level BPE, and how a text is split before merging, by a name that llama.cpp's source
-explains (`llama-vocab.cpp`). A file may also hold the publisher's `tokenizer.json` itself; then that is read.
+Files name a kind: "gpt2" for byte-level BPE, where a second name says how a text is split before merging (`splits`);
+"llama" for SentencePiece's pairs with scores; "gemma4" for pairs with ranks of tokens that are written as those are.
+A file may also hold the publisher's `tokenizer.json` itself; then that is read.
+
+What a `tokenizer.json` has no place for is kept in the configuration, under `KEPT`, so that it can be written again:
+the kind, the name of the split, and the types and scores of the tokens.
 """
 
 from __future__ import annotations
 
+import base64
 import json
+import logging
+import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,60 +22,30 @@ import numpy as np
 
 from daguerre.errors import CheckpointError, UnsupportedError, shown
 from daguerre.models.gguf.header import Header, read_header
-from daguerre.models.tiktoken_files import CL100K, QWEN2
-from daguerre.models.tokenizer_json import special_token
+from daguerre.models.gguf.scores import LONGEST, scored_merges
+from daguerre.models.gguf.splits import SPLITS, UNNAMED, Split, marking, splitting, unmarking
+from daguerre.models.gguf.token_types import ADDED, CONTROL, KEEPING, TEXT, UNKNOWN, UNUSED, corrected, stripping
+from daguerre.models.published_tokenizer import KEPT
+from daguerre.models.tokenizer_json import MARK, special_token
 
+LOG = logging.getLogger(__name__)
 WHOLE = "tokenizer.huggingface.json"
 """The key of a publisher's tokenizer.json."""
-TEXT, UNKNOWN, CONTROL, ADDED, UNUSED = 1, 2, 3, 4, 5
-"""Types of tokens."""
+KINDS = ("gpt2", "llama", "gemma4")
+OTHERS = {
+    "bert": "WordPiece",
+    "t5": "Unigram",
+    "rwkv": "of RWKV",
+    "plamo2": "of PLaMo 2",
+    "whitespace": "of whole words",
+}
+"""Kinds that are not read, and what they are."""
+NO_KINDS = (None, "none", "no_vocab")
+"""What a file without a tokenizer says."""
 NAMED = {"bos": "bos_token", "eos": "eos_token", "padding": "pad_token", "mask": "mask_token", "unknown": "unk_token"}
 """Special tokens by llama.cpp's names, and by those of a tokenizer_config.json."""
-BAILING = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
-"""How LLaDA splits a text."""
-TEKKEN = (
-    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
-    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}"
-    r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-"""How Mistral splits a text."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Split:
-    """How a text is split, and what follows from it.
-
-    pattern  of the parts; None: as GPT-2 does
-    digits   every digit is alone
-    nfc      the text is normalized first
-    whole    a part that is a token is not merged
-    begins   <bos> is before a text unless the file says otherwise
-    """
-
-    pattern: str | None = None
-    digits: bool = False
-    nfc: bool = False
-    whole: bool = False
-    begins: bool = False
-
-
-_LLAMA3 = Split(pattern=CL100K, whole=True, begins=True)
-_QWEN2, _SMOLLM, _BAILING = Split(pattern=QWEN2, nfc=True), Split(digits=True), Split(pattern=BAILING)
-SPLITS: dict[str, Split] = {
-    "qwen2": _QWEN2,
-    "deepseek-r1-qwen": Split(pattern=QWEN2),
-    "llama-bpe": _LLAMA3,
-    "llama3": _LLAMA3,
-    "llama-v3": _LLAMA3,
-    "smaug-bpe": Split(pattern=CL100K),
-    "llada-moe": _BAILING,
-    "bailingmoe": _BAILING,
-    "bailingmoe2": _BAILING,
-    "gpt-2": Split(),
-    "smollm": _SMOLLM,
-    "tekken": Split(pattern=TEKKEN, whole=True, begins=True),
-}
-"""The names that are read; the first of several for one split is the one that is written."""
+DEFAULTS = {"llama": {"bos": 1, "eos": 2, "unknown": 0}}
+"""Special tokens that a file of a kind does not have to name."""
 
 
 def read_gguf_tokenizer(path: Path) -> tuple[str, dict[str, Any]] | None:
@@ -77,39 +53,84 @@ def read_gguf_tokenizer(path: Path) -> tuple[str, dict[str, Any]] | None:
     CheckpointError for one that is damaged; UnsupportedError for a kind that is not read.
     """
     header = read_header(path)
-    config, given = tokenizer_config(header), header.text(WHOLE)
+    config, given, kind = tokenizer_config(header), header.text(WHOLE), _kind(header)
     if given is not None:
-        added = [token for token in _added(*_vocabulary(header)) if token["special"]]
+        added = [token for token in _added(header, *_vocabulary(header)) if token["special"]]
         return given, config | {"added_tokens_decoder": {str(token["id"]): token for token in added}}
-    kind = header.text("tokenizer.ggml.model")
-    if kind in (None, "none", "no_vocab"):
+    if kind in NO_KINDS:
         return None
-    instead = "name the publisher's tokenizer instead (--tokenizer)"
-    if kind != "gpt2":
-        raise UnsupportedError(f"{path}: the tokenizer is of the kind {shown(kind)}, and gpt2 is read; {instead}")
-    pre = header.text("tokenizer.ggml.pre")
-    if pre not in SPLITS:
+    if kind not in KINDS:
+        what = f" ({OTHERS[kind]})" if kind in OTHERS else ""
         raise UnsupportedError(
-            f"{path}: the tokenizer splits texts as {shown(pre)} does, and {', '.join(SPLITS)} are read; {instead}"
+            f"{path}: the tokenizer is of the kind {shown(kind)}{what}, and {', '.join(KINDS)} are read; {INSTEAD}"
         )
     tokens, types = _vocabulary(header)
-    return _tokenizer_json(SPLITS[pre], tokens, types, _merges(header)), config
+    kept = {"model": kind, "pre": header.text(PRE), "types": packed(np.array(types, np.uint8))}
+    if kind == "llama":
+        scores = _scores(header, len(tokens))
+        return _scored_json(header, tokens, types, scores), config | {KEPT: {**kept, "scores": packed(scores)}}
+    return _ranked_json(header, _split(header), tokens, types), config | {KEPT: kept}
+
+
+PRE = "tokenizer.ggml.pre"
+INSTEAD = "name the publisher's tokenizer instead, a folder with its tokenizer.json (--tokenizer)"
+
+
+def packed(values: np.ndarray) -> str:
+    """Numbers as a short text."""
+    return base64.b85encode(zlib.compress(values.tobytes())).decode()
+
+
+def unpacked(text: str, dtype: str) -> np.ndarray:
+    """The numbers of `packed`."""
+    return np.frombuffer(zlib.decompress(base64.b85decode(text)), dtype)
+
+
+def _kind(header: Header) -> str | None:
+    return header.text("tokenizer.ggml.model")
+
+
+def _split(header: Header) -> Split:
+    """How texts are split. UnsupportedError for a name that is not known."""
+    pre = "gemma4" if _kind(header) == "gemma4" else header.text(PRE)
+    if not pre:
+        LOG.warning(
+            "%s does not say how its tokenizer splits texts (tokenizer.ggml.pre), so they are split as llama.cpp does "
+            "then: convert the model again if its answers are poor",
+            header.path,
+        )
+        pre = UNNAMED
+    if pre not in SPLITS:
+        raise UnsupportedError(
+            f"{header.path}: the tokenizer splits texts as {shown(pre)} does, which is none of the {len(SPLITS)} ways "
+            f"that are read (docs/gguf.md); {INSTEAD}"
+        )
+    return SPLITS[pre]
 
 
 def tokenizer_config(header: Header) -> dict[str, Any]:
-    """What a tokenizer_config.json would say: special tokens, whether texts begin with <bos>, chat templates."""
-    metadata = header.metadata
+    """What a tokenizer_config.json would say: special tokens, what is put around texts, chat templates."""
+    metadata, kind = header.metadata, _kind(header)
     tokens = metadata.get("tokenizer.ggml.tokens")
     config: dict[str, Any] = {}
     for name, key in NAMED.items():
-        index = metadata.get(f"tokenizer.ggml.{name}_token_id")
+        index = metadata.get(f"tokenizer.ggml.{name}_token_id", DEFAULTS.get(str(kind), {}).get(name))
         if isinstance(tokens, list) and type(index) is int and 0 <= index < len(tokens):
             config[key] = tokens[index]
-    pre = header.text("tokenizer.ggml.pre")
-    begins = pre in SPLITS and SPLITS[pre].begins
-    config["add_bos_token"] = metadata.get("tokenizer.ggml.add_bos_token", begins) is True
+    config["add_bos_token"] = _begins(header)
+    if metadata.get("tokenizer.ggml.add_eos_token") is True:
+        config["add_eos_token"] = True
     templates = _templates(header)
     return config | ({"chat_template": templates} if templates else {})
+
+
+def _begins(header: Header) -> bool:
+    """Whether <bos> is before a text; of Gemma 4 always, whatever the file says."""
+    kind, pre = _kind(header), header.text(PRE)
+    if kind == "gemma4":
+        return True
+    begins = kind == "llama" or (pre in SPLITS and SPLITS[pre].begins)
+    return header.metadata.get("tokenizer.ggml.add_bos_token", begins) is True
 
 
 def _templates(header: Header) -> list[dict[str, str]]:
@@ -143,11 +164,14 @@ def _vocabulary(header: Header) -> tuple[list[str], Sequence[int]]:
     return tokens, types.tolist()
 
 
-def _added(tokens: list[str], types: Sequence[int]) -> list[dict[str, Any]]:
+def _added(header: Header, tokens: list[str], types: Sequence[int]) -> list[dict[str, Any]]:
     """The added tokens, as in a tokenizer.json."""
-    kinds = (UNKNOWN, CONTROL, ADDED)
-    each = ((index, text, kind) for index, (text, kind) in enumerate(zip(tokens, types, strict=True)) if text)
-    return [{**special_token(index, text), "special": kind != ADDED} for index, text, kind in each if kind in kinds]
+    kinds, strips = corrected(header, tokens, types), stripping(header)
+    return [
+        {**special_token(index, text), "special": kind != ADDED, "rstrip": strips and text not in KEEPING}
+        for index, (text, kind) in enumerate(zip(tokens, kinds, strict=True))
+        if text and kind in (UNKNOWN, CONTROL, ADDED)
+    ]
 
 
 def _merges(header: Header) -> list[list[str]]:
@@ -158,25 +182,79 @@ def _merges(header: Header) -> list[list[str]]:
     return pairs
 
 
-def _tokenizer_json(split: Split, tokens: list[str], types: Sequence[int], merges: list[list[str]]) -> str:
-    vocabulary = {text: i for i, (text, kind) in enumerate(zip(tokens, types, strict=True)) if text and kind != UNUSED}
-    return json.dumps(
-        {
-            "version": "1.0",
-            "added_tokens": _added(tokens, types),
-            "normalizer": {"type": "NFC"} if split.nfc else None,
-            "pre_tokenizer": {"type": "Sequence", "pretokenizers": splitting(split)},
-            "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
-            "model": {"type": "BPE", "ignore_merges": split.whole, "vocab": vocabulary, "merges": merges},
-        },
-        ensure_ascii=False,
+def _scores(header: Header, num: int) -> np.ndarray:
+    """The score of each token, as float32."""
+    scores = header.metadata.get("tokenizer.ggml.scores")
+    if not isinstance(scores, np.ndarray) or scores.dtype.kind not in "if" or len(scores) != num:
+        raise CheckpointError(
+            f"{header.path} has no score for each token, tokenizer.ggml.scores: convert the model again"
+        )
+    scores = scores.astype(np.float32)
+    if not np.isfinite(scores).all():
+        raise CheckpointError(f"{header.path} has scores that are no numbers, tokenizer.ggml.scores: copy it again")
+    return scores
+
+
+def _ranked_json(header: Header, split: Split, tokens: list[str], types: Sequence[int]) -> str:
+    """Of pairs with ranks, which the file lists."""
+    level = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
+    normalizer = marking(False) if split.marked else {"type": "NFC"} if split.nfc else None
+    return _tokenizer_json(
+        _added(header, tokens, types),
+        normalizer,
+        {"type": "Sequence", "pretokenizers": splitting(split)},
+        unmarking(False) if split.marked else level,
+        {"ignore_merges": split.whole, "byte_fallback": split.marked},
+        _by_text(tokens, types),
+        _merges(header),
     )
 
 
-def splitting(split: Split) -> list[dict[str, Any]]:
-    """The pre-tokenizers of a split, as in a tokenizer.json."""
-    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": split.pattern is None}
-    first: list[dict[str, Any]] = [{"type": "Digits", "individual_digits": True}] if split.digits else []
-    if split.pattern is not None:
-        first += [{"type": "Split", "pattern": {"Regex": split.pattern}, "behavior": "Isolated", "invert": False}]
-    return [*first, level]
+def _scored_json(header: Header, tokens: list[str], types: Sequence[int], scores: np.ndarray) -> str:
+    """Of pairs that are merged by the score of what they make. A warning where ids may not be llama.cpp's."""
+    begins = header.metadata.get("tokenizer.ggml.add_space_prefix", True) is True
+    made, letters = dict[str, float](), set[str]()
+    for text, kind, score in zip(tokens, corrected(header, tokens, types), scores.tolist(), strict=True):
+        if len(text) > LONGEST:
+            raise CheckpointError(f"{header.path} has a token of {len(text):,} characters: copy it again")
+        if kind == TEXT or (kind == ADDED and MARK in text):  # others of these are found before
+            made |= {text: score} if len(text) > 1 else {}
+            letters |= {text} if len(text) == 1 else set()
+    merges = scored_merges(made, letters)
+    if not merges.exact:
+        LOG.warning("%s has tokens of equal scores: ids of a few texts may not be those of llama.cpp", header.path)
+    return _tokenizer_json(
+        _added(header, tokens, types),
+        marking(begins),
+        None,
+        unmarking(begins),
+        {"ignore_merges": False, "byte_fallback": True},
+        _by_text(tokens, types),
+        merges.pairs,
+    )
+
+
+def _by_text(tokens: list[str], types: Sequence[int]) -> dict[str, int]:
+    return {text: i for i, (text, kind) in enumerate(zip(tokens, types, strict=True)) if text and kind != UNUSED}
+
+
+def _tokenizer_json(
+    added: list[dict[str, Any]],
+    normalizer: dict[str, Any] | None,
+    pre_tokenizer: dict[str, Any] | None,
+    decoder: dict[str, Any],
+    model: dict[str, Any],
+    vocabulary: dict[str, int],
+    merges: Sequence[Sequence[str]],
+) -> str:
+    return json.dumps(
+        {
+            "version": "1.0",
+            "added_tokens": added,
+            "normalizer": normalizer,
+            "pre_tokenizer": pre_tokenizer,
+            "decoder": decoder,
+            "model": {"type": "BPE", **model, "vocab": vocabulary, "merges": merges},
+        },
+        ensure_ascii=False,
+    )

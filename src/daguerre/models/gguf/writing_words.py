@@ -8,7 +8,9 @@ from typing import Any
 
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.gguf.facts import FIM_KEYS
-from daguerre.models.gguf.words import ADDED, CONTROL, SPLITS, TEXT, UNUSED, WHOLE, splitting
+from daguerre.models.gguf.splits import SPLITS, splitting
+from daguerre.models.gguf.token_types import ADDED, CONTROL, TEXT, UNUSED
+from daguerre.models.gguf.words import WHOLE
 from daguerre.models.published_tokenizer import PublishedTokenizer
 from daguerre.models.tokenizer import Tokenizer
 
