@@ -30,6 +30,7 @@ def test_the_public_names_are_exactly_these() -> None:
         "Trace",
         "__version__",
         "load",
+        "load_tokenizer",
     }
     for name in daguerre.__all__:
         assert getattr(daguerre, name) is not None

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from daguerre.errors import DaguerreError
     from daguerre.model import Model, load
     from daguerre.models.tokenizer import Tokenizer
+    from daguerre.models.tokenizer_files import load_tokenizer
     from daguerre.trace import Trace
 
     __version__: str
@@ -37,6 +38,7 @@ _HOMES = {
     "Tokenizer": "daguerre.models.tokenizer",
     "Trace": "daguerre.trace",
     "load": "daguerre.model",
+    "load_tokenizer": "daguerre.models.tokenizer_files",
 }
 
 __all__ = [
@@ -55,6 +57,7 @@ __all__ = [
     "Trace",
     "__version__",
     "load",
+    "load_tokenizer",
 ]
 
 

@@ -21,10 +21,10 @@ from daguerre.decoding.request import Text
 from daguerre.decoding.result import Result, StreamEvent
 from daguerre.decoding.running import Running, start
 from daguerre.decoding.text_spans import CharSpan
-from daguerre.errors import InputError, UnsupportedError, shown
+from daguerre.errors import InputError, UnsupportedError
 from daguerre.instructions import tasks_in
 from daguerre.models.catalog import Catalog
-from daguerre.models.chat_prompt import encode_chat
+from daguerre.models.chat_prompt import chat_ids
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.denoiser import (
@@ -309,15 +309,7 @@ class Model:
         add_generation_prompt say otherwise (as in vLLM). UnsupportedError for a model without a chat template;
         InputError for what is no list of messages, each with a "role".
         """
-        check_messages(messages)
-        chat_template = getattr(self.tokenizer, "chat_template", None)
-        if chat_template is None:
-            raise UnsupportedError(
-                "this model has no chat template: it continues texts and does not converse; use generate"
-            )
-        ids = encode_chat(self.tokenizer, chat_template, messages, **template)
-        first = self.config.first  # which every canvas begins with
-        return ids[len(first) :] if ids[: len(first)] == first else ids
+        return chat_ids(self.tokenizer, messages, self.config.first, **template)
 
     @checks(OPTIONS)
     def with_defaults(self, decode: Decode | None, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -394,16 +386,6 @@ def check_names(options: Mapping[str, Any]) -> None:
     for name in INTERNAL:
         if name in options:
             raise InputError(f"{name} is given by the model, and is no option: leave it out")
-
-
-def check_messages(messages: object) -> None:
-    """InputError for what is no conversation: a template would write nonsense, or nothing."""
-    each = messages if isinstance(messages, list | tuple) else ()
-    if not each or not all(isinstance(one, Mapping) and isinstance(one.get("role"), str) for one in each):
-        raise InputError(
-            'messages must be a list of one or more, each like {"role": "user", "content": "..."}, not '
-            f"{shown(messages)}"
-        )
 
 
 def _name(dtype: torch.dtype) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from daguerre.errors import InputError, shown
+from daguerre.errors import InputError, UnsupportedError, shown
 from daguerre.models.chat_messages import fitted
 from daguerre.models.published_tokenizer import HIDDEN, hidden
 from daguerre.models.tokenizer import Tokenizer
@@ -92,6 +92,31 @@ def encode_chat(
         if plain is not None:
             return tokenizer.encode_around(text[:end], [span for span in plain if span[1] <= end])
     raise InputError(f"the chat template reads {shown(found[0])} in a message as its own: take it out of the message")
+
+
+def check_messages(messages: object) -> None:
+    """InputError for what is no conversation: a template would write nonsense, or nothing."""
+    each = messages if isinstance(messages, list | tuple) else ()
+    if not each or not all(isinstance(one, Mapping) and isinstance(one.get("role"), str) for one in each):
+        raise InputError(
+            'messages must be a list of one or more, each like {"role": "user", "content": "..."}, not '
+            f"{shown(messages)}"
+        )
+
+
+def chat_ids(tokenizer: Tokenizer, messages: Sequence[Message], first: Sequence[int], **template: Any) -> list[int]:
+    """`encode_chat` by the tokenizer's own template, without what every canvas begins with, `first`.
+
+    UnsupportedError for a tokenizer without a chat template; InputError for what is no list of messages.
+    """
+    check_messages(messages)
+    chat_template = getattr(tokenizer, "chat_template", None)
+    if chat_template is None:
+        raise UnsupportedError(
+            "this model has no chat template: it continues texts and does not converse; use generate"
+        )
+    ids = encode_chat(tokenizer, chat_template, messages, **template)
+    return ids[len(first) :] if ids[: len(first)] == [*first] else ids
 
 
 def _end_of(text: str, content: str) -> int:

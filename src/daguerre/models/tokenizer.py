@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from importlib import resources
 from pathlib import Path
@@ -137,6 +137,15 @@ class Tokenizer:
     def encode_around(self, text: str, plain: Sequence[tuple[int, int]]) -> list[int]:
         """`encode`, in which special tokens are ordinary text where they stand in one of the spans `plain`."""
         return self.encode(text)
+
+    def chat(self, messages: Sequence[Mapping[str, Any]], **template: Any) -> list[int]:
+        """The ids of a conversation that an answer follows, without <bos>, as `Model.chat_prompt` gives them; template:
+        what the chat template takes, such as tools. UnsupportedError for a tokenizer without a chat template;
+        InputError for what is no list of messages, each with a "role".
+        """
+        from daguerre.models.chat_prompt import chat_ids  # which imports this module
+
+        return chat_ids(self, messages, [] if self.bos_id is None else [self.bos_id], **template)
 
     @property
     def start_id(self) -> int:

@@ -13,13 +13,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from daguerre.errors import CheckpointError, DataError, UnsupportedError, unknown
+from daguerre.arguments import PathName
+from daguerre.errors import CheckpointError, DataError, InputError, UnsupportedError, shown, unknown
 from daguerre.models.gguf.header import is_gguf
 from daguerre.models.gguf.words import read_gguf_tokenizer
 from daguerre.models.json_files import parse_json
-from daguerre.models.published_tokenizer import NAMES, PublishedTokenizer, special_texts
+from daguerre.models.published_tokenizer import KEPT, NAMES, PublishedTokenizer, special_texts
 from daguerre.models.tiktoken_files import QWEN2 as QWEN2
 from daguerre.models.tiktoken_files import read_tekken, read_tiktoken
+from daguerre.models.tokenizer import SPECIALS, Tokenizer
 from daguerre.models.tokenizer_json import special_token
 
 TOKENIZER, CONFIG, TEKKEN = "tokenizer.json", "tokenizer_config.json", "tekken.json"
@@ -61,11 +63,51 @@ def read_tokenizer(
         raise CheckpointError(f"{source}: {error}") from None
 
 
+def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
+    """Open a tokenizer without its model: that of a GGUF file, which may have no weights, of a checkpoint's folder, or
+    a `tokenizer.json`, beside which other files may name special tokens and a chat template.
+
+    `encode(text)` gives ids, `decode(ids)` text, `token_bytes(id)` the bytes of a token, and `chat(messages)` the ids
+    of a conversation. Special tokens that no file of the tokenizer names are not known without the model.
+
+    InputError for a path where nothing is; CheckpointError for files that cannot be read; UnsupportedError for a kind
+    of tokenizer that is not supported.
+    """
+    PathName()("path", path)
+    source = Path(path).expanduser()
+    if not source.exists():
+        raise InputError(f"there is no {shown(os.fspath(path))}: give a GGUF file, a folder, or a {TOKENIZER}")
+    found: Tokenizer | None
+    if source.is_file() and not is_gguf(source):
+        found = _of_json(source, read_config(source.parent) if source.name == TOKENIZER else {})
+    elif (source / TOKENIZER).exists():
+        found = _of_json(source / TOKENIZER, read_config(source))
+    else:
+        found = read_tokenizer(source)
+    if found is None:
+        raise CheckpointError(f"{source} has no tokenizer: give a GGUF file, a folder, or a {TOKENIZER} that has")
+    return found
+
+
+def _of_json(file: Path, config: Mapping[str, Any]) -> Tokenizer:
+    """The tokenizer of a `tokenizer.json`, Daguerre's own or a publisher's."""
+    try:
+        content = _text(file)
+        return Tokenizer(content) if f'"{SPECIALS[-1]}"' in content else PublishedTokenizer(content, config)
+    except DataError as error:
+        raise CheckpointError(f"{file}: {error}") from None
+
+
 def _of_gguf(source: Path, vocab_size: int | None) -> PublishedTokenizer | None:
     """The tokenizer of a GGUF file."""
     try:
         found = read_gguf_tokenizer(source)
-        return None if found is None else PublishedTokenizer(*found, vocab_size)
+        if found is None:
+            return None
+        content, config = found
+        return PublishedTokenizer(
+            content, config, config.get(KEPT, {}).get("size") if vocab_size is None else vocab_size
+        )
     except DataError as error:
         raise CheckpointError(f"{source}: {error}") from None
 

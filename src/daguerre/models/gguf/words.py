@@ -20,13 +20,13 @@ from typing import Any
 
 import numpy as np
 
-from daguerre.errors import CheckpointError, UnsupportedError, shown
+from daguerre.errors import CheckpointError, DataError, UnsupportedError, shown
 from daguerre.models.gguf.header import Header, read_header
 from daguerre.models.gguf.scores import LONGEST, scored_merges
 from daguerre.models.gguf.splits import SPLITS, UNNAMED, Split, marking, splitting, unmarking
 from daguerre.models.gguf.token_types import ADDED, CONTROL, KEEPING, TEXT, UNKNOWN, UNUSED, corrected, stripping
 from daguerre.models.published_tokenizer import KEPT
-from daguerre.models.tokenizer_json import MARK, special_token
+from daguerre.models.tokenizer_json import MARK, MAX_IDS, special_token
 
 LOG = logging.getLogger(__name__)
 WHOLE = "tokenizer.huggingface.json"
@@ -65,7 +65,9 @@ def read_gguf_tokenizer(path: Path) -> tuple[str, dict[str, Any]] | None:
             f"{path}: the tokenizer is of the kind {shown(kind)}{what}, and {', '.join(KINDS)} are read; {INSTEAD}"
         )
     tokens, types = _vocabulary(header)
-    kept = {"model": kind, "pre": header.text(PRE), "types": packed(np.array(types, np.uint8))}
+    unused = {str(i): text for i, (text, each) in enumerate(zip(tokens, types, strict=True)) if each == UNUSED and text}
+    kept: dict[str, Any] = {"model": kind, "pre": header.text(PRE), "size": len(tokens), "unused": unused}
+    kept["types"] = packed(np.array(types, np.uint8))
     if kind == "llama":
         scores = _scores(header, len(tokens))
         return _scored_json(header, tokens, types, scores), config | {KEPT: {**kept, "scores": packed(scores)}}
@@ -82,8 +84,12 @@ def packed(values: np.ndarray) -> str:
 
 
 def unpacked(text: str, dtype: str) -> np.ndarray:
-    """The numbers of `packed`."""
-    return np.frombuffer(zlib.decompress(base64.b85decode(text)), dtype)
+    """The numbers of `packed`. DataError for another text."""
+    try:
+        raw = zlib.decompressobj().decompress(base64.b85decode(text), 4 * MAX_IDS)
+        return np.frombuffer(raw, dtype)
+    except (TypeError, ValueError, zlib.error) as error:
+        raise DataError(f"{KEPT} of tokenizer_config.json is damaged ({error}): copy it again") from None
 
 
 def _kind(header: Header) -> str | None:

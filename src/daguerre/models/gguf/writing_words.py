@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.gguf.facts import FIM_KEYS
 from daguerre.models.gguf.splits import SPLITS, splitting
 from daguerre.models.gguf.token_types import ADDED, CONTROL, TEXT, UNUSED
-from daguerre.models.gguf.words import WHOLE
-from daguerre.models.published_tokenizer import PublishedTokenizer
+from daguerre.models.gguf.words import NAMED, WHOLE, unpacked
+from daguerre.models.published_tokenizer import KEPT, PublishedTokenizer
 from daguerre.models.tokenizer import Tokenizer
+from daguerre.models.tokenizer_json import parts
 
 FIM_WRITTEN = {name: keys[0] for name, keys in FIM_KEYS.items()}
 """What GGUF files call the tokens of fill-in-the-middle."""
@@ -27,8 +28,12 @@ def add_tokenizer(writer: Any, tokenizer: Tokenizer | None, config: ModelConfig)
         writer.add_tokenizer_model("none")
         return []
     values = json.loads(tokenizer.to_bytes())
+    kept = getattr(tokenizer, "config", {}).get(KEPT)
     _add_tokens(writer, tokenizer, values, config)
     _add_template(writer, tokenizer)
+    if kept is not None:
+        _add_kept(writer, tokenizer, kept, values, config.vocab_size)
+        return []
     model = values["model"]
     merges = model.get("merges") if model.get("type", "BPE") == "BPE" else None
     if not merges or tokenizer.spare_byte_ids or tokenizer.unreadable:
@@ -38,11 +43,36 @@ def add_tokenizer(writer: Any, tokenizer: Tokenizer | None, config: ModelConfig)
     pre = split_name(values)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre(pre or OTHER_SPLIT)
-    writer.add_token_merges([merge if isinstance(merge, str) else " ".join(merge) for merge in merges])
+    writer.add_token_merges(_joined(merges))
     if pre is not None:
         return []
     writer.add_string(WHOLE, _content(tokenizer, values))
     return ["llama.cpp splits texts in another way than this tokenizer: give it token ids where they must be the same"]
+
+
+def _joined(merges: Iterable[Any]) -> list[str]:
+    return [merge if isinstance(merge, str) else " ".join(merge) for merge in merges]
+
+
+def _add_kept(writer: Any, tokenizer: Any, kept: Mapping[str, Any], values: Mapping[str, Any], size: int) -> None:
+    """Add what a tokenizer of a GGUF file was: its kind, its split or scores, and names that a model does not use."""
+    writer.add_tokenizer_model(kept["model"])
+    if kept.get("pre"):
+        writer.add_tokenizer_pre(kept["pre"])
+    if "scores" in kept:
+        scores = unpacked(kept["scores"], "<f4").tolist()
+        more = [min(scores, default=0.0)] * (size - len(scores))
+        writer.add_token_scores([*scores, *more][:size])
+        writer.add_add_space_prefix("Prepend" in {part["type"] for part in parts(values.get("normalizer"))})
+    else:
+        writer.add_token_merges(_joined(values["model"]["merges"]))
+    if tokenizer.config.get("add_eos_token"):
+        writer.add_add_eos_token(True)
+    named = ("unknown",) if tokenizer.bos_id is not None else ("unknown", "bos")
+    for name in named:
+        index = tokenizer.added.get(tokenizer.named.get(NAMED[name]))
+        if index is not None:
+            writer.add_uint32(f"tokenizer.ggml.{name}_token_id", index)
 
 
 def _add_template(writer: Any, tokenizer: Tokenizer) -> None:
@@ -74,11 +104,16 @@ def _add_tokens(writer: Any, tokenizer: Tokenizer, values: Mapping[str, Any], co
     )
     texts = {index: text for text, index in pairs} | {index: token["content"] for index, token in added.items()}
     special = tokenizer.special_ids & texts.keys()
-    tokens = [texts.get(index, f"[PAD{index}]") for index in range(config.vocab_size)]
+    kept = getattr(tokenizer, "config", {}).get(KEPT)
+    unused = {} if kept is None else {int(index): text for index, text in kept["unused"].items()}
+    tokens = [texts.get(index) or unused.get(index, f"[PAD{index}]") for index in range(config.vocab_size)]
     kinds = [
         UNUSED if index not in texts else CONTROL if index in special else ADDED if index in added else TEXT
         for index in range(config.vocab_size)
     ]
+    if kept is not None:
+        types = unpacked(kept["types"], "u1").tolist()[: len(kinds)]
+        kinds[: len(types)] = types
     writer.add_token_list(tokens)
     writer.add_token_types(kinds)
 
@@ -105,7 +140,11 @@ def split_name(values: Mapping[str, Any]) -> str | None:
     parts = pre.get("pretokenizers") if isinstance(pre, Mapping) and pre.get("type") == "Sequence" else [pre]
     found = [_plain(part) for part in parts or ()]
     for name, split in SPLITS.items():
-        alike = split.nfc == _is_nfc(values.get("normalizer")) and split.whole == bool(model.get("ignore_merges"))
+        alike = (
+            not split.marked
+            and split.nfc == _is_nfc(values.get("normalizer"))
+            and split.whole == bool(model.get("ignore_merges"))
+        )
         if alike and [_plain(part) for part in splitting(split)] == found:
             return name
     return None
