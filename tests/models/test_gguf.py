@@ -337,7 +337,7 @@ def test_a_tokenizer_can_be_named_in_place_of_the_files(tmp_path: Path) -> None:
     tokenizer = made("qwen2")
     path = of_tokenizer(tokenizer, tmp_path)
     path.write_bytes(path.read_bytes().replace(b"gpt2", b"bert"))
-    with pytest.raises(UnsupportedError, match="of the kind 'bert' .*, and gpt2, llama, gemma4 are read; name"):
+    with pytest.raises(UnsupportedError, match=r"of the kind 'bert' .*, and gpt2, llama, gemma4 are read; name"):
         load_folder(path)
     (tmp_path / "words").mkdir()
     (tmp_path / "words" / "tokenizer.json").write_bytes(tokenizer.to_bytes())
