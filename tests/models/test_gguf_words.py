@@ -146,6 +146,12 @@ def test_a_split_without_a_name_is_llama_cpps_and_others_are_refused(
             daguerre.load_tokenizer(level(tmp_path, model=kind))
 
 
+def test_a_type_that_nobody_knows_is_text(tmp_path: Path) -> None:
+    words = [*((letter, 100_000, 0.0) for letter in ALPHABET), ("ab", -7, 0.0)]
+    tokenizer = daguerre.load_tokenizer(write_words(tmp_path / "words.gguf", words, model="gpt2", merges=["a b"]))
+    assert tokenizer.encode("abab") == [256, 256] and tokenizer.token_bytes(256) == b"ab"
+
+
 def test_scores_that_are_none_are_refused(tmp_path: Path, subtests: pytest.Subtests) -> None:
     for score in (float("nan"), float("inf")):
         words = [*LLAMA[:-1], ("x", TEXT, score)]

@@ -67,7 +67,7 @@ def read_gguf_tokenizer(path: Path) -> tuple[str, dict[str, Any]] | None:
     tokens, types = _vocabulary(header)
     unused = {str(i): text for i, (text, each) in enumerate(zip(tokens, types, strict=True)) if each == UNUSED and text}
     kept: dict[str, Any] = {"model": kind, "pre": header.text(PRE), "size": len(tokens), "unused": unused}
-    kept["types"] = packed(np.array(types, np.uint8))
+    kept["types"] = packed(np.clip(types, 0, 255).astype(np.uint8))
     if kind == "llama":
         scores = _scores(header, len(tokens))
         return _scored_json(header, tokens, types, scores), config | {KEPT: {**kept, "scores": packed(scores)}}
