@@ -24,7 +24,7 @@ PACKAGE = "daguerre"
 
 # From the bottom up. A part imports parts of its own layer or below; `daguerre` itself is the public API.
 LAYERS = (
-    ("arguments", "errors", "files", "assets", "heldout"),
+    ("arguments", "errors", "files", "assets", "heldout", "wanted"),
     ("canvas", "trace"),
     ("models", "noise", "sampling"),
     ("decoding",),

@@ -32,9 +32,10 @@ from daguerre.sampling.constraints import (
     compile_tools,
 )
 from daguerre.sampling.constraints.budget import MAX_NODES
+from daguerre.sampling.constraints.caching import cached
 from daguerre.sampling.constraints.indices import DEAD, NONE
 from daguerre.sampling.constraints.product import intersect_tokens
-from daguerre.sampling.constraints.programme import Weighed
+from daguerre.sampling.constraints.programme import Weighed, shortest
 from daguerre.sampling.constraints.store import kept
 from daguerre.sampling.constraints.wording import Wording, compile_wording
 from daguerre.sampling.logits import Proposals, SamplingParams
@@ -52,6 +53,8 @@ COMPILERS: dict[str, Callable[[Any, Tokenizer, bool, bool], TokenAutomaton]] = {
 """By option of `Decode`; each takes the value of `Settings.language`, then the options lenient and strict."""
 WORTH = 0.05
 """Seconds of processor time; an automaton that compiles faster is not kept on disk."""
+MAX_BYTES = 64 << 20
+"""Of the automata that are kept in memory."""
 STRIDE = 16
 """The state is cached at every multiple of this many tokens of a text."""
 NO_COMMIT = Decision(*np.zeros((4, 0)))
@@ -91,8 +94,8 @@ class Constraint:
                 "or loosen the constraint"
             )
         for start, end in canvas.gaps:
-            need = self.automata[start, end].fewest_tokens()
-            if end - start < need:
+            fits, need = shortest(self.automata[start, end], end - start)
+            if not fits:
                 raise InputError(
                     f"max_tokens={end - start} is too few for the constraint: its shortest text has {need} tokens"
                 )
@@ -239,7 +242,7 @@ def make_constraint(
     return Constraint(automata, filler, floors)
 
 
-@lru_cache(maxsize=64)
+@cached(MAX_BYTES, lambda automaton: automaton.num_bytes)
 def _compiled(
     option: str | None,
     content: str,

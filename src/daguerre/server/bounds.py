@@ -4,25 +4,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable
-from contextlib import nullcontext, suppress
-from threading import BoundedSemaphore, Condition, Thread
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from threading import Condition, Thread
 from typing import Any
 
 from fastapi import Request
 
+from daguerre.decoding.options import Decode
 from daguerre.decoding.plan import Plan
+from daguerre.decoding.text_spans import CharSpan
 from daguerre.engine.engine import Engine
 from daguerre.engine.job import Job
-from daguerre.errors import EngineError
+from daguerre.errors import EngineError, InputError
 from daguerre.model import Model
+from daguerre.sampling.constraints.matches import find_matches
 from daguerre.server.errors import TOO_LONG, ApiError
 from daguerre.server.protocol.shaping import NAMES, REFUSED
 from daguerre.server.settings import Settings
+from daguerre.server.slots import Slots
+from daguerre.wanted import Asker, asked_by, asker
 
 NEW_TOKENS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "n_predict")
 TEXTS = ("messages", "input", "prompt", "input_prefix", "text", "content")
@@ -32,14 +38,23 @@ OWN_SCHEMAS = ("schema", "regex", "choices", "keywords", "forbidden", "ending", 
 """Fields that constraints are made of: OpenAI's and Anthropic's, and those of the object `daguerre`."""
 CONSTRAINTS = {"schema", "regex", "choices", "tools", "keywords", "forbidden", "ending", "forbid_exactly"}
 COMPILING = 2
-"""Constraints that are compiled at once; more wait, so that hostile ones leave processors to the others."""
+"""Constraints that are compiled at once, and patterns that are looked for; more wait."""
+COMPILING_BYTES = 96 << 20
+"""Of memory, for each."""
+COMPILING_LATER = 16
+"""Of one owner, how many wait; more are refused."""
 
 
 async def within_bounds(request: Request) -> None:
-    """ApiError, with its field, for a body that asks for more than the operator allows."""
+    """ApiError, with its field, for a body that asks for more than the operator allows. What is computed for it from
+    here on ends soon after its client has left.
+    """
     if request.method != "POST":
         return
     raw = await request.body()
+    asking = Asker(COMPILING_BYTES)
+    asked_by(asking)
+    request.state.leaving = asyncio.create_task(_leaving(request, asking))
     try:
         body = await request.json()
     except (ValueError, RecursionError):
@@ -59,6 +74,12 @@ async def within_bounds(request: Request) -> None:
             parts |= {f"daguerre.{name}": own[name] for name in OWN_SCHEMAS if name in own}
         for name, part in parts.items():
             _check_schema(name, part, settings.max_schema)
+
+
+async def _leaving(request: Request, asking: Asker) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    asking.leave()
 
 
 def _check_tokens(name: str, value: object, most: int | None) -> None:
@@ -90,12 +111,43 @@ class BoundedEngine(Engine):
     ) -> None:
         super().__init__(model, on_done, **limits)
         self._bounds, self._watch = bounds, Watch(self)
-        self._compiling = BoundedSemaphore(COMPILING)
+        self._slots = Slots(COMPILING, 1, COMPILING_LATER)
+
+    def edit(
+        self,
+        text: str,
+        spans: Sequence[CharSpan] | None = None,
+        max_tokens: int | Sequence[int] | None = None,
+        decode: Decode | None = None,
+        *,
+        pattern: str | None = None,
+        **more: Any,
+    ) -> Job:
+        """Rewrite parts of a text; see `Engine`. A stranger's pattern is not one of `re`, which may never end, but of
+        the dialect of constraints. ApiError for what that does not have.
+        """
+        if pattern is not None:
+            if spans is not None or more.get("lines") is not None:
+                raise InputError("say what to edit in one way: give spans, lines or a pattern")
+            spans = self._matches(pattern, text, more.get("owner", ""))
+        return super().edit(text, spans, max_tokens, decode, **more)
 
     def _plan(self, make_plan: Callable[..., Plan], values: tuple[Any, ...], **more: Any) -> Job:
-        compiles = any(more.get(name) for name in CONSTRAINTS)
-        with self._compiling if compiles else nullcontext():
+        if not any(more.get(name) for name in CONSTRAINTS):
             return super()._plan(make_plan, values, **more)
+        with self._slots.taken(more.get("owner", "")):
+            asker().began = time.thread_time()
+            return super()._plan(make_plan, values, **more)
+
+    def _matches(self, pattern: str, text: str, owner: str) -> list[CharSpan]:
+        try:
+            with self._slots.taken(owner):
+                found = find_matches(pattern, text)
+        except InputError as error:
+            raise ApiError(str(error), param="pattern") from error
+        if not found:
+            raise ApiError("there is nothing to edit: the pattern matches nowhere", param="pattern")
+        return found
 
     def submit(self, plan: Plan, *, timeout: float | None = None, priority: int = 0, owner: str = "") -> Job:
         """Run a plan; see `Engine`. ApiError for one beyond the bounds."""

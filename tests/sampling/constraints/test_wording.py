@@ -38,7 +38,7 @@ def test_each_word_is_held_or_ended_with() -> None:
     rng = np.random.default_rng(0)
     for _ in range(20):
         one = word(rng, 1, 5)
-        held, ending = holding(one), ending_with(one)
+        held, ending = holding(one, Budget()), ending_with(one, Budget())
         for text in TEXTS:
             assert held.accepts(text) == (one in text)
             assert ending.accepts(text) == text.endswith(one)
@@ -59,7 +59,7 @@ def test_nothing_forbidden_is_in_the_text_nor_across_its_edges() -> None:
     for _ in range(150):
         one = word(rng, 1, 4)
         around = Wording(before=word(rng, 0, 4), after=word(rng, 0, 4), followed=bool(rng.integers(2)))
-        kept = avoiding(one, around)
+        kept = avoiding(one, around, Budget())
         for text in TEXTS[:64]:
             assert kept.accepts(text) == (not seen(one, text, around)), (one, text, around)
             num += kept.accepts(text)
@@ -94,7 +94,7 @@ def test_the_intersection_of_token_automata_is_that_of_their_languages() -> None
     patterns = ["(a|b)*", "(ab|ba|c)*", "a[^]*b", "(abc)*|b+", "a{2,3}c?"]
     for _ in range(12):
         first = lifted(regex_dfa(str(rng.choice(patterns)), Budget()))
-        second = lifted(holding(word(rng, 1, 2)))
+        second = lifted(holding(word(rng, 1, 2), Budget()))
         try:
             both = intersect_tokens(first, second, Budget())
         except InputError:
@@ -105,7 +105,7 @@ def test_the_intersection_of_token_automata_is_that_of_their_languages() -> None
 
 
 def test_an_intersection_keeps_to_its_budget() -> None:
-    first, second = lifted(regex_dfa("(a|b){40}", Budget())), lifted(holding(b"abab"))
+    first, second = lifted(regex_dfa("(a|b){40}", Budget())), lifted(holding(b"abab", Budget()))
     with pytest.raises(InputError, match="too large"):
         intersect_tokens(first, second, Budget(max_states=50))
 
@@ -116,8 +116,8 @@ def test_intervals_count_tokens() -> None:
     for _ in range(25):
         start = int(rng.integers(3))
         end, one = start + int(rng.integers(1, 4)), word(rng, 1, 3)
-        inner = lifted(holding(one))
-        automaton = counted(table(inner), inner.class_of_token, start, end)
+        inner = lifted(holding(one, Budget()))
+        automaton = counted(table(inner), inner.class_of_token, start, end, Budget())
         for row in ROWS:
             right = 0 not in row and one in b"".join(texts[token] for token in row[start:end])
             assert automaton.accepts(row) == right, (one, start, end, row)
@@ -126,8 +126,8 @@ def test_intervals_count_tokens() -> None:
 
 
 def test_tokens_in_an_interval_are_those_tokens() -> None:
-    delta, column = matcher([1, 3, 1], 6)
-    automaton = counted(delta, column, 1, 4)
+    delta, column = matcher([1, 3, 1], 6, Budget())
+    automaton = counted(delta, column, 1, 4, Budget())
     for row in ROWS:
         assert automaton.accepts(row) == (row[1:4] == [1, 3, 1])
 

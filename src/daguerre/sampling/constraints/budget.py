@@ -10,6 +10,7 @@ from typing import NoReturn
 
 from daguerre.arguments import Number, Whole, check_fields
 from daguerre.errors import InputError
+from daguerre.wanted import Asker, asker
 
 MAX_STATES = 250_000
 MAX_STEPS = 2_000_000
@@ -61,16 +62,17 @@ class Budget:
 
     max_states: of an automaton over bytes; max_steps: states of all nondeterministic automata before them;
     max_edges: of the token automaton; max_bytes: of memory, for all of it together; seconds: of this thread's processor
-    time, so that other work does not count.
+    time, so that other work does not count. asker: who waits for it; once nobody does, it ends with a CancelledError.
     """
 
     max_states: int = MAX_STATES
     max_steps: int = MAX_STEPS
     max_edges: int = MAX_EDGES
-    max_bytes: int = MAX_BYTES
+    max_bytes: int = field(default_factory=lambda: asker().max_bytes or MAX_BYTES)
     seconds: float = SECONDS
-    began: float = field(default_factory=time.thread_time)
+    began: float = field(default_factory=lambda: asker().began or time.thread_time())
     memory: Memory = field(default_factory=Memory, repr=False, compare=False)
+    asker: Asker = field(default_factory=asker, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         sizes = ("max_states", "max_steps", "max_edges", "max_bytes")
@@ -94,6 +96,10 @@ class Budget:
         """InputError when a token automaton has more edges than allowed, or time is up."""
         self._check(3, number > self.max_edges)
 
+    def look(self) -> None:
+        """InputError when time is up. For loops that count nothing, every so many turns."""
+        self._check(4, False)
+
     def hold(self, size: int) -> None:
         """Count bytes that Python holds or, with a number below 0, gives back. InputError when a limit is exceeded."""
         if self.memory.hold(size):
@@ -102,6 +108,7 @@ class Budget:
     def _check(self, error: int, is_over: bool) -> None:
         if is_over:
             self.exceeded(error)
+        self.asker.check()
         now = time.perf_counter()
         if now > self.memory.quiet:
             left = self.until - time.thread_time()
@@ -111,6 +118,8 @@ class Budget:
 
     def exceeded(self, error: int) -> NoReturn:
         """Raise the InputError of a limit, by its number in native/limits.h."""
+        if error == 6:
+            self.asker.check()
         if error == 4:
             raise InputError(
                 f"the constraint took longer than {self.seconds:g} s to compile; lower its repetition counts or "

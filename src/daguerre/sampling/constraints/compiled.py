@@ -64,7 +64,11 @@ class Uses(ctypes.Structure):
 class Limits(ctypes.Structure):
     """What is left of a budget."""
 
-    _fields_ = [*((name, Long) for name in "states steps edges bytes".split()), ("until", ctypes.c_double)]
+    _fields_ = [
+        *((name, Long) for name in "states steps edges bytes".split()),
+        ("until", ctypes.c_double),
+        ("left", Pointer),
+    ]
 
 
 FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
@@ -168,8 +172,9 @@ class Call:
     def limits(self) -> Any:
         """What is left of the budget. Memory is limited in what this thread holds in all."""
         budget = self.budget
+        left = budget.asker.address
         most = self._began + budget.max_bytes - budget.memory.held
-        return ctypes.byref(Limits(budget.max_states, budget.max_steps, budget.max_edges, most, budget.until))
+        return ctypes.byref(Limits(budget.max_states, budget.max_steps, budget.max_edges, most, budget.until, left))
 
     def __call__(self, name: str, *arguments: object) -> Any:
         found = getattr(self.made, name)(*arguments, self.error)

@@ -33,8 +33,10 @@ def intersect_tokens(a: TokenAutomaton, b: TokenAutomaton, budget: Budget) -> To
     class_of_token = np.full(a.vocab_size, NONE, dtype=np.int32)
     class_of_token[both] = number_of
     meets = np.searchsorted(joint // max(1, b.num_classes), np.arange(a.num_classes + 1))
+    budget.hold(8 * b.num_states * b.num_classes)
     edges, delta_QC = a.edges, table(b)
     counts = meets[edges.cls + 1] - meets[edges.cls]
+    budget.edges(int(counts.sum()))
     joint_E, dst_E = ranges(meets[edges.cls], meets[edges.cls + 1]), np.repeat(edges.dst, counts)
     first = np.concatenate([[0], np.cumsum(counts)])[edges.first]
 

@@ -19,12 +19,14 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import numpy as np
 
 from daguerre.errors import InputError
 from daguerre.sampling.constraints import compiled
+from daguerre.sampling.constraints.budget import Budget
+from daguerre.sampling.constraints.caching import cached
 from daguerre.sampling.constraints.compiled import address
 from daguerre.sampling.constraints.forced import forced
 from daguerre.sampling.constraints.indices import DEAD, NONE, ranges
@@ -41,6 +43,11 @@ from daguerre.sampling.constraints.weights import (
     sum_of_classes,
     weigh,
 )
+
+FAR = 4096
+"""Tokens of a text up to which the shortest one is counted, for an error."""
+MAX_BYTES = 32 << 20
+"""Of what `completions` keeps."""
 
 
 class Programme:
@@ -178,10 +185,10 @@ class Programme:
             return InputError(
                 "no token is left that the constraint allows: loosen logit_bias, top_k, min_p or min_tokens"
             )
-        need = self.automaton.fewest_tokens(self.state)
+        need = shortest(self.automaton, len(self), self.state)
         return InputError(
             f"no text of the constraint fits the {len(self) - self.begin} positions with the tokens that are fixed "
-            f"there; its shortest text has {need} tokens: raise max_tokens, lower min_tokens, move what is fixed, or "
+            f"there; its shortest text has {need[1]} tokens: raise max_tokens, lower min_tokens, move what is fixed, or "
             "loosen the constraint"
         )
 
@@ -334,7 +341,20 @@ def _row(packed: np.ndarray, position: int, num_states: int) -> np.ndarray:
     return np.unpackbits(packed[position], count=num_states).astype(bool)
 
 
-@lru_cache(maxsize=128)
+def shortest(automaton: TokenAutomaton, room: int, state: int = 0) -> tuple[bool, str]:
+    """(whether `room` tokens are enough for some text from a state on, the number of tokens of the shortest, in words:
+    texts are not followed far beyond the room).
+    """
+    most = max(room, FAR)
+    need = automaton.fewest_tokens(state, most)
+    return need is not None and need <= room, f"more than {most:,}" if need is None else str(need)
+
+
+def _bytes_of(packed: np.ndarray) -> int:
+    return packed.nbytes
+
+
+@cached(MAX_BYTES, _bytes_of)
 def completions(automaton: TokenAutomaton, fixed: bytes, filler: int, floor: int) -> np.ndarray:
     """(L+1, Q), packed in bits: the states from which the row from each position on completes, for the classes `fixed`
     (L,), NONE where open.
@@ -347,6 +367,7 @@ def completions(automaton: TokenAutomaton, fixed: bytes, filler: int, floor: int
     used = sorted(set(classes[classes != NONE].tolist()))
     allowed_KB = np.array([np.ones_like(unfilled), unfilled, *(pairs.taking(cls) for cls in used)])
     kind = np.where(classes == NONE, np.arange(len(classes)) < floor, 2 + np.searchsorted(used, classes))
+    Budget().hold((len(classes) + 1) * automaton.num_states)
     alive = np.zeros((len(classes) + 1, automaton.num_states), dtype=bool)
     alive[-1] = automaton.accept
     made = compiled.library()

@@ -78,11 +78,12 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """A part `least` to `most` times; most None is without end."""
+    """A part `least` to `most` times; most None is without end. lazy: as few times as possible (`matches`)."""
 
     part: Node
     least: int
     most: int | None
+    lazy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +105,12 @@ Node = Chars | Sequence | Choice | Repeat | Anchor | Call
 
 def parse(pattern: str, budget: Budget) -> Node:
     """The tree of a pattern. InputError, with the place, for syntax that the dialect does not have."""
-    return _Parser(pattern, budget).parse()
+    return Parser(pattern, budget).parse()
 
 
 def regex_dfa(pattern: str, budget: Budget, search: bool = False) -> Dfa:
     """The minimal automaton of the texts that match as a whole or, with `search`, that hold a match somewhere."""
-    looks, tree = _Parser(pattern, budget).parse_all(search)
+    looks, tree = Parser(pattern, budget).parse_all(search)
     found = _tree_dfa(tree, pattern, budget, search)
     for negative, look in looks:
         begins = _tree_dfa(Sequence((Anchor(False), look)), pattern, budget, search=True)
@@ -164,7 +165,7 @@ def write(nfa: Nfa, node: Node, entry: int, trees: Mapping[str, Node], left: Map
             return entry
         case Choice(parts):
             return nfa.one_of(entry, [part_of(part) for part in parts])
-        case Repeat(part, least, most):
+        case Repeat(part, least, most, _):
             return nfa.repeat(entry, part_of(part), least, most)
         case Anchor(at_end):
             last, before = nfa.state(), nfa.state()
@@ -184,7 +185,9 @@ def shown(pattern: str) -> str:
     return repr(pattern if len(pattern) <= 60 else pattern[:57] + "...")
 
 
-class _Parser:
+class Parser:
+    """Reads one pattern."""
+
     def __init__(self, pattern: str, budget: Budget) -> None:
         self.pattern, self.at, self.nesting, self.budget = pattern, 0, 0, budget
         self.either_case = self.take("(?i)")
@@ -259,12 +262,12 @@ class _Parser:
         least, most = counts
         if most is not None and most < least:
             raise self.error(f"a repetition of at least {least} and at most {most} times", began)
-        self.take("?")
+        lazy = self.take("?")
         if self.ahead("+"):
             raise self.error("a possessive repetition")
         if self.counts() is not None:
             raise self.error("a repetition of a repetition", began)
-        return Repeat(node, least, most)
+        return Repeat(node, least, most, lazy)
 
     def counts(self) -> tuple[int, int | None] | None:
         for sign, found in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):

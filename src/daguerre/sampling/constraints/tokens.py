@@ -27,6 +27,8 @@ from daguerre.sampling.constraints.indices import DEAD, NONE, ranges
 from daguerre.sampling.constraints.reference import lift as reference
 from daguerre.sampling.constraints.tiles import Tiles
 
+LOOK = 1024
+"""Steps between two looks at a budget."""
 FIELDS = ("accept", "class_of_token")
 PAIRS = ("first", "dst", "bundle", "starts", "classes")
 
@@ -215,14 +217,28 @@ class TokenAutomaton:
         """The tokens of a class, ascending."""
         return self.order[self.first_token[cls] : self.first_token[cls + 1]]
 
-    def fewest_tokens(self, state: int = 0) -> int:
-        """The length of the shortest text of the language from a state on, in tokens."""
-        src, dst = self.pairs.src, self.pairs.dst
+    @cached_property
+    def num_bytes(self) -> int:
+        """About the memory of its arrays, and of those that are made of them."""
+        pairs = sum(getattr(self.pairs, name).nbytes for name in PAIRS)
+        return 2 * (self.accept.nbytes + self.class_of_token.nbytes + pairs)
+
+    def fewest_tokens(self, state: int = 0, most: int | None = None) -> int | None:
+        """The length of the shortest text of the language from a state on, in tokens; None where it has more than
+        `most`.
+        """
+        first, dst, budget = self.pairs.first, self.pairs.dst, Budget()
         seen = np.zeros(self.num_states, dtype=bool)
         seen[state] = True
-        steps = 0
-        while not (seen & self.accept).any():
-            seen[dst[seen[src]]] = True
+        front, steps = np.array([state]), 0
+        while not self.accept[front].any():  # each state is in one front alone
+            if steps % LOOK == 0:
+                budget.look()
+            if steps == most:
+                return None
+            reached = dst[ranges(first[front], first[front + 1])]
+            front = np.unique(reached[~seen[reached]])
+            seen[front] = True
             steps += 1
         return steps
 

@@ -13,7 +13,7 @@
 namespace daguerre {
 
 // Why a compilation ended early; `compiled.ERRORS` explains them.
-enum Error : int32_t { NO_ERROR = 0, TOO_MANY_STATES, TOO_MANY_STEPS, TOO_MANY_EDGES, OUT_OF_TIME, OUT_OF_MEMORY };
+enum Error : int32_t { NO_ERROR = 0, TOO_MANY_STATES, TOO_MANY_STEPS, TOO_MANY_EDGES, OUT_OF_TIME, OUT_OF_MEMORY, NOT_WANTED };
 
 struct Stop {
     Error error;
@@ -61,10 +61,11 @@ template <class K, class V, class H = std::hash<K>> using Map = std::unordered_m
 template <class K, class V> using MultiMap = std::unordered_multimap<K, V, std::hash<K>, std::equal_to<K>, Counted<std::pair<const K, V>>>;
 
 // Limits of one compilation; `bytes` are what `Memory` may hold, and `until` is on the clock of this thread's processor
-// time, in seconds.
+// time, in seconds; `left` is 1 once nobody waits for the result.
 struct Limits {
     int64_t states, steps, edges, bytes;
     double until;
+    const volatile int32_t *left;
 
     static double now(clockid_t clock) {
         timespec held;
@@ -98,6 +99,7 @@ struct Meter {
     Meter(const Meter &) = delete;
 
     void look() const {
+        if (*limits.left) throw Stop{NOT_WANTED};
         if (limits.time_is_up()) throw Stop{OUT_OF_TIME};
     }
     void spend(int64_t units) {

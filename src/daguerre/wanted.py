@@ -1,0 +1,61 @@
+"""Whether somebody still waits for what a thread computes.
+
+A server says so once for each request (`Asker`), and the loops that take long look at it through their budgets. It is
+the one thing that is not passed as an argument: what it would have to be passed through, from a route over planners to
+the states of an automaton, has nothing to do with requests.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from contextvars import ContextVar
+
+from daguerre.errors import CancelledError
+
+
+class Asker:
+    """Who waits for a computation. `left` is set once, from any thread; compiled code reads it at `address`.
+
+    began      the processor time of the thread that plans the request, when it began to, in seconds: its budgets count
+               from there, all together; None: each from where it is made
+    max_bytes  of the memory of one compilation; None: what budgets have by default
+    """
+
+    def __init__(self, max_bytes: int | None = None) -> None:
+        self.began: float | None = None
+        self.max_bytes = max_bytes
+        self._left = ctypes.c_int32(0)
+
+    @property
+    def left(self) -> bool:
+        """Whether nobody waits any more."""
+        return bool(self._left.value)
+
+    @property
+    def address(self) -> int:
+        """Where the int32 is that is 1 once nobody waits; it lives as long as this object."""
+        return ctypes.addressof(self._left)
+
+    def leave(self) -> None:
+        """Nobody waits any more."""
+        self._left.value = 1
+
+    def check(self) -> None:
+        """CancelledError once nobody waits any more."""
+        if self.left:
+            raise CancelledError("nobody waits for this any more")
+
+
+NOBODY_LEFT = Asker()
+"""Of whoever is not the request of a server."""
+_ASKER = ContextVar("asker", default=NOBODY_LEFT)
+
+
+def asker() -> Asker:
+    """Who waits for what is computed here; `asyncio.to_thread` takes it along."""
+    return _ASKER.get()
+
+
+def asked_by(one: Asker) -> None:
+    """Say who waits for what is computed in this context from here on."""
+    _ASKER.set(one)
