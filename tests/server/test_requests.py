@@ -360,7 +360,7 @@ def test_old_requests_are_forgotten(client: httpx2.Client, monkeypatch: pytest.M
     keys = [events_of(client, prompt="x", max_tokens=2)[0][1]["id"] for _ in range(4)]
     assert [client.get(f"{REQUESTS}/{key}").status_code for key in keys[-3:]] == [404, 200, 200]
 
-    monkeypatch.setattr(watching, "KEPT_POSITIONS", 1)
+    monkeypatch.setattr(watching, "KEPT_BYTES", 1)
     assert [client.get(f"{REQUESTS}/{key}").status_code for key in keys[-2:]] == [404, 200]
 
     monkeypatch.setattr(watching, "KEPT_SECONDS", 0.0)

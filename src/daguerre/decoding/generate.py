@@ -12,6 +12,7 @@ from typing import Any
 from daguerre.arguments import checks
 from daguerre.decoding.checks import CALLS
 from daguerre.decoding.drive import Together, drive
+from daguerre.decoding.following import Follower
 from daguerre.decoding.options import Decode
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.plans import (
@@ -22,7 +23,6 @@ from daguerre.decoding.plans import (
     plan_infill,
     plan_stream,
 )
-from daguerre.decoding.reading import committed_text, draft_text
 from daguerre.decoding.request import Text
 from daguerre.decoding.result import Result, StreamEvent
 from daguerre.decoding.sample import Sample
@@ -183,8 +183,9 @@ def only_sample(denoiser: Denoiser, plan: Plan, timeout: float | None) -> Sample
 
 def stream_events(one: Sample) -> Iterator[StreamEvent]:
     """The events of a sample, with the text after each, and its result."""
+    following = Follower(one.plan)
     for event in drive(one):
-        yield StreamEvent(draft_text(one.plan, event.canvas), committed_text(one.plan, event.canvas), event)
+        yield following.event(event)
     result = one.result()
     yield StreamEvent(result.text, result.text, None, result)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from daguerre.canvas import NO_POSITIONS, Canvas, Ints
 from daguerre.decoding.plan import Plan
-from daguerre.sampling.repetition import loop_end, loops
+from daguerre.sampling.repetition import loops
 
 OPEN = "░"
 """An open position in a draft's text."""
@@ -77,30 +77,66 @@ def _ending(plan: Plan, canvas: Canvas, index: int) -> tuple[Ints, bool]:
 
 def read(plan: Plan, canvas: Canvas, *, done: bool) -> Readings:
     """Read the gaps of `canvas`. With `done`, half a character at an end becomes U+FFFD."""
-    return Readings(tuple(_read_gap(plan, canvas, index, done) for index in range(len(plan.gaps))))
+    return Reader(plan).read(canvas, done=done)
 
 
-def _read_gap(plan: Plan, canvas: Canvas, index: int, done: bool) -> Reading:
-    gap, pieces = plan.gaps[index], plan.vocabulary.of
-    drawn, ended = _ending(plan, canvas, index)
-    looped = loop_end(drawn) if plan.stops_loops else None
-    if looped is not None:
-        drawn, ended = drawn[:looped], True
-    whole = len(canvas.filled(canvas.gaps[index]))
-    closed = gap.start + whole >= gap.healing.end(canvas) and not gap.healing.where(canvas)[1]
-    skip = len(gap.healing.text)
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    positions, texts = [], []
-    for position, token in enumerate(drawn.tolist(), gap.start):
-        piece = pieces[token]
-        new, skip = piece[skip:], max(0, skip - len(piece))
-        if new:
-            positions.append(position)
-            texts.append(decoder.decode(new))
-    if texts:
-        texts[-1] += decoder.decode(b"", final=done or ended or closed)
-    complete = ended or closed
-    return _cut(Reading(tuple(positions), tuple(texts), ended, complete, looped is not None), plan.decode.stop)
+class Reader:
+    """Reads one canvas after another as `read` does. Where one begins as the last one did, only what is new is decoded,
+    so that following a text costs as much as its tokens, and not as much each time.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._gaps = [_GapReader(plan, index) for index in range(len(plan.gaps))]
+
+    def read(self, canvas: Canvas, *, done: bool) -> Readings:
+        """See `read`."""
+        return Readings(tuple(gap.read(canvas, done) for gap in self._gaps))
+
+
+class _GapReader:
+    """Reads one gap of one canvas after another."""
+
+    def __init__(self, plan: Plan, index: int) -> None:
+        self._plan, self._index, self._gap = plan, index, plan.gaps[index]
+        self._begin()
+
+    def _begin(self) -> None:
+        """Forget what was read."""
+        self._drawn, self._looped, self._num = NO_POSITIONS, None, 0  # type: Ints, int | None, int
+        self._skip = len(self._gap.healing.text)
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._positions, self._texts = list[int](), list[str]()
+
+    def read(self, canvas: Canvas, done: bool) -> Reading:
+        """The gap's reading."""
+        plan, gap = self._plan, self._gap
+        drawn, ended = _ending(plan, canvas, self._index)
+        self._take(drawn)
+        ended = ended or self._looped is not None
+        whole = len(canvas.filled(canvas.gaps[self._index]))
+        closed = gap.start + whole >= gap.healing.end(canvas) and not gap.healing.where(canvas)[1]
+        texts = list(self._texts)
+        if texts and (done or ended or closed):
+            texts[-1] += self._decoder.getstate()[0].decode("utf-8", "replace")
+        complete, looped = ended or closed, self._looped is not None
+        return _cut(Reading(tuple(self._positions), tuple(texts), ended, complete, looped), plan.decode.stop)
+
+    def _take(self, drawn: Ints) -> None:
+        """Decode the tokens that are new, up to where the text loops."""
+        if len(drawn) < len(self._drawn) or not np.array_equal(drawn[: len(self._drawn)], self._drawn):
+            self._begin()
+        if self._looped is None and self._plan.stops_loops:
+            lengths = range(len(self._drawn) + 1, len(drawn) + 1)
+            self._looped = next((length for length in lengths if loops(drawn[:length])), None)
+        self._drawn = drawn
+        end = len(drawn) if self._looped is None else self._looped
+        for position, token in enumerate(drawn[self._num : end].tolist(), self._gap.start + self._num):
+            piece = self._plan.vocabulary.of[token]
+            new, self._skip = piece[self._skip :], max(0, self._skip - len(piece))
+            if new:
+                self._positions.append(position)
+                self._texts.append(self._decoder.decode(new))
+        self._num = end
 
 
 def _cut(reading: Reading, stop: Sequence[str]) -> Reading:
@@ -134,8 +170,9 @@ def num_as_drafted(plan: Plan, canvas: Canvas) -> int:
     return int((canvas.tokens[positions] == draft[positions - origin]).sum())
 
 
-def committed_text(plan: Plan, canvas: Canvas) -> str:
-    """The text that no later step can change: what is read, without a tail that may become a stop string.
+def committed_text(plan: Plan, canvas: Canvas, reader: Reader | None = None) -> str:
+    """The text that no later step can change: what is read, without a tail that may become a stop string. reader: one
+    that has read the canvases before.
 
     Where a policy edits, finished spans are revised, or noise is undone, all may still change from the active span on.
     """
@@ -148,22 +185,30 @@ def committed_text(plan: Plan, canvas: Canvas) -> str:
         may_change[:start] = False
         canvas = replace(canvas, open=canvas.open | may_change)
     texts, closed = [], True
-    for reading in read(plan, canvas, done=False).gaps:
+    for reading in (reader or Reader(plan)).read(canvas, done=False).gaps:
         firm = plan.mode.num_firm(plan, reading.text) if reading.looped or not reading.stopped else None
         texts.append(reading.text[:firm])
         if not reading.complete:
-            begun = [n for stop in plan.decode.stop for n in range(1, len(stop)) if texts[-1].endswith(stop[:n])]
-            texts[-1] = texts[-1][: len(texts[-1]) - max(begun, default=0)]
+            begun = max((_num_begun(texts[-1], stop) for stop in plan.decode.stop), default=0)
+            texts[-1] = texts[-1][: len(texts[-1]) - begun]
             closed = False
             break
     return joined(plan, texts, closed)
 
 
-def draft_text(plan: Plan, canvas: Canvas) -> str:
+def _num_begun(text: str, stop: str) -> int:
+    """How many characters at the end of a text begin a stop string, and are not all of it."""
+    at = text.find(stop[0], max(0, len(text) - len(stop) + 1))
+    while at >= 0 and not stop.startswith(text[at:]):
+        at = text.find(stop[0], at + 1)
+    return len(text) - at if at >= 0 else 0
+
+
+def draft_text(plan: Plan, canvas: Canvas, reader: Reader | None = None) -> str:
     """The whole draft: what is read, then committed tokens with OPEN between them, to the end of the active span or of
-    the last pin.
+    the last pin. reader: one that has read the canvases before.
     """
-    readings = read(plan, canvas, done=False).gaps
+    readings = (reader or Reader(plan)).read(canvas, done=False).gaps
     return joined(plan, [_draft_of(plan, canvas, index, reading) for index, reading in enumerate(readings)])
 
 
@@ -176,6 +221,8 @@ def _draft_of(plan: Plan, canvas: Canvas, index: int, reading: Reading) -> str:
         end = max(canvas.span[1], gap[0] + int(committed[-1]) + 1 if committed.size else 0)
     if reading.stopped or start >= end:
         return reading.text
+    if canvas.open[start:end].all():
+        return reading.text + OPEN * (end - start)
     pieces = plan.vocabulary.of
     parts = [reading.text.encode()]
     for position in range(start, end):

@@ -25,7 +25,7 @@ from daguerre.models.wrappers.explaining import Explained
 from daguerre.models.wrappers.guidance import Guided
 from daguerre.models.wrappers.steering import Steered
 from daguerre.sampling.random import Counter
-from daguerre.trace import Event
+from daguerre.trace import Event, History
 
 
 class Sample:
@@ -40,7 +40,7 @@ class Sample:
     ) -> None:
         decode, constraint = plan.decode, plan.constraint
         self.plan, self.canvas, self.bound = plan, plan.canvas, max_forwards(plan)
-        self.events: list[Event] = []
+        self.events = History(plan.canvas)
         self.backend = denoiser.backend
         self._backbone = _with_heads(denoiser) if decode.uses_concepts else None
         self._controls = self._steering()
@@ -105,7 +105,7 @@ class Sample:
 
     def _add(self, event: Event) -> None:
         self.canvas = event.canvas
-        self.events.append(event)
+        self.events.add(event)
 
     def _completion(self) -> Event | None:
         """The event that completes the texts of a constrained run that was cut short; None for any other."""

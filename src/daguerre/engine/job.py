@@ -13,8 +13,8 @@ from threading import Condition, Lock
 from typing import Any, Protocol
 
 from daguerre.canvas import Decision
+from daguerre.decoding.following import Follower
 from daguerre.decoding.plan import Plan
-from daguerre.decoding.reading import committed_text, draft_text
 from daguerre.decoding.result import Result, StreamEvent
 from daguerre.decoding.sample import Sample
 from daguerre.errors import CancelledError, UnsupportedError
@@ -106,29 +106,26 @@ class Job:
 
         Raises what ended the request early.
         """
-        seen = 0
+        following = Follower(self.plan, self.samples[sample].events)
         while True:
             with self._changed:
-                while not self.done and len(self.samples[sample].events) == seen:
+                while not (self.done or following.num_new):
                     self._changed.wait()
             done = self.done  # before the last events are read
-            new = self.new_events(sample, seen)
-            yield from new
-            seen += len(new)
+            yield from following.new()
             if done:
                 yield self._last_event(sample)
                 return
 
     async def stream(self, sample: int = 0, every: bool = True) -> AsyncIterator[StreamEvent]:
         """The same on an event loop. every: False leaves out what was followed by another event before it was read."""
-        seen = 0
+        following = Follower(self.plan, self.samples[sample].events)
         async for done in self._news():
-            num = len(self.samples[sample].events)
-            for event in self.new_events(sample, seen if every or done else max(seen, num - 1)):
+            for event in following.new(every or done):
                 yield event
-                seen += 1
-            seen = max(seen, num)
-        yield self._last_event(sample)
+                if following.num_new:  # others have a turn between two events, however many wait
+                    await asyncio.sleep(0)
+        yield await asyncio.to_thread(self._last_event, sample)
 
     async def wait(self) -> Result:
         """`result` on an event loop. The request is cancelled if the caller is."""
@@ -147,7 +144,7 @@ class Job:
             raise
         finally:
             self._listeners.remove(listen)
-        return self._result()
+        return await asyncio.to_thread(self._result)
 
     async def _news(self) -> AsyncIterator[bool]:
         """An item each time that there may be new events, at most one in PAUSE seconds; whether the request is done,
@@ -181,10 +178,6 @@ class Job:
         finally:
             self._listeners.remove(listen)
 
-    def new_events(self, sample: int, seen: int) -> list[StreamEvent]:
-        """The events of a sample after the first `seen`, without waiting."""
-        return [stream_event(self.plan, event) for event in self.samples[sample].events[seen:]]
-
     def _last_event(self, sample: int) -> StreamEvent:
         result = self.result_of(sample)
         return StreamEvent(result.text, result.text, None, result)
@@ -209,7 +202,7 @@ class Job:
     def news(self) -> None:
         """Tell everybody who waits that there are new events; for the engine."""
         self._num_news += 1
-        if self.first is None and any(sample.events for sample in self.samples):
+        if self.first is None and any(len(sample.events) for sample in self.samples):
             self.first = time.perf_counter()
         with self._changed:
             self._changed.notify_all()
@@ -234,8 +227,3 @@ class Job:
         self._error, self.finished = error, time.perf_counter()
         self.news()
         self._engine.finished(self)
-
-
-def stream_event(plan: Plan, event: Event) -> StreamEvent:
-    """An event of a sample with the texts after it."""
-    return StreamEvent(draft_text(plan, event.canvas), committed_text(plan, event.canvas), event)

@@ -13,11 +13,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from daguerre.canvas import Canvas
 from daguerre.decoding.plan import Plan
-from daguerre.decoding.reading import read
+from daguerre.decoding.reading import Reader
 from daguerre.decoding.result import Result
 from daguerre.engine.job import Job
 from daguerre.models.tokenizer import Tokenizer, bytes_name
@@ -45,7 +46,8 @@ class TokenLog:
     def __init__(self, plan: Plan, recorder: Recorder | None = None) -> None:
         self._plan, self._recorder, self._canvas = plan, recorder, plan.canvas
         self._facts: dict[int, tuple[float, int, Alternatives]] = {}
-        self._told = 0
+        self._reader = Reader(plan)
+        self._told = self._end = 0
 
     def after(self, event: Event, num_final: int) -> list[Scored]:
         """The tokens that are new in the first `num_final` characters of the text after an event."""
@@ -75,17 +77,17 @@ class TokenLog:
         self._canvas = event.canvas
 
     def _new(self, canvas: Canvas, num_final: int, done: bool) -> list[Scored]:
-        reading = read(self._plan, canvas, done=done).gaps[0]
-        end, out, texts = 0, list[Scored](), list(reading.texts)
+        reading = self._reader.read(canvas, done=done).gaps[0]
+        end, out, texts = self._end, list[Scored](), list(reading.texts)
         while texts and not texts[-1] and not done:  # of half a character, which may not become whole
             texts.pop()
-        for number, (position, text) in enumerate(zip(reading.positions, texts, strict=False)):
+        for position, text in islice(zip(reading.positions, texts, strict=False), self._told, None):
             end += len(text)
             if end > num_final:
                 break
-            if number >= self._told:
-                facts = self._facts.get(position, (0.0, -1, []))
-                out.append(Scored(text, int(canvas.tokens[position]), *facts))
+            facts = self._facts.get(position, (0.0, -1, []))
+            out.append(Scored(text, int(canvas.tokens[position]), *facts))
+            self._end = end
         self._told += len(out)
         return out
 

@@ -67,6 +67,7 @@ async def deltas(job: Job, every: bool) -> AsyncIterator[Delta]:
                 raise delta
             left -= delta.result is not None
             yield delta
+            await asyncio.sleep(0)
     finally:
         for follower in followers:
             follower.cancel()

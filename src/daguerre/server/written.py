@@ -11,7 +11,7 @@ from daguerre.engine.job import Job
 def written(job: Job, index: int = 0) -> str:
     """The text of a choice of a job that is done, with the stop string that ended it and what came after that."""
     events = job.samples[index].events
-    if not events:
+    if not len(events):
         return ""
     bare = replace(job.plan, decode=replace(job.plan.decode, stop=()))
-    return read(bare, events[-1].canvas, done=True).gaps[0].text
+    return read(bare, events.last, done=True).gaps[0].text

@@ -7,6 +7,7 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -98,7 +99,7 @@ async def candidates(request: Request, body: CandidatesBody) -> dict[str, Any]:
     """The most likely tokens of a position, given all others, by one forward."""
     if body.id is not None:
         one = Registry.of(request.app).get(body.id, request.state.owner)
-        served, (plan, canvas, position) = one.served, _place_in(one, body)
+        served, (plan, canvas, position) = one.served, await asyncio.to_thread(_place_in, one, body)
     else:
         served = await asyncio.to_thread(request.app.state.pool.get, body.model)
         plan, canvas, position = await asyncio.to_thread(_place_of, served, body)
@@ -168,10 +169,10 @@ def _events(one: Watched, whole: bool, ends: bool) -> Response:
 
 def _place_in(one: Watched, body: CandidatesBody) -> tuple[Plan, Canvas, int]:
     """The canvas of a request after a step, and the position in it. ApiError where there is none."""
-    num = len(one.canvases)
+    num = len(one.history)
     if body.event is not None and body.event >= num:
         raise ApiError(f"the request has {num} steps, from 0: name one of them", 400, "event")
-    canvas = one.plan.canvas if not num else one.canvases[num - 1 if body.event is None else body.event]
+    canvas = one.history.last if body.event is None else next(islice(one.history, body.event, None)).canvas
     if body.gap >= len(canvas.gaps):
         raise ApiError(f"the request has {len(canvas.gaps)} gaps, from 0: name one of them", 400, "gap")
     start, end = canvas.gaps[body.gap]
