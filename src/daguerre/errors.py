@@ -9,6 +9,7 @@ DaguerreError                 anything a user can cause; exit status 2, HTTP 400
 ├── EngineError                  the engine has stopped; HTTP 503
 │   └── QueueFullError           too many requests wait; HTTP 429
 ├── CancelledError               the caller ended the request
+├── TimeUpError                  the time that a server gives a request is up; HTTP 408
 ├── TrainingError             a run that cannot go on: NaN loss, full disk
 └── MissingExtra              an optional dependency; the message has the command that installs it
 """
@@ -69,6 +70,12 @@ class CancelledError(DaguerreError):
     """The caller ended the request."""
 
     http_status = 499
+
+
+class TimeUpError(DaguerreError):
+    """The time that a server gives a request is up."""
+
+    http_status = 408
 
 
 class MissingExtra(DaguerreError):

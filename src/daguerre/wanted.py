@@ -8,9 +8,10 @@ the states of an automaton, has nothing to do with requests.
 from __future__ import annotations
 
 import ctypes
+import time
 from contextvars import ContextVar
 
-from daguerre.errors import CancelledError
+from daguerre.errors import CancelledError, TimeUpError
 
 
 class Asker:
@@ -19,11 +20,13 @@ class Asker:
     began      the processor time of the thread that plans the request, when it began to, in seconds: its budgets count
                from there, all together; None: each from where it is made
     max_bytes  of the memory of one compilation; None: what budgets have by default
+    owner      whose request it is
+    until      when its time is up, on the clock of `time.monotonic`; None: never
     """
 
-    def __init__(self, max_bytes: int | None = None) -> None:
+    def __init__(self, max_bytes: int | None = None, owner: str = "", until: float | None = None) -> None:
         self.began: float | None = None
-        self.max_bytes = max_bytes
+        self.max_bytes, self.owner, self.until = max_bytes, owner, until
         self._left = ctypes.c_int32(0)
 
     @property
@@ -41,9 +44,11 @@ class Asker:
         self._left.value = 1
 
     def check(self) -> None:
-        """CancelledError once nobody waits any more."""
+        """CancelledError once nobody waits any more, TimeUpError once time is up."""
         if self.left:
             raise CancelledError("nobody waits for this any more")
+        if self.until is not None and time.monotonic() > self.until:
+            raise TimeUpError("the request was not done in the time that this server allows: ask for less")
 
 
 NOBODY_LEFT = Asker()

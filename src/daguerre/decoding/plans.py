@@ -272,6 +272,8 @@ class _Texts:
             return encoded(self.around, tokenizer, config, self.special_tokens), None
         shown = whole(texts, between)
         short = self.context == "whole" or room < 1 or sum(map(len, texts)) <= room * TOKEN_LENGTH
+        if self.context == "whole":
+            tokenizer.check_size(*texts, longest=1)
         segments = encoded(texts, tokenizer, config, self.special_tokens) if short else None
         if segments is None or (self.context == "auto" and sum(map(len, segments)) > room > len(self.most)):
             shown = choose(tokenizer, texts, between, max(1, room - len(self.most) * HEALED))

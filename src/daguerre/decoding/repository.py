@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from daguerre.decoding.sides import TOKEN_LENGTH
 from daguerre.models.core.config import FimTokens
 from daguerre.models.tokenizer import Tokenizer
 
@@ -43,6 +44,8 @@ def kept_files(tokenizer: Tokenizer, files: Files, room: int) -> Files:
     """The last files that have at most `room` tokens together; of the one before them, the first lines that fit."""
     kept: list[tuple[str, str]] = []
     for name, text in reversed(files):
+        if len(text) > max(0, room) * TOKEN_LENGTH:
+            text = text[: text.rfind("\n", 0, max(0, room) * TOKEN_LENGTH) + 1]
         while text and (used := len(tokenizer.encode_plain(f"{name}\n{text}"))) > room:
             shorter = text[: len(text) * room // used] if room > 0 else ""
             text = shorter[: shorter.rfind("\n") + 1]

@@ -6,6 +6,7 @@ import copy
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
 from threading import Condition, Thread
 from threading import Event as Flag
 from typing import Any, TypeVar
@@ -36,9 +37,12 @@ from daguerre.models.forward import Answer, Backend, KeyCache
 from daguerre.models.session import Session
 from daguerre.models.threads import release_threads
 from daguerre.trace import Event
+from daguerre.wanted import NOBODY_LEFT, asker
 
 T = TypeVar("T")
 LOG = logging.getLogger("daguerre")
+LOOK = 0.1
+"""Seconds between two looks at whether somebody who waits for forwards has left."""
 
 
 class Engine:
@@ -151,10 +155,22 @@ class Engine:
         return job
 
     def compute(self, batch: Sequence[Asked], *, priority: int = 0, owner: str = "") -> list[Answer]:
-        """The answers to forwards, computed beside the requests; waits for them."""
+        """The answers to forwards, computed beside the requests; waits for them. What raises where the asker has left,
+        or is out of time (`wanted.Asker.check`), ends them, too.
+        """
+        asking = asker()
+        asking.check()
         work = BatchWork(batch)
-        self._enter([work], priority, owner, None)
-        return work.answers.result()
+        self._enter([work], priority, owner or asking.owner, None)
+        while True:
+            try:
+                return work.answers.result(None if asking is NOBODY_LEFT else LOOK)
+            except FutureTimeout:
+                try:
+                    asking.check()
+                except BaseException:
+                    self.call(lambda: self._scheduler.drop(work))
+                    raise
 
     def _enter(self, works: Sequence[Work], priority: int, owner: str, job: Job | None) -> None:
         with self._changed:

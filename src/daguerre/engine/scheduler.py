@@ -22,7 +22,7 @@ from daguerre.canvas import Decision
 from daguerre.decoding.sample import Sample
 from daguerre.engine.job import Job
 from daguerre.engine.prefixes import PAGE, Prefixes
-from daguerre.engine.task import Asked, Piece, SampleWork, Task, num_pages
+from daguerre.engine.task import Asked, Piece, SampleWork, Task, Work, num_pages
 from daguerre.errors import EngineError, InputError
 from daguerre.models.forward import Answer, Backend, Forward
 from daguerre.trace import Event
@@ -263,6 +263,11 @@ class Scheduler:
             task.work.fail(error)
         else:
             self.end(task.job, error)
+
+    def drop(self, work: Work) -> None:
+        """End work that is no request's; between two steps. Nothing happens to what is done."""
+        for task in [task for task in (*self._running, *self._waiting) if task.work is work]:
+            self._remove(task)
 
     # What a job asks for between steps
 

@@ -128,6 +128,7 @@ class PublishedTokenizer(Tokenizer):
     def encode_around(self, text: str, plain: Sequence[tuple[int, int]]) -> list[int]:
         """`Tokenizer.encode_around`. InputError for a lone surrogate, and for a byte that no token has."""
         check_unicode(text)
+        self.check_size(text)
         encoding = self._encoding(self._variant(self._layout.prefixes, plain=False), hidden(text, plain))
         out: list[int] = []
         place, each = 0, self._layout.prefixes_each
@@ -139,6 +140,7 @@ class PublishedTokenizer(Tokenizer):
 
     def _encoded(self, text: str, begins: bool, plain: bool) -> list[int]:
         check_unicode(text)
+        self.check_size(text)
         begins = begins and self._layout.prefixes
         encoding = self._encoding(self._variant(begins, plain), text)
         ids: list[int] = encoding.ids

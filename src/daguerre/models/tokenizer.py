@@ -7,6 +7,7 @@ id.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import os
@@ -14,12 +15,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from importlib import resources
 from pathlib import Path
+from threading import BoundedSemaphore
 from typing import Any
 
 import tokenizers
 
 from daguerre.arguments import OneOf, PathName, check_unicode
-from daguerre.errors import DataError, InputError, UnsupportedError, shown
+from daguerre.errors import ContextError, DataError, InputError, UnsupportedError, shown
 from daguerre.files import atomic_write
 from daguerre.models.tokenizer_fields import panics_raised, parse_fields
 
@@ -29,6 +31,10 @@ SPECIALS = NAMED_SPECIALS + tuple(f"<spare_{i}>" for i in range(NUM_SPECIALS - l
 DEFAULTS = {"2k": "tokenizer-2k.json", "8k": "tokenizer-8k.json", "bytes": "tokenizer-bytes.json"}
 LONG = 1 << 15
 """Characters of a text that takes tens of milliseconds to encode."""
+ENCODING = BoundedSemaphore(2)
+"""Of long texts: so many are encoded at once, since each takes some hundred times its own memory meanwhile."""
+LONGEST = 128
+"""Bytes that a token is taken to have at most, where none of the vocabulary has more."""
 
 
 @lru_cache(maxsize=1)
@@ -61,6 +67,8 @@ class Tokenizer:
     bytes."""
     unreadable: str | None = None
     """Why tokens cannot be read as bytes; None: they can, and all below is exact."""
+    num_positions: int | None = None
+    """Of the model whose texts it encodes; None: texts may have any length. See `limited`."""
     unwritable: frozenset[int] = frozenset()
     """Bytes of UTF-8 that no token of their own stands for: a text in which another token does not hold them has no
     ids."""
@@ -96,7 +104,34 @@ class Tokenizer:
         `begins` is for tokenizers of other kinds (`published_tokenizer`): whether the text begins a canvas.
         """
         check_unicode(text)
+        self.check_size(text)
         return encoding_of(self._inner, text).ids
+
+    def limited(self, num_positions: int) -> Tokenizer:
+        """The same for texts of a model with so many positions: `encode` raises a ContextError for a text that has more
+        bytes than these can hold, before it is encoded.
+        """
+        out = copy.copy(self)
+        out.num_positions = num_positions
+        return out
+
+    def check_size(self, *texts: str, longest: int = LONGEST) -> None:
+        """ContextError where texts have more bytes than as many tokens as the model has positions. longest: bytes of a
+        token, where no token has more.
+        """
+        if self.num_positions is None or sum(map(len, texts)) <= self.num_positions:
+            return
+        each = max(longest, self.longest)
+        least = -(-sum(len(text.encode("utf-8", "replace")) for text in texts) // each)
+        if least > self.num_positions:
+            raise ContextError(
+                f"the text has {least:,} tokens or more and the model has {self.num_positions:,} positions: shorten it"
+            )
+
+    @cached_property
+    def longest(self) -> int:
+        """Bytes of the longest token."""
+        return max(map(len, self._bytes)) if self.unreadable is None else LONGEST
 
     def encode_plain(self, text: str, *, begins: bool = True) -> list[int]:
         """Ids of `text` in which special tokens, too, are ordinary text. InputError for a lone surrogate."""
@@ -219,4 +254,5 @@ def encoding_of(inner: tokenizers.Tokenizer, text: str) -> tokenizers.Encoding:
     """What an object of the library `tokenizers` makes of a text; other threads run beside it where that takes long."""
     if len(text) < LONG:
         return inner.encode(text, add_special_tokens=False)
-    return inner.encode_batch([text], add_special_tokens=False)[0]  # of the two the one that frees the interpreter
+    with ENCODING:
+        return inner.encode_batch([text], add_special_tokens=False)[0]  # of the two the one that frees the interpreter

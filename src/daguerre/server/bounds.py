@@ -26,6 +26,7 @@ from daguerre.model import Model
 from daguerre.sampling.constraints.matches import find_matches
 from daguerre.server.errors import TOO_LONG, ApiError
 from daguerre.server.protocol.shaping import NAMES, REFUSED
+from daguerre.server.protocol.stops import MOST_STOPS, check_stops
 from daguerre.server.settings import Settings
 from daguerre.server.slots import Slots
 from daguerre.wanted import Asker, asked_by, asker
@@ -41,8 +42,10 @@ COMPILING = 2
 """Constraints that are compiled at once, and patterns that are looked for; more wait."""
 COMPILING_BYTES = 96 << 20
 """Of memory, for each."""
-COMPILING_LATER = 16
-"""Of one owner, how many wait; more are refused."""
+BESIDE = 4
+"""Requests that are computed beside those of the queue at once (embeddings, decisions, scores of prompts)."""
+LATER = 16
+"""Of one owner, how many wait for either; more are refused."""
 
 
 async def within_bounds(request: Request) -> None:
@@ -52,7 +55,9 @@ async def within_bounds(request: Request) -> None:
     if request.method != "POST":
         return
     raw = await request.body()
-    asking = Asker(COMPILING_BYTES)
+    seconds = request.app.state.settings.timeout
+    until = None if seconds is None else time.monotonic() + seconds
+    asking = Asker(COMPILING_BYTES, getattr(request.state, "owner", ""), until)
     asked_by(asking)
     request.state.leaving = asyncio.create_task(_leaving(request, asking))
     try:
@@ -111,7 +116,7 @@ class BoundedEngine(Engine):
     ) -> None:
         super().__init__(model, on_done, **limits)
         self._bounds, self._watch = bounds, Watch(self)
-        self._slots = Slots(COMPILING, 1, COMPILING_LATER)
+        self._slots, self.beside = Slots(COMPILING, 1, LATER), Slots(BESIDE, BESIDE // 2, LATER)
 
     def edit(
         self,
@@ -133,6 +138,7 @@ class BoundedEngine(Engine):
         return super().edit(text, spans, max_tokens, decode, **more)
 
     def _plan(self, make_plan: Callable[..., Plan], values: tuple[Any, ...], **more: Any) -> Job:
+        check_stops(more.get("stop") or (), "stop", MOST_STOPS)
         if not any(more.get(name) for name in CONSTRAINTS):
             return super()._plan(make_plan, values, **more)
         with self._slots.taken(more.get("owner", "")):

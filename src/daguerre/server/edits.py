@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from string import ascii_letters
 
-from daguerre.errors import InputError
+from daguerre.errors import ContextError, InputError
 from daguerre.instructions import RESULT, apply_pattern, apply_prompt, lettered, lines_of, read_merge
 from daguerre.model import Model
 from daguerre.next_edits import (
@@ -152,14 +152,17 @@ def _cut(content: str, name: str) -> tuple[str, str, str] | None:
 
 
 def _fits(model: Model, prompt: str, answer: str) -> bool:
-    return _num(model, prompt) + _num(model, answer) + MORE <= model.config.max_positions
+    try:
+        return _num(model, prompt) + _num(model, answer) + MORE <= model.config.max_positions
+    except ContextError:
+        return False
 
 
 def _room(model: Model, prompt: str, answer: str) -> int:
     """Tokens of an answer that copies this text."""
     if not _fits(model, prompt, answer):
-        num, most = _num(model, prompt) + _num(model, answer) + MORE, model.config.max_positions
-        message = f"the code, the edit and the answer are {num} tokens, and the model has {most}: send less code"
+        most = model.config.max_positions
+        message = f"the code, the edit and the answer have more tokens than the model's {most}: send less code"
         raise ApiError(message, param="messages", code=TOO_LONG)
     return min(2 * _num(model, answer) + MORE, model.config.max_positions - _num(model, prompt))
 

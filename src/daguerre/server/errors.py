@@ -10,12 +10,13 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
-from daguerre.errors import ContextError, DaguerreError, UnsupportedError
+from daguerre.errors import ContextError, DaguerreError, TimeUpError, UnsupportedError
 
 LOG = logging.getLogger("daguerre.server")
 TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 TOO_LONG = "context_length_exceeded"
 """OpenAI's code for a text that is longer than the context."""
+CODES = {ContextError: TOO_LONG, UnsupportedError: "unsupported", TimeUpError: "timeout"}
 RETRY_AFTER = 1
 """Seconds after which a client that found the queue full may ask again."""
 
@@ -46,7 +47,7 @@ def described(error: BaseException, text_field: str | None = None) -> tuple[int,
         return error.http_status, error_body(str(error), error.http_status, param, error.code)
     if isinstance(error, DaguerreError):
         too_long = isinstance(error, ContextError)
-        code = TOO_LONG if too_long else "unsupported" if isinstance(error, UnsupportedError) else None
+        code = next((name for kind, name in CODES.items() if isinstance(error, kind)), None)
         message, param = " ".join(str(error).split()), text_field if too_long else None
         return error.http_status, error_body(message, error.http_status, param, code)
     if isinstance(error, HTTPException):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import time
 import weakref
@@ -41,7 +42,7 @@ class Served:
 
     name: str
     model: Model
-    engine: Engine
+    engine: BoundedEngine
     created: int = field(default_factory=lambda: int(time.time()))
     used: int = 0
 
@@ -121,6 +122,8 @@ class ModelPool:
             LOG.exception("%s could not be loaded", name)
             why = f": {error}" if isinstance(error, DaguerreError) else "; the server's log says why"
             raise CannotLoad(f"the model {name!r} could not be loaded{why}") from error
+        model = copy.copy(model)
+        model.tokenizer = model.tokenizer.limited(model.config.max_positions)
         engine = BoundedEngine(model, lambda: self.bounds, partial(self._done, name), **self._limits).start()
         new = Served(name, model, engine)
         weakref.finalize(new, _close_later, engine).atexit = False

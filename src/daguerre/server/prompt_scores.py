@@ -10,7 +10,7 @@ import codecs
 
 import numpy as np
 
-from daguerre.errors import UnsupportedError
+from daguerre.errors import ContextError, UnsupportedError
 from daguerre.model import Model
 from daguerre.models.forward import Forward, Layout, Logits
 from daguerre.models.tokenizer import Tokenizer
@@ -24,9 +24,15 @@ ROWS = 128
 def score_prompt(model: Model, ids: list[int], num: int) -> list[Scored]:
     """Each token of a prompt with `num` alternatives; the first of a model without <bos> has no log-probability.
 
-    UnsupportedError for a model without an autoregressive distribution.
+    UnsupportedError for a model without an autoregressive distribution; ContextError for a prompt that is longer than
+    the model's context.
     """
-    config, texts = model.config, token_texts(model.tokenizer, ids)
+    config = model.config
+    if len(config.first) + len(ids) > config.max_positions:
+        raise ContextError(
+            f"the prompt has {len(ids)} tokens and the model {config.max_positions} positions: shorten it"
+        )
+    texts = token_texts(model.tokenizer, ids)
     if config.context != "causal" or not config.shift:
         raise UnsupportedError(
             "this model has no probabilities from left to right for a prompt: leave out echo, or logprobs"

@@ -6,8 +6,8 @@ before, so it is noted and not tried again: no pattern takes more steps than it 
 (Davis, Servant, Lee: Using selective memoization to defeat regular expression denial of service, 2021.)
 
 Matches are those of `re.finditer`, empty ones included, where both read a pattern alike and no part that is repeated
-begins with nothing, as in `(?:|a)*`: a round of it that takes nothing is tried last here. `\d`, `\w`, `\s`, `\b` and `.`
-are those of ECMA-262, `$` is the end of the text alone, and `\b` and `\B` are read, which `regex` cannot.
+begins with nothing, as in `(?:|a)*`: a round of it that takes nothing is tried last here. `\d`, `\w`, `\s`, `\b` and
+`.` are those of ECMA-262, `$` is the end of the text alone, and `\b` and `\B` are read, which `regex` cannot.
 """
 
 from __future__ import annotations

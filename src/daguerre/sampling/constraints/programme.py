@@ -185,10 +185,10 @@ class Programme:
             return InputError(
                 "no token is left that the constraint allows: loosen logit_bias, top_k, min_p or min_tokens"
             )
-        need = shortest(self.automaton, len(self), self.state)
+        _, need = shortest(self.automaton, len(self), self.state)
         return InputError(
             f"no text of the constraint fits the {len(self) - self.begin} positions with the tokens that are fixed "
-            f"there; its shortest text has {need[1]} tokens: raise max_tokens, lower min_tokens, move what is fixed, or "
+            f"there; its shortest text has {need} tokens: raise max_tokens, lower min_tokens, move what is fixed, or "
             "loosen the constraint"
         )
 

@@ -17,6 +17,7 @@ from daguerre.models.catalog import Catalog
 from daguerre.server.errors import ApiError
 from daguerre.server.models import Served
 from daguerre.server.protocol.shaping import shaped
+from daguerre.server.protocol.stops import check_stops
 from daguerre.server.scorers import Penalties
 
 EFFORTS = {
@@ -31,7 +32,6 @@ EFFORTS = {
 }
 """Words of OpenAI's and Mercury's clients, as efforts of `decoding.effort`."""
 Effort = Literal["none", "minimal", "instant", "low", "medium", "high", "xhigh", "max"]
-MAX_STOPS = 4
 MAX_STEERED = 128
 """The most concepts that a request may steer, each counted as often as an operation names it."""
 OWN_FIELDS: Mapping[str, tuple[tuple[Any, ...], str]] = {
@@ -200,8 +200,7 @@ def decode_options(body: Sampling, served: Served) -> dict[str, Any]:
             options[name] = getattr(body, name)
     if body.stop:
         options["stop"] = [body.stop] if isinstance(body.stop, str) else body.stop
-        if len(options["stop"]) > MAX_STOPS:
-            raise ApiError(f"stop may be at most {MAX_STOPS} strings, not {len(options['stop'])}", param="stop")
+        check_stops(options["stop"], "stop")
     if body.logit_bias:
         options["logit_bias"] = {token_of(key): _bias(bias) for key, bias in body.logit_bias.items()}
     if body.frequency_penalty or body.presence_penalty:

@@ -11,7 +11,8 @@ from pydantic import Field, ValidationError
 
 from daguerre.server.errors import ApiError
 from daguerre.server.protocol.chat import ChatBody
-from daguerre.server.protocol.common import MAX_STOPS, OWN_FIELDS, Body, Constrained, Diffusion, no_options
+from daguerre.server.protocol.common import OWN_FIELDS, Body, Constrained, Diffusion, no_options
+from daguerre.server.protocol.stops import check_stops
 
 NAMES = {
     "stop": "stop_sequences",
@@ -105,8 +106,7 @@ def chat_body(body: CountBody) -> ChatBody:
         "response_format": _format(body.output_config.format or body.output_format),
     }
     if isinstance(body, MessagesBody):
-        if len(body.stop_sequences or ()) > MAX_STOPS:
-            raise ApiError(f"stop_sequences may be at most {MAX_STOPS} strings", param="stop_sequences")
+        check_stops(body.stop_sequences or (), "stop_sequences")
         same = ("max_tokens", "temperature", "top_p", "stream", "daguerre")
         chat |= {name: getattr(body, name) for name in same}
         chat |= {"top_k": body.top_k or None, "stop": body.stop_sequences}

@@ -11,6 +11,7 @@ from daguerre.decoding.options import ELSEWHERE
 from daguerre.decoding.settings import Settings
 from daguerre.errors import InputError, unknown
 from daguerre.server.protocol.common import check_steered, pin_of, token_of
+from daguerre.server.protocol.stops import check_stops
 
 Kind = Literal["generate", "infill", "fill", "edit"]
 Span = tuple[int, int]
@@ -108,6 +109,7 @@ class RequestBody(Strict):
                 raise unknown("option", name, NAMES, ELSEWHERE)
         if options.get("n", 1) != 1:
             raise InputError("a request that is watched has one sample: leave out n")
+        check_stops(options.get("stop") or (), "options.stop")
         check_steered(options.get("steer"), options.get("forbid"), "options.")
         if isinstance(options.get("logit_bias"), dict):
             options["logit_bias"] = {token_of(key): bias for key, bias in options["logit_bias"].items()}

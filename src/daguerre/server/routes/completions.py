@@ -108,7 +108,8 @@ def _ask(served: Served, body: CompletionBody, prompt: str | list[int], owner: s
     if body.echo:
         asked.echo = prompt if isinstance(prompt, str) else model.tokenizer.decode(ids)
         if body.logprobs is not None:
-            asked.prompt = score_prompt(model, ids, body.logprobs)
+            with served.engine.beside.taken(owner):
+                asked.prompt = score_prompt(model, ids, body.logprobs)
     if body.max_tokens == 0:
         return asked
     options = decode_options(body, served) | {"n": body.n}

@@ -28,6 +28,7 @@ from daguerre.server.protocol.decisions import (
     criteria_of,
     template,
 )
+from daguerre.wanted import asker
 
 router = APIRouter()
 ROWS = 2048
@@ -158,6 +159,11 @@ def _asked(name: str, instructions: str, one: AnyOf) -> Asked:
 
 def _decide(served: Served, state: str, asked: Sequence[Asked]) -> tuple[list[dict[str, float]], int]:
     """(the probabilities of each question's texts, tokens read). Questions with one label are not asked."""
+    with served.engine.beside.taken(asker().owner):
+        return _decided(served, state, asked)
+
+
+def _decided(served: Served, state: str, asked: Sequence[Asked]) -> tuple[list[dict[str, float]], int]:
     encode = served.model.tokenizer.encode
     sizes = [len(encode(one.before)) for one in asked]
     several = [one for one in asked if len(one.texts) > 1]

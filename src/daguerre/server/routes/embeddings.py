@@ -19,6 +19,7 @@ from daguerre.server.prompt_scores import token_texts
 from daguerre.server.prompts import checked, make_prompt
 from daguerre.server.protocol.chat import tool_json
 from daguerre.server.protocol.embeddings import DetokenizeBody, EmbeddingBody, TokenizeBody
+from daguerre.wanted import asker
 
 router = APIRouter()
 MAX_TEXTS = 2048
@@ -48,7 +49,8 @@ def _embed(served: Served, body: EmbeddingBody) -> tuple[np.ndarray, int]:
         raise ApiError(message, param="dimensions")
     with naming(default="input"):
         ids = [checked_ids(model.config, model.tokenizer, text) for text in body.texts]
-    vectors = model.embed(ids)
+    with served.engine.beside.taken(asker().owner):
+        vectors = model.embed(ids)
     if body.dimensions is not None:
         vectors = vectors[:, : body.dimensions]
         vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo(np.float32).tiny)
