@@ -17,6 +17,7 @@ DaguerreError                 anything a user can cause; exit status 2, HTTP 400
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 
 
@@ -98,6 +99,17 @@ def shown(value: object) -> str:
     except Exception:  # of an object of the caller's, or an int of more digits than Python writes
         words = f"a value of type {type(value).__name__}"
     return words if len(words) <= LONGEST_SHOWN else f"{words[:LONGEST_SHOWN]}..."
+
+
+OBEYED = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]"
+)
+"""Characters that a terminal obeys, that end a line for some readers, or that hide or turn what is around them."""
+
+
+def printable(text: str) -> str:
+    """A text of a stranger for a terminal or a log: characters that are `OBEYED` are written as JSON escapes them."""
+    return OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 MOST_NAMED = 30

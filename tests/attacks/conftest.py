@@ -1,13 +1,10 @@
-"""One server process of the default model, which all files of this folder attack. Each attack is a request or a few; what
-is asserted is what came of it, and that the server answers others meanwhile: never a time.
+"""One server process of the default model, which all files of this folder attack. Each attack is a request or a few;
+what is asserted is what came of it, and that the server answers others meanwhile: never a time.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -19,7 +16,7 @@ from server.processes import Serving
 @pytest.fixture(scope="session")
 def attacked() -> Iterator[Serving]:
     """`daguerre serve` on a free port."""
-    with Serving("--max-running", "64") as serving:
+    with Serving() as serving:
         yield serving
 
 

@@ -11,7 +11,7 @@ import sys
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from daguerre.errors import InputError
+from daguerre.errors import InputError, printable
 
 BROKEN_PIPE = 128 + 13
 """The status of a command that SIGPIPE would have ended."""
@@ -68,7 +68,7 @@ def complain(message: str) -> None:
     """One line on standard error, where there is one."""
     if sys.stderr is not None:
         with suppress(OSError):
-            print(f"daguerre: {' '.join(message.split())}", file=sys.stderr, flush=True)
+            print(f"daguerre: {printable(' '.join(message.split()))}", file=sys.stderr, flush=True)
 
 
 def fail(message: str, status: int = 2) -> NoReturn:

@@ -12,6 +12,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 import daguerre
 from daguerre.server import errors
+from daguerre.server.bodies import Bodies
 from daguerre.server.bounds import within_bounds
 from daguerre.server.gate import Gate
 from daguerre.server.message_errors import MessageErrors
@@ -44,6 +45,7 @@ def make_app(pool: ModelPool, settings: Settings | None = None) -> FastAPI:
     for router in ROUTERS:
         app.include_router(router, dependencies=[Depends(within_bounds)])
     describe(app)
+    app.add_middleware(Bodies)
     if settings.origins:
         every = {"allow_methods": ["*"], "allow_headers": ["*"]}
         app.add_middleware(CORSMiddleware, allow_origins=list(settings.origins), **every)  # type: ignore[arg-type]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import json
+import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -20,10 +21,13 @@ from fastapi import FastAPI
 
 from daguerre.errors import DataError, EngineError
 from daguerre.server.app import make_app
+from daguerre.server.bodies import is_writable
+from daguerre.server.errors import error_body
 from daguerre.server.models import ModelPool
 from daguerre.server.settings import Settings
 
 Progress = Callable[[int, int], None]
+LOG = logging.getLogger("daguerre.server")
 MAX_BODY = 1 << 30
 SYNC = 1.0
 """Seconds between two times that the disk is told to have everything."""
@@ -125,6 +129,8 @@ def read_requests(path: Path) -> list[dict[str, Any]]:
         wrong = one is None or not isinstance(one.get("custom_id"), str) or not isinstance(one.get("body"), dict)
         if one is None or wrong or not isinstance(one.get("url"), str) or one.get("method", "POST") != "POST":
             raise DataError(f"line {number} of {path} is no request: it needs custom_id, method POST, url and body")
+        if not is_writable([one["custom_id"], one["url"]]):
+            raise DataError(f"line {number} of {path} has half of a pair of surrogates in custom_id or url: remove it")
         if one["custom_id"] in seen:
             raise DataError(f"line {number} of {path}: the custom_id {one['custom_id']!r} came before; give another")
         if one["body"].get("stream"):
@@ -162,7 +168,11 @@ def _object(line: bytes) -> dict[str, Any] | None:
 
 async def answered(app: FastAPI, request: dict[str, Any]) -> dict[str, Any]:
     """The line of the answer to a request."""
-    status, headers, body = await call(app, request["url"], json.dumps(request["body"]).encode())
+    try:
+        status, headers, body = await call(app, request["url"], json.dumps(request["body"]).encode())
+    except Exception:
+        LOG.exception("a request of a batch failed")
+        status, headers, body = 500, {}, error_body("this request failed; the log says why", 500)
     request_id = headers.get("x-request-id", "")
     response = {"status_code": status, "request_id": request_id, "body": body}
     return {"id": f"batch_{request_id}", "custom_id": request["custom_id"], "response": response, "error": None}
@@ -200,4 +210,9 @@ async def call(app: FastAPI, path: str, body: bytes) -> tuple[int, dict[str, str
     await app(scope, receive, send)
     gone.set()
     headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+    if not headers.get("content-type", "").startswith("application/json"):
+        message = (
+            "the answer is a stream, or no JSON, which a file cannot hold: give stream false"
+        )
+        return 400, headers, error_body(message, 400, "stream", "no_json")
     return sent[0]["status"], headers, orjson.loads(b"".join(message.get("body", b"") for message in sent[1:]))

@@ -38,6 +38,8 @@ SCHEMAS = ("response_format", "tools", "functions", "text", "output_config", "ou
 OWN_SCHEMAS = ("schema", "regex", "choices", "keywords", "forbidden", "ending", "tools", "steer", "forbid")
 """Fields that constraints are made of: OpenAI's and Anthropic's, and those of the object `daguerre`."""
 CONSTRAINTS = {"schema", "regex", "choices", "tools", "keywords", "forbidden", "ending", "forbid_exactly"}
+LOGGED = 128
+"""Characters of a model's name that a log has."""
 COMPILING = 2
 """Constraints that are compiled at once, and patterns that are looked for; more wait."""
 COMPILING_BYTES = 96 << 20
@@ -68,7 +70,8 @@ async def within_bounds(request: Request) -> None:
         return
     settings: Settings = request.app.state.settings
     request.state.text_field = next((name for name in TEXTS if name in body), None)
-    request.state.log = {name: body[name] for name in ("model", "stream") if isinstance(body.get(name), str | bool)}
+    named = {name: body[name] for name in ("model", "stream") if isinstance(body.get(name), str | bool)}
+    request.state.log = {name: value[:LOGGED] if isinstance(value, str) else value for name, value in named.items()}
     for name in NEW_TOKENS:
         _check_tokens(name, body.get(name), settings.max_tokens)
     if len(raw) > settings.max_schema:

@@ -17,6 +17,8 @@ TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_e
 TOO_LONG = "context_length_exceeded"
 """OpenAI's code for a text that is longer than the context."""
 CODES = {ContextError: TOO_LONG, UnsupportedError: "unsupported", TimeUpError: "timeout"}
+LONGEST_PLACE, LONGEST_SAID = 200, 2_000
+"""Characters of a field's name, and of what is said of it, that an answer has."""
 RETRY_AFTER = 1
 """Seconds after which a client that found the queue full may ask again."""
 
@@ -82,7 +84,8 @@ def install(app: FastAPI) -> None:
     async def invalid(request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"] if part != "body") or None
-        message = f"{place}: {first['msg']}" if place else str(first["msg"])
+        place, said = place and place[:LONGEST_PLACE], str(first["msg"])[:LONGEST_SAID]
+        message = f"{place}: {said}" if place else said
         return JSONResponse(error_body(message, 400, place, first["type"]), 400)
 
     @app.exception_handler(HTTPException)

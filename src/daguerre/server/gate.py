@@ -41,6 +41,8 @@ OPEN = (
 )
 """Paths, and folders, that need no key."""
 MINUTE = 60.0
+LONGEST_PATH = 1_000
+"""Characters of a path that a log has."""
 LOGGED = 64 << 10
 """Bytes of a request, and of an answer, that a log with texts has."""
 
@@ -126,7 +128,7 @@ class Gate:
             "time": stamp(time.time()),
             "id": request_id,
             "method": scope["method"],
-            "path": scope["path"],
+            "path": scope["path"][:LONGEST_PATH],
             "status": status or 499,
             "seconds": round(seconds, 4),
             **({"key": owner} if owner else {}),

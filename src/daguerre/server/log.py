@@ -14,10 +14,14 @@ import time
 from queue import SimpleQueue
 from threading import Thread
 
+from daguerre.errors import printable
+
 ACCESS = "daguerre.access"
 """The logger of requests, whose messages are JSON already."""
 WAITING = 10_000
 """Lines that may wait to be written."""
+LONGEST = 8_000
+"""Characters of a message, and of the end of a traceback."""
 SECONDS_TO_END = 1.0
 PAUSE = 0.1
 
@@ -58,7 +62,7 @@ class LineWriter(logging.Handler):
             lines = [self._lines.get()]
             time.sleep(PAUSE)
             lines += [self._lines.get() for _ in range(self._lines.qsize())]
-            self._write_all([line for line in lines if line is not None])
+            self._write_all([printable(line) for line in lines if line is not None])
 
     def _write_all(self, lines: list[str]) -> None:
         if lines and not self._written("\n".join(lines)):
@@ -89,10 +93,10 @@ def _as_json(record: logging.LogRecord) -> str:
         "time": stamp(record.created),
         "level": record.levelname,
         "logger": record.name,
-        "message": record.getMessage(),
+        "message": record.getMessage()[:LONGEST],
     }
     if record.exc_info:
-        line["error"] = logging.Formatter().formatException(record.exc_info)
+        line["error"] = logging.Formatter().formatException(record.exc_info)[-LONGEST:]
     return json.dumps(line, ensure_ascii=False)
 
 

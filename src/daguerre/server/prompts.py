@@ -25,6 +25,7 @@ from daguerre.decoding.request import Text
 from daguerre.model import Model
 from daguerre.models.chat_messages import as_json
 from daguerre.models.chat_prompt import continues
+from daguerre.server.bodies import check_depth
 from daguerre.server.calls import THINK, THOUGHT, Thinks, written
 from daguerre.server.errors import ApiError
 
@@ -159,6 +160,8 @@ def _message(one: Any, place: str) -> dict[str, Any]:
     if calls is not None and not (isinstance(calls, list) and all(map(_is_call, calls))):
         message = 'each call is {"id", "type": "function", "function": {"name", "arguments"}}'
         raise ApiError(f"{place}.tool_calls: {message}", param=f"{place}.tool_calls")
+    for number, call in enumerate(calls or ()):
+        check_depth(call["function"]["arguments"], f"{place}.tool_calls[{number}].function.arguments")
     if calls:
         out["tool_calls"] = [_with_json(call) for call in calls]
     if out["content"] is None and not calls and one["role"] != "assistant":

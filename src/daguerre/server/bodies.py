@@ -1,0 +1,121 @@
+"""What a body must be before it is read as JSON: few enough parts, not nested too deep, and all of it text that can be
+written back. Its parts are counted before they are made, since to make millions of them would hold up everybody.
+
+Plain ASGI, so that nothing has been parsed yet.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+import orjson
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from daguerre.server.errors import ApiError, answer
+
+MOST_LISTS = 50_000
+"""Objects and lists of a body."""
+MOST_ITEMS = 500_000
+"""Items of all its lists and objects together."""
+DEEPEST = 200
+"""Objects and lists inside one another; what answers are written with has a limit of 254."""
+STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+LONE = re.compile(
+    rb"(?:[^\\]++|\\[^u]|\\u(?![dD][89a-fA-F])|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F])*+\\u[dD]", re.DOTALL
+)
+"""From the start to half of a pair of surrogates; behind a whole pair are two more digits."""
+
+
+class Bodies:
+    """The middleware."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http" or scope["method"] not in ("POST", "PUT", "PATCH"):
+            await self._app(scope, receive, send)
+            return
+        parts, message = list[bytes](), await receive()
+        while message["type"] == "http.request":
+            parts.append(message.get("body", b""))
+            if not message.get("more_body"):
+                break
+            message = await receive()
+        body = b"".join(parts)
+        del parts
+        try:
+            check_body(body)
+        except ApiError as error:
+            await answer(error)(scope, receive, send)
+            return
+        whole = message | {"body": body} if message["type"] == "http.request" else message
+        await self._app(scope, _Replayed(whole, receive), send)
+
+
+class _Replayed:
+    """`receive` that begins with a message which was read already."""
+
+    def __init__(self, first: Message, receive: Receive) -> None:
+        self._first, self._receive = first, receive  # type: Message | None, Receive
+
+    async def __call__(self) -> Message:
+        first, self._first = self._first, None
+        return await self._receive() if first is None else first
+
+
+def check_body(body: bytes) -> None:
+    """ApiError for a body that has too much of something, or a lone surrogate; what is no JSON is refused elsewhere."""
+    lists, items = body.count(b"[") + body.count(b"{"), body.count(b",")
+    if lists > DEEPEST or items > MOST_ITEMS:
+        outside = STRING.sub(b"", body)
+        lists, items = outside.count(b"[") + outside.count(b"{"), outside.count(b",")
+        for number, most, what in ((lists, MOST_LISTS, "objects and lists"), (items, MOST_ITEMS, "items")):
+            if number > most:
+                raise ApiError(f"the body has {number:,} {what}, of at most {most:,}: send less", 413)
+        if _depth(outside) > DEEPEST:
+            raise ApiError(f"the body is nested deeper than {DEEPEST} lists and objects: flatten it")
+    if b"\\ud" in body or b"\\uD" in body:
+        _check_surrogates(body)
+
+
+def check_depth(text: str, place: str) -> None:
+    """ApiError, naming the field, for JSON in a text of a body that is nested too deep."""
+    if _depth(STRING.sub(b"", text.encode("utf-8", "replace"))) > DEEPEST:
+        raise ApiError(f"{place} is nested deeper than {DEEPEST} lists and objects: flatten it", param=place)
+
+
+def _depth(outside: bytes) -> int:
+    """How deep the brackets of a JSON text without its strings are nested."""
+    depth = deepest = 0
+    for bracket in outside.translate(None, NOT_BRACKETS):
+        depth += 1 if bracket in b"[{" else -1
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _check_surrogates(body: bytes) -> None:
+    if LONE.match(body) is None:
+        return
+    try:
+        held = json.loads(body)
+    except (ValueError, RecursionError):
+        return
+    fields = held.items() if isinstance(held, dict) else [(None, held)]
+    name = next((name for name, value in fields if not is_writable([name, value])), None)
+    if name is not None or not is_writable(held):
+        shown = name if name is not None and is_writable(name) else None
+        where = f"{shown[:60]} has" if shown else "the body has"
+        raise ApiError(f"{where} half of a pair of surrogates, which is no text: remove it", param=shown and shown[:60])
+
+
+def is_writable(value: object) -> bool:
+    """Whether a value can be written as JSON in UTF-8: it has no lone surrogate."""
+    try:
+        orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
+    except TypeError as error:
+        return "surrogates" not in str(error)
+    return True
