@@ -16,7 +16,7 @@ import pytest
 from server.processes import Serving, wait_until
 
 Ask = Callable[..., httpx2.Response]
-TEXT = "import os\n" * 390_000
+TEXT = "import os\n" * 350_000
 OVER_IDLE = 300 << 20
 
 

@@ -74,8 +74,10 @@ def running(app: FastAPI, http: Any = "h11") -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def tiny(make_model: Callable[..., Model]) -> Model:
-    """A random model of two layers; its texts mean nothing."""
-    return make_model(draft_head=24)
+    """A random model of two layers; its texts mean nothing. A server takes it as it is, not a copy of it."""
+    made = make_model(draft_head=24)
+    made.tokenizer = made.tokenizer.limited(made.config.max_positions)
+    return made
 
 
 @pytest.fixture(scope="session")

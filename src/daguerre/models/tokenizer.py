@@ -7,7 +7,6 @@ id.
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
 import os
@@ -111,8 +110,8 @@ class Tokenizer:
         """The same for texts of a model with so many positions: `encode` raises a ContextError for a text that has more
         bytes than these can hold, before it is encoded.
         """
-        out = copy.copy(self)
-        out.num_positions = num_positions
+        out = object.__new__(type(self))
+        out.__dict__.update(self.__dict__, num_positions=num_positions)
         return out
 
     def check_size(self, *texts: str, longest: int = LONGEST) -> None:

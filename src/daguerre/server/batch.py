@@ -211,8 +211,6 @@ async def call(app: FastAPI, path: str, body: bytes) -> tuple[int, dict[str, str
     gone.set()
     headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
     if not headers.get("content-type", "").startswith("application/json"):
-        message = (
-            "the answer is a stream, or no JSON, which a file cannot hold: give stream false"
-        )
+        message = "the answer is a stream, or no JSON, which a file cannot hold: give stream false"
         return 400, headers, error_body(message, 400, "stream", "no_json")
     return sent[0]["status"], headers, orjson.loads(b"".join(message.get("body", b"") for message in sent[1:]))

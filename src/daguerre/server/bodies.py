@@ -73,11 +73,11 @@ def check_body(body: bytes) -> None:
     if lists > DEEPEST or items > MOST_ITEMS:
         outside = STRING.sub(b"", body)
         lists, items = outside.count(b"[") + outside.count(b"{"), outside.count(b",")
+        if _depth(outside) > DEEPEST:
+            raise ApiError(f"the body is nested deeper than {DEEPEST} lists and objects: flatten it")
         for number, most, what in ((lists, MOST_LISTS, "objects and lists"), (items, MOST_ITEMS, "items")):
             if number > most:
                 raise ApiError(f"the body has {number:,} {what}, of at most {most:,}: send less", 413)
-        if _depth(outside) > DEEPEST:
-            raise ApiError(f"the body is nested deeper than {DEEPEST} lists and objects: flatten it")
     if b"\\ud" in body or b"\\uD" in body:
         _check_surrogates(body)
 
@@ -89,9 +89,9 @@ def check_depth(text: str, place: str) -> None:
 
 
 def _depth(outside: bytes) -> int:
-    """How deep the brackets of a JSON text without its strings are nested."""
+    """How deep the brackets of a JSON text without its strings are nested, as far as it may have any."""
     depth = deepest = 0
-    for bracket in outside.translate(None, NOT_BRACKETS):
+    for bracket in outside.translate(None, NOT_BRACKETS)[: 2 * MOST_LISTS]:
         depth += 1 if bracket in b"[{" else -1
         deepest = max(deepest, depth)
     return deepest

@@ -25,6 +25,7 @@ from daguerre.errors import EngineError, InputError
 from daguerre.model import Model
 from daguerre.sampling.constraints.matches import find_matches
 from daguerre.server.errors import TOO_LONG, ApiError
+from daguerre.server.memory import give_back
 from daguerre.server.protocol.shaping import NAMES, REFUSED
 from daguerre.server.protocol.stops import MOST_STOPS, check_stops
 from daguerre.server.settings import Settings
@@ -42,10 +43,12 @@ LOGGED = 128
 """Characters of a model's name that a log has."""
 COMPILING = 2
 """Constraints that are compiled at once, and patterns that are looked for; more wait."""
-COMPILING_BYTES = 96 << 20
+COMPILING_BYTES = 64 << 20
 """Of memory, for each."""
 BESIDE = 4
 """Requests that are computed beside those of the queue at once (embeddings, decisions, scores of prompts)."""
+SHORT = 0.1
+"""Seconds of processor time, in which little memory is taken."""
 LATER = 16
 """Of one owner, how many wait for either; more are refused."""
 
@@ -145,8 +148,12 @@ class BoundedEngine(Engine):
         if not any(more.get(name) for name in CONSTRAINTS):
             return super()._plan(make_plan, values, **more)
         with self._slots.taken(more.get("owner", "")):
-            asker().began = time.thread_time()
-            return super()._plan(make_plan, values, **more)
+            began = asker().began = time.thread_time()
+            try:
+                return super()._plan(make_plan, values, **more)
+            finally:
+                if time.thread_time() - began > SHORT:
+                    give_back()
 
     def _matches(self, pattern: str, text: str, owner: str) -> list[CharSpan]:
         try:

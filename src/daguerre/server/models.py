@@ -122,8 +122,9 @@ class ModelPool:
             LOG.exception("%s could not be loaded", name)
             why = f": {error}" if isinstance(error, DaguerreError) else "; the server's log says why"
             raise CannotLoad(f"the model {name!r} could not be loaded{why}") from error
-        model = copy.copy(model)
-        model.tokenizer = model.tokenizer.limited(model.config.max_positions)
+        if model.tokenizer.num_positions is None:
+            model = copy.copy(model)
+            model.tokenizer = model.tokenizer.limited(model.config.max_positions)
         engine = BoundedEngine(model, lambda: self.bounds, partial(self._done, name), **self._limits).start()
         new = Served(name, model, engine)
         weakref.finalize(new, _close_later, engine).atexit = False
