@@ -12,7 +12,7 @@ import ast
 import json
 import secrets
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -129,7 +129,7 @@ def passed_between_forwards(model: Model) -> dict[str, Any]:
 
 
 def evidence_of(
-    backbone: Backbone, controls: ProgramControls | None, events: Sequence[Event]
+    backbone: Backbone, controls: ProgramControls | None, events: Iterable[Event]
 ) -> tuple[list[dict[str, Any] | None], float | None]:
     """The columns of each step of a run, None for one without evidence; and the unexplained share of its variance."""
     asked, rows, tokens = list[np.ndarray | None](), list[np.ndarray](), list[int]()
@@ -153,7 +153,7 @@ def generation(
     plan: Plan,
     request: Request,
     result: Result,
-    events: Sequence[Event],
+    events: Iterable[Event],
     controls: ProgramControls | None,
     sample: int,
     beside: Beside,

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -245,7 +245,7 @@ def explain_run(
     backbone: Backbone,
     catalog: Catalog,
     controls: ProgramControls | None,
-    events: Sequence[Event],
+    events: Iterable[Event],
     places: Sequence[Place],
 ) -> Explanation:
     """The explanation of tokens at places from the events of the run that committed them, the last one of each."""

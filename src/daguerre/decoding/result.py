@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Literal
 
@@ -156,7 +156,7 @@ class StreamEvent:
 def make_result(
     plan: Plan,
     canvas: Canvas,
-    events: Sequence[Event],
+    events: Iterable[Event],
     counts: Counts,
     seconds: float,
     late: bool,

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,6 +33,8 @@ KEEP_ALIVE = 75
 """Seconds after which a connection is closed that nobody uses: later than clients close theirs, or they would now and
 then ask on one that is being closed.
 """
+SWITCH = 0.001
+"""Seconds after which a thread that runs Python lets another one run: the event loop may wait so long for each."""
 GRACE = 5.0
 """Seconds after the drain at which the process ends whatever hangs."""
 
@@ -90,6 +93,7 @@ def run_server(pool: ModelPool, settings: Settings, host: str, port: int) -> Non
     from daguerre.server.app import make_app
 
     listening = bind(host, port)
+    sys.setswitchinterval(SWITCH)
     app = make_app(pool, settings)
     name = pool.get().name
     config = uvicorn.Config(
