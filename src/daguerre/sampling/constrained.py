@@ -242,7 +242,11 @@ def make_constraint(
     return Constraint(automata, filler, floors)
 
 
-@cached(MAX_BYTES, lambda automaton: automaton.num_bytes)
+def _num_bytes(automaton: TokenAutomaton) -> int:
+    return automaton.num_bytes
+
+
+@cached(MAX_BYTES, _num_bytes)
 def _compiled(
     option: str | None,
     content: str,

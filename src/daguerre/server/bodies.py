@@ -52,7 +52,7 @@ class Bodies:
         except ApiError as error:
             await answer(error)(scope, receive, send)
             return
-        whole = message | {"body": body} if message["type"] == "http.request" else message
+        whole = {**message, "body": body} if message["type"] == "http.request" else message
         await self._app(scope, _Replayed(whole, receive), send)
 
 
