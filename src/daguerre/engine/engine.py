@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from threading import Condition, Thread
 from threading import Event as Flag
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from daguerre.canvas import Canvas, Decision
 from daguerre.decoding.options import Decode
@@ -222,14 +222,14 @@ class Engine:
 
     # The engine's thread
 
-    def start(self) -> Engine:
+    def start(self) -> Self:
         """Run steps in a thread of its own, until `close`."""
         release_threads()
         self._thread = Thread(target=self._serve, name="daguerre-engine", daemon=True)
         self._thread.start()
         return self
 
-    def __enter__(self) -> Engine:
+    def __enter__(self) -> Self:
         return self.start()
 
     def __exit__(self, *error: object) -> None:
