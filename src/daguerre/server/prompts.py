@@ -161,7 +161,8 @@ def _message(one: Any, place: str) -> dict[str, Any]:
         message = 'each call is {"id", "type": "function", "function": {"name", "arguments"}}'
         raise ApiError(f"{place}.tool_calls: {message}", param=f"{place}.tool_calls")
     for number, call in enumerate(calls or ()):
-        check_depth(call["function"]["arguments"], f"{place}.tool_calls[{number}].function.arguments")
+        if isinstance(call["function"]["arguments"], str):  # an object is a part of the body, which has been looked at
+            check_depth(call["function"]["arguments"], f"{place}.tool_calls[{number}].function.arguments")
     if calls:
         out["tool_calls"] = [_with_json(call) for call in calls]
     if out["content"] is None and not calls and one["role"] != "assistant":
