@@ -216,12 +216,12 @@ class _Search:
                         break
                     at, place = at + 1, place + 1
                     continue
-                if kind == MEET or kind == LOOP:
+                if kind in (MEET, LOOP):
                     tried = self._tried_at(at)
                     if tried[place]:
                         break
                     tried[place] = 1
-                if kind == FORK or kind == LOOP:
+                if kind in (FORK, LOOP):
                     if other != first:
                         left.append(other * size + place)
                     at = first
