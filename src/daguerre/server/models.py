@@ -15,7 +15,7 @@ from daguerre.engine.engine import Engine
 from daguerre.engine.job import Job
 from daguerre.errors import DaguerreError, EngineError, InputError, shown
 from daguerre.model import Model
-from daguerre.server.bounds import BoundedEngine
+from daguerre.server.bounds import BoundedEngine, SampleCounts
 from daguerre.server.settings import Settings
 
 LOG = logging.getLogger("daguerre")
@@ -74,7 +74,7 @@ class ModelPool:
         self._served: dict[str, Served] = {}
         self._sizes: dict[str, int] = {}
         self.on_done: Callable[[str, Job], None] | None = None
-        self.bounds = Settings()
+        self.bounds, self._counts = Settings(), SampleCounts()
         self._lock, self._now, self._closed = Lock(), 0, False
         self._loading = {name: Lock() for name in self._loaders}
 
@@ -119,9 +119,9 @@ class ModelPool:
             model = self._loaders[name]()
         except Exception as error:
             LOG.exception("%s could not be loaded", name)
-            why = f": {error}" if isinstance(error, DaguerreError) else "; the server's log says why"
-            raise CannotLoad(f"the model {name!r} could not be loaded{why}") from error
-        engine = BoundedEngine(model, lambda: self.bounds, partial(self._done, name), **self._limits).start()
+            raise CannotLoad(f"the model {name!r} could not be loaded; the server's log says why") from error
+        done = partial(self._done, name)
+        engine = BoundedEngine(model, lambda: self.bounds, done, self._counts, **self._limits).start()
         new = Served(name, model, engine)
         weakref.finalize(new, _close_later, engine).atexit = False
         with self._lock:
