@@ -12,7 +12,8 @@ import ipaddress
 from collections.abc import Iterable
 
 from starlette.datastructures import Headers
-from starlette.types import Scope
+from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp, Scope
 
 from daguerre.errors import shown
 from daguerre.server.errors import ApiError
@@ -40,6 +41,13 @@ def check_site(scope: Scope, headers: Headers, settings: Settings) -> None:
         )
     if "origin" in headers or "sec-fetch-site" in headers:
         _check_type(headers)
+
+
+def allowing(settings: Settings, app: ASGIApp) -> ASGIApp:
+    """The application, whose answers tell browsers which sites may read them."""
+    if not settings.origins:
+        return app
+    return CORSMiddleware(app, settings.origins, allow_methods=["*"], allow_headers=["*"], expose_headers=["*"])
 
 
 def is_foreign(headers: Headers, origins: Iterable[str]) -> bool:
