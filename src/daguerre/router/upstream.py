@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import orjson
 
-from daguerre.errors import InputError
+from daguerre.errors import DaguerreError, InputError
 from daguerre.router.circuit import Circuit
 from daguerre.router.config import Backend, Config
 from daguerre.router.features import BackendState, Features, State
@@ -27,6 +28,7 @@ from daguerre.router.replies import BackendError
 if TYPE_CHECKING:
     from daguerre.router.litellm_api import LitellmUpstream
 
+LOG = logging.getLogger("daguerre.router")
 PASSED_ON = ("accept", "content-type", "user-agent", "openai-beta", "idempotency-key", "traceparent", "tracestate")
 """Headers of a client that a backend sees. A client's key is not among them."""
 CONNECT_SECONDS = 5.0
@@ -284,6 +286,11 @@ class Upstreams:
             raise BackendError("timeout", f"{name} sent nothing for {wait:g} s") from None
         except (aiohttp.ClientError, ConnectionError) as error:
             raise BackendError("broken", f"{name} broke off: {type(error).__name__}") from None
+        except (BackendError, DaguerreError):
+            raise
+        except Exception as error:  # whatever it is, the backend sent it
+            LOG.exception("a reply of %s cannot be read", name)
+            raise BackendError("body", f"{name} sent what cannot be read") from error
 
     def _client(self) -> aiohttp.ClientSession:
         """The session, which is made in the running loop."""
