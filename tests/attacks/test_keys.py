@@ -19,7 +19,8 @@ from server.processes import Serving, wait_until
 PLACES = 8
 """Samples, and requests, at once of each key."""
 ASK = {"prompt": "import os\n", "max_tokens": 4}
-LONG = {"kind": "generate", "prompt": "import os\n", "max_tokens": 900, "options": {"mode": "ar", "min_tokens": 900}}
+ALONE = {"kind": "generate", "prompt": "import os\n", "max_tokens": 4, "detach": True}
+LONG = ALONE | {"max_tokens": 400, "options": {"mode": "ar", "min_tokens": 400}}
 LEAST = -1_000_000_000
 
 
@@ -37,8 +38,12 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
         yield one
 
 
+def send(serving: Serving, method: str, path: str, owner: str, **more: Any) -> httpx2.Response:
+    return httpx2.request(method, serving.url + path, headers=bearer(owner), timeout=120, **more)
+
+
 def post(serving: Serving, path: str, body: Any, owner: str) -> httpx2.Response:
-    return httpx2.post(serving.url + path, json=body, headers=bearer(owner), timeout=120)
+    return send(serving, "POST", path, owner, json=body)
 
 
 def test_a_server_that_is_to_have_keys_and_finds_none_does_not_start(tmp_path: Path) -> None:
@@ -50,20 +55,20 @@ def test_a_server_that_is_to_have_keys_and_finds_none_does_not_start(tmp_path: P
 
 
 def test_keys_without_names_are_not_one_owner(serving: Serving, subtests: pytest.Subtests) -> None:
-    key = post(serving, "/v1/daguerre/requests", LONG | {"detach": True}, "one").json()["id"]
+    key = post(serving, "/v1/daguerre/requests", ALONE, "one").json()["id"]
     kept = post(serving, "/v1/responses", {"input": "x", "max_output_tokens": 2}, "one").json()["id"]
     places = {f"/v1/daguerre/requests/{key}": ("GET", "DELETE"), f"/v1/responses/{kept}": ("GET", "DELETE")}
     for other in ("first", "zero", "ana"):
         for path, methods in places.items():
             for method in methods:
                 with subtests.test(other=other, method=method, path=path):
-                    assert httpx2.request(method, serving.url + path, headers=bearer(other)).status_code == 404
+                    assert send(serving, method, path, other).status_code == 404
         asked = {"id": key, "gap": 0, "position": 0}
         assert post(serving, "/v1/daguerre/candidates", asked, other).status_code == 404
         more = {"input": "y", "max_output_tokens": 2, "previous_response_id": kept}
         assert post(serving, "/v1/responses", more, other).status_code == 404
     for path in places:
-        assert httpx2.delete(serving.url + path, headers=bearer("one")).status_code == 200
+        assert send(serving, "DELETE", path, "one").status_code == 200
 
 
 def cached(found: httpx2.Response) -> int:
@@ -90,23 +95,23 @@ def test_samples_count_and_so_do_those_that_nobody_waits_for(serving: Serving) -
     for num in (128, PLACES + 1):
         found = post(serving, "/v1/completions", ASK | {"n": num, "temperature": 1.0}, "ben")
         assert found.status_code == 400 and found.json()["error"]["param"] == "n"
-    begun = [post(serving, "/v1/daguerre/requests", LONG | {"detach": True}, "ben") for _ in range(PLACES)]
+    begun = [post(serving, "/v1/daguerre/requests", LONG, "ben") for _ in range(PLACES)]
     assert [one.status_code for one in begun] == [202] * PLACES
     for body in (ASK, ASK | {"n": 2, "temperature": 1.0}):
         found = post(serving, "/v1/completions", body, "ben")
         assert (found.status_code, found.json()["error"]["code"]) == (429, "too_many_running")
-    assert post(serving, "/v1/daguerre/requests", LONG | {"detach": True}, "ben").status_code == 429
+    assert post(serving, "/v1/daguerre/requests", LONG, "ben").status_code == 429
     assert post(serving, "/v1/completions", ASK, "ana").status_code == 200
     for one in begun:
         path = f"/v1/daguerre/requests/{one.json()['id']}"
-        assert httpx2.delete(serving.url + path, headers=bearer("ben")).status_code == 200
+        assert send(serving, "DELETE", path, "ben").status_code == 200
     wait_until(lambda: post(serving, "/v1/completions", ASK | {"n": PLACES}, "ben").status_code == 200)
 
 
 def test_a_model_that_cannot_be_loaded_tells_no_path(serving: Serving) -> None:
     found = post(serving, "/v1/completions", ASK | {"model": "broken"}, "ana")
     assert found.status_code == 503 and "secret-place" not in found.text and "Traceback" not in found.text
-    listed = httpx2.get(f"{serving.url}/v1/models", headers=bearer("ana"))
+    listed = send(serving, "GET", "/v1/models", "ana")
     assert "secret-place" not in listed.text and "broken" in listed.text
 
 
