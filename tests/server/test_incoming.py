@@ -22,6 +22,7 @@ class Sender:
     def __init__(self, all_: Incoming, who: tuple[str, str], most: int = 1 << 20) -> None:
         self.parts = asyncio.Queue[dict[str, Any]]()
         self.reading = asyncio.create_task(all_.read(self.parts.get, *who, most))
+        self.reading.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     async def send(self, part: bytes, more: bool = True) -> None:
         self.parts.put_nowait({"type": "http.request", "body": part, "more_body": more})

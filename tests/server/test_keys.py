@@ -53,10 +53,8 @@ def test_an_owner_is_the_hash_of_its_key(tmp_path: Path) -> None:
 
 
 def test_sites_are_named_as_browsers_do() -> None:
-    assert sites_of(["https://Example.com/", "http://[::1]:3000", "*"]) == (
-        *("https://example.com", "http://[::1]:3000"),
-        "*",
-    )
-    for wrong in ("example.com", "https://", "https://a/b", "https://a:b", "null", "ftp://a", ""):
+    given = ["https://Example.com/", "http://[::1]:3000", "*", "chrome-extension://abc"]
+    assert sites_of(given) == ("https://example.com", "http://[::1]:3000", "*", "chrome-extension://abc")
+    for wrong in ("example.com", "https://", "https://a/b", "https://a:b", "null", ""):
         with pytest.raises(InputError, match="no site"):
             sites_of([wrong])

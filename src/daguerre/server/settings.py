@@ -14,7 +14,7 @@ from daguerre.errors import InputError, shown
 
 ANYWHERE = "*"
 """In place of sites: all of them."""
-SITE = re.compile(r"https?://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:\d{1,5})?")
+SITE = re.compile(r"[a-z][a-z0-9+.-]*://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:\d{1,5})?")
 
 
 @dataclass(frozen=True, kw_only=True)
