@@ -20,7 +20,7 @@ PLACES = 8
 """Samples, and requests, at once of each key."""
 ASK = {"prompt": "import os\n", "max_tokens": 4}
 ALONE = {"kind": "generate", "prompt": "import os\n", "max_tokens": 4, "detach": True}
-LONG = ALONE | {"max_tokens": 400, "options": {"mode": "ar", "min_tokens": 400}}
+LONG = ALONE | {"max_tokens": 250, "options": {"mode": "ar", "min_tokens": 250}}
 LEAST = -1_000_000_000
 
 

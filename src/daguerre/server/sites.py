@@ -55,9 +55,9 @@ def is_foreign(headers: Headers, origins: Iterable[str]) -> bool:
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     if ANYWHERE in origins or (origin is not None and origin.lower() in origins):
         return False
-    if origin is not None:
-        return _bare(origin.lower().partition("://")[2]) != _bare(headers.get("host", "").lower())
-    return site is not None and site not in OUR_OWN
+    if site is not None and site not in OUR_OWN:
+        return True
+    return origin is not None and _bare(origin.lower().partition("://")[2]) != _bare(headers.get("host", "").lower())
 
 
 def under(path: str, places: Iterable[str]) -> bool:
