@@ -52,8 +52,8 @@ class Target:
     def send(self, method: str, path: str, headers: dict[str, str]) -> httpx2.Response:
         port = self.url.rpartition(":")[2]
         given = {name: value.format(url=self.url, port=port) for name, value in headers.items()}
-        body = {} if method == "GET" else {"json": self.body}
-        return httpx2.request(method, self.url + path, headers=given, timeout=60, **body)  # type: ignore[arg-type]
+        body = None if method == "GET" else self.body
+        return httpx2.request(method, self.url + path, headers=given, timeout=60, json=body)
 
 
 @pytest.fixture(scope="module")

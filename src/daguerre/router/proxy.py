@@ -138,10 +138,10 @@ class Router:
     async def serve(self, request: Request, operation: str, path: str) -> Response:
         """The answer to a request. ApiError where no backend has one."""
         raw, began = await request.body(), time.perf_counter()
-        owner, key = getattr(request.state, "owner", ""), f"route_{uuid.uuid4().hex}"
-        read = partial(self._read, raw, operation, request.headers, key, owner)
+        owner, number = getattr(request.state, "owner", ""), f"route_{uuid.uuid4().hex}"
+        read = partial(self._read, raw, operation, request.headers, number, owner)
         told = await asyncio.to_thread(read) if len(raw) > AT_ONCE else read()
-        trip = self._trip(request, operation, path, key, told, began)
+        trip = self._trip(request, operation, path, number, told, began)
         try:
             kept = self._kept.key
             key = await asyncio.to_thread(kept, trip) if len(raw) > AT_ONCE else kept(trip)
