@@ -75,7 +75,7 @@ def make_app(router: Router, store: Store, write: Write) -> FastAPI:
     app.include_router(stored.router)
     describe(app, config)
     gate = Gate(app, settings, router.watch)  # type: ignore[arg-type]
-    app.add_middleware(partial(allowing, settings))  # type: ignore[arg-type]
+    app.add_middleware(partial(allowing, settings))
     app.add_middleware(gate.around)
     app.short = {path: gate.around(allowing(settings, one)) for path, one in backed.items()}
     return app

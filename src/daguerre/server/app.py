@@ -47,7 +47,7 @@ def make_app(pool: ModelPool, settings: Settings | None = None) -> FastAPI:
     app.include_router(pages.router)
     describe(app)
     if settings.origins:
-        app.add_middleware(partial(allowing, settings))  # type: ignore[arg-type]
+        app.add_middleware(partial(allowing, settings))
     app.add_middleware(Gate, settings=settings, metrics=app.state.metrics)
     app.add_middleware(MessageErrors)
     return app
