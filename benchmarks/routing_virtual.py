@@ -30,8 +30,9 @@ from daguerre.errors import DaguerreError
 from daguerre.router import attempts, proxy, trip, upstream, watching
 from daguerre.router.config import read_config
 from daguerre.router.proxy import Router
+from daguerre.router.replies import BackendError
 from daguerre.router.store import Store
-from daguerre.router.upstream import BackendError, Reply, Upstream, Upstreams
+from daguerre.router.upstream import Reply, Upstream, Upstreams
 
 
 class Jumping(selectors.DefaultSelector):

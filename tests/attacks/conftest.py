@@ -16,7 +16,7 @@ from server.processes import Serving
 @pytest.fixture(scope="session")
 def attacked() -> Iterator[Serving]:
     """`daguerre serve` on a free port."""
-    with Serving() as serving:
+    with Serving("--max-running", "64") as serving:
         yield serving
 
 

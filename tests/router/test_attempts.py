@@ -35,7 +35,7 @@ def waiting(url: str, num: int, until: bytes = b"", **more: Any) -> Iterator[Non
     """So many requests have been sent, and have got `until`. They end with the block: their clients leave."""
     host, port = url.removeprefix("http://").split(":")
     body = json.dumps(SAY | more).encode()
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n"
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n"
     open_now = [socket.create_connection((host, int(port)), timeout=60) for _ in range(num)]
     try:
         for one in open_now:

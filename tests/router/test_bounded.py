@@ -15,7 +15,7 @@ from daguerre.router.store import Store
 from routing import backend, config
 from server.conftest import running
 
-GET = b"GET /health HTTP/1.1\r\nhost: x\r\n"
+GET = b"GET /health HTTP/1.1\r\nhost: localhost\r\n"
 
 
 @pytest.fixture

@@ -73,3 +73,45 @@ def test_a_circuit_is_as_the_configuration_says() -> None:
     one.begin(5.0)
     one.failed(5.0)
     assert not one.allows(12.9) and one.allows(13.0)
+
+
+def fail(one: Circuit, now: float, *asked: tuple[str, object]) -> None:
+    for owner, request in asked:
+        one.begin(now, owner)
+        one.failed(now, owner=owner, request=request)
+
+
+def test_equal_requests_count_once() -> None:
+    one = Circuit()
+    fail(one, 0.0, *[("eve", "x")] * 20)
+    assert one.allows(0.0, "eve")
+
+
+def test_the_failures_of_one_owner_close_it_to_that_owner_alone() -> None:
+    one = Circuit()
+    fail(one, 0.0, *(("eve", number) for number in range(FAILURES)))
+    assert not one.allows(0.0, "eve") and one.allows(0.0, "ana") and one.state(0.0, "eve") == "open"
+    assert one.wait(0.0, "eve") == COOL and one.wait(0.0, "ana") == 0.0
+    fail(one, COOL, ("eve", "another"))
+    assert not one.allows(COOL * 2.9, "eve"), "for twice as long"
+    one.succeeded("ana")
+    assert not one.allows(COOL * 2.9, "eve") and one.allows(COOL * 3, "eve")
+
+
+def test_failures_of_several_owners_close_it_to_all() -> None:
+    one = Circuit()
+    fail(one, 0.0, *(("eve", number) for number in range(FAILURES)), ("ana", "x"))
+    assert not one.allows(0.0, "ana") and not one.allows(0.0, "ben")
+    one.begin(COOL, "ana")
+    assert one.allows(COOL, "ben") and not one.allows(COOL, "ana"), "one request of each owner tries"
+    one.failed(COOL, owner="ana", request="x")
+    assert one.allows(COOL, "ben"), "one owner's request proves nothing"
+    one.succeeded("ben")
+    assert one.state(COOL, "ben") == "closed"
+
+
+def test_what_no_request_can_be_the_reason_of_counts_for_all() -> None:
+    one = Circuit()
+    for _ in range(FAILURES):
+        one.failed(0.0, owner="eve")
+    assert not one.allows(0.0, "ana")

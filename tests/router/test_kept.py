@@ -103,13 +103,13 @@ def keyed(*backends: Scripted, **more: Any) -> Any:
     with scripted(*backends):
         given = [{"name": f"b{place}", "url": one.url, "model": "m", "price": {"request": 0.01}, "timeout": 60}
                  for place, one in enumerate(backends)]  # fmt: skip
-        router = make_router(config(*given, **more), store, lambda reading, body: {"plan": 1.0}, log.append)
-        with running(make_app(router, store, log.append, keys)) as url:
+        router = make_router(config(*given, **more), store, lambda reading, body: {"plan": 1.0}, log.append, keys)
+        with running(make_app(router, store, log.append)) as url:
             yield url, log
 
 
 def test_a_key_that_has_spent_its_budget_is_refused_and_others_are_not() -> None:
-    limits = {"ann": {"dollars_per_day": 0.02}, "default": {"requests_per_minute": 3}}
+    limits = {"ann": {"dollars_per_day": 0.02, "operator": True}, "default": {"requests_per_minute": 3}}
     with keyed(Scripted(), keys=limits) as (url, log):
         ann, bob = ({"authorization": f"Bearer key-{name}"} for name in ("ann", "bob"))
         assert [ask(url, **ann).status_code for _ in range(3)] == [200, 200, 429]
@@ -118,7 +118,10 @@ def test_a_key_that_has_spent_its_budget_is_refused_and_others_are_not() -> None
         assert [ask(url, **bob).status_code for _ in range(4)] == [200, 200, 200, 429]
         assert ask(url).status_code == 401
         lines = log.of_requests(8)
-        used = get(f"{url}/status", **ann).json()["used_today"]
+        all_, own = (get(f"{url}/status", **each).json() for each in (ann, bob))
+    used = all_["used_today"]
+    assert own["used_today"] == {"bob": used["bob"]} and {one["owner"] for one in own["last"]} == {"bob"}
+    assert len(own["last"]) == 4 and len(all_["last"]) == 8
     assert [line["owner"] for line in lines] == ["ann"] * 4 + ["bob"] * 4
     assert used["ann"]["dollars"] == pytest.approx(0.02) and used["bob"]["requests"] == 3
     assert [line["status"] for line in lines] == [200, 200, 429, 429, 200, 200, 200, 429]

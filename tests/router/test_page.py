@@ -11,7 +11,7 @@ import pytest
 
 from daguerre.router.app import make_app, make_router
 from daguerre.router.store import Store
-from daguerre.server.routes.playground import HEADERS
+from daguerre.server.content import HEADERS
 from daguerre.server.settings import Keys, hash_of
 from router.test_proxy import SAY, ask, get, routed
 from routing import backend, config
@@ -238,9 +238,9 @@ def test_a_router_that_does_not_answer_is_said_and_its_numbers_stay(opened: Call
 @browsers.needs_browser
 def test_a_key_is_asked_for_and_kept_in_memory_alone(opened: Callable[..., Any]) -> None:
     given, store = config(backend("a")), Store(None)
-    router = make_router(given, store, lambda reading, body: {"plan": 1.0}, lambda line: None)
     keys = Keys(names={hash_of("secret"): "me"})
-    with running(make_app(router, store, lambda line: None, keys)) as url:
+    router = make_router(given, store, lambda reading, body: {"plan": 1.0}, lambda line: None, keys)
+    with running(make_app(router, store, lambda line: None)) as url:
         assert get(f"{url}/status").status_code == 401
         page = opened(url, loads=True)
         expect(page.locator("#notice")).to_have_text("The router asks for an API key.")
@@ -377,7 +377,8 @@ def test_the_files_put_no_data_into_markup_and_name_no_other_host() -> None:
 
 def test_no_key_is_asked_for_the_page_itself() -> None:
     given, store = config(backend("a")), Store(None)
-    router = make_router(given, store, lambda reading, body: {"plan": 1.0}, lambda line: None)
-    with running(make_app(router, store, lambda line: None, Keys(names={hash_of("k"): "me"}))) as url:
+    keys = Keys(names={hash_of("k"): "me"})
+    router = make_router(given, store, lambda reading, body: {"plan": 1.0}, lambda line: None, keys)
+    with running(make_app(router, store, lambda line: None)) as url:
         codes = {path: get(url + path).status_code for path in ("/", "/page/status.js", "/status")}
     assert codes == {"/": 200, "/page/status.js": 200, "/status": 401}

@@ -25,8 +25,9 @@ from daguerre.router.app import make_app, make_router
 from daguerre.router.attempts import Opened
 from daguerre.router.log import replay
 from daguerre.router.proxy import Whole
+from daguerre.router.replies import EventCheck
 from daguerre.router.store import Store
-from daguerre.router.upstream import EventCheck, merged, seconds_of
+from daguerre.router.upstream import merged, seconds_of
 from routing import config
 from scripted_backends import Reply, Scripted, answer, events, scripted
 from server.conftest import running

@@ -27,8 +27,10 @@ class Serving:
     forked: as in `commands`, without the seconds that a start takes; `lines` has standard output, too
     """
 
+    command = "serve"
+
     def __init__(self, *options: str, environment: dict[str, str] | None = None, forked: bool = False) -> None:
-        words, env = ("serve", "--port", "0", *options), {**os.environ, **(environment or {})}
+        words, env = (self.command, "--port", "0", *options), {**os.environ, **(environment or {})}
         reading, writing = os.pipe()
         self._error = os.fdopen(reading, encoding="utf-8")
         if forked:
@@ -39,7 +41,7 @@ class Serving:
         self.lines: list[str] = []
         for line in self._error:
             self.lines.append(line)
-            if found := re.match(r"daguerre: serving \S+ at (http://\S+)", line):
+            if found := re.match(r"daguerre: (?:serving \S+|routing to .*) at (http://\S+)", line):
                 self.url = found[1]
                 break
         else:
@@ -62,6 +64,12 @@ class Serving:
         self.process.wait()
         self._reader.join(60)
         self._error.close()
+
+
+class Routing(Serving):
+    """`daguerre route` on a free port, likewise."""
+
+    command = "route"
 
 
 def run(*words: str | Path, given: str = "", timeout: float = 60) -> Done:

@@ -98,7 +98,7 @@ def test_a_client_that_never_reads_is_cut_off_and_holds_nothing(tiny: Model) -> 
         host, port = url.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port))) as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
-            client.sendall(b"GET /v1/endless HTTP/1.1\r\nHost: x\r\n\r\n")
+            client.sendall(b"GET /v1/endless HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert ask(url).status_code == 200
             assert ended.wait(60)
             assert ask(url).status_code == 200
@@ -197,11 +197,11 @@ def test_headers_and_paths_of_any_bytes_are_answered(tiny: Model) -> None:
     with served(tiny) as (_, url):
         host, port = url.removeprefix("http://").split(":")
         for head in (
-            b"GET /\xff\xfe HTTP/1.1\r\nHost: x\r\n",
-            b"GET /v1/models HTTP/1.1\r\nHost: x\r\nX-Request-Id: \xff\xfe\r\n",
-            b"GET /v1/models HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer \xff\r\n",
-            b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n",
-            b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: many\r\n",
+            b"GET /\xff\xfe HTTP/1.1\r\nHost: localhost\r\n",
+            b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: \xff\xfe\r\n",
+            b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer \xff\r\n",
+            b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n",
+            b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: many\r\n",
             b"\x00\x01\x02\r\n",
         ):
             with socket.create_connection((host, int(port)), timeout=60) as client:
@@ -290,7 +290,7 @@ def test_2000_idle_connections_do_not_keep_a_request_waiting(tiny: Model, many_f
         try:
             idle += [socket.create_connection((host, int(port)), timeout=60) for _ in range(2000)]
             for one in idle[::2]:  # half of them have begun a request
-                one.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Le")
+                one.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Le")
             assert ask(url).status_code == 200
         finally:
             for one in idle:

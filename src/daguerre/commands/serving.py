@@ -41,7 +41,9 @@ def serve(
         ),
     ] = None,
     requests_per_minute: Annotated[int | None, typer.Option(help="Of each key; others get 429.")] = None,
-    running_per_key: Annotated[int | None, typer.Option(help="Requests at once of each key.")] = None,
+    running_per_key: Annotated[
+        int | None, typer.Option(min=1, help="Requests, and samples, at once of each key; others get 429.")
+    ] = None,
     max_running: MaxRunning = 64,
     max_waiting: Annotated[int, typer.Option("--max-waiting", help="Samples that may wait; others get 429.")] = 256,
     max_rows: MaxRows = 2048,
@@ -50,6 +52,7 @@ def serve(
         float | None, typer.Option(help="GiB of weights at once; beyond, idle models are unloaded.")
     ] = None,
     max_body: Annotated[int, typer.Option("--max-body", help="Bytes of a request.")] = 4 << 20,
+    body_timeout: Annotated[float, typer.Option(min=0.001, help="Seconds within which a body must be there.")] = 60.0,
     max_tokens: Annotated[int | None, typer.Option("--max-tokens", min=1, help="Most new tokens of a request.")] = None,
     max_context: Annotated[
         int | None, typer.Option("--max-context", min=1, help="Most tokens of a request, its text and new ones.")
@@ -64,7 +67,12 @@ def serve(
         ),
     ] = None,
     drain: Annotated[float, typer.Option(min=0, help="Seconds that requests have to end after SIGTERM.")] = 30.0,
-    origin: Annotated[list[str] | None, typer.Option(help="A site whose pages may ask (CORS). Repeatable.")] = None,
+    share_prefixes: Annotated[
+        bool, typer.Option("--share-prefixes", help="Let a key begin with what others' prompts have computed.")
+    ] = False,
+    origin: Annotated[
+        list[str] | None, typer.Option(help="A site whose pages may ask, such as https://example.com. Repeatable.")
+    ] = None,
     playground: Annotated[bool, typer.Option(help="Serve the playground at /.")] = True,
     log_text: Annotated[bool, typer.Option("--log-text", help="Write prompts and answers to the log.")] = False,
     hash_key: Annotated[
@@ -77,24 +85,26 @@ def serve(
         return
     need_serve()
     from daguerre.server.run import run_server
-    from daguerre.server.settings import Keys, Settings
+    from daguerre.server.settings import Keys, Settings, sites_of
 
     settings = Settings(
         keys=Keys.read(keys, os.environ.get(KEYS)),
         requests_per_minute=requests_per_minute,
         running_per_key=running_per_key,
         max_body=max_body,
+        body_timeout=body_timeout,
         max_tokens=max_tokens,
         max_context=max_context,
         max_schema=max_schema,
         timeout=timeout,
         drain=drain,
-        origins=tuple(origin or ()),
+        origins=sites_of(origin or ()),
         playground=playground,
         log_text=log_text,
     )
     how = {"device": device, "backend": backend, "quantize": quantize, "dtype": dtype}
     limits = {"max_running": max_running, "max_waiting": max_waiting, "max_rows": max_rows, "cache_rows": cache_rows}
+    limits["share_prefixes"] = share_prefixes
     num_bytes = None if memory is None else int(memory * (1 << 30))
     run_server(make_pool(model, how, num_bytes, limits), settings, host, port)
 
@@ -139,7 +149,7 @@ def make_pool(models: list[str] | None, how: dict[str, Any], memory: int | None,
     for given in models or ["default"]:
         name, equals, source = given.partition("=")
         name, source = (name, source) if equals else (given, given)
-        name = name if equals else Path(name).name if Path(name).is_dir() else name
+        name = Path(name).name if not equals and Path(name).exists() else name  # clients are told no path
         if name in sources:
             raise InputError(f"two models have the name {name!r}: give one another, with --model NAME=MODEL")
         sources[name] = source

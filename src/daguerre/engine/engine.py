@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -53,8 +54,9 @@ class Engine:
             texts = [job.result().text for job in jobs]
 
     Requests have the arguments of `Model`'s. They are checked and planned in the caller's thread, and return a `Job`
-    at once. Each also takes a `priority`, lower first, and an `owner`: whose request it is. Of waiting requests of one
-    priority those of the owner with the fewest that run go first. QueueFullError while too many wait.
+    at once. Each also takes an `owner`, whose request it is, and a `priority`, lower first among those of its owner.
+    Owners have equal shares (`shares`; a class of its own may give them weights). QueueFullError while too many wait:
+    of all, and of the owner's, more than its share.
 
     `model` is the model, whose other calls (`decide`, `nll`) are computed beside the requests. The model's weights must
     not change. `on_done` is called with each job that is done, in the engine's thread. `limits` are those of `Limits`.
@@ -66,9 +68,9 @@ class Engine:
         self._denoiser = model.denoiser.fixed()
         self.model = copy.copy(model)
         self.model.denoiser = SharedDenoiser(self, self._denoiser)  # type: ignore[assignment]
-        self._scheduler = Scheduler(self._denoiser.backend, self.limits, self._left)
+        self._scheduler = Scheduler(self._denoiser.backend, self.limits, self._left, self.weight)
         self._changed, self._wake = Condition(), Flag()
-        self._arrived, self._num_open = 0, 0
+        self._arrived, self._open = 0, Counter[str]()
         self._thread: Thread | None = None
         self.error: EngineError | None = None
         self._draining = False
@@ -175,18 +177,32 @@ class Engine:
     def _enter(self, works: Sequence[Work], priority: int, owner: str, job: Job | None) -> None:
         with self._changed:
             self._check()
-            most = self.limits.max_running + self.limits.max_waiting
-            if self._num_open + len(works) > most:
-                raise QueueFullError(f"{self._num_open} requests run or wait, of at most {most}: ask again later")
-            self._num_open += len(works)
+            self._check_share(owner, len(works))
+            self._open[owner] += len(works)
             number, self._arrived = self._arrived, self._arrived + len(works)
-            tasks = [Task(work, number + index, priority, owner, job) for index, work in enumerate(works)]
+            salt = "" if self.limits.share_prefixes else owner
+            tasks = [Task(work, number + index, priority, owner, salt, job) for index, work in enumerate(works)]
             self._scheduler.add(tasks)
         self._wake.set()
 
-    def _left(self) -> None:
+    def _check_share(self, owner: str, num: int) -> None:
+        """QueueFullError where there is no room for as many tasks, and the owner would have more than its share. Who
+        has less is let in also where others have filled the queue.
+        """
+        most, all_ = self.limits.max_running + self.limits.max_waiting, self._open.total()
+        weights = sum(map(self.weight, {owner, *self._open}))
+        if all_ + num > most and self._open[owner] + num > most * self.weight(owner) / weights:
+            raise QueueFullError(f"{all_} requests run or wait, of at most {most}: ask again later")
+
+    def weight(self, owner: str) -> float:
+        """The weight of an owner."""
+        return 1.0
+
+    def _left(self, task: Task) -> None:
         with self._changed:
-            self._num_open -= 1
+            self._open[task.owner] -= 1
+            if not self._open[task.owner]:
+                del self._open[task.owner]
             self._changed.notify_all()
 
     def _check(self) -> None:
@@ -250,7 +266,7 @@ class Engine:
         with self._changed:
             self._draining = True
             if self._thread is not None:
-                self._changed.wait_for(lambda: not self._num_open, drain)
+                self._changed.wait_for(lambda: not self._open, drain)
             self.error = self.error or EngineError("the engine was closed before the request was done")
         self._wake.set()
         if self._thread is not None:

@@ -45,8 +45,8 @@ class Job:
     """One request: read its `events` as they come, or wait for its `result`; `cancel` it, or `change` its canvas.
 
     number        its place in the order of arrival
-    priority      lower goes first
-    owner         who asked; requests of one owner wait for each other where there are more than can run
+    owner         who asked; owners have equal shares, or shares by their weights
+    priority      lower goes first among the owner's requests
     cached_tokens of the prompt: taken from earlier requests instead of computed
     submitted, started, first, finished   seconds on the clock `time.perf_counter`: when it arrived, joined a step,
                   committed its first tokens, and was done; None: not yet

@@ -4,14 +4,17 @@ A step takes the next forwards of all running tasks, computes them in one batch,
 is done leaves at once, and one that waits joins at the next step. A long prompt is computed in parts beside the others.
 Nothing that a task computes depends on its neighbors (contract 3), so its tokens are those that it has alone.
 
-Memory is counted in pages of clean rows. Where it runs out, stored prefixes go first, and then the task that arrived
-last among those that matter least waits: its rows are computed again later.
+Owners have equal shares of places, rows and memory, or shares by their weights (`shares`); a task's priority ranks it
+among those of its owner alone. Where an owner has less than its share, the last task of the one that has most waits
+instead: its rows are computed again later.
+
+Memory is counted in pages of clean rows. Where it runs out, stored prefixes go first, and then a task waits likewise.
 """
 
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -22,9 +25,10 @@ from daguerre.canvas import Decision
 from daguerre.decoding.sample import Sample
 from daguerre.engine.job import Job
 from daguerre.engine.prefixes import PAGE, Prefixes
-from daguerre.engine.task import Asked, Piece, SampleWork, Task, Work, num_pages
+from daguerre.engine.shares import Shares, Weight, alike
+from daguerre.engine.task import Asked, Piece, SampleWork, Task, Work, num_pages, num_rows
 from daguerre.errors import EngineError, InputError
-from daguerre.models.forward import Answer, Backend, Forward
+from daguerre.models.forward import Answer, Backend
 from daguerre.trace import Event
 
 T = TypeVar("T")
@@ -39,6 +43,7 @@ class Limits:
     max_rows      rows of a step, at which prompts are divided
     cache_rows    clean rows that are kept in memory, of running requests and stored prefixes
     store_prefixes  whether later requests may begin with what earlier ones have computed
+    share_prefixes  whether they may be those of other owners, who then learn what was asked before
     """
 
     max_running: int = 64
@@ -46,6 +51,7 @@ class Limits:
     max_rows: int = 2048
     cache_rows: int = 1 << 17
     store_prefixes: bool = True
+    share_prefixes: bool = False
 
     def __post_init__(self) -> None:
         for name, least in (("max_running", 1), ("max_waiting", 0), ("max_rows", PAGE), ("cache_rows", PAGE)):
@@ -89,11 +95,18 @@ class _Part:
 
 class Scheduler:
     """Runs tasks on one backend, step by step. Everything but `add` and `call` is for one thread. `left` is called for
-    each task that leaves.
+    each task that leaves. weight: of an owner.
     """
 
-    def __init__(self, backend: Backend, limits: Limits, left: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        limits: Limits,
+        left: Callable[[Task], None] = lambda task: None,
+        weight: Weight = alike,
+    ) -> None:
         self.backend, self.limits, self._left = backend, limits, left
+        self._shares = Shares(weight)
         self._pages, self._prefixes = num_pages(limits.cache_rows), Prefixes() if limits.store_prefixes else None
         self._running, self._waiting = list[Task](), list[Task]()
         self._calls: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
@@ -145,22 +158,42 @@ class Scheduler:
         return bool(calls)
 
     def _admit(self) -> None:
-        """Let tasks in: those of the lowest priority number first, of these the owner's with the fewest that run, and
-        then the one that arrived first. A page is left free, so that those that run can go on for a while.
+        """Let tasks in, as their owners' shares say. A page is left free, so that those that run can go on for a
+        while.
         """
-        owned = Counter(task.owner for task in self._running)
-        while self._waiting and len(self._running) < self.limits.max_running:
-            task = min(self._waiting, key=lambda one: (one.priority, owned[one.owner], one.number))
+        while self._waiting:
+            task = self._shares.next_of(self._waiting, self._running)
             if not task.pieces and not self._advance(task, None):
                 continue
-            if self._running and self._used + task.pages + 1 > self._pages:
+            if not self._has_room(task):
                 return
             self._waiting.remove(task)
             self._running.append(task)
-            owned[task.owner] += 1
             found = 0 if self._prefixes is None else task.reuse(self._prefixes)
             if task.job is not None:
                 task.job.enter(found)
+
+    def _has_room(self, task: Task) -> bool:
+        """Whether there is a place and memory for a task, after others have given way to it."""
+        while len(self._running) >= self.limits.max_running:
+            if not self._gives_way(lambda one: 1, task):
+                return False
+        while self._running and self._used + task.pages + 1 > self._pages:
+            if not self._gives_way(lambda one: one.pages, task):
+                return False
+        return True
+
+    def _gives_way(self, measure: Callable[[Task], int], task: Task | None = None) -> bool:
+        """Let the task wait that has to (`Shares.over`); returns whether there is one."""
+        last = self._shares.over(self._running, measure, task)
+        if last is None:
+            return False
+        last.give_up()
+        self._release(last)
+        self._running.remove(last)
+        self._waiting.append(last)
+        self._preemptions += 1
+        return True
 
     @property
     def _used(self) -> int:
@@ -169,17 +202,10 @@ class Scheduler:
         return read + sum(task.pages for task in self._running)
 
     def _free_memory(self) -> None:
-        """Where memory has run out, drop stored prefixes, and then let the last task wait, as often as it takes."""
+        """Where memory has run out, drop stored prefixes, and then let tasks wait, as many as it takes."""
         while (spare := self._pages - self._used) < 0:
-            able = [task for task in self._running if task.can_give_up]
-            if len(self._running) == 1 or not able:
+            if len(self._running) == 1 or not self._gives_way(lambda one: one.pages):
                 break
-            last = max(able, key=lambda one: (one.priority, one.number))
-            last.give_up()
-            self._release(last)
-            self._running.remove(last)
-            self._waiting.append(last)
-            self._preemptions += 1
         if self._prefixes is not None:
             self._prefixes.drop(len(self._prefixes) - self._prefixes.num_read - max(0, spare))
 
@@ -188,17 +214,20 @@ class Scheduler:
             task.release(self._prefixes)
 
     def _choose(self) -> list[_Part]:
-        """What this step computes: of each task its next forwards, as long as there are rows left, the tasks that have
-        waited longest first.
-        """
-        left, parts = self.limits.max_rows, list[_Part]()
-        for task in sorted(self._running, key=lambda one: (one.turn, one.priority, one.number)):
-            for piece in task.pieces:
-                asked = None if piece.answer is not None else piece.part(left, whole=not parts)
+        """What this step computes: the next forwards of all tasks, as long as there are rows left."""
+        left, parts, short = self.limits.max_rows, list[_Part](), {task.owner for task in self._waiting}
+        for task in self._shares.order(self._running):
+            for piece in [piece for piece in task.pieces if piece.answer is None]:
+                asked = piece.part(left, whole=not parts)
+                rows = 0 if asked is None else num_rows(asked)
+                if rows < piece.num_next:
+                    short.add(task.owner)
                 if asked is not None:
                     parts.append(_Part(task, piece, asked))
-                    left -= len(asked.tokens) if isinstance(asked, Forward) else len(asked.rows)
+                    left -= rows
+                    self._shares.add(task.owner, rows)
                     task.turn = self._steps
+        self._shares.settle(short)
         self._rows += self.limits.max_rows - left
         return parts
 
@@ -254,7 +283,7 @@ class Scheduler:
     def _remove(self, task: Task) -> None:
         (self._running if task in self._running else self._waiting).remove(task)
         self._release(task)
-        self._left()
+        self._left(task)
 
     def _end(self, task: Task, error: BaseException) -> None:
         """End a task, and with it all samples of its request."""

@@ -94,6 +94,11 @@ class Piece:
         clean = [one.layout.num_clean for one in self._todo if isinstance(one, Forward)]
         return 0 if self.cache is None else self.cache.length + sum(clean)
 
+    @property
+    def num_next(self) -> int:
+        """How many rows are to be computed next."""
+        return num_rows(self._todo[0])
+
     def part(self, most: int, whole: bool) -> Asked | None:
         """What to compute next, of at most `most` rows; `whole`: of more, where it cannot be divided. None: nothing."""
         first = self._todo[0]
@@ -114,12 +119,13 @@ class Piece:
         else:
             self.answer = answer
 
-    def reuse(self, prefixes: Prefixes) -> list[bytes]:
+    def reuse(self, prefixes: Prefixes, salt: str) -> list[bytes]:
         """Fill an empty cache with what earlier requests have computed; returns the hashes of the pages."""
         first, cache = self._todo[0], self.cache
         if cache is None or cache.length or not isinstance(first, Forward):
             return []
-        keys = prefixes.fill(cache, rows_of(first, cut_at(first, len(first.tokens))), (first.level, cache.kind))
+        rows = rows_of(first, cut_at(first, len(first.tokens)))
+        keys = prefixes.fill(cache, rows, (first.level, cache.kind, salt))
         if keys:
             self.computed(first_rows(first, len(keys) * PAGE), None)
         return keys
@@ -134,9 +140,14 @@ class Piece:
         self.cache.free()
 
 
-def num_pages(num_rows: int) -> int:
+def num_pages(rows: int) -> int:
     """The pages that these rows take."""
-    return -(-num_rows // PAGE)
+    return -(-rows // PAGE)
+
+
+def num_rows(asked: Asked) -> int:
+    """The rows of a forward."""
+    return len(asked.tokens) if isinstance(asked, Forward) else len(asked.rows)
 
 
 @dataclass(eq=False)
@@ -146,6 +157,7 @@ class Task:
     number    its place in the order of arrival
     priority  lower goes first
     owner     whose it is
+    salt      tasks of another one find none of its stored prefixes
     job       the request that it belongs to, if it is one's
     turn      the number of the last step that it was part of
     stored    whether its prompt was stored for later requests
@@ -155,6 +167,7 @@ class Task:
     number: int = 0
     priority: int = 0
     owner: str = ""
+    salt: str = ""
     job: Job | None = None
     turn: int = -1
     stored: bool = False
@@ -185,9 +198,14 @@ class Task:
         shared = len(self._read) if any(cache.shares for cache in self._caches.values()) else 0
         return max(0, sum(num_pages(rows) for rows in need.values()) - shared)
 
+    @property
+    def num_next(self) -> int:
+        """How many rows it wants of a step."""
+        return sum(piece.num_next for piece in self.pieces if piece.answer is None)
+
     def reuse(self, prefixes: Prefixes) -> int:
         """Take what earlier requests have computed; returns how many rows."""
-        keys = [key for piece in self.pieces for key in piece.reuse(prefixes)]
+        keys = [key for piece in self.pieces for key in piece.reuse(prefixes, self.salt)]
         self._read += keys
         return len(keys) * PAGE
 
@@ -196,7 +214,7 @@ class Task:
         for key, cache in self._caches.items():
             rows = self._rows[key]
             if rows.length == cache.length:
-                self._read += prefixes.store(cache, rows.rows, (rows.level, cache.kind), room)
+                self._read += prefixes.store(cache, rows.rows, (rows.level, cache.kind, self.salt), room)
 
     def release(self, prefixes: Prefixes) -> None:
         """It reads no stored pages any more."""
@@ -205,8 +223,9 @@ class Task:
 
     @property
     def can_give_up(self) -> bool:
-        """Whether its memory can be given to others and computed again later."""
-        return bool(self._caches) and all(rows.closed for rows in self._rows.values())
+        """Whether it can wait, its memory be given to others and computed again later."""
+        begun = any(piece.answer is not None for piece in self.pieces)
+        return not begun and all(rows.closed for rows in self._rows.values())
 
     def give_up(self) -> None:
         """Free its memory."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -21,10 +22,11 @@ from daguerre.router.proxy import Classify, Router
 from daguerre.router.store import Store
 from daguerre.router.trip import Write
 from daguerre.router.upstream import Upstreams
-from daguerre.server import errors
+from daguerre.server import errors, pages
 from daguerre.server.content import COUNTERS
 from daguerre.server.gate import Gate
 from daguerre.server.settings import Keys, Settings
+from daguerre.server.sites import allowing
 
 ROUTES = {
     "/v1/chat/completions": ("chat", "/chat/completions"),
@@ -45,10 +47,11 @@ class Pool:
         """Nothing is open."""
 
 
-def make_app(router: Router, store: Store, write: Write, keys: Keys | None = None) -> FastAPI:
+def make_app(router: Router, store: Store, write: Write) -> FastAPI:
     """The application of a router."""
     config = router.config
-    settings = Settings(keys=keys or Keys(), max_body=config.server.most_body, log_text=False)
+    told = config.server
+    settings = Settings(keys=router.keys, max_body=told.most_body, body_timeout=told.body_timeout, origins=told.origins)
 
     @asynccontextmanager
     async def living(app: FastAPI) -> AsyncIterator[None]:
@@ -57,7 +60,7 @@ def make_app(router: Router, store: Store, write: Write, keys: Keys | None = Non
         await router.close()
         store.close()
 
-    app = App(title="Daguerre router", version=daguerre.__version__, lifespan=living, redoc_url=None)
+    app = App(title="Daguerre router", version=daguerre.__version__, lifespan=living, docs_url=None, redoc_url=None)
     app.state.pool, app.state.settings, app.state.draining, app.state.num_running = Pool(), settings, False, 0
     app.state.router = router
     errors.install(app)
@@ -65,20 +68,30 @@ def make_app(router: Router, store: Store, write: Write, keys: Keys | None = Non
     app.router.routes += [Route(path, one, methods=["POST"]) for path, one in backed.items()]
     app.include_router(models.router)
     app.add_api_route("/metrics", lambda: Response(router.watch.text(), media_type=COUNTERS), methods=["GET"])
-    app.add_api_route("/status", router.status, methods=["GET"])
+    app.add_api_route("/status", status, methods=["GET"])
     app.add_api_route("/health", lambda: {"status": "ok"}, methods=["GET"])
     app.include_router(page_routes.router)
+    app.include_router(pages.router)
     app.include_router(stored.router)
     describe(app, config)
     gate = Gate(app, settings, router.watch)  # type: ignore[arg-type]
+    app.add_middleware(partial(allowing, settings))
     app.add_middleware(gate.around)
-    app.short = {path: gate.around(one) for path, one in backed.items()}
+    app.short = {path: gate.around(allowing(settings, one)) for path, one in backed.items()}
     return app
 
 
-def make_router(config: Config, store: Store, classify: Classify, write: Write, **how: Any) -> Router:
-    """A router of a configuration, whose lines `write` takes."""
-    return Router(config, Upstreams(config, **how), store, classify, write)
+def make_router(
+    config: Config, store: Store, classify: Classify, write: Write, keys: Keys | None = None, **how: Any
+) -> Router:
+    """A router of a configuration, whose lines `write` takes. keys: of those who may ask."""
+    return Router(config, Upstreams(config, **how), store, classify, write, keys or Keys())
+
+
+async def status(request: Request) -> dict[str, Any]:
+    """How the router and its backends are doing."""
+    router: Router = request.app.state.router
+    return router.status(request.state.owner)
 
 
 class App(FastAPI):

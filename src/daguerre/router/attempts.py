@@ -19,8 +19,9 @@ from typing import Any
 
 from daguerre.router.choose import Candidate, Decision, slo_of
 from daguerre.router.config import Config
+from daguerre.router.replies import BackendError, EventCheck, passed_back, whole_body
 from daguerre.router.trip import Trip
-from daguerre.router.upstream import PASSED_BACK, BackendError, EventCheck, Reply, Upstreams, whole_body
+from daguerre.router.upstream import Reply, Upstreams
 from daguerre.server.errors import ApiError
 
 HEDGE_COST = 0.05
@@ -33,9 +34,9 @@ MOST_CREDIT = 10.0
 class Opened:
     """An answer that has begun, whose connection `stack` closes.
 
-    first   all of an answer that is not streamed; else its first chunk
-    chunks  what follows; None: the answer is not streamed
-    check   has seen `first`
+    first   all of an answer that is not streamed; else its first events, one with data among them
+    chunks  whole events that follow; None: the answer is not streamed
+    check   has seen `first`, and sees the others as they come
     """
 
     attempt: dict[str, Any]
@@ -63,7 +64,7 @@ class Attempts:
         errors, self._credit = list[BackendError](), min(self._credit + self._config.hedge.share, MOST_CREDIT)
         order = _order(trip.decision, self._config.retry.attempts)
         for name in order:
-            if not self._upstreams[name].circuit.allows(time.monotonic()):
+            if not self._upstreams[name].circuit.allows(time.monotonic(), trip.owner):
                 continue
             before = sum(each["backend"] == name for each in trip.attempts)
             if before:
@@ -74,7 +75,7 @@ class Attempts:
             except BackendError as error:
                 errors.append(error)
         now = time.monotonic()
-        waits = [self._upstreams[name].circuit.wait(now) for name in order]
+        waits = [self._upstreams[name].circuit.wait(now, trip.owner) for name in order]
         raise _all_failed(errors, min(waits))
 
     async def _open(self, trip: Trip, name: str, **more: Any) -> Opened:
@@ -82,19 +83,14 @@ class Attempts:
         attempt = trip.try_at(name, **more)
         try:
             async with AsyncExitStack() as stack:
-                asked = self._upstreams.ask(name, trip.path, trip.body, trip.headers, trip.size)
+                asked = self._upstreams.ask(name, trip.path, trip.body, trip.headers, trip.size, trip.owner)
                 reply = await stack.enter_async_context(asked)
                 check = EventCheck(name, partial(_text_came, trip, attempt, reply))
-                if reply.streamed:
-                    first, chunks = await anext(reply.chunks, b""), reply.chunks
-                    if not first:
-                        raise BackendError("body", f"{name} sent no event")
-                    check.add(first)
-                else:
-                    (first, value), chunks = await whole_body(name, reply), None
-                    check.whole(value)
+                first, chunks = await _begun(name, reply, check)
+                if chunks is None:
                     _text_came(trip, attempt, reply)
-                return Opened(attempt, reply.status, _passed_back(reply), first, stack.pop_all(), chunks, check)
+                headers = passed_back(reply.headers, reply.streamed)
+                return Opened(attempt, reply.status, headers, first, stack.pop_all(), chunks, check)
         except BackendError as error:
             attempt |= {"error": error.kind, "message": str(error), "status": error.status}
             raise
@@ -128,7 +124,7 @@ class Attempts:
         began, opened = time.monotonic(), None
         try:
             done, left = await asyncio.wait(asked, timeout=wait)
-            if not done and self._credit >= 1 and self._upstreams[second].circuit.allows(time.monotonic()):
+            if not done and self._credit >= 1 and self._upstreams[second].circuit.allows(time.monotonic(), trip.owner):
                 self._credit -= 1
                 asked.add(asyncio.ensure_future(self._open(trip, second, hedge=True)))
                 left = set(asked)
@@ -186,8 +182,21 @@ def _order(decision: Decision, attempts: int) -> list[str]:
     return (all_ * attempts)[: min(attempts, max(2, len(all_)))]
 
 
-def _passed_back(reply: Reply) -> dict[str, str]:
-    return {name: reply.headers[name] for name in PASSED_BACK if name in reply.headers}
+async def _begun(name: str, reply: Reply, check: EventCheck) -> tuple[bytes, AsyncIterator[bytes] | None]:
+    """An answer that is not streamed, and None; or the first events of a stream, and what follows them. BackendError
+    for what is no answer.
+    """
+    if not reply.streamed:
+        body, value = await whole_body(name, reply.chunks)
+        if reply.status < 400:
+            check.answer(value)
+        return body, None
+    first, events = b"", check.passed(reply.chunks)
+    async for some in events:
+        first += some
+        if check.events:
+            return first, events
+    raise BackendError("body", f"{name} sent no event")
 
 
 def _all_failed(errors: list[BackendError], wait: float) -> ApiError:

@@ -17,10 +17,10 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import BaseModel, ConfigDict, Field, HttpUrl, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from daguerre.errors import DaguerreError, DataError, unknown
+from daguerre.errors import DaguerreError, DataError, InputError, unknown
 from daguerre.router.named_files import key_in, quality_in
 from daguerre.router.toml_lines import line_of
-from daguerre.server.settings import Keys
+from daguerre.server.settings import Keys, sites_of
 
 Operation = Literal["chat", "completions", "responses", "embeddings", "fim", "edit", "decisions"]
 Need = Literal[
@@ -271,25 +271,46 @@ class Shadow(Table):
 
 
 class KeyLimits(Table):
-    """What the owner of a key may use; None: no limit. tags: a backend must have them to get the owner's requests."""
+    """What the owner of a key may use; None: no limit.
+
+    tags      a backend must have them to get the owner's requests
+    operator  whether /status tells the owner what all others have asked and spent
+    """
 
     dollars_per_day: Amount | None = None
     tokens_per_day: Count | None = None
     requests_per_minute: Count | None = None
     tokens_per_minute: Count | None = None
     tags: tuple[str, ...] = ()
+    operator: bool = False
 
 
 class Server(Table):
-    """Where the router listens, and who may ask. keys_file has lines as `daguerre serve --keys` reads them."""
+    """Where the router listens, and who may ask.
+
+    keys_file     has lines as `daguerre serve --keys` reads them
+    state         a file for what outlasts a restart; one router at a time uses it
+    most_body     bytes of a request, which must be there within `body_timeout` seconds
+    origins       sites whose pages may ask, such as https://example.com
+    """
 
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8800
     keys_file: Path | None = None
     state: Path | None = None
     most_body: Count = 8 * 2**20
+    body_timeout: Annotated[float, Field(gt=0)] = 60.0
+    origins: tuple[str, ...] = ()
     log: Path | None = None
     log_text: bool = False
+
+    @field_validator("origins")
+    @classmethod
+    def _sites(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+        try:
+            return sites_of(given)
+        except InputError as error:
+            raise ValueError(str(error)) from None
 
 
 class Config(Table):

@@ -15,7 +15,7 @@ import logging
 import math
 import sqlite3
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from daguerre.router.config import KeyLimits
@@ -98,15 +98,17 @@ class _Account:
 
 
 class Limits:
-    """The limits of all owners: `table` has them by name, and "default" those of each other one. Used by one thread at
-    a time. `now` is in seconds since the epoch everywhere.
+    """The limits of all owners: `table` has them by the names that `name_of` gives owners, and "default" those of each
+    other one. Used by one thread at a time, but for `of`. `now` is in seconds since the epoch everywhere.
 
     A database that is damaged or full fails no request: what cannot be read counts as nothing, and what cannot be
     written is counted until the process ends. The first failure is logged.
     """
 
-    def __init__(self, db: sqlite3.Connection, table: Mapping[str, KeyLimits]) -> None:
-        self._db, self._table = db, dict(table)
+    def __init__(
+        self, db: sqlite3.Connection, table: Mapping[str, KeyLimits], name_of: Callable[[str], str] = str
+    ) -> None:
+        self._db, self._table, self._name_of = db, dict(table), name_of
         self._accounts = dict[str, _Account]()
         self._last_day, self.failures = -1, 0
         try:
@@ -116,7 +118,7 @@ class Limits:
 
     def of(self, owner: str) -> KeyLimits:
         """The limits of an owner."""
-        return self._table.get(owner, self._table.get("default", NO_LIMITS))
+        return self._table.get(self._name_of(owner), self._table.get("default", NO_LIMITS))
 
     def admit(self, owner: str | None, dollars: float, tokens: int, now: float) -> Reservation:
         """Let a request in that is expected to cost so much, input and output together. LimitError where a limit

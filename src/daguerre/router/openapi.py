@@ -65,13 +65,16 @@ SOMETIMES: Mapping[str, str] = {
 ERRORS = {
     "400": "A body that is no JSON object, a wish that cannot be, or a request that no backend can serve.",
     "401": "An API key that is not known.",
-    "413": "A body that is too large.",
+    "403": "A browser's page of another site, or a name in `Host` that is not this machine's.",
+    "408": "A body that did not come in time.",
+    "413": "A body that is too large, or has too many parts.",
+    "415": "A browser's body that is not application/json.",
     "429": "A limit is reached, of the key or of every backend; ask again after `Retry-After` seconds.",
     "4XX": "What the backend answered to a request that it finds wrong.",
     "500": "The router failed; its log says why.",
     "501": "The backend was not made for it.",
     "502": "Every backend that was tried failed.",
-    "503": "No backend takes requests at the moment; ask again after `Retry-After` seconds.",
+    "503": "No backend takes requests now, or too many bodies are on their way; ask again after `Retry-After` seconds.",
     "504": "No backend answered in time.",
 }
 

@@ -1,19 +1,22 @@
 """A request on its way: read, decided, answered by one backend, passed on, logged.
 
 Before the first byte reaches the client, a backend that fails is followed by the next; after it, nothing is sent again:
-a stream that breaks ends with an error event. A client that leaves ends the request to the backend. An answer that is
-not streamed is read whole first, so that one that is no JSON counts as a failure.
+of a stream that breaks the client has whole events, and an error event as the last one. A client that leaves ends the
+request to the backend. An answer that is not streamed is read whole first, so that one that is no JSON, or only an
+error, counts as a failure.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import math
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import orjson
@@ -23,6 +26,7 @@ from starlette.types import Receive, Scope, Send
 
 from daguerre.errors import DaguerreError
 from daguerre.router.attempts import Attempts, Opened
+from daguerre.router.bodies import json_of
 from daguerre.router.cache import CacheKey, Hit
 from daguerre.router.checks import MOST_CHECKED, checks_of, has_checks
 from daguerre.router.choose import Decision, choose, expected_tokens
@@ -32,17 +36,35 @@ from daguerre.router.limits import Limits
 from daguerre.router.log import decision_line, text_hash
 from daguerre.router.named_files import quality_in
 from daguerre.router.reading import Reading
-from daguerre.router.requests import features_of
+from daguerre.router.replies import BackendError
+from daguerre.router.requests import Asked, features_of
 from daguerre.router.shadow import MOST_KEPT, Shadows
 from daguerre.router.store import Store
 from daguerre.router.trip import Trip, Write, call_ids, cost_of, counts_of
-from daguerre.router.upstream import BackendError, Upstreams
+from daguerre.router.upstream import Upstreams
 from daguerre.router.watching import Sums, Watch
 from daguerre.server.errors import ApiError, error_body
+from daguerre.server.settings import Keys
 
+LOG = logging.getLogger("daguerre.router")
 GONE = 499
+AT_ONCE = 64 << 10
+"""Bytes of a body that is read where all requests are served; longer ones are read beside it."""
 Classify = Callable[[Reading, Mapping[str, Any]], Mapping[str, float]]
 """The probability of each step type of a request, of which it gets the reading and the body."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a request of an owner says: its body, what it asks for, the probability of each step type, and how likely
+    each backend's answer is right.
+    """
+
+    owner: str
+    body: dict[str, Any]
+    asked: Asked
+    steps: Mapping[str, float]
+    quality: dict[str, float]
 
 
 class Router:
@@ -50,48 +72,62 @@ class Router:
 
     classify  step types of requests
     write     takes the lines of the log
+    keys      of those who may ask
     """
 
-    def __init__(self, config: Config, upstreams: Upstreams, store: Store, classify: Classify, write: Write) -> None:
-        self.config, self.upstreams, self._store = config, upstreams, store
+    def __init__(
+        self, config: Config, upstreams: Upstreams, store: Store, classify: Classify, write: Write, keys: Keys
+    ) -> None:
+        self.config, self.upstreams, self.keys, self._store = config, upstreams, keys, store
         self._classify, self._write = classify, write
         path, names = config.quality_model, [one.name for one in config.backends]
         self._quality = None if path is None else quality_in(path, names)
         version = "" if path is None else hashlib.sha256(path.read_bytes()).hexdigest()
         self.watch = Watch(config)
         self._attempts, self._shadows = Attempts(config, upstreams), Shadows(config, upstreams, self._note)
-        self._kept, self._limits = Kept(config, store, version), Limits(store.db, config.keys)
+        self._kept, self._limits = Kept(config, store, version), Limits(store.db, config.keys, keys.name)
 
     def _note(self, line: dict[str, Any]) -> None:
-        self.watch.line(line)
+        """Write a line, and count what it says. It is written whatever the counters make of it."""
         self._write(line)
+        try:
+            self.watch.line(line)
+        except Exception:
+            LOG.exception("a line of the log could not be counted")
 
     def _ended(self, trip: Trip, line: dict[str, Any]) -> None:
         """A request has its line, and its owner is charged."""
+        self._note(line | {"text_hash": text_hash(trip.body, self._store.salt)})
         if trip.reservation is not None:
             tokens = line.get("tokens", {"input": 0, "output": 0})
             total = int(tokens["input"] + tokens["output"])
             self._limits.settle(trip.reservation, line.get("cost", 0.0), total, time.time())
-        self._note(line | {"text_hash": text_hash(trip.body, self._store.salt)})
 
     def holder(self, owner: str, key: str) -> str | None:
         """The backend that keeps a response of an owner."""
         return self._store.holder(owner, [key])
 
-    def status(self) -> dict[str, Any]:
-        """How the router and its backends are doing, as JSON values."""
-        now, found = time.monotonic(), self.watch.status()
+    def status(self, owner: str = "") -> dict[str, Any]:
+        """How the router and its backends are doing, as JSON values. Of requests and of what owners have used an owner
+        is told its own, and an operator all.
+        """
+        now, name = time.monotonic(), self.keys.name(owner)
+        sees_all = not self.keys.names or self._limits.of(owner).operator
+        found = self.watch.status(None if sees_all else name)
         for backend in self.config.backends:
             one = self.upstreams[backend.name]
             found["backends"].setdefault(backend.name, Sums().to_dict())
             found["backends"][backend.name] |= {
                 "model": backend.model,
-                "circuit": one.circuit.state(now),
+                "circuit": one.circuit.state(now, owner),
                 "in_flight": one.in_flight,
                 "most_in_flight": backend.most_in_flight,
                 "cold": one.cold(now),
             }
-        used = {name or "all": asdict(usage) for name, usage in self._limits.usages(time.time()).items()}
+        usages = self._limits.usages(time.time())
+        used = {
+            self.keys.name(one) or "all": asdict(usage) for one, usage in usages.items() if sees_all or one == owner
+        }
         return found | {"cache": asdict(self._kept.stats()), "used_today": used}
 
     async def close(self) -> None:
@@ -101,13 +137,18 @@ class Router:
 
     async def serve(self, request: Request, operation: str, path: str) -> Response:
         """The answer to a request. ApiError where no backend has one."""
-        trip = self._trip(request, operation, path, await _json_of(request))
+        raw, began = await request.body(), time.perf_counter()
+        owner, number = getattr(request.state, "owner", ""), f"route_{uuid.uuid4().hex}"
+        read = partial(self._read, raw, operation, request.headers, number, owner)
+        told = await asyncio.to_thread(read) if len(raw) > AT_ONCE else read()
+        trip = self._trip(request, operation, path, number, told, began)
         try:
-            key = self._kept.key(trip)
+            kept = self._kept.key
+            key = await asyncio.to_thread(kept, trip) if len(raw) > AT_ONCE else kept(trip)
             if key is not None and (hit := self._kept.get(trip, key)) is not None:
                 return self._repeated(trip, hit)
             if trip.decision.backend is None:
-                raise self._none_can(trip.decision)
+                raise self._none_can(trip.decision, trip.owner)
             trip.reservation = self._limits.admit(
                 trip.owner, _expected_cost(trip.decision), sum(trip.size), time.time()
             )
@@ -131,19 +172,24 @@ class Router:
             trip.end(500)
             raise
 
-    def _trip(self, request: Request, operation: str, path: str, body: dict[str, Any]) -> Trip:
-        key, began = f"route_{uuid.uuid4().hex}", time.perf_counter()
-        owner = getattr(request.state, "owner", "")
-        asked = features_of(operation, body, request.headers, self.config, key, self._limits.of(owner).tags)
-        held = self._store.holder(owner, call_ids(operation, body))
+    def _read(self, raw: bytes, operation: str, headers: Mapping[str, str], key: str, owner: str) -> Told:
+        """What a request says: all that takes long where it is long, and needs nothing that changes."""
+        body = json_of(raw)
+        asked = features_of(operation, body, headers, self.config, key, self._limits.of(owner).tags)
         named = asked.wishes.get("step")
         steps = self._classify(asked.reading, body) if named is None else {named: 1.0}
-        features = asked.features(steps, self._predicted(asked.reading), held)
+        return Told(owner, body, asked, steps, self._predicted(asked.reading))
+
+    def _trip(self, request: Request, operation: str, path: str, key: str, told: Told, began: float) -> Trip:
+        owner, body, asked = told.owner, told.body, told.asked
+        held = self._store.holder(owner, call_ids(operation, body))
+        features = asked.features(told.steps, told.quality, held)
         tokens = expected_tokens(features, self.config)
-        state = self.upstreams.state(features, tokens)
+        state = self.upstreams.state(features, tokens, owner)
         decision = choose(features, state, self.config)
+        name = self.keys.name(owner)
         line = {"id": key, "request": request.state.request_id, "time": time.time(), "path": path}
-        line |= decision_line(features, state, decision) | ({"owner": owner} if owner else {})
+        line |= decision_line(features, state, decision) | ({"owner": name} if name else {})
         line["decided_ms"] = round(1000 * (time.perf_counter() - began), 3)
         if asked.ignored:
             line["ignored"] = list(asked.ignored)
@@ -164,14 +210,15 @@ class Router:
             line=line,
         )
 
-    def _none_can(self, decision: Decision) -> ApiError:
-        """The error where no backend can serve a request, now or ever."""
+    def _none_can(self, decision: Decision, owner: str) -> ApiError:
+        """The error where no backend can serve a request of an owner, now or ever."""
         for_now = ("its circuit is open", "has as many requests as it takes")
         waiting = [each for each in decision.candidates if each.excluded in for_now]
         if not waiting:
             return ApiError(decision.reason, 400, code="no_backend")
         out, now = ApiError(decision.reason, 503, code="no_backend_now"), time.monotonic()
-        out.retry_after = max(1, math.ceil(min(self.upstreams[each.name].circuit.wait(now) for each in waiting)))
+        waits = [self.upstreams[each.name].circuit.wait(now, owner) for each in waiting]
+        out.retry_after = max(1, math.ceil(min(waits)))
         return out
 
     def _repeated(self, trip: Trip, hit: Hit) -> Response:
@@ -203,18 +250,17 @@ class Router:
                     yield opened.first
                     size = len(opened.first)
                     async for chunk in opened.chunks:
-                        opened.check.add(chunk)
                         yield chunk
                         size += len(chunk)
                         if size <= most:
                             kept.append(chunk)
-                    if not opened.check.done:
+                    if not opened.check.whole:
                         raise BackendError("broken", f"{opened.backend} ended the stream before its end")
                 ended = opened.status
             except BackendError as error:
                 opened.attempt |= {"error": error.kind, "message": str(error)}
                 ended = 502
-                yield b"\n\ndata: " + orjson.dumps(error_body(str(error), 502, None, "backend_failed")) + b"\n\n"
+                yield b"data: " + orjson.dumps(error_body(str(error), 502, None, "backend_failed")) + b"\n\n"
         finally:
             took, answer = trip.passed(), b"".join(kept) if size <= most else None
             if ended == opened.status:
@@ -241,8 +287,9 @@ class Router:
 
     def _billed(self, trip: Trip, opened: Opened, size: int) -> None:
         """Note what so many bytes of an answer cost."""
-        counts = counts_of(opened.check.usage, trip.features.input_tokens, size)
-        cost = cost_of(counts, self.upstreams[opened.backend].backend.price)
+        backend = self.upstreams[opened.backend].backend
+        counts = counts_of(opened.check.usage, trip.features.input_tokens, size, backend.context)
+        cost = cost_of(counts, backend.price)
         opened.attempt["bytes"] = size
         trip.line |= {"tokens": counts, "cost": cost}
 
@@ -297,20 +344,6 @@ class _Stream(StreamingResponse):
         finally:
             await self._stack.aclose()
             self._trip.end(GONE)
-
-
-async def _json_of(request: Request) -> dict[str, Any]:
-    try:
-        value = orjson.loads(await request.body())
-    except orjson.JSONDecodeError as error:
-        raise ApiError(f"the body is no JSON: {error}", 400, code="invalid_json") from None
-    if not isinstance(value, dict):
-        raise ApiError("the body must be a JSON object", 400, code="invalid_json")
-    try:
-        orjson.dumps([[[[value]]]])  # what is made of it later may be nested a little deeper
-    except orjson.JSONEncodeError:
-        raise ApiError("the body is nested too deeply: 250 levels are the most", 400, code="invalid_json") from None
-    return value
 
 
 async def _unless_gone(request: Request, answer: Awaitable[Opened]) -> Opened | None:

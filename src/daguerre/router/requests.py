@@ -35,6 +35,8 @@ NAMES = {
     "x-route-explore": "explore",
 }
 CACHES = ("on", "off", "near")
+MOST_IGNORED = 16
+"""Wishes that are not allowed, of which the log tells."""
 SPANS = frozenset({"spans", "lines", "gaps", "template"})
 EDITS = frozenset({"pattern", "strength"})
 
@@ -171,7 +173,7 @@ def wishes_of(body: object, headers: Mapping[str, str], config: Config) -> tuple
             ignored.append(f"{name} is not allowed: add {wish!r} to overrides in the router's configuration")
         else:
             wishes[wish] = _value(name, wish, given[name], config)
-    return wishes, tuple(ignored)
+    return wishes, tuple(ignored[:MOST_IGNORED])
 
 
 def _is_wish(name: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import uvicorn
 
-from daguerre.errors import InputError
+from daguerre.errors import InputError, unknown
 from daguerre.router.app import make_app, make_router
 from daguerre.router.bounded import BoundedProtocol
 from daguerre.router.config import Config
@@ -23,9 +23,12 @@ from daguerre.server.settings import Keys
 
 def run_router(config: Config, keys: Keys, port: int | None = None) -> None:
     """Serve until a signal. InputError where it cannot."""
+    _check_names(config, keys)
     host, listening = config.server.host, bind(config.server.host, config.server.port if port is None else port)
     try:
         store = Store(config.server.state)
+    except InputError:
+        raise
     except Exception as error:
         raise InputError(f"cannot open {config.server.state}: {error}") from None
     decisions = None if config.server.log is None else decision_log(config.server.log)
@@ -34,7 +37,7 @@ def run_router(config: Config, keys: Keys, port: int | None = None) -> None:
         if decisions is not None:
             decisions.line(orjson.dumps(line).decode())
 
-    app = make_app(make_router(config, store, classify, write), store, write, keys)
+    app = make_app(make_router(config, store, classify, write, keys), store, write)
     served = uvicorn.Config(
         app,
         http=BoundedProtocol,
@@ -58,6 +61,14 @@ def run_router(config: Config, keys: Keys, port: int | None = None) -> None:
             log.close()
             if decisions is not None:
                 decisions.close()
+
+
+def _check_names(config: Config, keys: Keys) -> None:
+    """InputError for limits of a name that no key has."""
+    names = [*keys.names.values(), "default"]
+    for name in config.keys:
+        if name not in names:
+            raise unknown("owner in the table [keys]", name, names)
 
 
 def decision_log(path: Path) -> LineWriter:

@@ -14,15 +14,14 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
-
 from daguerre.router.answers import Answer, answer_of
 from daguerre.router.choose import tags_of
 from daguerre.router.config import Config
 from daguerre.router.graders import grade
+from daguerre.router.replies import BackendError, EventCheck, whole_body
 from daguerre.router.requests import draw_of
 from daguerre.router.trip import Trip, Write, cost_of, counts_of
-from daguerre.router.upstream import BackendError, EventCheck, Upstreams, whole_body
+from daguerre.router.upstream import Upstreams
 
 LOG = logging.getLogger("daguerre.router")
 MOST_KEPT = 4 << 20
@@ -103,16 +102,17 @@ class Shadows:
         body |= {"store": False} if trip.operation == "responses" else {}
         began, check = time.monotonic(), EventCheck(name)
         async with self._upstreams.ask_beside(name, trip.path, body, trip.headers) as reply:
-            given, _ = await whole_body(name, reply)
+            given, value = await whole_body(name, reply.chunks)
         ended = time.monotonic()
         took = 1000 * (ended - began)
         line |= {"status": reply.status, "ms": round(took, 3)}
         if reply.status >= 400:
             return None
         self._upstreams.latencies.add(name, trip.size, None, took, ended)
-        check.whole(orjson.loads(given))
-        counts = counts_of(check.usage, trip.features.input_tokens, len(given))
-        line |= {"tokens": counts, "cost": cost_of(counts, self._upstreams[name].backend.price), "finish": check.finish}
+        check.answer(value)
+        backend = self._upstreams[name].backend
+        counts = counts_of(check.usage, trip.features.input_tokens, len(given), backend.context)
+        line |= {"tokens": counts, "cost": cost_of(counts, backend.price), "finish": check.finish}
         return answer_of(trip.operation, given, streamed=False)
 
     async def _graded(self, trip: Trip, answer: Answer | None, other: Answer | None) -> float | None:
@@ -127,5 +127,5 @@ class Shadows:
         name = self._config.grader.judge
         assert name is not None
         async with self._upstreams.ask_beside(name, "/chat/completions", body, {}) as reply:
-            said = answer_of("chat", (await whole_body(name, reply))[0], streamed=False)
+            said = answer_of("chat", (await whole_body(name, reply.chunks))[0], streamed=False)
         return "" if said is None else said.text

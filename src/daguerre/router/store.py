@@ -5,11 +5,14 @@ answer that a later request names; and the salt of the hashes in its log.
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 import sqlite3
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+
+from daguerre.errors import InputError
 
 LOG = logging.getLogger("daguerre.router")
 HELD_SECONDS = 30 * 24 * 3600.0
@@ -23,13 +26,14 @@ CREATE TABLE IF NOT EXISTS salt (value BLOB NOT NULL);
 
 
 class Store:
-    """A database in a file; None: in memory. Used by one thread at a time. One that is full or damaged fails no
-    request.
+    """A database in a file, which one process uses at a time; None: in memory. Used by one thread at a time. One that
+    is full or damaged fails no request. InputError where another process has the file.
 
     salt  random bytes that are this database's own
     """
 
     def __init__(self, path: Path | None) -> None:
+        self._lock = None if path is None else _locked(path)
         if path is not None:
             path.touch(mode=0o600)
         self._db = sqlite3.connect(":memory:" if path is None else path, isolation_level=None, check_same_thread=False)
@@ -52,6 +56,9 @@ class Store:
     def close(self) -> None:
         """Close the file."""
         self._db.close()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def hold(self, owner: str, ids: Sequence[str], backend: str) -> None:
         """A backend has these tool calls, or this answer, of a conversation of an owner."""
@@ -76,3 +83,19 @@ class Store:
         except sqlite3.Error:
             LOG.exception("the state cannot be read: a conversation with open tool calls may change its backend")
         return found
+
+
+def _locked(path: Path) -> int:
+    """A descriptor of the lock of a database, which ends with the process. InputError where another one has it.
+
+    It is of a file beside it: SQLite's own locks on the database would end with any descriptor of it that is closed.
+    """
+    import fcntl
+
+    lock = os.open(f"{path.resolve()}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise InputError(f"another router uses {path}: stop it, or name another file as state in [server]") from None
+    return lock

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Request
-from fastapi.responses import Response
+from fastapi.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
-from daguerre.router.upstream import BackendError
+from daguerre.router.replies import BackendError, passed_back
+from daguerre.router.upstream import Reply
 from daguerre.server.errors import ApiError
 
 router = APIRouter()
@@ -46,10 +49,24 @@ async def _at_its_backend(request: Request, key: str, below: str) -> Response:
         raise ApiError(f"there is no response {key!r} here: it was not kept, or 30 days have passed", 404, "id")
     if request.query_params.get("stream") == "true":
         raise ApiError("a response that is kept is given whole: leave stream out", 400, "stream")
+    stack = AsyncExitStack()
     try:
-        status, kind, body = await served.upstreams.fetch(
-            name, request.method, f"/responses/{key}{below}", request.url.query
-        )
+        asked = served.upstreams.fetch(name, request.method, f"/responses/{key}{below}", request.url.query)
+        reply = await stack.enter_async_context(asked)
     except BackendError as error:
         raise ApiError(str(error), 502, code="backend_failed") from None
-    return Response(body, status, {"content-type": kind, "x-route-backend": name})
+    headers = {"content-type": passed_back(reply.headers, reply.streamed)["content-type"], "x-route-backend": name}
+    return _Passed(reply, headers, stack)
+
+
+class _Passed(StreamingResponse):
+    """What a backend sends, as it comes, so that none of it is kept here. `stack` ends the request to the backend."""
+
+    def __init__(self, reply: Reply, headers: dict[str, str], stack: AsyncExitStack) -> None:
+        super().__init__(reply.chunks, reply.status, headers)
+        self._stack = stack
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        async with self._stack:
+            await super().__call__(scope, receive, send)

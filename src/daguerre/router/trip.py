@@ -11,8 +11,11 @@ from daguerre.router.choose import Decision
 from daguerre.router.config import Price
 from daguerre.router.features import Features
 from daguerre.router.limits import Reservation
+from daguerre.router.replies import tokens_of
 from daguerre.router.requests import Asked
 
+MOST_CONTEXTS = 128
+"""How many contexts of its backend an answer of several choices may have tokens for."""
 Write = Callable[[dict[str, Any]], None]
 
 
@@ -95,11 +98,10 @@ def cost_of(counts: Mapping[str, float | bool], price: Price) -> float:
     return price.request + (counts["input"] * price.input + counts["output"] * price.output) / 1e6
 
 
-def counts_of(usage: object, input_tokens: int, size: int) -> dict[str, float | bool]:
-    """Tokens of a request and its answer of `size` bytes: the backend's own count, or an estimate."""
-    said = usage if isinstance(usage, dict) else {}
-    into = said.get("prompt_tokens", said.get("input_tokens"))
-    out = said.get("completion_tokens", said.get("output_tokens"))
-    if isinstance(into, int):
-        return {"input": into, "output": out if isinstance(out, int) else 0, "counted": True}
-    return {"input": input_tokens, "output": size // 4, "counted": False}
+def counts_of(usage: Mapping[str, Any], input_tokens: int, size: int, context: int) -> dict[str, float | bool]:
+    """Tokens of a request and its answer of `size` bytes: the backend's own count, if its context is large enough for
+    it, or else an estimate.
+    """
+    counted = tokens_of(usage, MOST_CONTEXTS * context)
+    into, out = counted or (input_tokens, size // 4)
+    return {"input": into, "output": out, "counted": counted is not None}

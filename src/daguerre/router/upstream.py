@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import codecs
+import hashlib
+import logging
 import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
@@ -16,40 +17,25 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import orjson
 
-from daguerre.errors import InputError
-from daguerre.router.answers import has_text
+from daguerre.errors import DaguerreError, InputError
 from daguerre.router.circuit import Circuit
 from daguerre.router.config import Backend, Config
 from daguerre.router.features import BackendState, Features, State
 from daguerre.router.latency import RECENT, Latencies
 from daguerre.router.named_files import key_in
+from daguerre.router.replies import BackendError
 
 if TYPE_CHECKING:
     from daguerre.router.litellm_api import LitellmUpstream
 
+LOG = logging.getLogger("daguerre.router")
 PASSED_ON = ("accept", "content-type", "user-agent", "openai-beta", "idempotency-key", "traceparent", "tracestate")
 """Headers of a client that a backend sees. A client's key is not among them."""
-PASSED_BACK = ("content-type", "retry-after", "openai-processing-ms", "x-ratelimit-remaining-requests")
 CONNECT_SECONDS = 5.0
 TRANSIENT = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 """Statuses after which another backend may do better."""
 OURS = frozenset({401, 402, 403, 404, 405})
 """Statuses that say that a backend is not set up as the configuration says."""
-MOST_ANSWER = 64 << 20
-"""Bytes of an answer that is not streamed."""
-
-
-class BackendError(Exception):
-    """A backend did not answer.
-
-    kind         connect, timeout, status, body, or broken (after it had begun)
-    status       of its answer; 0: none
-    retry_after  seconds that it asks for
-    """
-
-    def __init__(self, kind: str, message: str, status: int = 0, retry_after: float | None = None) -> None:
-        super().__init__(message)
-        self.kind, self.status, self.retry_after = kind, status, retry_after
 
 
 @dataclass(frozen=True)
@@ -161,8 +147,8 @@ class Upstreams:
     def __getitem__(self, name: str) -> Upstream:
         return self._all[name]
 
-    def state(self, features: Features, tokens: int) -> State:
-        """What a decision needs to know of the backends now."""
+    def state(self, features: Features, tokens: int, owner: str = "") -> State:
+        """What a decision about a request of an owner needs to know of the backends now."""
         now, size = time.monotonic(), (features.input_tokens, tokens)
         out = State()
         for name, one in self._all.items():
@@ -170,7 +156,7 @@ class Upstreams:
             declared = latency.first_p95, latency.first_p95 + tokens * latency.token_p95
             first, first_p95, whole, whole_p95 = self.latencies.of(name, size, declared, now, self._overdue(one, now))
             out[name] = BackendState(
-                open=one.circuit.allows(now),
+                open=one.circuit.allows(now, owner),
                 cold=one.cold(now),
                 in_flight=one.in_flight,
                 waiting=one.waited(now),
@@ -190,13 +176,19 @@ class Upstreams:
 
     @asynccontextmanager
     async def ask(
-        self, name: str, path: str, body: Mapping[str, Any], headers: Mapping[str, str], size: tuple[int, int] = (0, 0)
+        self,
+        name: str,
+        path: str,
+        body: Mapping[str, Any],
+        headers: Mapping[str, str],
+        size: tuple[int, int] = (0, 0),
+        owner: str = "",
     ) -> AsyncIterator[Reply]:
-        """A backend's answer to a request, whose body is not read yet. BackendError where there is none, or one that
-        another backend may do better; the circuit knows of it. size: as latencies are kept.
+        """A backend's answer to a request of an owner, whose body is not read yet. BackendError where there is none, or
+        one that another backend may do better; the circuit knows of it. size: as latencies are kept.
         """
         one, key = self._all[name], object()
-        one.circuit.begin(time.monotonic())
+        one.circuit.begin(time.monotonic(), owner)
         one.in_flight += 1
         one.waiting[key] = Waiting(time.monotonic(), size, body.get("stream") is True)
         self.latencies.asked(name, time.monotonic())
@@ -207,13 +199,14 @@ class Upstreams:
                 async with aclosing(one.alive_with(key, response)) as chunks:
                     yield Reply(response.status, response.headers, chunks, partial(one.text_came, key))
         except BackendError as error:
-            one.circuit.failed(time.monotonic(), error.retry_after)
+            request = None if error.kind == "connect" else hashlib.sha256(orjson.dumps(body)).digest()
+            one.circuit.failed(time.monotonic(), error.retry_after, owner, request)
             raise
         except BaseException:
-            one.circuit.left()
+            one.circuit.left(owner)
             raise
         else:
-            one.circuit.succeeded()
+            one.circuit.succeeded(owner)
         finally:
             one.in_flight -= 1
             one.waiting.pop(key, None)
@@ -239,17 +232,15 @@ class Upstreams:
         finally:
             one.beside -= 1
 
-    async def fetch(self, name: str, method: str, path: str, query: str) -> tuple[int, str, bytes]:
-        """The status, content type and body of what a backend says of something that it keeps. BackendError where it
-        says nothing.
-        """
+    @asynccontextmanager
+    async def fetch(self, name: str, method: str, path: str, query: str) -> AsyncIterator[Reply]:
+        """What a backend says of something that it keeps. BackendError where it says nothing."""
         one = self._all[name]
         if one.backend.url is None:
             raise BackendError("status", f"{name} keeps nothing")
         url = str(one.backend.url).rstrip("/") + path + (f"?{query}" if query else "")
         async with self._sent(one, method, url, None, {}) as reply:
-            body = b"".join([chunk async for chunk in reply.chunks])
-        return reply.status, reply.headers.get("content-type", "application/json"), body
+            yield reply
 
     def _request(
         self, one: Upstream, path: str, body: Mapping[str, Any], headers: Mapping[str, str]
@@ -295,6 +286,11 @@ class Upstreams:
             raise BackendError("timeout", f"{name} sent nothing for {wait:g} s") from None
         except (aiohttp.ClientError, ConnectionError) as error:
             raise BackendError("broken", f"{name} broke off: {type(error).__name__}") from None
+        except (BackendError, DaguerreError):
+            raise
+        except Exception as error:  # whatever it is, the backend sent it
+            LOG.exception("a reply of %s cannot be read", name)
+            raise BackendError("body", f"{name} sent what cannot be read") from error
 
     def _client(self) -> aiohttp.ClientSession:
         """The session, which is made in the running loop."""
@@ -336,100 +332,6 @@ def seconds_of(retry_after: str, now: float) -> float | None:
     with suppress(ValueError, TypeError, OverflowError):
         return max(0.0, parsedate_to_datetime(retry_after).timestamp() - now)
     return None
-
-
-async def whole_body(name: str, reply: Reply) -> tuple[bytes, Any]:
-    """The body of an answer that is not streamed, and its value. BackendError for one that is no JSON."""
-    out = bytearray()
-    async for chunk in reply.chunks:
-        out += chunk
-        if len(out) > MOST_ANSWER:
-            raise BackendError("body", f"{name} sent more than {MOST_ANSWER} bytes")
-    try:
-        value = orjson.loads(out)
-    except orjson.JSONDecodeError:
-        raise BackendError("body", f"{name} sent a body that is no JSON") from None
-    return bytes(out), value
-
-
-class EventCheck:
-    """Looks at a stream of server-sent events as it passes: that it is UTF-8 whose data are JSON, whether it has ended
-    as it should, and what it says of usage. Chunks stay as they are. text_came: called at the first text.
-    """
-
-    def __init__(self, name: str, text_came: Callable[[], None] | None = None) -> None:
-        self._name, self._rest, self._text_came = name, b"", text_came
-        self._text = codecs.getincrementaldecoder("utf-8")()
-        self.usage: dict[str, Any] = {}
-        self.tool_calls = list[str]()
-        self.finish: str | None = None
-        self.done, self.events = False, 0
-
-    def add(self, chunk: bytes) -> None:
-        """The next chunk. BackendError for one that no client can read."""
-        try:
-            self._text.decode(chunk)
-        except UnicodeDecodeError:
-            raise BackendError("body", f"{self._name} sent text that is no UTF-8") from None
-        *lines, self._rest = (self._rest + chunk).replace(b"\r\n", b"\n").split(b"\n")
-        for line in lines:
-            if line.startswith(b"data:"):
-                self._data(line[5:].strip())
-
-    def whole(self, value: object) -> None:
-        """An answer that is not streamed."""
-        if isinstance(value, dict):
-            self._look(value)
-
-    def _data(self, data: bytes) -> None:
-        if data == b"[DONE]":
-            self.done = True
-            return
-        if not data:
-            return
-        try:
-            event = orjson.loads(data)
-        except orjson.JSONDecodeError:
-            raise BackendError("body", f"{self._name} sent an event that is no JSON") from None
-        self.events += 1
-        if self._text_came is not None and has_text(event):
-            self._text_came()
-            self._text_came = None
-        if isinstance(event, dict):
-            self._look(event)
-
-    def _look(self, event: dict[str, Any]) -> None:
-        response = event.get("response") if isinstance(event.get("response"), dict) else event
-        assert isinstance(response, dict)
-        if isinstance(response.get("usage"), dict):
-            self.usage = response["usage"]
-        self.tool_calls += tool_calls_of(event)
-        self.done = self.done or event.get("type") in ("response.completed", "response.failed", "response.incomplete")
-        choices = event.get("choices")
-        for choice in choices if isinstance(choices, list) else []:
-            if isinstance(choice, dict) and choice.get("finish_reason"):
-                self.finish = str(choice["finish_reason"])
-
-
-def tool_calls_of(value: Mapping[str, Any]) -> list[str]:
-    """The ids of the tool calls that an answer, or an event, makes, and of the answer itself where later ones may name
-    it.
-    """
-    out = list[str]()
-    choices = value.get("choices")
-    for choice in choices if isinstance(choices, list) else []:
-        said = choice.get("message") or choice.get("delta") if isinstance(choice, dict) else None
-        calls = said.get("tool_calls") if isinstance(said, dict) else None
-        out += [one["id"] for one in calls or [] if isinstance(one, dict) and isinstance(one.get("id"), str)]
-    response = value.get("response") if isinstance(value.get("response"), dict) else value
-    assert isinstance(response, Mapping)
-    if response.get("object") == "response" and isinstance(response.get("id"), str):
-        out.append(response["id"])
-        items = response.get("output")
-        for item in items if isinstance(items, list) else []:
-            if isinstance(item, dict) and item.get("type") == "function_call" and isinstance(item.get("call_id"), str):
-                out.append(item["call_id"])
-    return out
 
 
 def key_of(backend: Backend) -> str | None:

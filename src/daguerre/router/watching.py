@@ -144,6 +144,7 @@ class Watch:
         self._last.appendleft(
             {
                 "id": line["id"],
+                "owner": line.get("owner"),
                 "time": line["time"],
                 "step": step,
                 "backend": backend,
@@ -161,13 +162,15 @@ class Watch:
         """All counters, in Prometheus' text format."""
         return generate_latest(self.registry)
 
-    def status(self) -> dict[str, Any]:
-        """Numbers since the start, and the last requests, as JSON values; no text of a request."""
+    def status(self, owner: str | None = None) -> dict[str, Any]:
+        """Numbers since the start, and the last requests, as JSON values; no text of a request. owner: the name of the
+        one whose requests they are; None: of all.
+        """
         return {
             "began": self._began,
             "config": self._config.sha256,
             "backends": {name: sums.to_dict() for name, sums in self._backends.items()},
             "steps": {name: sums.to_dict() for name, sums in self._steps.items()},
             "rules": dict(self._rules),
-            "last": list(self._last),
+            "last": [one for one in self._last if owner is None or one["owner"] == owner],
         }

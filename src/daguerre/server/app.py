@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from functools import partial
 
 from fastapi import Depends, FastAPI
-from starlette.middleware.cors import CORSMiddleware
 
 import daguerre
-from daguerre.server import errors
+from daguerre.server import errors, pages
 from daguerre.server.bodies import Bodies
 from daguerre.server.bounds import within_bounds
 from daguerre.server.gate import Gate
@@ -21,6 +21,7 @@ from daguerre.server.models import ModelPool
 from daguerre.server.openapi import describe
 from daguerre.server.routes import ROUTERS
 from daguerre.server.settings import Settings
+from daguerre.server.sites import allowing
 
 THREADS = 64
 """In which requests are planned, and models loaded."""
@@ -37,18 +38,18 @@ def make_app(pool: ModelPool, settings: Settings | None = None) -> FastAPI:
         yield
         await asyncio.to_thread(pool.close, settings.drain)
 
-    app = FastAPI(title="Daguerre", version=daguerre.__version__, lifespan=living, redoc_url=None)
+    app = FastAPI(title="Daguerre", version=daguerre.__version__, lifespan=living, docs_url=None, redoc_url=None)
     app.state.pool, app.state.settings, app.state.metrics = pool, settings, Metrics(pool)
     app.state.draining, app.state.num_running = False, 0
     pool.on_done, pool.bounds = app.state.metrics.done, settings
     errors.install(app)
     for router in ROUTERS:
         app.include_router(router, dependencies=[Depends(within_bounds)])
+    app.include_router(pages.router)
     describe(app)
     app.add_middleware(Bodies)
     if settings.origins:
-        every = {"allow_methods": ["*"], "allow_headers": ["*"]}
-        app.add_middleware(CORSMiddleware, allow_origins=list(settings.origins), **every)  # type: ignore[arg-type]
+        app.add_middleware(partial(allowing, settings))
     app.add_middleware(Gate, settings=settings, metrics=app.state.metrics)
     app.add_middleware(MessageErrors)
     return app

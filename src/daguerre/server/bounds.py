@@ -8,10 +8,10 @@ import asyncio
 import json
 import time
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from threading import Condition, Thread
+from threading import Condition, Lock, Thread
 from typing import Any
 
 from fastapi import Request
@@ -21,6 +21,7 @@ from daguerre.decoding.plan import Plan
 from daguerre.decoding.text_spans import CharSpan
 from daguerre.engine.engine import Engine
 from daguerre.engine.job import Job
+from daguerre.engine.task import Task
 from daguerre.errors import EngineError, InputError
 from daguerre.model import Model
 from daguerre.sampling.constraints.matches import find_matches
@@ -110,7 +111,8 @@ def _check_schema(name: str, part: object, most: int) -> None:
 class BoundedEngine(Engine):
     """An engine that refuses requests beyond the bounds, and ends those that take too long.
 
-    bounds: called for the settings that hold, with each request.
+    bounds  called for the settings that hold, with each request
+    counts  of all engines of a server
     """
 
     def __init__(
@@ -118,10 +120,12 @@ class BoundedEngine(Engine):
         model: Model,
         bounds: Callable[[], Settings],
         on_done: Callable[[Job], None] | None = None,
+        counts: SampleCounts | None = None,
         **limits: Any,
     ) -> None:
+        self._bounds, self._counts = bounds, counts or SampleCounts()
         super().__init__(model, on_done, **limits)
-        self._bounds, self._watch = bounds, Watch(self)
+        self._watch = Watch(self)
         self._slots, self.beside = Slots(COMPILING, 1, LATER), Slots(BESIDE, BESIDE // 2, LATER)
 
     def edit(
@@ -175,15 +179,53 @@ class BoundedEngine(Engine):
         if bounds.timeout is not None and timeout is not None and timeout > bounds.timeout:
             message = f"timeout may be at most {bounds.timeout:g} seconds on this server, not {timeout:g}"
             raise ApiError(message, param="daguerre.timeout")
-        job = super().submit(plan, timeout=timeout, priority=priority, owner=owner)
+        self._counts.take(owner, plan.decode.n, bounds.running_per_key)
+        try:
+            job = super().submit(plan, timeout=timeout, priority=priority, owner=owner)
+        except BaseException:
+            self._counts.give_back(owner, plan.decode.n)
+            raise
         if bounds.timeout is not None and timeout is None:
             self._watch.end_after(job, bounds.timeout)
         return job
+
+    def weight(self, owner: str) -> float:
+        """The weight of an owner; see `Engine`."""
+        return self._bounds().keys.weight(owner)
+
+    def _left(self, task: Task) -> None:
+        if task.job is not None:
+            self._counts.give_back(task.owner)
+        super()._left(task)
 
     def close(self, drain: float = 0.0) -> None:
         """Stop; see `Engine`."""
         super().close(drain)
         self._watch.close()
+
+
+class SampleCounts:
+    """How many samples each owner has that run or wait, whether somebody waits for them or not. Safe to use from any
+    thread.
+    """
+
+    def __init__(self) -> None:
+        self._counts, self._lock = Counter[str](), Lock()
+
+    def take(self, owner: str, num: int, most: int | None) -> None:
+        """Count more samples. ApiError where that makes more than `most`."""
+        with self._lock:
+            if most is not None and num > most:
+                raise ApiError(f"this key may have {most} samples at once, not {num}: ask for fewer", param="n")
+            if most is not None and self._counts[owner] + num > most:
+                message = f"this key may have {most} samples at once and has {self._counts[owner]}: wait for one"
+                raise ApiError(message, 429, code="too_many_running")
+            self._counts[owner] += num
+
+    def give_back(self, owner: str, num: int = 1) -> None:
+        """Samples have left."""
+        with self._lock:
+            self._counts[owner] -= num
 
 
 class Watch:

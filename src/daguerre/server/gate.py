@@ -1,4 +1,4 @@
-"""What every request passes first: an id, a key, limits, and a line in the log.
+"""What every request passes first: an id, where it comes from, a key, limits, its body, and a line in the log.
 
 Plain ASGI, so that streams are not held back.
 """
@@ -12,15 +12,18 @@ import logging
 import time
 import uuid
 from collections import defaultdict, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from starlette.datastructures import Headers, MutableHeaders, State
-from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from daguerre.server.errors import ApiError, answer
+from daguerre.server.incoming import ClientLeft, Incoming, received, too_large
 from daguerre.server.log import ACCESS, stamp
 from daguerre.server.settings import Settings
+from daguerre.server.sites import check_site, under
 
 if TYPE_CHECKING:  # which would bring the engine to the router
     from daguerre.server.metrics import Metrics
@@ -54,6 +57,7 @@ class Gate:
         self._app, self._settings, self._metrics = app, settings, metrics
         self._asked: dict[str, deque[float]] = defaultdict(deque)
         self._running: dict[str, int] = defaultdict(int)
+        self._incoming = Incoming(settings.body_timeout)
 
     def around(self, app: ASGIApp) -> Gate:
         """The same limits and counts before another application."""
@@ -74,9 +78,15 @@ class Gate:
         seen = _Seen(send, request_id, self._settings.write_timeout, state, texts)
         owner, started = None, time.perf_counter()
         try:
+            check_site(scope, headers, self._settings)
             owner = self._enter(scope, headers)
             state.num_running += owner is not None
-            await self._app(scope, _Limited(receive, self._settings.max_body, texts), seen)
+            if owner is None:
+                await self._app(scope, _Limited(receive, self._settings.max_body), seen)
+            else:
+                await self._served(scope, owner, receive, seen, texts)
+        except ClientLeft:
+            return
         except Exception as error:
             if seen.late:  # there is nobody to tell
                 return
@@ -84,46 +94,65 @@ class Gate:
                 raise
             await answer(error)(scope, receive, seen)
         finally:
-            if owner is not None:
-                self._running[owner] -= 1
-                state.num_running -= 1
-            self._log(scope, request_id, owner, seen.status, time.perf_counter() - started, texts)
+            state.num_running -= owner is not None
+            self._log(scope, request_id, seen.status, time.perf_counter() - started, texts)
 
     def _enter(self, scope: Scope, headers: Headers) -> str | None:
         """The owner of a request that is let in; None for what everybody may ask. ApiError for one that is not."""
-        path = scope["path"]
-        if scope["method"] == "OPTIONS" or path == "/" or any(path == p or path.startswith(p + "/") for p in OPEN[1:]):
+        path, keys = scope["path"], self._settings.keys
+        if scope["method"] == "OPTIONS" or under(path, OPEN):
             return None
         if scope["app"].state.draining:
             raise ApiError("the server is stopping: ask another one", 503, code="draining")
-        owner = self._settings.keys.owner(_key(headers))
+        owner = keys.owner(_key(headers))
         if owner is None:
             message = "this API key is not known: send it as `Authorization: Bearer KEY`"
             raise ApiError(message, 401, code="invalid_api_key")
         if int(headers.get("content-length") or 0) > self._settings.max_body:
-            raise _too_large(self._settings.max_body)
+            raise too_large(self._settings.max_body)
         self._count(owner)
-        scope["state"]["owner"] = owner
+        scope["state"] |= {"owner": owner, "owner_name": keys.name(owner)}
         return owner
 
     def _count(self, owner: str) -> None:
-        """Count a request of an owner against the limits."""
+        """Count a request of an owner against the limit of a minute."""
         most, now = self._settings.requests_per_minute, time.monotonic()
+        if most is None:
+            return
         asked = self._asked[owner]
         while asked and asked[0] < now - MINUTE:
             asked.popleft()
-        if most is not None and len(asked) >= most:
+        if len(asked) >= most:
             raise ApiError(f"this key may ask {most} times a minute: wait", 429, code="rate_limit_exceeded")
-        together = self._settings.running_per_key
-        if together is not None and self._running[owner] >= together:
-            raise ApiError(f"this key may have {together} requests at once: wait for one", 429, code="too_many_running")
-        if most is not None:
-            asked.append(now)
-        self._running[owner] += 1
+        asked.append(now)
 
-    def _log(
-        self, scope: Scope, request_id: str, owner: str | None, status: int, seconds: float, texts: _Texts | None
-    ) -> None:
+    async def _served(self, scope: Scope, owner: str, receive: Receive, seen: _Seen, texts: _Texts | None) -> None:
+        """Serve a request that was let in, once all of it is there: until then it takes no place of its owner."""
+        address = (scope.get("client") or ("",))[0]
+        try:
+            body = await self._incoming.read(receive, owner, address, self._settings.max_body)
+        except ApiError as error:
+            seen.closes = error.http_status != 413  # what is only too large ends, and then the next request follows
+            raise
+        if texts is not None:
+            texts.request += body[:LOGGED]
+        with self._running_of(owner):
+            await self._app(scope, received(body, receive), seen)
+
+    @contextmanager
+    def _running_of(self, owner: str) -> Iterator[None]:
+        """Count a request among those that its owner has at once."""
+        most = self._settings.running_per_key
+        if most is not None and self._running[owner] >= most:
+            raise ApiError(f"this key may have {most} requests at once: wait for one", 429, code="too_many_running")
+        self._running[owner] += 1
+        try:
+            yield
+        finally:
+            self._running[owner] -= 1
+
+    def _log(self, scope: Scope, request_id: str, status: int, seconds: float, texts: _Texts | None) -> None:
+        owner = scope["state"].get("owner_name")
         line = {
             "time": stamp(time.time()),
             "id": request_id,
@@ -146,10 +175,6 @@ def _key(headers: Headers) -> str | None:
     return key if scheme.lower() == "bearer" else headers.get("x-api-key")
 
 
-def _too_large(most: int) -> ApiError:
-    return ApiError(f"the request is larger than {most} bytes: send less", 413, code="request_too_large")
-
-
 class _Texts:
     """The beginning of a request and of its answer, for the log."""
 
@@ -168,35 +193,33 @@ def _keep(kept: bytearray, message: Message) -> None:
 class _Limited:
     """`receive` of a body of at most so many bytes."""
 
-    def __init__(self, receive: Receive, most: int, texts: _Texts | None) -> None:
-        self._receive, self._most, self._num, self._texts = receive, most, 0, texts
+    def __init__(self, receive: Receive, most: int) -> None:
+        self._receive, self._most, self._num = receive, most, 0
 
     async def __call__(self) -> Message:
         message = await self._receive()
         self._num += len(message.get("body", b""))
-        if self._texts is not None:
-            _keep(self._texts.request, message)
-        if self._num > self._most:  # FastAPI passes this exception on
-            raise HTTPException(413, str(_too_large(self._most)))
+        if self._num > self._most:
+            raise too_large(self._most)
         return message
 
 
 class _Seen:
     """`send` that adds the request's id and notes the status. TimeoutError where the client reads nothing for so many
-    seconds.
+    seconds. closes: whether the connection ends with the answer.
     """
 
     def __init__(self, send: Send, request_id: str, seconds: float, state: State, texts: _Texts | None) -> None:
         self._send, self._id, self._seconds, self._state, self._texts = send, request_id, seconds, state, texts
-        self.status, self.late = 0, False
+        self.status, self.late, self.closes = 0, False, False
 
     async def __call__(self, message: Any) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             headers = MutableHeaders(scope=message)
             headers["x-request-id"] = self._id
-            if self._state.draining:
-                headers["connection"] = "close"  # or a client would ask again where nobody answers
+            if self._state.draining or self.closes:
+                headers["connection"] = "close"  # or a client would ask again where nobody answers, or send the rest
         if self._texts is not None:
             _keep(self._texts.answer, message)
         try:

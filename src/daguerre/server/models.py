@@ -16,7 +16,7 @@ from daguerre.engine.engine import Engine
 from daguerre.engine.job import Job
 from daguerre.errors import DaguerreError, EngineError, InputError, shown
 from daguerre.model import Model
-from daguerre.server.bounds import BoundedEngine
+from daguerre.server.bounds import BoundedEngine, SampleCounts
 from daguerre.server.settings import Settings
 
 LOG = logging.getLogger("daguerre")
@@ -75,7 +75,7 @@ class ModelPool:
         self._served: dict[str, Served] = {}
         self._sizes: dict[str, int] = {}
         self.on_done: Callable[[str, Job], None] | None = None
-        self.bounds = Settings()
+        self.bounds, self._counts = Settings(), SampleCounts()
         self._lock, self._now, self._closed = Lock(), 0, False
         self._loading = {name: Lock() for name in self._loaders}
 
@@ -120,12 +120,12 @@ class ModelPool:
             model = self._loaders[name]()
         except Exception as error:
             LOG.exception("%s could not be loaded", name)
-            why = f": {error}" if isinstance(error, DaguerreError) else "; the server's log says why"
-            raise CannotLoad(f"the model {name!r} could not be loaded{why}") from error
+            raise CannotLoad(f"the model {name!r} could not be loaded; the server's log says why") from error
         if model.tokenizer.num_positions is None:
             model = copy.copy(model)
             model.tokenizer = model.tokenizer.limited(model.config.max_positions)
-        engine = BoundedEngine(model, lambda: self.bounds, partial(self._done, name), **self._limits).start()
+        done = partial(self._done, name)
+        engine = BoundedEngine(model, lambda: self.bounds, done, self._counts, **self._limits).start()
         new = Served(name, model, engine)
         weakref.finalize(new, _close_later, engine).atexit = False
         with self._lock:

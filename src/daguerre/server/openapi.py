@@ -11,15 +11,17 @@ Schema = dict[str, Any]
 ERRORS = {
     400: "a value that cannot be honored; `param` names the field",
     401: "an API key that is not known",
+    403: "a browser's page of another site, or a name in `Host` that is not this machine's",
     404: "a model, a request or a route that is not there",
     405: "a method that the route does not have",
-    408: "the request took longer than the server allows",
+    408: "the request, or its body on its way, took longer than the server allows",
     409: "the request is done, or not in a state for this",
     413: "a body, or a schema, that is too large",
+    415: "a browser's body that is not application/json",
     422: "a request that is well formed and cannot be done",
     429: "the queue, or a limit of the key, is full; ask again after `Retry-After` seconds",
     500: "the server failed; its log says why",
-    503: "the server is stopping",
+    503: "the server is stopping, a model cannot be loaded, or too many bodies are on their way",
 }
 MESSAGES = "/v1/messages"
 TEXT: Schema = {"type": "string"}

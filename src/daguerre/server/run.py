@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import uvicorn
 from fastapi import FastAPI
 
-from daguerre.errors import InputError
+from daguerre.errors import DaguerreError, InputError
 from daguerre.server.log import log_lines
 from daguerre.server.settings import Settings
 
@@ -95,7 +95,7 @@ def run_server(pool: ModelPool, settings: Settings, host: str, port: int) -> Non
     listening = bind(host, port)
     sys.setswitchinterval(SWITCH)
     app = make_app(pool, settings)
-    name = pool.get().name
+    name = _first(pool)
     config = uvicorn.Config(
         app,
         loop="asyncio",
@@ -114,6 +114,16 @@ def run_server(pool: ModelPool, settings: Settings, host: str, port: int) -> Non
             Server(config, app).run(sockets=[listening])
         finally:
             log.close()
+
+
+def _first(pool: ModelPool) -> str:
+    """The name of the first model, loaded. Its own error where it cannot be, which clients are not told."""
+    from daguerre.server.models import CannotLoad
+
+    try:
+        return pool.get().name
+    except CannotLoad as error:
+        raise error.__cause__ if isinstance(error.__cause__, DaguerreError) else error from None
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -43,7 +43,7 @@ class RequestBody(Strict):
     options     fields of `daguerre.Decode`; `pins` are objects with "text" (or token ids), "at" and "gap"
     effort      one word for them: instant, low, medium or high
     timeout     seconds by which the text is finished (anytime)
-    priority    lower goes first
+    priority    lower goes first among the key's own requests
     changeable  its tokens may be pinned and opened while it runs (generate and infill)
     stream      True: the answer is its events; False: its result
     detach      the answer is the id alone, and the request runs whether or not somebody watches it

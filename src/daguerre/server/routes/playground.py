@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-from importlib import resources
-
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
-from daguerre.server.content import HEADERS, TYPES
+from daguerre.server.pages import page_file
 
 router = APIRouter(include_in_schema=False)
 
@@ -27,13 +24,6 @@ async def part(request: Request, name: str) -> Response:
 
 
 def _file(request: Request, name: str) -> Response:
-    folder = resources.files("daguerre.server") / "playground"
-    known = {one.name: one for one in folder.iterdir()}
-    kind = TYPES.get(name.rpartition(".")[2])
-    if not request.app.state.settings.playground or name not in known or kind is None:
+    if not request.app.state.settings.playground:
         raise HTTPException(404)
-    content = known[name].read_bytes()
-    tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
-    if request.headers.get("if-none-match") == tag:
-        return Response(status_code=304, headers={**HEADERS, "ETag": tag})
-    return Response(content, media_type=kind, headers={**HEADERS, "ETag": tag})
+    return page_file(request, "daguerre.server", "playground", name)

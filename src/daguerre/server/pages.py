@@ -1,0 +1,41 @@
+"""Pages: static files of the package, which talk to this server alone; and `/docs`, which shows its routes."""
+
+from __future__ import annotations
+
+import hashlib
+from importlib import resources
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from starlette.exceptions import HTTPException
+
+from daguerre.server.content import HEADERS, TYPES
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get("/docs")
+async def docs(request: Request) -> Response:
+    """The page of the routes."""
+    return page_file(request, "daguerre.server", "docs", "index.html")
+
+
+@router.get("/docs/{name}")
+async def docs_part(request: Request, name: str) -> Response:
+    """One of its files."""
+    return page_file(request, "daguerre.server", "docs", name)
+
+
+def page_file(request: Request, package: str, folder: str, name: str) -> Response:
+    """A file of a folder of a package, with a policy by which it loads nothing from elsewhere; 404 where there is
+    none.
+    """
+    known = {one.name: one for one in (resources.files(package) / folder).iterdir()}
+    kind = TYPES.get(name.rpartition(".")[2])
+    if name not in known or kind is None:
+        raise HTTPException(404)
+    content = known[name].read_bytes()
+    tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+    if request.headers.get("if-none-match") == tag:
+        return Response(status_code=304, headers={**HEADERS, "ETag": tag})
+    return Response(content, media_type=kind, headers={**HEADERS, "ETag": tag})
