@@ -121,19 +121,19 @@ def test_guided_speculation_writes_the_tokens_of_guided_ar(drafting: Backbone, t
 def test_a_draft_that_is_not_worth_a_forward_is_not_made(backbone: Backbone) -> None:
     """The config promises much; after the first drafts, none of whose tokens are right, the model stops drafting."""
     promising = replace(backbone.config, draft_acceptance=((0.95,) * 7, (0.95,) * 7))
-    apart = drafters.Apart(promising, 0.0, 7, 0.01, False)
-    assert apart.worth(drafters.NO_DRAFT)
+    apart = drafters.Apart(promising, 0.0, 7, False)
+    assert apart.worth(drafters.NO_DRAFT, 0.01)
     tries = 0
-    while apart.worth(drafters.NO_DRAFT):
+    while apart.worth(drafters.NO_DRAFT, 0.01):
         apart.count(0)
         tries += 1
     assert 5 < tries < 20
     for _ in range(9):
         apart.count(7)
-    assert apart.worth(drafters.NO_DRAFT)
-    assert not apart.worth(drafters.Drafted.of(np.arange(8), [0.99] * 8, "lookup"))
-    assert not drafters.Apart(promising, 0.0, 0, 0.01, False).worth(drafters.NO_DRAFT)
-    assert drafters.Apart(backbone.config, 0.0, 7, 0.5, True).worth(drafters.NO_DRAFT)
+    assert apart.worth(drafters.NO_DRAFT, 0.01)
+    assert not apart.worth(drafters.Drafted.of(np.arange(8), [0.99] * 8, "lookup"), 0.01)
+    assert not drafters.Apart(promising, 0.0, 0, False).worth(drafters.NO_DRAFT, 0.01)
+    assert drafters.Apart(backbone.config, 0.0, 7, True).worth(drafters.NO_DRAFT, 0.5)
 
 
 def test_a_chain_of_likelihoods_is_what_decoding_has_in_sight(backbone: Backbone) -> None:

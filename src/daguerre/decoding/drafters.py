@@ -34,7 +34,11 @@ text are faster than "ar" without them."""
 UNKNOWN_ACCEPTANCE = ((0.65, 0.4), (0.45, 0.35))
 """The acceptance of a draft by depth, at temperatures 0 and 1, where a model's config does not say it: poor."""
 TRUST = 4
-"""As many drafts, where they take forwards of their own, tell as much of their acceptance as a model's config does."""
+"""As many drafts, where they take forwards of their own, tell as much of their acceptance as a model's config does; and
+as many tokens of drafts from the text as the table of their acceptance.
+"""
+DOUBT = 0.7
+"""What part of the expected tokens of drafts from a text are right, in a crowd, before any was seen."""
 LOOKED_UP = 8
 """The most tokens of a draft from the text."""
 LOOKUP_ACCEPTANCE = (
@@ -145,21 +149,42 @@ class Apart:
     always: every draft is
     """
 
-    def __init__(self, config: ModelConfig, temperature: float, num: int, row_time: float, always: bool) -> None:
+    def __init__(self, config: ModelConfig, temperature: float, num: int, always: bool) -> None:
         cold, warm = config.draft_acceptance or UNKNOWN_ACCEPTANCE
         share = min(temperature, 1.0)
         chances = [(1 - share) * greedy + share * sampled for greedy, sampled in zip(cold, warm, strict=True)]
-        self.num, self._always, self._row_time = num, always, row_time
+        self.num, self._always = num, always
         self._accepted, self._made = TRUST * sum(accumulate(chances[:num], mul)), TRUST
 
-    def worth(self, other: Drafted) -> bool:
+    def worth(self, other: Drafted, row_time: float) -> bool:
         """Whether it is faster than to verify the `other` draft at once."""
-        speed = (1 + self._accepted / self._made) / (2 * (1 + self._row_time * self.num))
-        return self._always or speed > other.speed(self._row_time)
+        speed = (1 + self._accepted / self._made) / (2 * (1 + row_time * self.num))
+        return self._always or speed > other.speed(row_time)
 
     def count(self, accepted: int) -> None:
         """Count a draft that was verified."""
         self._accepted, self._made = self._accepted + accepted, self._made + 1
+
+
+class LookedUp:
+    """How many tokens of drafts from a text were right, beside how many were expected. A wrong one costs a text that is
+    alone little, and in a crowd others' time.
+    """
+
+    def __init__(self) -> None:
+        self._right, self._expected = DOUBT * TRUST, float(TRUST)
+        self._factor = 1.0
+
+    def judged(self, draft: Drafted, crowd: int) -> Drafted:
+        """The draft; in a crowd with chances by what the earlier ones were worth."""
+        self._factor = 1.0 if crowd == 1 else min(1.0, self._right / self._expected)
+        chances = [1.0, *(chance * self._factor for chance in draft.reached[1:])]
+        return draft if crowd == 1 else Drafted(draft.tokens, chances, draft.source)
+
+    def count(self, draft: Drafted, right: int) -> None:
+        """Count the draft that was verified, whosever it is."""
+        if draft.source == "lookup":
+            self._right, self._expected = self._right + right, self._expected + sum(draft.reached[1:]) / self._factor
 
 
 def look_up(text: np.ndarray, temperature: float) -> Drafted:

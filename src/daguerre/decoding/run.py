@@ -15,12 +15,16 @@ from daguerre.sampling.policies.base import Policy
 
 @dataclass(eq=False)
 class Run:
-    """One run of a mode."""
+    """One run of a mode.
+
+    crowd  how many texts are written in its forwards, with this one: whoever computes them changes it
+    """
 
     plan: Plan
     session: Session
     sampler: TokenSampler
     deadline: Deadline
+    crowd: int = 1
     _last_end: tuple[object, bool] = field(default=(None, False))
 
     @property

@@ -84,6 +84,10 @@ class Sample:
             self._add(item)
         return item
 
+    def beside(self, crowd: int) -> None:
+        """Its next forward is computed with those of others: as many texts in all."""
+        self._run.crowd = crowd
+
     def change(self, decision: Decision) -> Event:
         """Apply a decision of the caller, and continue from there; returns its event. InputError, and nothing changes,
         for one that does not fit the canvas or leaves the constraint no text.

@@ -20,6 +20,7 @@ from daguerre.decoding.drafters import (
     NO_DRAFT,
     Apart,
     Drafted,
+    LookedUp,
     best,
     given_by_caller,
     look_up,
@@ -51,12 +52,16 @@ def speculate(
     `size` of 1 there is no other than the caller's.
     """
     assert canvas.span is not None
-    (start, end), following, settings, time = canvas.span, NO_DRAFT, run.plan.decode, row_time()
+    (start, end), following, settings = canvas.span, NO_DRAFT, run.plan.decode
     fast = run.session.draws and run.sampler.constraint is None
     cycle, looks_up = _cycle if fast else _cycle_slowly, size > 1 and settings.drafter != "head"
-    (ahead, apart), first = _drafting(run, size - 1, time), start
+    crowd, first, looked = 0, start, LookedUp()
+    apart = _apart(run, size - 1)
     right, tried = 1, 2  # of places in the caller's draft that were guessed after a difference
     while start < end and not should_stop(canvas):
+        if crowd != run.crowd:
+            crowd, time = run.crowd, row_time(run.crowd)
+            ahead = 0 if apart is not None else _masked_rows(run, size - 1)
         if run.sampler.constraint is not None:
             canvas, num = yield from _commit_forced(run, canvas.at((start, end)), rules, should_stop)
             start, following = start + num, following.after(canvas.tokens[start : start + num])
@@ -64,11 +69,11 @@ def speculate(
                 break
         drafts = [following]
         if looks_up:
-            drafts.append(look_up(canvas.tokens[:start], settings.temperature))
+            drafts.append(looked.judged(look_up(canvas.tokens[:start], settings.temperature), crowd))
         if given is not None:
             drafts.append(given_by_caller(given.ahead(end - start - 1), 1.0 if not given.misses else right / tried))
         draft, active = best(drafts, end - start - 1, time), canvas.at((start, end))
-        if apart is not None and run.sampler.constraint is None and start > first and apart.worth(draft):
+        if apart is not None and run.sampler.constraint is None and start > first and apart.worth(draft, time):
             drafts.append((yield from _draft_apart(run, active, rules, min(apart.num, end - start - 1))))
             draft = best(drafts, end - start - 1, time)
         step, masked = run.counts.forwards, (ahead, draft.ends(min(0.5, ahead * time / MIN_GAIN)) if ahead else ())
@@ -77,6 +82,7 @@ def speculate(
         num, written = len(event.decision), event.decision.tokens
         agreed = num - int(num > len(draft) or written[-1] != draft.tokens[num - 1])  # all but perhaps the last
         run.counts.count_draft(draft.source, len(draft), agreed)
+        looked.count(draft, agreed)
         if apart is not None and draft.source == "head" and len(draft):
             apart.count(agreed)
         start += num
@@ -107,16 +113,23 @@ def _commit_forced(
     return canvas, end - start
 
 
-def _drafting(run: Run, most: int, time: float) -> tuple[int, Apart | None]:
-    """How many masked rows follow a place of a draft; or, where a draft takes a forward of its own, when it does."""
+def _masked_rows(run: Run, most: int) -> int:
+    """How many masked rows follow a place of a draft."""
     config, settings, num = run.plan.config, run.plan.decode, most
     if settings.drafter == "lookup" or config.mask_id is None:
-        num = 0
-    elif settings.drafter == "auto":
-        num = worth_drafting(config, settings.temperature, num, time, head_time())
+        return 0
+    if settings.drafter == "auto":
+        num = worth_drafting(config, settings.temperature, num, row_time(run.crowd), head_time(run.crowd))
+    return num
+
+
+def _apart(run: Run, most: int) -> Apart | None:
+    """When a draft takes a forward of its own, where it does."""
+    config, settings = run.plan.config, run.plan.decode
     if not config.masks_in_place:
-        return num, None
-    return 0, Apart(config, settings.temperature, num, time, num > 0 and settings.drafter == "head")
+        return None
+    num = _masked_rows(run, most)
+    return Apart(config, settings.temperature, num, num > 0 and settings.drafter == "head")
 
 
 Masked = tuple[int, tuple[int, ...]]

@@ -1,7 +1,8 @@
 """Continuous batching: many requests share the forwards of one backend.
 
 A step takes the next forwards of all running tasks, computes them in one batch, and lets each task go on. A task that
-is done leaves at once, and one that waits joins at the next step. A long prompt is computed in parts beside the others.
+is done leaves at once, and one that waits joins at the next step. A step takes a quarter of a second at most, so that
+nobody waits for somebody else's prompt: texts that are being written go first, and prompts are computed in parts.
 Nothing that a task computes depends on its neighbors (contract 3), so its tokens are those that it has alone.
 
 Owners have equal shares of places, rows and memory, or shares by their weights (`shares`); a task's priority ranks it
@@ -18,15 +19,18 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from math import inf
 from threading import Lock
 from typing import Any, TypeVar
 
 from daguerre.canvas import Decision
 from daguerre.decoding.sample import Sample
 from daguerre.engine.job import Job
+from daguerre.engine.pace import Pace
 from daguerre.engine.prefixes import PAGE, Prefixes
 from daguerre.engine.shares import Shares, Weight, alike
-from daguerre.engine.task import Asked, Piece, SampleWork, Task, Work, num_pages, num_rows
+from daguerre.engine.steps import Part, choose
+from daguerre.engine.task import SampleWork, Task, Work, num_pages
 from daguerre.errors import EngineError, InputError
 from daguerre.models.forward import Answer, Backend
 from daguerre.trace import Event
@@ -41,6 +45,7 @@ class Limits:
     max_running   how many samples share a step; more wait
     max_waiting   how many more may wait; a request beyond is refused
     max_rows      rows of a step, at which prompts are divided
+    step_seconds  seconds of a step, at which they are divided, too, as far as rows were timed; None: at no time
     cache_rows    clean rows that are kept in memory, of running requests and stored prefixes
     store_prefixes  whether later requests may begin with what earlier ones have computed
     share_prefixes  whether they may be those of other owners, who then learn what was asked before
@@ -49,6 +54,7 @@ class Limits:
     max_running: int = 64
     max_waiting: int = 256
     max_rows: int = 2048
+    step_seconds: float | None = 0.25
     cache_rows: int = 1 << 17
     store_prefixes: bool = True
     share_prefixes: bool = False
@@ -58,6 +64,8 @@ class Limits:
             value = getattr(self, name)
             if not isinstance(value, int) or value < least:
                 raise InputError(f"{name} must be a whole number from {least} up, not {value!r}")
+        if self.step_seconds is not None and not 0 < self.step_seconds < inf:
+            raise InputError(f"step_seconds must be a positive number or None, not {self.step_seconds!r}")
 
 
 @dataclass
@@ -84,15 +92,6 @@ class Stats:
     prefix_found: int = 0
 
 
-@dataclass(eq=False)
-class _Part:
-    """What a step computes of a piece of a task."""
-
-    task: Task
-    piece: Piece
-    asked: Asked
-
-
 class Scheduler:
     """Runs tasks on one backend, step by step. Everything but `add` and `call` is for one thread. `left` is called for
     each task that leaves. weight: of an owner.
@@ -106,7 +105,7 @@ class Scheduler:
         weight: Weight = alike,
     ) -> None:
         self.backend, self.limits, self._left = backend, limits, left
-        self._shares = Shares(weight)
+        self._shares, self._pace = Shares(weight), Pace(backend.config, limits.step_seconds)
         self._pages, self._prefixes = num_pages(limits.cache_rows), Prefixes() if limits.store_prefixes else None
         self._running, self._waiting = list[Task](), list[Task]()
         self._calls: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
@@ -136,12 +135,18 @@ class Scheduler:
         self._admit()
         self._free_memory()
         started = time.perf_counter()
-        parts = self._choose()
+        chosen = choose(self._shares, self._pace, self.limits.max_rows, self._running, self._waiting)
+        parts = chosen.parts
+        for part in parts:
+            part.task.turn = self._steps
         for part, answer in self._compute(parts):
             part.piece.computed(part.asked, answer)
         if parts:
             self._steps += 1
-            self._go_on({part.task for part in parts}, time.perf_counter() - started)
+            seconds = time.perf_counter() - started
+            self._rows += chosen.num_rows
+            self._pace.took(chosen.num_rows, chosen.num_work, seconds)
+            self._go_on({part.task for part in parts}, seconds)
         self._pages_used = self._used
         return bool(parts) or called
 
@@ -163,8 +168,10 @@ class Scheduler:
         """
         while self._waiting:
             task = self._shares.next_of(self._waiting, self._running)
-            if not task.pieces and not self._advance(task, None):
-                continue
+            if not task.pieces:
+                task.work.spent(0.0, self._crowd)
+                if not self._advance(task, None):
+                    continue
             if not self._has_room(task):
                 return
             self._waiting.remove(task)
@@ -172,6 +179,11 @@ class Scheduler:
             found = 0 if self._prefixes is None else task.reuse(self._prefixes)
             if task.job is not None:
                 task.job.enter(found)
+
+    @property
+    def _crowd(self) -> int:
+        """How many tasks share steps, now or soon."""
+        return min(self.limits.max_running, len(self._running) + len(self._waiting))
 
     def _has_room(self, task: Task) -> bool:
         """Whether there is a place and memory for a task, after others have given way to it."""
@@ -213,25 +225,7 @@ class Scheduler:
         if self._prefixes is not None:
             task.release(self._prefixes)
 
-    def _choose(self) -> list[_Part]:
-        """What this step computes: the next forwards of all tasks, as long as there are rows left."""
-        left, parts, short = self.limits.max_rows, list[_Part](), {task.owner for task in self._waiting}
-        for task in self._shares.order(self._running):
-            for piece in [piece for piece in task.pieces if piece.answer is None]:
-                asked = piece.part(left, whole=not parts)
-                rows = 0 if asked is None else num_rows(asked)
-                if rows < piece.num_next:
-                    short.add(task.owner)
-                if asked is not None:
-                    parts.append(_Part(task, piece, asked))
-                    left -= rows
-                    self._shares.add(task.owner, rows)
-                    task.turn = self._steps
-        self._shares.settle(short)
-        self._rows += self.limits.max_rows - left
-        return parts
-
-    def _compute(self, parts: Sequence[_Part]) -> list[tuple[_Part, Answer]]:
+    def _compute(self, parts: Sequence[Part]) -> list[tuple[Part, Answer]]:
         """Parts and their answers. Where a batch fails, tasks are computed one by one: an error ends its own task."""
         if not parts:
             return []
@@ -248,7 +242,7 @@ class Scheduler:
         """Let tasks whose forwards are all computed go on."""
         jobs = dict[Job, None]()
         for task in [task for task in self._running if task in tasks]:
-            task.work.spent(seconds)
+            task.work.spent(seconds, self._crowd)
             answers = [piece.answer for piece in task.pieces if piece.answer is not None]
             if len(answers) < len(task.pieces):
                 continue

@@ -23,8 +23,8 @@ class Work(Protocol):
     def advance(self, answers: list[Answer] | None) -> list[Asked] | None:
         """Its next forwards, given the answers to the last ones; None once it is done."""
 
-    def spent(self, seconds: float) -> None:
-        """Take note of the time of a step that it was part of."""
+    def spent(self, seconds: float, crowd: int) -> None:
+        """Take note of the time of a step that it was part of, and of how many tasks are on their way."""
 
     def fail(self, error: BaseException) -> None:
         """End with an error."""
@@ -43,9 +43,10 @@ class SampleWork:
             item = self.sample.advance()
         return item
 
-    def spent(self, seconds: float) -> None:
-        """Charge the time to the sample's deadline."""
+    def spent(self, seconds: float, crowd: int) -> None:
+        """Charge the time to the sample's deadline, and tell it how many share its steps."""
         self.sample.deadline.busy += seconds
+        self.sample.beside(crowd)
 
     def fail(self, error: BaseException) -> None:
         """Nothing: the job has the error."""
@@ -64,7 +65,7 @@ class BatchWork:
         self.answers.set_result(answers)
         return None
 
-    def spent(self, seconds: float) -> None:
+    def spent(self, seconds: float, crowd: int) -> None:
         """Nothing is charged."""
 
     def fail(self, error: BaseException) -> None:
@@ -87,6 +88,11 @@ class Piece:
         """The cache that the forward reads, and its clean rows are added to."""
         last = self._todo[-1]
         return last.cache if isinstance(last, Forward) else None
+
+    @property
+    def length(self) -> int:
+        """The rows that its cache has."""
+        return 0 if self.cache is None else self.cache.length
 
     @property
     def num_rows(self) -> int:
@@ -202,6 +208,11 @@ class Task:
     def num_next(self) -> int:
         """How many rows it wants of a step."""
         return sum(piece.num_next for piece in self.pieces if piece.answer is None)
+
+    @property
+    def length(self) -> int:
+        """The rows that its longest cache has."""
+        return max((piece.length for piece in self.pieces), default=0)
 
     def reuse(self, prefixes: Prefixes) -> int:
         """Take what earlier requests have computed; returns how many rows."""

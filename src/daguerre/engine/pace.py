@@ -1,0 +1,83 @@
+"""How much work a step may have, so that nobody waits long for it: rows are timed, and steps are cut by time.
+
+A row costs what its weights take, and what the keys take that it sees. The ratio of the two follows from the model's
+shape; how long the sum takes is measured. So a step that is cut to a quarter of a second takes about that, whatever
+the model, the processor, and what else it has to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from daguerre.models.core.config import ModelConfig
+from daguerre.models.forward import DraftStep, Forward
+
+MOST = 1 << 30
+"""Rows without a limit."""
+FIRST = 256.0
+"""Work of a step before any was timed."""
+TIMED = 16
+"""Steps of fewer rows tell nothing of what a row takes: the weights are read once for all."""
+NUMBERS = 0.5
+"""How many numbers of keys and values are multiplied in the time of a weight: fewer than one, as they come from further
+away and once for each row.
+"""
+
+
+class Pace:
+    """What steps take. Work is counted in rows that see no other.
+
+    seconds  that a step may take; None: as long as it likes
+    """
+
+    def __init__(self, config: ModelConfig, seconds: float | None) -> None:
+        self.seconds = seconds
+        self._keys = NUMBERS * weights_of(config) / (2 * config.num_layers * config.num_heads * config.head_width)
+        self._unit: float | None = None
+
+    def work(self, asked: Forward | DraftStep) -> float:
+        """What a forward takes."""
+        if not isinstance(asked, Forward):
+            return float(len(asked.rows))
+        begin = 0 if asked.layout.begin is None else int(asked.layout.begin.sum())
+        return len(asked.tokens) + (int(asked.layout.end.sum()) - begin) / self._keys
+
+    def need(self, rows: int, length: int) -> float:
+        """The work of rows behind so many others."""
+        return rows * (1 + (length + rows / 2) / self._keys)
+
+    def rows(self, work: float, length: int) -> int:
+        """About how many rows behind so many others this work is."""
+        return min(MOST, int(work / (1 + length / self._keys)))
+
+    @property
+    def most(self) -> float:
+        """The work of a step."""
+        if self.seconds is None:
+            return float(MOST)
+        return FIRST if self._unit is None else max(float(TIMED), self.seconds / self._unit)
+
+    def took(self, rows: int, work: float, seconds: float) -> None:
+        """A step of so many rows was computed."""
+        if rows >= TIMED:
+            unit = seconds / work
+            self._unit = unit if self._unit is None else (self._unit + unit) / 2
+
+
+def weights_of(config: ModelConfig) -> int:
+    """The weights of the layers that a row is multiplied by, about."""
+    heads = (config.num_heads + config.num_kv_heads) * config.head_width
+    experts = config.experts
+    inner = config.mlp_width if experts is None else experts.per_token * experts.width + experts.shared_width
+    return config.num_layers * config.width * (2 * heads + 3 * inner)
+
+
+def fair_parts(needs: Sequence[float], weights: Sequence[float], most: float) -> list[float]:
+    """Parts of `most` for these needs, by their weights, but nobody gets more than it needs, and what that leaves is
+    the others'.
+    """
+    out, left, weight = [0.0] * len(needs), most, sum(weights)
+    for index in sorted(range(len(needs)), key=lambda one: needs[one] / weights[one]):
+        out[index] = min(needs[index], left * weights[index] / weight)
+        left, weight = left - out[index], weight - weights[index]
+    return out

@@ -1,0 +1,101 @@
+"""What a step of the engine computes: which tasks take part in it, and how much of each.
+
+First the next rows of texts that are being written, then prompts, each a fair part of what is left of the step. Of
+either kind one comes in any case, whole if it cannot be divided: so everything goes on, in turns.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from daguerre.engine.pace import TIMED, Pace, fair_parts
+from daguerre.engine.prefixes import PAGE
+from daguerre.engine.shares import Shares
+from daguerre.engine.task import Asked, Piece, Task, num_rows
+
+
+@dataclass(eq=False)
+class Part:
+    """What a step computes of a piece of a task."""
+
+    task: Task
+    piece: Piece
+    asked: Asked
+
+
+@dataclass(eq=False)
+class Step:
+    """A step that is being chosen.
+
+    rows, work           what is left of it
+    short                owners that wanted more of it
+    num_rows, num_work   what its parts take
+    """
+
+    rows: int
+    work: float
+    short: set[str]
+    parts: list[Part] = field(default_factory=list)
+    num_rows: int = 0
+    num_work: float = 0.0
+
+    def take(self, task: Task, pace: Pace, work: float, whole: bool) -> int:
+        """Add what a task computes next, as far as this is at most so much work; `whole`: all of a forward that cannot
+        be divided. Returns how many rows.
+        """
+        taken = 0
+        for piece in [piece for piece in task.pieces if piece.answer is None]:
+            first = whole and not taken
+            asked = piece.part(min(self.rows, max(int(first), pace.rows(work, piece.length))), first)
+            rows = 0 if asked is None else num_rows(asked)
+            if rows < piece.num_next:
+                self.short.add(task.owner)
+            if asked is not None:
+                work -= self._add(Part(task, piece, asked), rows, pace.work(asked))
+                taken += rows
+        return taken
+
+    def _add(self, part: Part, rows: int, work: float) -> float:
+        self.parts.append(part)
+        self.rows, self.work = self.rows - rows, self.work - work
+        self.num_rows, self.num_work = self.num_rows + rows, self.num_work + work
+        return work
+
+
+def choose(shares: Shares, pace: Pace, max_rows: int, running: Sequence[Task], waiting: Sequence[Task]) -> Step:
+    """The next step of the tasks that run."""
+    step = Step(max_rows, pace.most, {task.owner for task in waiting})
+    writing, reading = (
+        [task for task in running if is_writing(task)],
+        [task for task in running if not is_writing(task)],
+    )
+    kept, num = (step.work / 2 if reading else 0.0), 0
+    for task in shares.order(writing):
+        taken = step.take(task, pace, step.work - kept, not num)
+        shares.add(task.owner, taken)
+        num += taken
+    if reading:
+        _read(step, shares, pace, reading)
+    shares.settle(step.short)
+    return step
+
+
+def is_writing(task: Task) -> bool:
+    """Whether a task has read its prompt, and has few rows to compute."""
+    return task.stored and task.num_next <= PAGE
+
+
+def _read(step: Step, shares: Shares, pace: Pace, reading: Sequence[Task]) -> None:
+    """The part of a step that prompts have: as many of them as can have some rows each."""
+    order = [*shares.order(reading)]
+    some = order[: max(1, int(step.work) // TIMED)]
+    step.short |= {task.owner for task in order[len(some) :]}
+    owned, num = Counter(task.owner for task in some), 0
+    weights = [shares.weight(task.owner) / owned[task.owner] for task in some]
+    works = fair_parts([pace.need(task.num_next, task.length) for task in some], weights, step.work)
+    for task, work in zip(some, works, strict=True):
+        taken = step.take(task, pace, work, not num)
+        shares.add(task.owner, taken)
+        num += taken
