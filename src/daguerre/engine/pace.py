@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import DraftStep, Forward
 
-MOST = 1 << 30
-"""Rows without a limit."""
+UNLIMITED, MOST = 1e30, 1 << 30
+"""Work, and rows, without a limit."""
 FIRST = 256.0
 """Work of a step before any was timed."""
 TIMED = 16
@@ -47,14 +47,15 @@ class Pace:
         return rows * (1 + (length + rows / 2) / self._keys)
 
     def rows(self, work: float, length: int) -> int:
-        """About how many rows behind so many others this work is."""
-        return min(MOST, int(work / (1 + length / self._keys)))
+        """How many rows behind so many others this work is: the inverse of `need`."""
+        each = self._keys + length
+        return min(MOST, int((each**2 + 2 * self._keys * work) ** 0.5 - each))
 
     @property
     def most(self) -> float:
         """The work of a step."""
         if self.seconds is None:
-            return float(MOST)
+            return UNLIMITED
         return FIRST if self._unit is None else max(float(TIMED), self.seconds / self._unit)
 
     def took(self, rows: int, work: float, seconds: float) -> None:

@@ -1,0 +1,134 @@
+"""Steps are cut by time, on a clock that computed rows move: what somebody waits for, and what a long prompt takes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from daguerre.decoding.drafters import Drafted, LookedUp
+from daguerre.engine import scheduler
+from daguerre.engine.engine import Engine
+from daguerre.engine.pace import Pace, fair_parts
+from daguerre.model import Model
+from daguerre.models.forward import Answer, DraftStep, Forward
+from daguerre.models.processor import row_time
+
+ROW, STEP = 0.004, 0.25
+"""Seconds of a row that sees few keys, and of a step."""
+LONG, SHORT = 1500, 40
+
+
+@pytest.fixture(scope="module")
+def model(make_model: Callable[..., Model]) -> Model:
+    return make_model(max_positions=2048)
+
+
+class Timed:
+    """An engine whose forwards take ROW for each row, on a clock of their own."""
+
+    def __init__(self, model: Model, monkeypatch: pytest.MonkeyPatch, **limits: Any) -> None:
+        self.now, self.rows = 0.0, list[int]()
+        monkeypatch.setattr(scheduler.time, "perf_counter", lambda: self.now)
+        self.engine = Engine(model, store_prefixes=False, **limits)
+        backend = self.engine._scheduler.backend
+        forward = backend.forward
+
+        def timed(batch: Sequence[Forward | DraftStep]) -> list[Answer]:
+            self.rows.append(sum(len(one.tokens) if isinstance(one, Forward) else len(one.rows) for one in batch))
+            self.now += ROW * self.rows[-1]
+            return forward(batch)
+
+        monkeypatch.setattr(backend, "forward", timed)
+
+    def steps(self) -> Iterator[float]:
+        """The clock after each step."""
+        while self.engine.step():
+            yield self.now
+
+
+def prompt(model: Model, num: int, seed: int) -> list[int]:
+    drawn = np.random.default_rng(seed).integers(0, 256, num)
+    return [model.config.bos_id, *drawn.tolist()] if model.config.bos_id is not None else drawn.tolist()
+
+
+def test_nobody_waits_for_a_long_prompt(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = Timed(model, monkeypatch)
+    first = alone.engine.generate(prompt(model, LONG, 0), 1, mode="ar", min_tokens=1, heal=False)
+    *_, taken = alone.steps()
+    text = first.result().text
+
+    timed = Timed(model, monkeypatch)
+    ask = timed.engine.generate
+    streams = [ask(prompt(model, SHORT, 1 + n), 400, mode="ar", min_tokens=400, heal=False) for n in range(4)]
+    steps = timed.steps()
+    while not all(job.first for job in streams):
+        next(steps)
+    began = last = timed.now
+    job, asked_at, gaps = ask(prompt(model, LONG, 0), 1, mode="ar", min_tokens=1, heal=False), None, list[float]()
+    for now in steps:
+        gaps.append(now - last)
+        last = now
+        if asked_at is None and now - began > 1:
+            newcomer, asked_at = ask(prompt(model, SHORT, 9), 2, mode="ar", min_tokens=2, heal=False), now
+        if job.done:
+            break
+    assert job.result().text == text, "a prompt in parts is the same prompt"
+    assert asked_at is not None and newcomer.first is not None and newcomer.first - asked_at <= 1.5
+    assert max(gaps) <= 0.5
+    assert last - began <= 1.25 * taken
+    assert not any(stream.done for stream in streams)
+
+
+def test_a_step_takes_as_long_as_it_may_whatever_a_row_takes(model: Model) -> None:
+    """Rows of an unknown price, of which those that see more keys take longer."""
+    pace = Pace(model.config, STEP)
+    for row, keys in itertools.product((1e-4, 0.1), (0.0, 1e-5)):
+        took = list[float]()
+        for _ in range(12):
+            rows = pace.rows(pace.most, 1000)
+            seconds = rows * (row + keys * 1000)
+            pace.took(rows, pace.need(rows, 1000), seconds)
+            took.append(seconds)
+        assert took[-1] <= max(1.1 * STEP, 16 * (row + keys * 1000)) and took[-1] >= 0.7 * STEP
+    for rows, length in itertools.product((1, 7, 300), (0, 10, 5000)):
+        assert pace.rows(pace.need(rows, length) + 1e-6, length) == rows
+    assert Pace(model.config, None).rows(Pace(model.config, None).most, 0) > 1 << 20
+
+
+def test_parts_are_fair() -> None:
+    """Max-min fairness: equal by weight, but for those that need less."""
+    for needs, weights, most, wanted in (
+        ([10, 10], [1, 1], 8, [4, 4]),
+        ([1, 10, 10], [1, 1, 1], 9, [1, 4, 4]),
+        ([10, 10], [3, 1], 8, [6, 2]),
+        ([1, 9, 9], [2, 1, 3], 9, [1, 2, 6]),
+        ([1, 2], [1, 1], 9, [1, 2]),
+    ):
+        assert fair_parts(needs, weights, most) == pytest.approx(wanted)
+
+
+def test_a_row_costs_in_a_crowd_what_it_adds_to_a_step() -> None:
+    """A forward of N texts takes (1 - r) + r N times as long as that of one; each text's part of it is 1/N."""
+    alone = row_time()
+    for crowd in (1, 2, 5, 16, 1000):
+        one = (1 - alone + alone * crowd) / crowd
+        assert row_time(crowd) == pytest.approx(alone / one)
+
+
+def test_drafts_from_a_text_that_were_wrong_are_not_believed_in_a_crowd() -> None:
+    draft = Drafted.of(np.arange(8), [0.9] * 8, "lookup")
+    looked = LookedUp()
+    assert looked.judged(draft, 1) is draft
+    before = looked.judged(draft, 16).reached[1]
+    for _ in range(3):
+        looked.judged(draft, 16)
+        looked.count(draft, 0)
+    after = looked.judged(draft, 16).reached[1]
+    assert after < before / 2
+    for _ in range(50):
+        looked.count(looked.judged(draft, 16), 8)
+    assert looked.judged(draft, 16).reached == pytest.approx(draft.reached)
