@@ -33,6 +33,13 @@ TIGHT = Limits(max_running=12, max_rows=64, cache_rows=320)
 LIMITS = {"roomy": ROOMY, "tight": TIGHT, "none stored": Limits(max_rows=96, store_prefixes=False)}
 
 
+class Unaware(SampleWork):
+    """A sample that is not told of the others: how much it drafts depends on them, and so which forwards it has."""
+
+    def spent(self, seconds: float, crowd: int) -> None:
+        super().spent(seconds, 1)
+
+
 def run_all(samples: list[Kept], limits: Limits, seed: int, backend: Any = None) -> Stats:
     """All samples in one engine, each arriving at a random step, in a random order; returns what it has done."""
     rng = random.Random(seed)
@@ -41,7 +48,7 @@ def run_all(samples: list[Kept], limits: Limits, seed: int, backend: Any = None)
     while arrivals or scheduler.stats().running or scheduler.stats().waiting:
         while arrivals and arrivals[0][0] <= step:
             *_, index = arrivals.pop(0)
-            scheduler.add([Task(SampleWork(samples[index]), number=step, priority=index % 3, owner=f"{index % 5}")])
+            scheduler.add([Task(Unaware(samples[index]), number=step, priority=index % 3, owner=f"{index % 5}")])
         scheduler.step()
         step += 1
     return scheduler.stats()

@@ -132,3 +132,15 @@ def test_drafts_from_a_text_that_were_wrong_are_not_believed_in_a_crowd() -> Non
     for _ in range(50):
         looked.count(looked.judged(draft, 16), 8)
     assert looked.judged(draft, 16).reached == pytest.approx(draft.reached)
+
+
+def test_a_crowd_drafts_less_and_writes_the_same(model: Model) -> None:
+    text = "a = 1\nb = 2\na = 1\nb = 2\na = 1\n"
+    alone = model.generate(text, 48, mode="speculative", drafter="lookup", min_tokens=48)
+    engine = Engine(model, store_prefixes=False)
+    jobs = [engine.generate(text, 48, mode="speculative", drafter="lookup", min_tokens=48) for _ in range(24)]
+    while engine.step():
+        pass
+    for job in jobs:
+        assert job.result().text == alone.text
+        assert job.result().usage.drafted < alone.usage.drafted
