@@ -40,7 +40,7 @@ def make_app(pool: ModelPool, settings: Settings | None = None) -> FastAPI:
 
     app = FastAPI(title="Daguerre", version=daguerre.__version__, lifespan=living, docs_url=None, redoc_url=None)
     app.state.pool, app.state.settings, app.state.metrics = pool, settings, Metrics(pool)
-    app.state.draining, app.state.num_running = False, 0
+    app.state.draining, app.state.loading, app.state.num_running = False, None, 0
     pool.on_done, pool.bounds = app.state.metrics.done, settings
     errors.install(app)
     for router in ROUTERS:

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import Timer
+from threading import Thread, Timer
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -89,13 +89,14 @@ class Server(uvicorn.Server):
 
 
 def run_server(pool: ModelPool, settings: Settings, host: str, port: int) -> None:
-    """Serve until a signal. The first model is loaded before the server listens. InputError where it cannot."""
+    """Serve until a signal. The first model is loaded meanwhile: until it is, /ready says 503, and requests wait.
+    InputError where it cannot listen; the model's own error where that cannot be loaded.
+    """
     from daguerre.server.app import make_app
 
     listening = bind(host, port)
     sys.setswitchinterval(SWITCH)
     app = make_app(pool, settings)
-    name = _first(pool)
     config = uvicorn.Config(
         app,
         loop="asyncio",
@@ -105,15 +106,30 @@ def run_server(pool: ModelPool, settings: Settings, host: str, port: int) -> Non
         access_log=False,
         timeout_keep_alive=KEEP_ALIVE,
     )
-    log = log_lines()
+    log, server, failed = log_lines(), Server(config, app), list[BaseException]()
     with listening:
         where = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
         listening.listen(BACKLOG)  # before it says so: who reads the line may connect at once
-        log.line(f"daguerre: serving {name} at {where} (OpenAI's base URL: {where}/v1)")
+
+        def load() -> None:
+            try:
+                name = _first(pool)
+            except BaseException as error:
+                failed.append(error)
+                server.should_exit = True
+                return
+            app.state.loading = None
+            log.line(f"daguerre: serving {name} at {where} (OpenAI's base URL: {where}/v1)")
+
+        app.state.loading = pool.names[0]
+        log.line(f"daguerre: loading {pool.names[0]}; until that is done, {where}/ready says 503")
+        Thread(target=load, name="daguerre-load", daemon=True).start()
         try:
-            Server(config, app).run(sockets=[listening])
+            server.run(sockets=[listening])
         finally:
             log.close()
+    if failed:
+        raise failed[0]
 
 
 def _first(pool: ModelPool) -> str:

@@ -14,8 +14,10 @@ router = APIRouter()
 @router.get("/health")
 async def health(request: Request) -> Response:
     """Whether the process can answer; one whose engine has stopped must be started again."""
-    broken = _broken(request)
-    return JSONResponse({"status": "failed", "models": broken} if broken else {"status": "ok"}, 503 if broken else 200)
+    broken, loading = _broken(request), request.app.state.loading
+    if broken:
+        return JSONResponse({"status": "failed", "models": broken}, 503)
+    return JSONResponse({"status": "ok"} if loading is None else {"status": "loading", "model": loading})
 
 
 @router.get("/ready")
@@ -23,6 +25,8 @@ async def ready(request: Request) -> Response:
     """Whether requests are taken."""
     if request.app.state.draining:
         return JSONResponse({"status": "draining"}, 503)
+    if request.app.state.loading is not None:
+        return JSONResponse({"status": "loading", "model": request.app.state.loading}, 503)
     broken = _broken(request)
     body = {"status": "failed", "models": broken} if broken else {"status": "ready"}
     return JSONResponse(body, 503 if broken else 200)
