@@ -60,7 +60,8 @@ def test_a_server_that_loads_says_so_and_requests_wait(tmp_path: Path) -> None:
         assert process.stderr is not None and any("serving slow at" in line for line in process.stderr)
         assert client.get("/ready").json() == {"status": "ready"}
     process.terminate()
-    assert process.wait(60) == 0
+    process.communicate(timeout=60)
+    assert process.returncode == 0
 
 
 def test_a_server_whose_model_cannot_be_loaded_ends_with_the_reason(tmp_path: Path) -> None:
