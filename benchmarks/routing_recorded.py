@@ -86,7 +86,7 @@ def record(profile: Profile, num: int, folder: Path) -> list[Timed]:
     port = free_port()
     command = [sys.executable, "-m", "daguerre", "serve", "--port", str(port)]
     environment = dict(os.environ) | {"OMP_NUM_THREADS": "1"}
-    server = Process(command, port, environment, folder / "serve.out", "/health")
+    server = Process(command, port, environment, folder / "serve.out", "/ready")
     with started(server):
         return asyncio.run(_record(profile, num, port))
 

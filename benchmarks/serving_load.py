@@ -104,18 +104,18 @@ def serving(side: str, given: argparse.Namespace, ours: Path, theirs: Path, plac
     threads = str(given.threads)
     environment = os.environ | {"OMP_NUM_THREADS": threads}
     if side == "llama-server":
-        port = 18080
+        port, ready = 18080, "health"
         context = str(places * (PROMPT + NEW + 64))
         command = [given.llama_server, "-m", str(theirs), "--port", str(port), "--parallel", str(places), "-c", context]
         command += ["-t", threads, "-tb", threads, "--no-webui", "-lv", "0"]
     else:
-        port = 18081
+        port, ready = 18081, "ready"
         command = [sys.executable, "-m", "daguerre", "serve", "--model", f"model={ours}", "--port", str(port)]
         command += ["--max-running", str(places)]
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         for _ in range(600):
-            with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/health") as answer:
+            with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/{ready}") as answer:
                 if answer.status == 200:
                     break
             time.sleep(0.1)

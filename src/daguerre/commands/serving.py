@@ -47,6 +47,9 @@ def serve(
     max_running: MaxRunning = 64,
     max_waiting: Annotated[int, typer.Option("--max-waiting", help="Samples that may wait; others get 429.")] = 256,
     max_rows: MaxRows = 2048,
+    step_seconds: Annotated[
+        float, typer.Option("--step-seconds", min=0.001, help="Seconds of a step, at which prompts are divided, too.")
+    ] = 0.25,
     cache_rows: CacheRows = 1 << 17,
     memory: Annotated[
         float | None, typer.Option(help="GiB of weights at once; beyond, idle models are unloaded.")
@@ -104,7 +107,7 @@ def serve(
     )
     how = {"device": device, "backend": backend, "quantize": quantize, "dtype": dtype}
     limits = {"max_running": max_running, "max_waiting": max_waiting, "max_rows": max_rows, "cache_rows": cache_rows}
-    limits["share_prefixes"] = share_prefixes
+    limits |= {"share_prefixes": share_prefixes, "step_seconds": step_seconds}
     num_bytes = None if memory is None else int(memory * (1 << 30))
     run_server(make_pool(model, how, num_bytes, limits), settings, host, port)
 
@@ -130,6 +133,7 @@ def batch(
 
     how = {"device": device, "backend": backend, "quantize": quantize, "dtype": dtype}
     limits = {"max_running": max_running, "max_waiting": 1 << 30, "max_rows": max_rows, "cache_rows": cache_rows}
+    limits |= {"step_seconds": None}  # nobody waits for a part of it
     pool = make_pool(model, how, None, limits)
     console = Console(stderr=True)
     columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
