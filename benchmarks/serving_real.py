@@ -119,7 +119,7 @@ def wait_for(streams: Sequence[Stream], pieces: int) -> None:
 
 
 def long_prompt(url: str, num: int, pieces: int = 8) -> dict[str, float]:
-    """What others wait for while a prompt is read. The newcomer comes once each stream has had some pieces meanwhile."""
+    """What others wait for while a prompt is read. The newcomer comes once each stream has had pieces meanwhile."""
     ids = long_text(url, num + 1)
     alone = Stream(url, ids[:num], 1).done()
     streams = [Stream(url, question, 4000) for question in QUESTIONS[:STREAMS]]
