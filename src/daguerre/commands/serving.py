@@ -106,7 +106,12 @@ def serve(
         log_text=log_text,
     )
     how = {"device": device, "backend": backend, "quantize": quantize, "dtype": dtype}
-    limits = {"max_running": max_running, "max_waiting": max_waiting, "max_rows": max_rows, "cache_rows": cache_rows}
+    limits: dict[str, Any] = {
+        "max_running": max_running,
+        "max_waiting": max_waiting,
+        "max_rows": max_rows,
+        "cache_rows": cache_rows,
+    }
     limits |= {"share_prefixes": share_prefixes, "step_seconds": step_seconds}
     num_bytes = None if memory is None else int(memory * (1 << 30))
     run_server(make_pool(model, how, num_bytes, limits), settings, host, port)
@@ -132,7 +137,12 @@ def batch(
     from daguerre.server.batch import answer_file
 
     how = {"device": device, "backend": backend, "quantize": quantize, "dtype": dtype}
-    limits = {"max_running": max_running, "max_waiting": 1 << 30, "max_rows": max_rows, "cache_rows": cache_rows}
+    limits: dict[str, Any] = {
+        "max_running": max_running,
+        "max_waiting": 1 << 30,
+        "max_rows": max_rows,
+        "cache_rows": cache_rows,
+    }
     limits |= {"step_seconds": None}  # nobody waits for a part of it
     pool = make_pool(model, how, None, limits)
     console = Console(stderr=True)
