@@ -33,6 +33,7 @@ from daguerre.router.proxy import Router
 from daguerre.router.replies import BackendError
 from daguerre.router.store import Store
 from daguerre.router.upstream import Reply, Upstream, Upstreams
+from daguerre.server.settings import Keys
 
 
 class Jumping(selectors.DefaultSelector):
@@ -131,7 +132,7 @@ def run(world: World, folder: Path) -> tuple[list[dict[str, Any]], list[dict[str
         module.time = Clock(loop)  # type: ignore[attr-defined]
     try:
         backends = Simulation(config, world, loop)
-        router = Router(config, backends, Store(None), lambda reading, body: {}, lines.append)
+        router = Router(config, backends, Store(None), lambda reading, body: {}, lines.append, Keys())
         outcomes = loop.run_until_complete(_drive(world, router, backends, loop))
     finally:
         for module, one in zip(modules, kept, strict=True):
