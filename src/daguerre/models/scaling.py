@@ -50,7 +50,7 @@ def _ntk(config: ModelConfig, factor: float) -> ModelConfig:
 BASES: dict[str, Callable[[ModelConfig, float], ModelConfig]] = {"none": _none, "ntk": _ntk}
 """Kinds that are no `RopeScaling`: they leave the formula as it is."""
 KINDS = (*BASES, "linear", "yarn", "llama3")
-LENGTH_DEPENDENT = ("dynamic", "longrope", "su")
+LENGTH_DEPENDENT = ("dynamic",)
 """Kinds of transformers whose angles depend on how long the text has become."""
 
 
