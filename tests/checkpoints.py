@@ -52,16 +52,23 @@ def oracle(core: str, config: Mapping[str, Any]) -> torch.nn.Module:
         "qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM),
         "qwen3": (transformers.Qwen3Config, transformers.Qwen3ForCausalLM),
         "gpt2": (transformers.GPT2Config, transformers.GPT2LMHeadModel),
+        "gemma3": (transformers.Gemma3TextConfig, transformers.Gemma3ForCausalLM),
+        "phi3": (transformers.Phi3Config, transformers.Phi3ForCausalLM),
     }
     made, model = kinds[core]
     known = dict(config)
-    if core != "gpt2" and "rope_parameters" not in known:
+    if core not in ("gpt2", "gemma3") and "rope_parameters" not in known:
         scaling = dict(known.pop("rope_scaling", None) or {"rope_type": "default"})
         kind = scaling.pop("type", None)
         known["rope_parameters"] = ({"rope_type": kind} if kind else {}) | scaling | {"rope_theta": known["rope_theta"]}
-    for name in ("architectures", "model_type", "auto_map", "rope_theta", "rope_scaling", "torch_dtype"):
+    gone = ("architectures", "model_type", "auto_map", "rope_theta", "rope_scaling", "torch_dtype")
+    for name in gone[: 3 if core == "gemma3" else None]:
         known.pop(name, None)
-    return scatter(model(made(**known, attn_implementation="eager")))
+    if core != "gemma3":
+        return scatter(model(made(**known, attn_implementation="eager")))
+    out = scatter(model(made(**known, attn_implementation="eager")), norms=0.0)
+    out.get_input_embeddings().weight.data.mul_(0.5)  # type: ignore[operator]
+    return out
 
 
 def logits_under(model: torch.nn.Module, tokens: Tensor, seen: Tensor) -> Tensor:
@@ -72,14 +79,23 @@ def logits_under(model: torch.nn.Module, tokens: Tensor, seen: Tensor) -> Tensor
     return out
 
 
+def own_logits(model: torch.nn.Module, tokens: Tensor) -> Tensor:
+    """Logits (R, V) of tokens (R,) under the masks that transformers makes itself."""
+    with torch.inference_mode():
+        out: Tensor = model(input_ids=tokens[None], use_cache=False).logits[0]
+    return out
+
+
 @torch.no_grad()
-def scatter(model: torch.nn.Module, seed: int = 0) -> torch.nn.Module:
-    """Random weights under which the mean top probability is about one half; no bias is zero and no norm is one."""
+def scatter(model: torch.nn.Module, seed: int = 0, norms: float = 1.0) -> torch.nn.Module:
+    """Random weights under which the mean top probability is about one half; no bias is zero, and no norm is `norms`,
+    which those that change nothing have.
+    """
     random = torch.Generator().manual_seed(seed)
     for name, weight in model.named_parameters():
         noise = torch.randn(weight.shape, generator=random)
         if weight.dim() < 2:
-            weight.copy_(float("norm" in name or "ln_" in name) * (name[-4:] != "bias") + 0.3 * noise)
+            weight.copy_(norms * ("norm" in name or "ln_" in name) * (name[-4:] != "bias") + 0.3 * noise)
         elif any(part in name for part in ("embed", "wte", "lm_head")):
             weight.copy_(0.7 * noise)
         else:

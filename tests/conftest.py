@@ -21,7 +21,7 @@ from daguerre.files import CACHE, cache_folder
 from daguerre.model import Model
 from daguerre.models.backends import library
 from daguerre.models.core.build import make_backbone
-from daguerre.models.core.config import Experts, ModelConfig
+from daguerre.models.core.config import Experts, ModelConfig, Windows
 from daguerre.models.core.gemma_shape import GemmaShape
 from daguerre.models.processor import LEVELS, VARIABLE
 from daguerre.models.tokenizer import Tokenizer
@@ -53,7 +53,8 @@ GEMMA: dict[str, Any] = {
     "block_size": 6,
     "activation": "gelu_tanh",
     "experts": Experts(num=6, per_token=2, width=20, normalized=True),
-    "gemma": GemmaShape(global_layers=(1,), window=7, global_head_width=16, global_kv_heads=1),
+    "gemma": GemmaShape(global_head_width=16, global_kv_heads=1),
+    "windows": Windows(size=7, layers=(0,)),
 }
 """A model of DiffusionGemma's core."""
 

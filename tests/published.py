@@ -22,12 +22,14 @@ from checkpoints import (
     logits_under,
     oracle,
     ours,
+    own_logits,
     renamed,
     scatter,
     seen_by,
     write_tensors,
     write_tokenizer,
 )
+from daguerre.models.core.config import Windows
 
 __all__ = [
     "BACKEND",
@@ -49,6 +51,7 @@ __all__ = [
     "made",
     "oracle",
     "ours",
+    "own_logits",
     "renamed",
     "scatter",
     "seen_by",
@@ -76,6 +79,19 @@ LLAMA: dict[str, Any] = {
 """What publishers write into config.json for a model with Llama's keys, in the spelling of transformers 4."""
 QWEN2 = LLAMA | {"use_sliding_window": False, "sliding_window": 32, "max_window_layers": 2}
 QWEN3 = LLAMA | {"head_dim": 12, "attention_bias": False, "sliding_window": None, "use_sliding_window": False}
+GEMMA3: dict[str, Any] = {
+    **{name: value for name, value in LLAMA.items() if not name.startswith(("rope", "hidden_act"))},
+    "head_dim": 12,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "query_pre_attn_scalar": 20,
+    "sliding_window": 8,
+    "tie_word_embeddings": True,
+}
+"""As transformers 5 writes it, without what the cases differ in."""
+LONGROPE = {
+    "short_factor": [1.0, 1.1, 1.5],
+    "long_factor": [1.2, 3.0, 9.0],
+}
 GPT2: dict[str, Any] = {
     "vocab_size": SIZE,
     "n_embd": 32,
@@ -220,7 +236,114 @@ CASES: dict[str, Case] = {
         architecture="MistralForCausalLM",
         model_type="mistral",
         config=LLAMA | {"sliding_window": None, "head_dim": None},
-        facts={"context": "causal", "mask_id": None},
+        facts={"context": "causal", "mask_id": None, "windows": None},
+    ),
+    "mistral, windows": Case(
+        family="mistral",
+        core="mistral",
+        architecture="MistralForCausalLM",
+        model_type="mistral",
+        config=LLAMA | {"sliding_window": 8},
+        facts={"windows": Windows(size=8, layers=(0, 1))},
+    ),
+    "qwen2, windows": Case(
+        family="qwen2",
+        core="qwen2",
+        architecture="Qwen2ForCausalLM",
+        model_type="qwen2",
+        config=QWEN2 | {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1},
+        facts={"windows": Windows(size=5, layers=(1,))},
+    ),
+    "qwen3, windows": Case(
+        family="qwen3",
+        core="qwen3",
+        architecture="Qwen3ForCausalLM",
+        model_type="qwen3",
+        config=QWEN3
+        | {
+            "use_sliding_window": True,
+            "sliding_window": 6,
+            "layer_types": ["sliding_attention", "full_attention"],
+        },
+        facts={"windows": Windows(size=6, layers=(0,))},
+    ),
+    "gemma3": Case(
+        family="gemma3",
+        core="gemma3",
+        architecture="Gemma3ForCausalLM",
+        model_type="gemma3_text",
+        config=GEMMA3
+        | {
+            "layer_types": ["sliding_attention", "full_attention"],
+            "rope_parameters": {
+                "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+            },
+        },
+        without=("lm_head",),
+        facts={
+            "windows": Windows(size=8, layers=(0,), rope_theta=1e4),
+            "norm_placement": "both",
+            "activation": "gelu_tanh",
+            "embedding_scale": 32**0.5,
+            "attention_scale": 20**-0.5,
+            "tied": True,
+        },
+    ),
+    "gemma3, transformers 4": Case(
+        family="gemma3",
+        core="gemma3",
+        architecture="Gemma3ForCausalLM",
+        model_type="gemma3_text",
+        config=GEMMA3
+        | {
+            "sliding_window_pattern": 2,
+            "num_hidden_layers": 3,
+            "query_pre_attn_scalar": 12,
+            "rope_theta": 2e5,
+            "rope_local_base_freq": 5e3,
+            "rope_scaling": {"rope_type": "linear", "factor": 4.0},
+        },
+        without=("lm_head",),
+        facts={"windows": Windows(size=8, layers=(0, 2), rope_theta=5e3), "attention_scale": None, "rope_theta": 2e5},
+    ),
+    "phi3": Case(
+        family="phi3",
+        core="phi3",
+        architecture="Phi3ForCausalLM",
+        model_type="phi3",
+        config=LLAMA | {"sliding_window": 9, "original_max_position_embeddings": 128, "pad_token_id": END},
+        facts={"windows": Windows(size=9, layers=(0, 1)), "rope_scaling": None, "qkv_bias": False},
+    ),
+    "phi3, longrope": Case(
+        family="phi3",
+        core="phi3",
+        architecture="Phi3ForCausalLM",
+        model_type="phi3",
+        config=LLAMA
+        | {
+            "sliding_window": None,
+            "partial_rotary_factor": 0.75,
+            "original_max_position_embeddings": 32,
+            "rope_scaling": {"type": "longrope", **LONGROPE},
+            "pad_token_id": END,
+            "tie_word_embeddings": True,
+        },
+        core_config=LLAMA
+        | {
+            "sliding_window": None,
+            "original_max_position_embeddings": 32,
+            "rope_parameters": {
+                "rope_type": "longrope",
+                "rope_theta": 5000.0,
+                "partial_rotary_factor": 0.75,
+                "original_max_position_embeddings": 32,
+                **LONGROPE,
+            },
+            "pad_token_id": END,
+            "tie_word_embeddings": True,
+        },
+        facts={"rope_share": 0.75, "windows": None},
     ),
     "qwen2": Case(
         family="qwen2",

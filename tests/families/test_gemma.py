@@ -103,8 +103,8 @@ def test_every_published_tensor_has_its_place(on_meta: Any) -> None:
 
 def test_the_published_config_is_read_as_it_is_meant() -> None:
     config = FAMILY.read(published())
-    assert config.gemma is not None and config.gemma.global_layers == (5, 11, 17, 23, 29)
-    assert (config.gemma.window, config.block_size, config.max_positions) == (1024, 256, 262144)
+    assert config.windows is not None and config.layers_by_kind[1] == [5, 11, 17, 23, 29]
+    assert (config.windows.size, config.block_size, config.max_positions) == (1024, 256, 262144)
     assert (config.eos_id, config.end_ids, config.bos_id, config.pad_id) == (1, (106, 50), 2, 0)
     assert (config.mask_id, config.null_id, config.reserved_ids) == (None, None, ())
     assert config.noise_ids == (0, 262144)

@@ -14,7 +14,7 @@ from daguerre.decoding.options import Decode
 from daguerre.errors import CheckpointError, InputError, UnsupportedError
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
-from daguerre.models.core.rotary import frequencies
+from daguerre.models.core.rotary import frequencies, own_positions
 from daguerre.models.families import FAMILIES, find_family
 from daguerre.models.loading import Loaded, load_folder
 from daguerre.models.published import describe
@@ -33,10 +33,11 @@ from published import (
     logits_under,
     made,
     ours,
+    own_logits,
     seen_by,
 )
 
-OWN = ("llama", "qwen", "gpt2", "llada", "dream", "sdar", "fast_dllm")
+OWN = ("llama", "qwen", "gpt2", "llada", "dream", "sdar", "fast_dllm", "gemma3", "phi3")
 """Modules whose families are tested here; those of other cores have tests of their own."""
 
 
@@ -59,16 +60,18 @@ def test_a_checkpoint_gives_the_logits_of_an_independent_implementation(
             oracle, config = made(name), loaded[name].backbone.config
             assert loaded[name].family == case.family
             assert {fact: getattr(config, fact) for fact in case.facts} == dict(case.facts)
-            assert_frequencies(oracle, config)
             tokens, seen = np.random.default_rng(0).integers(0, NUM_TOKENS, ROWS), seen_by(config)
-            expected = logits_under(oracle, torch.from_numpy(tokens), seen)
+            given = torch.from_numpy(tokens)
+            expected = logits_under(oracle, given, seen) if config.windows is None else own_logits(oracle, given)
+            assert_frequencies(oracle, config)
             got = ours(backend, loaded[name].backbone, tokens, seen)
             drawn = [index for index in range(SIZE) if index not in config.unpredictable_ids]
             assert (got[:, drawn] - expected[:, drawn]).abs().max() < 1e-4
             assert torch.isneginf(got[:, list(config.unpredictable_ids)]).all()
             assert 0.3 < expected.softmax(-1).amax(-1).mean() < 0.7
-            causal = logits_under(oracle, torch.from_numpy(tokens), torch.ones_like(seen).tril())
-            assert (config.context == "causal") == bool((causal - expected).abs().max() < 1e-4)
+            causal = logits_under(oracle, given, torch.ones_like(seen).tril())
+            plain = config.context == "causal" and config.windows is None
+            assert plain == bool((causal - expected).abs().max() < 1e-4)
 
 
 def assert_frequencies(oracle: torch.nn.Module, config: ModelConfig) -> None:
@@ -76,9 +79,11 @@ def assert_frequencies(oracle: torch.nn.Module, config: ModelConfig) -> None:
     if config.positions == "learned":
         return
     found = oracle.model.rotary_emb
-    turns, scale = frequencies(config)
-    assert torch.allclose(found.inv_freq, turns, rtol=1e-5)
-    assert found.attention_scaling == pytest.approx(scale)
+    for sliding in (False, True):
+        kind = ("sliding_attention_" if sliding else "full_attention_") if own_positions(config) else ""
+        turns, scale = frequencies(config, sliding=sliding)
+        assert torch.allclose(getattr(found, f"{kind}inv_freq"), turns, rtol=1e-5)
+        assert getattr(found, f"{kind}attention_scaling") == pytest.approx(scale)
     if config.rope_scaling is None:
         width = config.head_width
         closed = [config.rope_theta ** (-2 * pair / width) for pair in range(width // 2)]
@@ -167,11 +172,12 @@ def test_models_of_one_architecture_are_told_apart_or_the_user_is_asked() -> Non
 
 REFUSED = [
     ("llama", {"sliding_window": 8}, "sliding_window=8"),
-    ("mistral", {"sliding_window": 8}, "sliding_window=8"),
-    ("qwen2", {"use_sliding_window": True, "max_window_layers": 1, "sliding_window": 8}, "sliding_window=8"),
-    ("qwen3", {"layer_types": ["full_attention", "sliding_attention"], "sliding_window": 8}, "sliding_window=8"),
+    ("a2d", {"use_sliding_window": True, "max_window_layers": 1, "sliding_window": 8}, "sliding_window=8"),
+    ("sdar", {"layer_types": ["full_attention", "sliding_attention"], "sliding_window": 8}, "sliding_window=8"),
+    ("gemma3", {"attn_logit_softcapping": 30.0}, "attn_logit_softcapping=30.0"),
+    ("gemma3", {"use_bidirectional_attention": True}, "use_bidirectional_attention=True"),
+    ("phi3", {"attention_bias": True}, "attention_bias=True"),
     ("llama", {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "rope scaling 'dynamic'"),
-    ("llama", {"rope_scaling": {"type": "longrope", "factor": 2.0}}, "rope scaling 'longrope'"),
     ("llama", {"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "single layers"),
     ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor=0.5"),
     ("llama", {"hidden_act": "relu"}, "hidden_act='relu'"),
@@ -234,6 +240,9 @@ WRONG: list[tuple[str, dict[str, object], dict[str, object], str]] = [
         {"activation_function": ["gelu"]},
         "activation_function must be a name",
     ),
+    ("Phi3ForCausalLM", {}, {"rope_scaling": {"type": "longrope", "factor": 2.0}}, "short_factor must be a list"),
+    ("Phi3ForCausalLM", {}, {"layer_types": ["sliding_attention"]}, "layer_types must be 2 of"),
+    ("Phi3ForCausalLM", {}, {"layer_types": ["sliding_attention"] * 2}, "sliding_window above 0"),
     ("DreamModel", {}, {"bos_token_id": True, "mask_token_id": "259"}, "mask_token_id must be the number of a token"),
 ]
 

@@ -35,7 +35,7 @@ from daguerre.models.forward import Answer, Forward, Hidden, Logits, Refinement,
 from daguerre.sampling.logits import SamplingParams, biased, entropies, inverse_cdf, softmax, tempered
 from daguerre.sampling.random import TOKEN, Counter
 from forwards import causal_layout, difference
-from oracles.gemma import CANVAS, SIZES, VOCABULARY, WINDOW, ours, theirs
+from oracles.gemma import CANVAS, SIZES, VOCABULARY, ours, theirs
 
 LENGTHS = (3, 15, 16, 17, 40)
 """Of prompts: shorter than the window, as long as it, and longer."""
@@ -297,7 +297,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"experts": Experts(num=6, per_token=2, width=20, bias=True)}, "without a bias"),
     ({"experts": None}, "has experts"),
     ({"block_size": None}, "block_size"),
-    ({"num_layers": 3}, "numbers of layers"),
+    ({"num_layers": 2}, "numbers of layers"),
+    ({"windows": None}, "has windows"),
 ]
 
 
@@ -308,8 +309,8 @@ def test_a_config_of_another_core_is_refused(subtests: pytest.Subtests) -> None:
 
 
 def test_a_wrong_shape_is_refused(subtests: pytest.Subtests) -> None:
-    shape = {"global_layers": (1, 3), "window": WINDOW, "global_head_width": 32, "global_kv_heads": 1}
-    for change in [{"window": 0}, {"global_head_width": 15}, {"softcap": 0.0}, {"global_kv_heads": 0}]:
+    shape = {"global_head_width": 32, "global_kv_heads": 1}
+    for change in [{"global_head_width": 15}, {"softcap": 0.0}, {"global_kv_heads": 0}]:
         with subtests.test(**change), pytest.raises(CheckpointError, match="gemma: "):
             GemmaShape(**{**shape, **change})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,12 @@ import pytest
 import torch
 
 import daguerre
+from backends import needs_compiler
 from commands import daguerre as command
 from conftest import CONTEXTS, MakeModel, tiny_config
 from daguerre.errors import CheckpointError, InputError, MissingExtra, UnsupportedError
 from daguerre.models.core.build import make_backbone
-from daguerre.models.core.config import ModelConfig, RopeScaling
+from daguerre.models.core.config import Experts, ModelConfig, RopeScaling
 from daguerre.models.core.rotary import frequencies
 from daguerre.models.gguf import file as gguf_file
 from daguerre.models.gguf import writing
@@ -36,6 +38,10 @@ WRITTEN = {
     "llama 3, transformers 4": "llama",
     "llama, yarn, transformers 5, biases": "llama",
     "mistral": "llama",
+    "mistral, windows": "llama",
+    "gemma3, transformers 4": "gemma3",
+    "phi3": "phi3",
+    "phi3, longrope": "phi3",
     "stable diffcoder": "llama",
     "qwen2": "qwen2",
     "fast dllm": "qwen2",
@@ -83,8 +89,8 @@ def test_a_file_holds_what_the_publishers_folder_does(tmp_path: Path, subtests: 
 
 def same_config(one: ModelConfig, other: ModelConfig) -> bool:
     """Whether all fields are equal, and rotary scaling gives the same frequencies."""
-    (turns, scale), (turns_too, scale_too) = frequencies(one), frequencies(other)
-    alike = torch.allclose(turns, turns_too, rtol=1e-4) and abs(scale - scale_too) < 1e-6
+    both = [(frequencies(one, sliding=sliding), frequencies(other, sliding=sliding)) for sliding in (False, True)]
+    alike = all(torch.allclose(a, b, rtol=1e-4) and abs(scale - too) < 1e-6 for (a, scale), (b, too) in both)
     return alike and dataclasses.replace(one, rope_scaling=None) == dataclasses.replace(other, rope_scaling=None)
 
 
@@ -116,6 +122,67 @@ def test_a_model_of_no_family_is_read_back_as_one_that_is_alike(
                 assert torch.equal(
                     ours("torch", again, tokens, seen)[:, 16:], ours("torch", model.backbone, tokens, seen)[:, 16:]
                 )
+
+
+PLAIN = Experts(num=6, per_token=2, width=32)
+NORMALIZED = dataclasses.replace(PLAIN, normalized=True)
+MIXTURES: dict[str, tuple[str, dict[str, Any]]] = {
+    "qwen3_moe": ("qwen3moe", {"experts": NORMALIZED, "mask_id": None, "null_id": None}),
+    "sdar_moe": ("qwen3moe", {"experts": NORMALIZED, **CONTEXTS["block"]}),
+    "rnd1": ("rnd1", {"experts": NORMALIZED, "context": "full"}),
+    "llada_moe": ("llada-moe", {"experts": PLAIN, "context": "full", "shift": False}),
+}
+"""llama.cpp's architecture of each family with experts, and its shape."""
+
+
+@pytest.mark.parametrize("dtype", ["f32", "q8_0"])
+def test_a_mixture_is_written_by_llama_cpps_names_and_read_back(
+    make_model: MakeModel, tmp_path: Path, dtype: str, subtests: pytest.Subtests
+) -> None:
+    for family, (arch, facts) in MIXTURES.items():
+        with subtests.test(family):
+            model = make_model(**{"width": 64, "num_heads": 4, "num_kv_heads": 2, **facts})
+            write_gguf(model.backbone, model.tokenizer, tmp_path / "m.gguf", dtype)
+            header = read_header(tmp_path / "m.gguf")
+            tensors = gguf.MODEL_TENSORS[gguf.MODEL_ARCH[arch.upper().replace("-", "_")]]
+            known = {gguf.TENSOR_NAMES[tensor] for tensor in tensors}
+            assert header.metadata["general.architecture"] == arch
+            assert {re.sub(r"blk\.\d+", "blk.{bid}", name.removesuffix(".weight")) for name in header.entries} <= known
+            assert header.entries["blk.0.ffn_down_exps.weight"].shape == (6, 64, 32)
+            again = load_folder(tmp_path / "m.gguf")
+            assert again.family == family
+            for name in ("context", "shift", "block_size", "experts", "mask_id", "qk_norm"):
+                assert getattr(again.backbone.config, name) == getattr(model.config, name)
+            ours, theirs = again.backbone.state_dict(), model.backbone.state_dict()
+            for name, weight in theirs.items():
+                assert torch.equal(ours[name], weight) == (dtype == "f32" or weight.ndim < 2 or "router" in name)
+                assert (ours[name] - weight).abs().max() < 0.02 * weight.abs().max()
+
+
+@needs_compiler
+def test_experts_of_a_file_are_on_the_disk_where_that_is_asked_for(make_model: MakeModel, tmp_path: Path) -> None:
+    model = make_model(width=64, num_heads=4, **MIXTURES["qwen3_moe"][1])
+    write_gguf(model.backbone, model.tokenizer, tmp_path / "m.gguf", "q4_0")
+    texts = []
+    for quantize in (None, "approximate_int4"):
+        for place in ("memory", "disk"):
+            made = daguerre.load(tmp_path / "m.gguf", quantize=quantize, experts=place)
+            texts.append([token.id for token in made.generate("x = ", 12, mode="ar", heal=False).tokens])
+    assert texts[0] == texts[1] and texts[2] == texts[3]
+
+
+def test_a_mixture_that_llama_cpp_does_not_have_is_refused(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for change in (
+        {"first_layer": 1},
+        {"shared_width": 8},
+        {"score": "sigmoid"},
+        {"scale": 2.0},
+        {"normalized": False},
+    ):
+        with subtests.test(**change):
+            config = tiny_config(Tokenizer.default("2k"), experts=dataclasses.replace(NORMALIZED, **change))
+            with pytest.raises(UnsupportedError, match=r"experts=Experts\(num=6"):
+                writing.arch_of(config)
 
 
 def test_a_model_that_nothing_is_like_says_so(make_model: MakeModel, tmp_path: Path) -> None:
@@ -211,7 +278,8 @@ def test_llama_3s_scaling_is_read_from_its_divisors(tmp_path: Path, subtests: py
             backbone = make_backbone(tiny_config(Tokenizer.default("2k"), **shape))
             write_gguf(backbone.initialize(0), Tokenizer.default("2k"), tmp_path / "m.gguf")
             again = load_folder(tmp_path / "m.gguf").backbone.config
-            assert np.allclose(writing.rope_factors(again), writing.rope_factors(backbone.config), rtol=1e-4)
+            (found,), (want,) = (writing.rope_factors(one).values() for one in (again, backbone.config))
+            assert np.allclose(found, want, rtol=1e-4)
 
 
 def test_a_tokenizer_is_written_by_llama_cpps_name_and_read_back(tmp_path: Path, subtests: pytest.Subtests) -> None:
@@ -430,7 +498,9 @@ def test_a_file_in_parts_is_read_by_the_name_of_any(tmp_path: Path) -> None:
 def test_another_architecture_is_named(tmp_path: Path) -> None:
     _, path = written("llada", tmp_path)
     path.write_bytes(path.read_bytes().replace(b"llada", b"gemma"))
-    with pytest.raises(UnsupportedError, match="architecture 'gemma', and llama, qwen2, qwen3, dream, llada are read"):
+    with pytest.raises(
+        UnsupportedError, match="architecture 'gemma', and llama, qwen2, qwen3, dream, llada, gemma3, phi3"
+    ):
         load_folder(path)
 
 

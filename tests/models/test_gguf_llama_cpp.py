@@ -29,6 +29,8 @@ gguf = pytest.importorskip("gguf")
 llama_cpp = pytest.importorskip("llama_cpp")
 IN_BLOCKS = ("stable diffcoder", "fast dllm", "a2d, blocks", "sdar", "sdar, named blocks")
 """llama.cpp has no block context."""
+WITH_WINDOWS = ("mistral, windows", "phi3")
+"""It has no windows in these architectures."""
 PROMPTS = ("def fib(n):\n    if n", "import os\n\n\ndef read(path):\n", "class Point:\n    def __init__(self, ")
 ROUNDING = {"f32": 1e-4, "f16": 0.15, "bf16": 1.0}
 """How far logits of up to 20 may differ: llama.cpp rounds rows to the type of the matrix that they meet."""
@@ -36,7 +38,7 @@ ROUNDING = {"f32": 1e-4, "f16": 0.15, "bf16": 1.0}
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
 def test_llama_cpp_computes_the_same_logits(dtype: str, tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for number, case in enumerate([case for case in WRITTEN if case not in IN_BLOCKS]):
+    for number, case in enumerate([case for case in WRITTEN if case not in (*IN_BLOCKS, *WITH_WINDOWS)]):
         with subtests.test(case):
             (parent := tmp_path / str(number)).mkdir()
             loaded = load_folder(CASES[case].write(parent))

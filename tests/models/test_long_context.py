@@ -4,7 +4,6 @@ of sliding layers are those of a plain mask.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from daguerre.models.backends import sliding
 from daguerre.models.backends.native_backend import NativeBackend
 from daguerre.models.backends.torch_backend import TorchBackend
 from daguerre.models.core.backbone import Backbone
+from daguerre.models.core.config import Windows
 from daguerre.models.core.gemma import CanvasRows, GemmaBackbone
 from daguerre.models.forward import Backend, Forward, Hidden, Layout, Logits
 from forwards import causal_layout, difference, same_bits
@@ -139,18 +139,18 @@ class PlainMask:
     """Attention under masks that are written from positions alone, one for sliding layers and one for global ones."""
 
     def __init__(self, backbone: GemmaBackbone, num_clean: int, num: int) -> None:
-        gemma = backbone.config.gemma
-        assert gemma is not None
-        self.global_layers = gemma.global_layers
+        windows = backbone.config.windows
+        assert windows is not None
+        self.sliding_layers = windows.layers
         row, key = torch.arange(num)[:, None], torch.arange(num)
-        is_clean, window = row < num_clean, gemma.window
+        is_clean, window = row < num_clean, windows.size
         self.everywhere = ~is_clean | (key <= row)
         # A clean row sees its window; a noisy one its canvas, and of the text what the first noisy row's window holds.
         in_window = torch.where(is_clean, (row - window < key) & (key <= row), key > num_clean - window)
         self.within = in_window | (~is_clean & (key >= num_clean))
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        mask = self.everywhere if layer in self.global_layers else self.within
+        mask = self.within if layer in self.sliding_layers else self.everywhere
         groups = q.shape[1] // k.shape[1]
         keys, values = (x.repeat_interleave(groups, dim=1).transpose(0, 1) for x in (k, v))
         scores = (q.transpose(0, 1) @ keys.transpose(-1, -2)).masked_fill(~mask, -torch.inf)
@@ -164,8 +164,7 @@ def test_a_span_sees_the_window_of_a_plain_mask(
     """Of texts shorter than the window, and far longer; the canvas is longer than the smaller windows."""
     for window in [1, 7, 64, 1000]:
         with subtests.test(window=window):
-            shape = replace(GEMMA["gemma"], window=window)
-            backbone = make_model(**GEMMA | {"gemma": shape}, max_positions=400).backbone
+            backbone = make_model(**GEMMA | {"windows": Windows(size=window, layers=(0,))}, max_positions=400).backbone
             assert isinstance(backbone, GemmaBackbone)
             backend = backend_of(name, backbone)
             monkeypatch.setattr(sliding, "ROWS", 64)

@@ -25,6 +25,7 @@ from daguerre.models.backends.native_backend import NativeBackend
 from daguerre.models.backends.native_cache import LayeredNativeCache
 from daguerre.models.backends.torch_backend import TorchBackend
 from daguerre.models.core.backbone import Backbone
+from daguerre.models.core.config import Windows
 from daguerre.models.core.gemma_shape import GemmaShape
 from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.models.forward import (
@@ -141,13 +142,13 @@ def test_logits_equal_those_of_the_reference(isa: str) -> None:
 @every_isa
 def test_other_shapes_equal_the_reference(isa: str, make_model: Any) -> None:
     """All layers sliding, or all global; no number of a head rotated, or all; rows and heads that fill no panel."""
-    shape = {"window": 5, "global_head_width": 20, "global_kv_heads": 2}
-    for change in (
-        {"global_layers": ()},
-        {"global_layers": (0, 1), "global_rope_share": 1.0},
-        {"global_layers": (0,), "global_rope_share": 0.0, "softcap": 3.0},
+    for layers, change in (
+        ((0, 1), {}),
+        ((), {"global_rope_share": 1.0}),
+        ((1,), {"global_rope_share": 0.0, "softcap": 3.0}),
     ):
-        facts = {**GEMMA, "gemma": GemmaShape(**{**shape, **change}), "width": 36, "head_width": 10}
+        shape = GemmaShape(global_head_width=20, global_kv_heads=2, **change)
+        facts = {**GEMMA, "gemma": shape, "windows": Windows(size=5, layers=layers), "width": 36, "head_width": 10}
         backbone = make_model(**facts).backbone
         with torch.no_grad():
             for layer in backbone.layers:

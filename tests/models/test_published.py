@@ -136,7 +136,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"tie_word_embeddings": 1}, "tie_word_embeddings must be true or false"),
     ({"num_key_value_heads": 3}, "4 heads must divide by 3"),
     ({"hidden_act": ["silu"]}, r"hidden_act must be a name, not \['silu'\]"),
-    ({"layer_types": 5}, "layer_types must be a list, not 5"),
+    ({"layer_types": 5}, "layer_types must be 2 of"),
     ({"sliding_window": "x", "use_sliding_window": True, "max_window_layers": 1}, "sliding_window must be a whole"),
     ({"eos_token_id": "256"}, "eos_token_id must be the number of a token, not '256'"),
     ({"eos_token_id": [256, True]}, "eos_token_id must be the number of a token, not True"),

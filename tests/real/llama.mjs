@@ -9,7 +9,7 @@ const {getLlama} = await import(pathToFileURL(find.resolve("node-llama-cpp")).hr
 const llama = await getLlama({gpu: false, build: "never", maxThreads: 1, logLevel: "error"});
 const model = await llama.loadModel({modelPath: asked.model});
 const lora = asked.adapter ? {lora: {adapters: [{filePath: asked.adapter}]}} : {};
-const context = await model.createContext({contextSize: 1024, threads: 1, batchSize: 512, ...lora});
+const context = await model.createContext({contextSize: asked.context ?? 1024, threads: 1, batchSize: 512, ...lora});
 const sequence = context.getSequence();
 const written = [];
 for (const prompt of asked.prompts) {

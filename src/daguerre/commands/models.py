@@ -200,14 +200,14 @@ def _export_gguf(
     scaling: Extension | None,
 ) -> None:
     from daguerre.models.gguf import writing
-    from daguerre.models.loading import config_of, model_folder
+    from daguerre.models.loading import model_folder, names_of
 
     writing.kind_of(dtype)
     writing.package()
     if file.exists():
         raise InputError(f"{file} is there already: give a new name")
-    config = config_of(model_folder(model, revision, family=family, weights=False), family)
-    writing.arch_of(config if scaling is None else scaling(config))
+    config, names = names_of(model_folder(model, revision, family=family, weights=False), family)
+    writing.arch_of(config if scaling is None else scaling(config), names.family)
     folder = model_folder(model, revision, family=family)
     kept = "bfloat16" if dtype == "bf16" else "float32"
     loaded = load_folder_of(folder, kept, family=family, adapter=adapter, rope_scaling=scaling)

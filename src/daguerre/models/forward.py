@@ -48,14 +48,18 @@ class Layout:
         return seen
 
     def within(self, window: int, num_cached: int) -> Layout:
-        """The same in a sliding layer. Of the clean keys, a clean row sees those at the last `window` positions up to
-        its own, and a noisy row those that a clean row at the first noisy position would see. The clean rows are one
-        run from position 0 on, so a row's window is a later beginning.
+        """The same in a sliding layer: a row sees the keys at the last `window` positions up to its own. Noisy rows
+        without a mask are a canvas: they see one another, and the clean keys that a clean row at the first of their
+        positions would see. The clean rows, those in the cache too, are one run from position 0 on.
         """
-        assert self.mask is None, "keys outside a run have no place in a window"
-        place = np.minimum(np.arange(len(self.position)), self.num_clean)
-        begin = np.maximum(place + (num_cached + 1 - window), 0 if self.begin is None else self.begin)
-        return Layout(self.position, self.end, self.num_clean, begin.astype(np.int32))
+        place, mask, first = self.position, self.mask, num_cached + self.num_clean
+        if mask is None:
+            place = np.minimum(np.arange(num_cached, num_cached + len(place)), first)
+        else:
+            keys = np.concatenate([np.arange(num_cached), place])[num_cached + len(place) - mask.shape[1] :]
+            mask = mask & (keys > place[:, None] - window)
+        begin = np.maximum(place + (1 - window), 0 if self.begin is None else self.begin)
+        return Layout(self.position, self.end, self.num_clean, begin.astype(np.int32), mask)
 
 
 NO_BANS = np.zeros((0, 3), dtype=np.int64)

@@ -22,10 +22,13 @@ from daguerre.models.families.llama import llama_pieces
 
 @dataclass(frozen=True)
 class Published:
-    """The pieces of a model, by the names of the publisher's class, all of which begin with `prefix` or with none."""
+    """The pieces of a model, by the names of the publisher's class, all of which begin with `prefix` or with none; and
+    its family, if it has one.
+    """
 
     pieces: tuple[Piece, ...]
     prefix: str = ""
+    family: str | None = None
 
 
 def published_as(config: ModelConfig, family: str | None) -> Published:
@@ -33,7 +36,7 @@ def published_as(config: ModelConfig, family: str | None) -> Published:
     if family is None:
         return Published(tuple(own_pieces(config)), "model.")
     found = FAMILIES[family]
-    return Published(tuple(found.pieces(config)), found.prefix)
+    return Published(tuple(found.pieces(config)), found.prefix, family)
 
 
 def own_pieces(config: ModelConfig) -> list[Piece]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +136,7 @@ def without_prefix(family: Family, pieces: list[Piece], stored: Iterable[str]) -
     prefix = family.prefix
     if not prefix or any(name.startswith(prefix) for name in stored):
         return pieces
-    return [Piece(p.name.removeprefix(prefix), p.target, p.index, p.change, p.copy) for p in pieces]
+    return [replace(piece, name=piece.name.removeprefix(prefix)) for piece in pieces]
 
 
 def _is_ignored(family: Family, name: str) -> bool:

@@ -138,7 +138,9 @@ def published_tensors(family: str, backbone: Backbone, stored: list[str]) -> dic
 
 
 def _changed_back(piece: Piece, ours: Tensor) -> Tensor:
-    """A tensor as it was published: what is done when it is read undoes itself."""
+    """A tensor as it was published. What is done when it is read undoes itself, or the piece says what does."""
+    if piece.undo is not None:
+        return piece.undo(ours)
     if piece.change is None:
         return ours.clone() if piece.copy else ours  # files hold no tensor twice
     theirs = piece.change(ours)

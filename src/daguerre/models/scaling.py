@@ -49,8 +49,10 @@ def _ntk(config: ModelConfig, factor: float) -> ModelConfig:
 
 BASES: dict[str, Callable[[ModelConfig, float], ModelConfig]] = {"none": _none, "ntk": _ntk}
 """Kinds that are no `RopeScaling`: they leave the formula as it is."""
-KINDS = (*BASES, "linear", "yarn", "llama3")
-LENGTH_DEPENDENT = ("dynamic", "longrope", "su")
+SHORT = "longrope"
+"""The kind that takes the short factors of a model that has longrope, with the positions that these are for."""
+KINDS = (*BASES, "linear", "yarn", "llama3", SHORT)
+LENGTH_DEPENDENT = ("dynamic",)
 """Kinds of transformers whose angles depend on how long the text has become."""
 
 
@@ -66,6 +68,8 @@ class Extension:
         """The config of the same model with scaled positions. UnsupportedError for a model that has none to scale."""
         if config.positions != "rotary" or config.gemma is not None:
             raise UnsupportedError("rope_scaling is for models with one kind of rotary positions: leave it out")
+        if self.kind == SHORT:
+            return _short(config, self.factor)
         if config.rope_scaling is not None:
             raise UnsupportedError(
                 f"the positions of this model are scaled already ({config.rope_scaling.kind}, "
@@ -82,6 +86,15 @@ class Extension:
             return replace(longer, rope_scaling=scaling)
         except CheckpointError as error:
             raise InputError(f"rope_scaling: {error}") from None
+
+
+def _short(config: ModelConfig, factor: float) -> ModelConfig:
+    scaling = config.rope_scaling
+    if scaling is None or scaling.kind != SHORT or factor != 1:
+        raise UnsupportedError(
+            f"rope_scaling {SHORT}:1 takes the short factors of a model that has {SHORT}: leave it out, or take yarn"
+        )
+    return replace(config, max_positions=scaling.original_positions)
 
 
 def read_scaling(given: object) -> Extension:
@@ -117,7 +130,7 @@ def _of_mapping(given: Mapping[Any, Any]) -> Extension:
         raise InputError(f"rope_scaling: {unknown('kind', str(kind), KINDS)}")
     if type(factor) not in (int, float) or not 1 <= factor < math.inf:
         raise InputError(f"rope_scaling: factor must be a number from 1 up, not {shown(factor)}")
-    if kind in BASES and values:
+    if kind in (*BASES, SHORT) and values:
         raise InputError(f"rope_scaling {kind} has a factor and nothing else: leave out {', '.join(values)}")
     original = values.get("original_positions", 1)
     if type(original) is not int or original < 1:
@@ -130,8 +143,11 @@ def published_scaling(scaling: RopeScaling) -> dict[str, Any]:
     values: dict[str, Any] = {"rope_type": scaling.kind, "factor": scaling.factor}
     if scaling.kind == "llama3":
         values |= {"low_freq_factor": scaling.low_freq_factor, "high_freq_factor": scaling.high_freq_factor}
+    if scaling.kind == "longrope":
+        values |= {"short_factor": list(scaling.short), "long_factor": list(scaling.long)}
     if scaling.kind == "yarn":
         values |= {"beta_fast": scaling.beta_fast, "beta_slow": scaling.beta_slow}
+    if scaling.kind in ("yarn", "longrope"):
         values |= {} if scaling.attention_factor is None else {"attention_factor": scaling.attention_factor}
     return values | ({"original_max_position_embeddings": scaling.original_positions} if len(values) > 2 else {})
 

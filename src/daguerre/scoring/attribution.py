@@ -221,7 +221,12 @@ class _Line:
         tokens = torch.tensor(forward.tokens).to(weight.device)
         self.end = self._backbone.embedding(tokens).detach()
         self.start = self._backbone.embedding(torch.full_like(tokens, baseline)).detach()
-        self._seen = torch.tensor(forward.layout.dense(0))[None, None].to(weight.device)
+        layouts = (
+            [forward.layout]
+            if config.windows is None
+            else [forward.layout, forward.layout.within(config.windows.size, 0)]
+        )
+        self._seen = [torch.tensor(layout.dense(0))[None, None].to(weight.device) for layout in layouts]
 
     def at(self, points: Tensor) -> Tensor:
         """Embeddings (B, R, D) at points (B,) of the line, 0 to 1."""
@@ -245,7 +250,7 @@ class _Line:
 
     def _attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         q, k, v = (part.transpose(1, 2) for part in (q, k, v))
-        return sdpa(q, k, v, self._seen).transpose(1, 2)
+        return sdpa(q, k, v, self._seen[self._backbone.config.is_sliding(layer)]).transpose(1, 2)
 
     def _edited(self, hidden: Tensor) -> Tensor:
         """Hidden states (B, D) as steering changes them, weights of concepts included."""

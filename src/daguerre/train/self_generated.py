@@ -52,13 +52,16 @@ class Branches(BatchLayout):
     The text is segment 0; branch k is segment k + 1.
     """
 
-    def blocks(self, cached: Rows | None) -> list[Block]:
+    def blocks(self, cached: Rows | None, window: int | None = None) -> list[Block]:
         keys = self.rows if cached is None else Rows.cat([cached, self.rows])
         same_branch = keys.segment[:, None] == self.rows.segment[:, :, None]
         same_branch &= keys.position[:, None] <= self.rows.position[:, :, None]
         text = (keys.segment == 0) & (keys.span != PADDING)
         before = text[:, None] & (keys.position[:, None] < self.rows.horizon[:, :, None])
-        return [(slice(0, self.rows.num_rows), slice(0, keys.num_rows), (same_branch | before)[:, None])]
+        seen = same_branch | before
+        if window is not None:
+            seen &= keys.position[:, None] > self.rows.position[:, :, None] - window
+        return [(slice(0, self.rows.num_rows), slice(0, keys.num_rows), seen[:, None])]
 
 
 def _with_self_generated_text(model: Backbone, batch: Batch, attn_impl: str) -> Batch:

@@ -43,9 +43,9 @@ template <class T, class C> struct Whole {
     final_weight = random_rows(1, WIDTH, 4)[0];
     for (int i = 0; i < (HEADS + KV_HEADS) * HEAD; i++) qk.push_back((i < HEADS * HEAD ? 0.3f : 1.0f) * (1 + 0.1f * (i % HEAD % 3)));
     for (int position = 0; position < POSITIONS; position++)
-      for (int i = 0; i < ROTARY; i++) {
-        const double angle = position * std::pow(100.0, -2.0 * (i % (ROTARY / 2)) / ROTARY);
-        cos.push_back((float)std::cos(angle)), sin.push_back((float)((i < ROTARY / 2 ? -1 : 1) * std::sin(angle)));
+      for (int i = 0; i < ROTARY / 2; i++) {
+        const double angle = position * std::pow(100.0, -2.0 * i / ROTARY);
+        cos.push_back((float)std::cos(angle)), sin.push_back((float)std::sin(angle));
       }
     for (int layer = 0; layer < LAYERS; layer++) {
       auto make = [&](int out, int in, int kind) { return Matrix<T>(random_rows(out, in, 10 * layer + kind, 0.2f), true); };
@@ -63,7 +63,7 @@ template <class T, class C> struct Whole {
     model.width = WIDTH, model.heads = HEADS, model.kv_heads = KV_HEADS, model.head = HEAD, model.rotary = classic ? 0 : ROTARY;
     model.inner = INNER, model.num_layers = LAYERS, model.vocab = VOCAB, model.positions = POSITIONS;
     model.product = T::PER == 8 ? 3 : T::PER / 2, model.cache = sizeof(C) == 2, model.gated = !classic, model.activation = classic ? GELU_TANH : SILU;
-    model.centered = classic, model.qk_norm = !classic, model.eps = 1e-5f, model.embedding = stored.data();
+    model.centered = classic, model.qk_norm = !classic, model.pre_norm = 1, model.eps = 1e-5f, model.embedding_scale = 1, model.embedding = stored.data();
     model.learned = classic ? learned_flat.data() : nullptr, model.final_weight = final_weight.data();
     model.cos = classic ? nullptr : cos.data(), model.sin = classic ? nullptr : sin.data();
     model.layers = layers.data(), model.exact.logits = head.linear;

@@ -36,16 +36,16 @@ def _gemma(backbone: GemmaBackbone, layers: list[GemmaLayer], packing: Packing) 
     exact = packing.of(TYPES[weight.dtype])
     mean = [exact.linear(part.T) for part in weight.split(TOKENS)]
     beyond = (interface.GemmaLayer * len(layers))()
-    for numbers in shape.layers_by_kind(config.num_layers):
+    for is_global, numbers in enumerate(config.layers_by_kind):
         for place, number in enumerate(numbers):
-            beyond[number] = _beyond(layers[number], number in shape.global_layers, place, packing)
+            beyond[number] = _beyond(layers[number], bool(is_global), place, packing)
     return interface.Gemma(
         beyond,
         (ctypes.c_void_p * 2)(*map(packing.hold, turns)),
         (interface.Linear * len(mean))(*mean),
         *pack_mlp(mixing.mlp, mixing.norm, packing),
         (ctypes.c_int32 * 2)(*map(len, turns)),
-        *(shape.global_kv_heads, shape.global_head_width, shape.window, TOKENS),
+        *(shape.global_kv_heads, shape.global_head_width, TOKENS),
         *(float(backbone.scale), shape.softcap),
     )
 

@@ -98,6 +98,8 @@ class GraphBackend(TorchBackend):
             raise UnsupportedError("a model with full context has no cache, so graphs cannot be used: leave out graphs")
         if self.config.experts is not None:
             raise UnsupportedError("graphs cannot be used for a model with experts: leave out graphs")
+        if self.config.windows is not None:
+            raise UnsupportedError("graphs cannot be used for a model with sliding layers: leave out graphs")
         self._capture = capture or cuda_graphs(device)
         self._num_keys = self.config.max_positions + ROWS[-1]
         self._spare: deque[GraphMemory] = deque(maxlen=SPARE)

@@ -84,6 +84,7 @@ class Layer(ctypes.Structure):
         ("router", Linear),
         ("expert_bias", Pointer),
         *_fields("expert_up expert_down", ctypes.POINTER(Linear)),
+        ("sliding", Int),
     ]
 
 
@@ -128,7 +129,7 @@ class Gemma(ctypes.Structure):
         ("mean", ctypes.POINTER(Linear)),
         *_fields("up down", Linear),
         ("pairs", Int * 2),
-        *_fields("kv_heads head window chunk", Int),
+        *_fields("kv_heads head chunk", Int),
         *_fields("scale softcap", ctypes.c_float),
     ]
 
@@ -138,12 +139,12 @@ class Model(ctypes.Structure):
 
     _fields_ = [
         *_fields("width heads kv_heads head rotary inner num_layers vocab positions", Int),
-        *_fields("product cache gated activation centered qk_norm post_norm adaptive", Int),
-        *_fields("eps clip_qkv", ctypes.c_float),
+        *_fields("product cache gated activation centered qk_norm pre_norm post_norm adaptive window", Int),
+        *_fields("eps clip_qkv embedding_scale", ctypes.c_float),
         ("experts", Experts),
         ("embedding", Pointer),
         ("tokens", Linear),
-        *_fields("learned final_weight final_bias cos sin query_scale", Pointer),
+        *_fields("learned final_weight final_bias cos sin sliding_cos sliding_sin query_scale", Pointer),
         ("layers", ctypes.POINTER(Layer)),
         *_fields("exact drafting", Head),
         *_fields("up_token confidence", Pointer),

@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from daguerre.errors import InputError, UnsupportedError
+from daguerre.errors import InputError
 from daguerre.models.backends import library as interface
 from daguerre.models.backends.panels import COLUMNS, QUARTER, WORDS, round_up
-from daguerre.models.core.cache import CANNOT_MOVE, shifted_keys
+from daguerre.models.core.cache import refuse_to_move, shifted_keys
 from daguerre.models.core.config import ModelConfig
 
 
@@ -137,6 +137,7 @@ class NativeCache:
 
     def moved(self, by: np.ndarray) -> NativeCache:
         """A copy whose rows are moved right by `by`, int64 (length,), positions; see `KeyCache`."""
+        refuse_to_move(self.config)
         assert not self.int8
         out = NativeCache(self.config, self.capacity, self.dtype)
         if not self.length:
@@ -158,8 +159,8 @@ class LayeredNativeCache:
     shares = True
 
     def __init__(self, config: ModelConfig, capacity: int, dtype: torch.dtype, int8: bool = False) -> None:
-        assert config.gemma is not None
-        kinds = config.gemma.layers_by_kind(config.num_layers)
+        self.config = config
+        kinds = config.layers_by_kind
         self._structs = (interface.Cache * len(kinds))()
         self._parts = {
             number: NativeCache(config, capacity, dtype, int8, layers) for number, layers in enumerate(kinds) if layers
@@ -210,5 +211,6 @@ class LayeredNativeCache:
             part.free()
 
     def moved(self, by: np.ndarray) -> LayeredNativeCache:
-        """UnsupportedError: rows of sliding layers see less or more once the text before them moves."""
-        raise UnsupportedError(CANNOT_MOVE)
+        """UnsupportedError; see `refuse_to_move`."""
+        refuse_to_move(self.config)
+        raise AssertionError("a model of layers of two shapes has windows")

@@ -69,7 +69,7 @@ class Call:
             if one.cache is not None:
                 cache, past = one.cache.address(layout.num_clean), one.cache.length  # type: ignore[attr-defined]
             if layout.mask is not None:
-                assert config.gemma is None, "keys outside a run have no place in a window"
+                assert config.gemma is None, "the rows of a canvas see one another"
                 mask, mask_width = self._address(layout.mask, bool), layout.mask.shape[1]
             if layout.begin is not None:
                 begin = self._address(layout.begin, np.int32)

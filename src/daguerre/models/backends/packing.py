@@ -21,7 +21,7 @@ from daguerre.models.core.config import ModelConfig
 from daguerre.models.core.draft_head import DraftHead
 from daguerre.models.core.experts import Mixture
 from daguerre.models.core.low_rank import LowRank
-from daguerre.models.core.rotary import query_scale, rotary_tables
+from daguerre.models.core.rotary import own_positions, query_scale, rotary_tables
 
 CONFIDENCE_BIAS = ctypes.c_float * 2
 ACTIVATIONS = {"silu": 0, "gelu": 1, "gelu_tanh": 2}
@@ -34,7 +34,7 @@ def pack(backbone: Backbone, packing: Packing) -> interface.Model:
     model, layers = pack_around(backbone, packing), list[interface.Layer]()
     for number, layer in enumerate(backbone.layers):
         with backbone.present(number):
-            layers.append(_layer(backbone.config, cast(Layer, layer), packing))
+            layers.append(_layer(backbone.config, number, cast(Layer, layer), packing))
     return with_layers(model, layers)
 
 
@@ -53,13 +53,6 @@ def pack_around(backbone: Backbone, packing: Packing) -> interface.Model:
 def _around(backbone: Backbone, packing: Packing) -> interface.Model:
     config, weight, hold = backbone.config, backbone.embedding.weight.detach(), packing.hold
     final, learned = backbone.final_norm, backbone.position_embedding
-    cos = sin = queries = None
-    if config.rotary_width and config.gemma is None:
-        positions = torch.arange(config.max_positions)
-        cosine, sine = (x[:, 0] for x in rotary_tables(config, positions, torch.float32))
-        cos, sin = hold(torch.cat([cosine, cosine], 1)), hold(torch.cat([-sine, sine], 1))
-        scale = query_scale(config, positions, torch.float32)
-        queries = None if scale is None else hold(scale)
     never = torch.zeros(config.vocab_size)
     never[list(config.unpredictable_ids)] = float("-inf")
     if backbone.output is not None and backbone.output.bias is not None:
@@ -87,19 +80,36 @@ def _around(backbone: Backbone, packing: Packing) -> interface.Model:
         *(_inner(config), config.num_layers, config.vocab_size, config.max_positions),
         *(PRODUCTS[packing.numbers], int(weight.dtype == torch.bfloat16), int(config.gated_mlp)),
         *(ACTIVATIONS[config.activation], int(config.norm == "layer")),
-        *(NORMED[config.qk_norm_scope] if config.qk_norm else 0, int(config.norm_placement == "post")),
-        *(int(config.adaptive_width > 0), config.norm_eps, config.clip_qkv or 0.0),
+        *(NORMED[config.qk_norm_scope] if config.qk_norm else 0, int(config.norm_placement != "post")),
+        *(int(config.norm_placement != "pre"), int(config.adaptive_width > 0)),
+        *(0 if config.windows is None else config.windows.size, config.norm_eps, config.clip_qkv or 0.0),
+        config.embedding_scale,
         _experts(config, packing),
         hold(weight) if apart else None,
         embedding,
         None if learned is None else hold(learned.weight.detach().float()),
         hold(final.weight.detach().float()),
         None if final.bias is None else hold(final.bias.detach().float()),
-        *(cos, sin, queries),
+        *_rotary(config, packing),
         None,
         *(exact, drafting, tokens, confidence, confidence_bias),
         None if backbone.concepts is None else _concepts(backbone.concepts, packing.of("float32")),
     )
+
+
+def _rotary(config: ModelConfig, packing: Packing) -> tuple[int | None, ...]:
+    """Cosines and sines of all positions, (positions, W/2) each, of most layers and of sliding ones; and the scales of
+    queries.
+    """
+    if not config.rotary_width or config.gemma is not None:
+        return (None,) * 5
+    hold, positions = packing.hold, torch.arange(config.max_positions)
+    tables = tuple(hold(x[:, 0]) for x in rotary_tables(config, positions, torch.float32))
+    sliding = tables
+    if own_positions(config):
+        sliding = tuple(hold(x[:, 0]) for x in rotary_tables(config, positions, torch.float32, sliding=True))
+    scale = query_scale(config, positions, torch.float32)
+    return *tables, *sliding, None if scale is None else hold(scale)
 
 
 def _concepts(heads: ConceptHeads, packing: Packing) -> ctypes.Array[interface.ConceptHead]:
@@ -139,18 +149,20 @@ def _experts(config: ModelConfig, packing: Packing) -> interface.Experts:
     )
 
 
-def _layer(config: ModelConfig, layer: Layer, packing: Packing) -> interface.Layer:
+def _layer(config: ModelConfig, number: int, layer: Layer, packing: Packing) -> interface.Layer:
     attention, hold = layer.attention, packing.hold
-    q_weight = torch.full((config.head_width,), config.head_width**-0.5)
+    q_weight = torch.full((config.head_width,), config.attention_scale or config.head_width**-0.5)
     k_weight = torch.ones(config.head_width)
     if attention.q_norm is not None and attention.k_norm is not None:
         q_weight = q_weight * attention.q_norm.weight.detach().float().view(-1, config.head_width)
         k_weight = attention.k_norm.weight.detach().float().view(-1, config.head_width)
     both = torch.cat([q_weight.expand(config.num_heads, -1), k_weight.expand(config.num_kv_heads, -1)])
     norms: list[Norm | None] = [None, None]
-    if config.norm_placement == "pre" and not config.adaptive_width:
+    post_norms = [layer.after_attention_norm, layer.after_mlp_norm]
+    if config.norm_placement == "post":
+        post_norms = [layer.attention_norm, layer.mlp_norm]
+    elif not config.adaptive_width:
         norms = [layer.attention_norm, layer.mlp_norm]
-    post_norms = [layer.attention_norm, layer.mlp_norm] if config.norm_placement == "post" else [None, None]
     mixture = layer.mlp if isinstance(layer.mlp, Mixture) else None
     mlp = cast(MLP | None, layer.mlp if mixture is None else mixture.shared)
     return interface.Layer(
@@ -167,6 +179,7 @@ def _layer(config: ModelConfig, layer: Layer, packing: Packing) -> interface.Lay
             for x in ((None, None) if norm is None else (norm.weight, norm.bias))
         ),
         *(() if mixture is None else _mixture(mixture, norms[1], packing)),
+        sliding=config.is_sliding(number),
     )
 
 

@@ -1,13 +1,11 @@
 """Attention of rows a few at a time, over the run of keys that these see, so that neither masks nor scores of a long
-text are ever whole in memory; and that of DiffusionGemma over a batch of forwards, each over the keys of its request,
-without scaled scores, whose sliding layers cost what their windows hold.
+text are ever whole in memory, and sliding layers cost what their windows hold.
 
 Letters: R rows, C keys, N heads, H head width.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -15,29 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from daguerre.models.backends.packed import PackedRows
-from daguerre.models.core.config import ModelConfig
-from daguerre.models.core.gemma import gemma_of
-from daguerre.models.forward import Forward, Layout
+from daguerre.models.forward import Layout
 
 ROWS = 512
 """How many rows are computed at a time."""
-
-
-class SlidingAttention:
-    """Attention over a batch of forwards whose rows are concatenated; `edges` are where those of each begin."""
-
-    def __init__(self, config: ModelConfig, batch: Sequence[Forward], edges: Sequence[int]) -> None:
-        self._rows = PackedRows(batch, edges)
-        gemma = gemma_of(config)
-        self._global_layers = frozenset(gemma.global_layers)
-        self._everything = [one.layout for one in batch]
-        lengths = [0 if one.cache is None else one.cache.length for one in batch]
-        self._windows = [one.layout.within(gemma.window, past) for one, past in zip(batch, lengths, strict=True)]
-
-    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        layouts = self._everything if layer in self._global_layers else self._windows
-        return self._rows.attend(layer, q, k, v, lambda one, q, k, v: attend(q, k, v, layouts[one], 1.0))
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, layout: Layout, scale: float | None = None) -> Tensor:

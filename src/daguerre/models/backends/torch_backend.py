@@ -20,7 +20,8 @@ from daguerre.models.backends.answering import Answering
 from daguerre.models.backends.packed import PackedRows
 from daguerre.models.core.attention import sdpa
 from daguerre.models.core.backbone import Backbone
-from daguerre.models.core.cache import Cache, LayeredCache, shifted_keys
+from daguerre.models.core.cache import Cache, LayeredCache, refuse_to_move, shifted_keys
+from daguerre.models.core.config import ModelConfig
 from daguerre.models.core.gemma import CanvasRows, GemmaBackbone
 from daguerre.models.forward import Answer, DraftStep, Forward, Head, KeyCache, Layout
 
@@ -30,6 +31,7 @@ class TorchCache(Cache):
 
     def moved(self, by: np.ndarray) -> TorchCache:
         """A copy whose rows are moved right by `by`, int64 (length,), positions; see `KeyCache`."""
+        refuse_to_move(self.config)
         assert self.scales is None
         out = TorchCache(self.config, self.capacity, dtype=self.keys.dtype, device=self.keys.device)
         out.reserve(self.length, self.length)
@@ -75,10 +77,11 @@ class TorchBackend:
             noisy = [(np.arange(len(one.tokens)) >= one.layout.num_clean) & one.drafting for one in batch]
             drafting = torch.from_numpy(np.concatenate(noisy)).to(device)
         if isinstance(self.backbone, GemmaBackbone):
-            attend, canvas = sliding.SlidingAttention(self.config, batch, edges), self._canvas(batch)
-            out = self.backbone(tokens, position, attend, canvas=canvas)
+            attend = _Packed(self.config, batch, edges, device, scale=1.0)
+            out = self.backbone(tokens, position, attend, canvas=self._canvas(batch))
         else:
-            out = self.backbone(tokens, position, _Packed(batch, edges, device), time=time, drafting=drafting)
+            attend = _Packed(self.config, batch, edges, device)
+            out = self.backbone(tokens, position, attend, time=time, drafting=drafting)
         for one in batch:
             if one.cache is not None:
                 cast(Cache, one.cache).commit(one.layout.num_clean)
@@ -105,24 +108,48 @@ class TorchBackend:
         return cast(KeyCache, made)
 
 
-class _Packed:
-    """Attention over a batch of forwards whose rows are concatenated, each over the keys of its request."""
+Masks = list[Tensor | Layout | None]
 
-    def __init__(self, batch: Sequence[Forward], edges: Sequence[int], device: torch.device) -> None:
-        self._rows = PackedRows(batch, edges)
-        lengths = [0 if one.cache is None else one.cache.length for one in batch]
-        dense: dict[tuple[int, int], Tensor | Layout | None] = {}
-        for one, length in zip(batch, lengths, strict=True):
-            if (id(one.layout), length) not in dense:
-                dense[id(one.layout), length] = _mask(one.layout, length, device)
-        self._masks = [dense[id(one.layout), length] for one, length in zip(batch, lengths, strict=True)]
+
+class _Packed:
+    """Attention over a batch of forwards whose rows are concatenated, each over the keys of its request.
+
+    edges  where the rows of each forward begin, and the end
+    scale  what scores are multiplied by; None: 1/sqrt(H)
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        batch: Sequence[Forward],
+        edges: Sequence[int],
+        device: torch.device,
+        scale: float | None = None,
+    ) -> None:
+        self._config, self._rows, self._scale = config, PackedRows(batch, edges), scale
+        everywhere, within = config.windows is None or config.layers_by_kind[1], config.windows
+        self._masks = _masks(batch, None, device, scale) if everywhere else []
+        self._in_windows = [] if within is None else _masks(batch, within.size, device, scale)
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return self._rows.attend(layer, q, k, v, self._attend)
+        masks = self._in_windows if self._config.is_sliding(layer) else self._masks
 
-    def _attend(self, one: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        mask = self._masks[one]
-        return sliding.attend(q, k, v, mask) if isinstance(mask, Layout) else sdpa(q, k, v, mask)
+        def attend(one: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            mask = masks[one]
+            return sliding.attend(q, k, v, mask, self._scale) if isinstance(mask, Layout) else sdpa(q, k, v, mask)
+
+        return self._rows.attend(layer, q, k, v, attend)
+
+
+def _masks(batch: Sequence[Forward], window: int | None, device: torch.device, scale: float | None) -> Masks:
+    """A mask for each forward, in layers with a window or in others; forwards with one layout share one."""
+    made: dict[tuple[int, int], Tensor | Layout | None] = {}
+    for one in batch:
+        length = 0 if one.cache is None else one.cache.length
+        if (id(one.layout), length) not in made:
+            layout = one.layout if window is None else one.layout.within(window, length)
+            made[id(one.layout), length] = layout if scale is not None else _mask(layout, length, device)
+    return [made[id(one.layout), 0 if one.cache is None else one.cache.length] for one in batch]
 
 
 def _mask(layout: Layout, num_cached: int, device: torch.device) -> Tensor | Layout | None:

@@ -22,7 +22,7 @@ from daguerre.models.core.config import ModelConfig
 from daguerre.models.core.draft_head import ACCEPTED, DraftHead
 from daguerre.models.core.experts import Mixture
 from daguerre.models.core.low_rank import DraftRows, LowRank, add_low_rank, draft_rows
-from daguerre.models.core.rotary import Rotary, query_scale, rotary_tables, rotate
+from daguerre.models.core.rotary import Rotary, own_positions, query_scale, rotary_tables, rotate
 
 TOKENS_AT_ONCE = 8192
 """Of a vocabulary projection as float32: all of it may be gigabytes."""
@@ -83,6 +83,7 @@ class SelfAttention(nn.Module):
         self.q_norm = Norm(together[0] * head, config.norm_eps) if config.qk_norm else None
         self.k_norm = Norm(together[1] * head, config.norm_eps) if config.qk_norm else None
         self.clip = config.clip_qkv
+        self.scale = None if config.attention_scale is None else config.attention_scale * head**0.5
         self.qkv_draft = low_rank(self.qkv, config.draft_rank_of("qkv"))
         self.out_draft = low_rank(self.out, config.draft_rank_of("out"))
 
@@ -98,6 +99,7 @@ class SelfAttention(nn.Module):
             cos, sin, scale = rotary
             q, k = rotate(q, cos, sin), rotate(k, cos, sin)
             q = q if scale is None else q * scale
+        q = q if self.scale is None else q * self.scale  # attention itself divides scores by sqrt(H)
         x = attend(layer, q, k, v).flatten(-2)
         return add_low_rank(self.out(x), x, self.out_draft, drafts)
 
@@ -135,10 +137,12 @@ def mlp_of(config: ModelConfig, layer: int) -> MLP | Mixture:
 class Layer(nn.Module):
     def __init__(self, config: ModelConfig, number: int) -> None:
         super().__init__()
-        self.post = config.norm_placement == "post"
+        self.post, both = config.norm_placement == "post", config.norm_placement == "both"
         self.attention_norm = row_norm(config)
         self.attention = SelfAttention(config)
+        self.after_attention_norm = row_norm(config) if both else None
         self.mlp_norm = row_norm(config)
+        self.after_mlp_norm = row_norm(config) if both else None
         self.mlp = mlp_of(config, number)
         adaptive = config.adaptive_width
         self.modulation = nn.Linear(adaptive, PARTS * config.width) if adaptive else None
@@ -160,8 +164,13 @@ class Layer(nn.Module):
         if self.post:
             x = x + self.attention_norm(self.attention(x, rotary, attend, layer, drafts))
             return x + self.mlp_norm(self.mlp(x, drafts))
-        x = x + self.attention(self.attention_norm(x), rotary, attend, layer, drafts)
-        return x + self.mlp(self.mlp_norm(x), drafts)
+        x = x + _after(self.after_attention_norm, self.attention(self.attention_norm(x), rotary, attend, layer, drafts))
+        return x + _after(self.after_mlp_norm, self.mlp(self.mlp_norm(x), drafts))
+
+
+def _after(norm: Norm | None, branch: Tensor) -> Tensor:
+    """The results of a branch, normalized where there is a norm after it."""
+    return branch if norm is None else norm(branch)
 
 
 class TimeInput(nn.Module):
@@ -235,6 +244,8 @@ class Backbone(nn.Module):
         """
         assert (time is None) == (not self.config.time_input)
         x = self.embedding(tokens)
+        if self.config.embedding_scale != 1:
+            x = x * torch.full((), self.config.embedding_scale, dtype=x.dtype, device=x.device)
         if self.position_embedding is not None:
             x = x + self.position_embedding(position)
         if self.time_input is not None:
@@ -242,18 +253,24 @@ class Backbone(nn.Module):
         level = self.level(time)
         compute = torch.get_autocast_dtype(x.device.type) if torch.is_autocast_enabled(x.device.type) else x.dtype
         x = x.to(compute)
-        rotary: Rotary | None = None
-        if self.config.rotary_width:
-            rotary = *rotary_tables(self.config, position, compute), query_scale(self.config, position, compute)
+        rotary = self.rotary(position, compute)
+        sliding = self.rotary(position, compute, sliding=True) if own_positions(self.config) else rotary
         drafts = draft_rows(drafting) if self.config.draft_rank else None
         for index, layer in enumerate(self.layers):
-            x = layer(x, rotary, attend, index, drafts, level)
+            x = layer(x, sliding if self.config.is_sliding(index) else rotary, attend, index, drafts, level)
         if wanted is not None:
             x, level = x[..., wanted, :], level[..., wanted, :] if level is not None and time is not None else level
         hidden: Tensor = self.final_norm(x)
         if self.final_modulation is not None:
             hidden = shifted(hidden, *self.final_modulation(level).chunk(FINAL_PARTS, dim=-1))
         return hidden
+
+    def rotary(self, position: Tensor, dtype: torch.dtype, *, sliding: bool = False) -> Rotary | None:
+        """The rotations of rows at positions (..., R), of sliding layers or of others; None for a model without."""
+        if not self.config.rotary_width:
+            return None
+        tables = rotary_tables(self.config, position, dtype, sliding=sliding)
+        return *tables, query_scale(self.config, position, dtype)
 
     def level(self, time: Tensor | None) -> Tensor | None:
         """The vectors (..., C) of noise levels (...) from which adaptive norms are computed, or (C,) of level 0 for a

@@ -135,8 +135,10 @@ class BatchLayout:
         position = torch.arange(start, start + num_rows, device=device).expand(batch, -1)
         return cls(Rows.make(position), num_clean=num_rows, plain=start == 0)
 
-    def blocks(self, cached: Rows | None) -> list[Block]:
-        """The attention products of the forward. Keys are the cached rows followed by those of this forward."""
+    def blocks(self, cached: Rows | None, window: int | None = None) -> list[Block]:
+        """The attention products of the forward, in layers with a window or in others. Keys are cached rows followed
+        by those of this forward.
+        """
         past = 0 if cached is None else cached.num_rows
         keys = self.rows if cached is None else Rows.cat([cached, self.rows])
         out: list[Block] = []
@@ -144,10 +146,13 @@ class BatchLayout:
             if stop == start:
                 continue
             num_keys = past + stop
-            if self.plain and start == 0 and past == 0 and self.context == "causal":
+            far = window is not None and window < num_keys
+            if self.plain and start == 0 and past == 0 and self.context == "causal" and not far:
                 out.append((slice(start, stop), slice(0, num_keys), None))
                 continue
             mask = allowed(self.rows[start:stop], keys[:num_keys], self.context, self.block_size)
+            if window is not None:
+                mask = mask & (keys.position[:, None, :num_keys] > self.rows.position[:, start:stop, None] - window)
             if self.seen is not None:
                 assert past == 0
                 mask = mask & self.seen[:, start:stop, :num_keys]
@@ -203,7 +208,11 @@ def run_batch(
     rows, weight = layout.rows, model.embedding.weight
     autocast = torch.is_autocast_enabled(weight.device.type)
     compute = torch.get_autocast_dtype(weight.device.type) if autocast else weight.dtype
-    blocks = prepare(layout.blocks(None if cache is None else cache.rows), compute, attn_impl, weight.device)
+    windows, past = model.config.windows, None if cache is None else cache.rows
+    blocks = prepare(layout.blocks(past), compute, attn_impl, weight.device)
+    within = blocks
+    if windows is not None:
+        within = prepare(layout.blocks(past, windows.size), compute, attn_impl, weight.device)
 
     def attention(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
@@ -211,7 +220,7 @@ def run_batch(
             k, v = cache.extend(layer, k, v, layout.num_clean)
         elif cache is not None:
             k, v = (torch.cat([past, new], dim=2) for past, new in zip(cache.read(layer), (k, v), strict=True))
-        return attend(q, k, v, blocks, attn_impl).transpose(1, 2)
+        return attend(q, k, v, within if model.config.is_sliding(layer) else blocks, attn_impl).transpose(1, 2)
 
     drafts = rows.span >= 0 if drafting else None
     hidden: Tensor = model(tokens_BR, rows.position, attention, time=time_BR, drafting=drafts)

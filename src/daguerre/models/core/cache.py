@@ -21,7 +21,6 @@ INT8 = 127
 """The largest code."""
 ROUND = 64
 """Allocated rows are a multiple of it."""
-CANNOT_MOVE = "cached rows of sliding layers cannot be moved: use a model without them"
 
 
 def to_int8(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -152,6 +151,12 @@ class Cache:
         return [self.keys, self.values, *([] if self.scales is None else [self.scales])]
 
 
+def refuse_to_move(config: ModelConfig) -> None:
+    """UnsupportedError for a model with windows: its rows see less or more once the text before them moves."""
+    if config.windows is not None:
+        raise UnsupportedError("cached rows of sliding layers cannot be moved: use a model without them")
+
+
 def shifted_keys(config: ModelConfig, keys: Tensor, by: Tensor) -> Tensor:
     """Keys (..., rows, H) after their rows are moved right by `by`, int64 (rows,), positions: rotated further."""
     if not (config.rotary_width and len(by)):
@@ -169,7 +174,7 @@ class LayeredCache:
     def __init__(
         self, config: ModelConfig, capacity: int, *, dtype: torch.dtype, device: torch.device | str, int8: bool = False
     ) -> None:
-        shapes = config.key_shapes
+        self.config, shapes = config, config.key_shapes
         alike = {shape: [layer for layer, own in enumerate(shapes) if own == shape] for shape in shapes}
         parts = {
             shape: Cache(config, capacity, dtype=dtype, device=device, int8=int8, layers=layers)
@@ -223,5 +228,6 @@ class LayeredCache:
             part.free()
 
     def moved(self, by: np.ndarray) -> LayeredCache:
-        """UnsupportedError: rows of sliding layers see less or more once the text before them moves."""
-        raise UnsupportedError(CANNOT_MOVE)
+        """UnsupportedError; see `refuse_to_move`."""
+        refuse_to_move(self.config)
+        raise AssertionError("a model of layers of two shapes has windows")

@@ -19,12 +19,13 @@ from daguerre.models.core.shapes import ConceptShape as ConceptShape
 from daguerre.models.core.shapes import Experts as Experts
 from daguerre.models.core.shapes import FimTokens as FimTokens
 from daguerre.models.core.shapes import RopeScaling as RopeScaling
+from daguerre.models.core.shapes import Windows as Windows
 
 Context = Literal["causal", "block", "full", "reordered"]
 ProcessName = Literal["absorbing", "uniform", "hybrid"]
 Anchor = Literal["noisy", "clean"]
 NormName = Literal["rms", "layer"]
-Placement = Literal["pre", "post"]
+Placement = Literal["pre", "post", "both"]
 Activation = Literal["silu", "gelu", "gelu_tanh"]
 Positions = Literal["rotary", "learned"]
 NormScope = Literal["head", "all"]
@@ -32,6 +33,7 @@ DRAFT_MATRICES = ("qkv", "out", "down")
 """The matrices of a layer that low-rank weights of drafts may be added to."""
 PARTS = {
     "rope_scaling": RopeScaling,
+    "windows": Windows,
     "experts": Experts,
     "concepts": ConceptShape,
     "fim": FimTokens,
@@ -59,11 +61,14 @@ class ModelShape:
     norm_bias        LayerNorm has a bias
     adaptive_width   the width of the vector of the noise level from which adaptive norms are computed; 0: norms are
                      plain (`models.core.adaptive`). Without `time_input` the level is always 0
-    norm_placement   pre: x + f(norm(x)); post: x + norm(f(x)), as in OLMo 2
+    norm_placement   pre: x + f(norm(x)); post: x + norm(f(x)), as in OLMo 2; both: x + norm(f(norm(x))), as in Gemma
     gated_mlp        down(activation(gate(x)) * up(x)); else down(activation(up(x)))
     rope_share       the share of each head that is rotated; the rotated numbers come first
     qk_norm_scope    what QK-norm divides by: the root mean square of a head, or of all heads together (OLMo 2, OLMoE)
     clip_qkv         queries, keys and values, before QK-norm, are kept within this distance of 0; None: they are not
+    embedding_scale  what embeddings are multiplied by before the first layer
+    attention_scale  what scores are multiplied by; None: 1/sqrt(head_width)
+    windows          layers whose rows do not see far
     experts          layers with a mixture of experts in place of the MLP
     gemma            the core is that of DiffusionGemma (`models.core.gemma`), whose experts are beside the MLP
     """
@@ -99,6 +104,9 @@ class ModelShape:
     rope_scaling: RopeScaling | None = field(default=None)
     qk_norm_scope: NormScope = "head"
     clip_qkv: float | None = None
+    embedding_scale: float = 1.0
+    attention_scale: float | None = None
+    windows: Windows | None = field(default=None)
     experts: Experts | None = field(default=None)
     adaptive_width: int = 0
     gemma: GemmaShape | None = field(default=None)
@@ -207,9 +215,11 @@ class ModelConfig(ModelShape):
             raise CheckpointError(f"heads of width {self.head_width} cannot be rotated: make it even")
         if self.rope_scaling is not None and self.positions != "rotary":
             raise CheckpointError("rope_scaling belongs to rotary positions: leave it out")
+        if self.windows is not None:
+            self._check_windows(self.windows)
         if self.output_bias and self.tied:
             raise CheckpointError("output_bias belongs to a projection that is not tied: leave out one of the two")
-        plain = self.norm == "rms" or self.norm_placement == "post" or self.draft_rank or self.experts
+        plain = self.norm == "rms" or self.norm_placement != "pre" or self.draft_rank or self.experts
         if self.adaptive_width and plain:
             raise CheckpointError(
                 "adaptive_width is 0 or more, with LayerNorm before the matrices, no experts and no draft_rank"
@@ -221,13 +231,31 @@ class ModelConfig(ModelShape):
         if self.context != "full" or self.process != "absorbing" or None in (self.mask_id, self.null_id):
             raise CheckpointError("expand_id belongs to full context with a mask_id and a null_id: correct config.json")
 
+    def _check_windows(self, windows: Windows) -> None:
+        if not {*windows.layers} <= {*range(self.num_layers)}:
+            raise CheckpointError(f"windows: layers are numbers of layers, below {self.num_layers}")
+        if self.context != "causal" or self.mask_id is not None:
+            raise CheckpointError("windows belong to causal context without masks: leave them out")
+        if windows.rope_theta is not None and self.positions != "rotary":
+            raise CheckpointError("windows: rope_theta belongs to rotary positions: leave it out")
+
+    def is_sliding(self, layer: int) -> bool:
+        """Whether the rows of a layer see no further than a window."""
+        return self.windows is not None and layer in self.windows.layers
+
+    @property
+    def layers_by_kind(self) -> tuple[list[int], list[int]]:
+        """The numbers of the sliding layers, and those of all others."""
+        numbers = range(self.num_layers)
+        return [n for n in numbers if self.is_sliding(n)], [n for n in numbers if not self.is_sliding(n)]
+
     @property
     def key_shapes(self) -> list[tuple[int, int]]:
         """The number of heads of the keys and values of each layer, and their width."""
         shapes = [(self.num_kv_heads, self.head_width)] * self.num_layers
         if self.gemma is not None:
-            for layer in self.gemma.global_layers:
-                shapes[layer] = self.gemma.global_kv_heads, self.gemma.global_head_width
+            wide = self.gemma.global_kv_heads, self.gemma.global_head_width
+            shapes = [shape if self.is_sliding(layer) else wide for layer, shape in enumerate(shapes)]
         return shapes
 
     @property

@@ -6,7 +6,7 @@ step before: the mean embedding of each row's distribution (self-conditioning; C
 
 What differs from `Backbone`:
 
-* Most layers are sliding: a row sees the last `window` keys. Global layers see all keys, with wider heads of which a
+* Most layers are sliding (`Windows`), with heads of their own. Global layers see all keys, with wider heads of which a
   part is rotated, and their values are their keys before norm and rotation.
 * Queries, keys and values are normalized, and scores are not scaled. Every branch is normalized before and after.
 * Experts are beside an MLP. Their router reads the row with a norm of its own.
@@ -63,8 +63,7 @@ class GemmaAttention(nn.Module):
     def __init__(self, config: ModelConfig, layer: int) -> None:
         super().__init__()
         num_kv, self.head = config.key_shapes[layer]
-        own_values = layer not in gemma_of(config).global_layers
-        self.heads = [config.num_heads, num_kv, num_kv] if own_values else [config.num_heads, num_kv]
+        self.heads = [config.num_heads, num_kv, num_kv] if config.is_sliding(layer) else [config.num_heads, num_kv]
         self.qkv = nn.Linear(config.width, sum(self.heads) * self.head, bias=False)
         self.out = nn.Linear(config.num_heads * self.head, config.width, bias=False)
         self.q_norm, self.k_norm = Norm(self.head, config.norm_eps), Norm(self.head, config.norm_eps)
@@ -159,8 +158,7 @@ class GemmaBackbone(Backbone):
             x = x.index_put((canvas.noisy,), self.self_conditioning(x[canvas.noisy], canvas.conditioning))
         sliding, everywhere = self.tables(position, x.dtype)
         for index, layer in enumerate(self.layers):
-            tables = everywhere if index in gemma_of(self.config).global_layers else sliding
-            x = layer(x, tables, attend, index, role)
+            x = layer(x, sliding if self.config.is_sliding(index) else everywhere, attend, index, role)
         hidden: Tensor = self.final_norm(x if wanted is None else x[wanted])
         return hidden
 

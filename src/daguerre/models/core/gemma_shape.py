@@ -27,24 +27,23 @@ FIXED: dict[str, Any] = {
     "positions": "rotary",
     "rope_share": 1.0,
     "rope_scaling": None,
+    "embedding_scale": 1.0,
+    "attention_scale": None,
 }
 """Fields of a `ModelConfig` that have no other value in this core."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GemmaShape:
-    """Two kinds of layers, sliding and global. The general head_width, num_kv_heads and rope_theta of a `ModelConfig`
-    are those of the sliding ones; its mlp_width is that of the MLP beside the experts, and its block_size is the length
-    of a canvas.
+    """Two kinds of layers, sliding and global, which `windows` of a `ModelConfig` tells apart. Its general head_width,
+    num_kv_heads and rope_theta are those of the sliding ones; its mlp_width is that of the MLP beside the experts, and
+    its block_size is the length of a canvas.
 
-    global_layers      numbers of the layers whose rows see all keys; the rows of the others see the last `window`
     global_head_width, global_kv_heads, global_rope_theta   of the global layers
     global_rope_share  share of the pairs of numbers of a head that is rotated there, those of the highest frequencies
     softcap            a logit x becomes softcap tanh(x / softcap)
     """
 
-    global_layers: tuple[int, ...]
-    window: int
     global_head_width: int
     global_kv_heads: int
     global_rope_theta: float = 1_000_000.0
@@ -53,17 +52,8 @@ class GemmaShape:
 
     def __post_init__(self) -> None:
         check(self, GEMMA, "gemma: ")
-        object.__setattr__(self, "global_layers", tuple(self.global_layers))
         if self.global_head_width % 2:
             raise CheckpointError(f"gemma: global_head_width must be even, not {self.global_head_width}")
-
-    def layers_by_kind(self, num_layers: int) -> tuple[list[int], list[int]]:
-        """The numbers of the sliding layers, and those of the global ones."""
-        numbers = range(num_layers)
-        return (
-            [number for number in numbers if number not in self.global_layers],
-            [number for number in numbers if number in self.global_layers],
-        )
 
     def check(self, config: Any) -> None:
         """CheckpointError where the `ModelConfig` that this belongs to is that of another core."""
@@ -75,5 +65,7 @@ class GemmaShape:
             raise CheckpointError(
                 "a model with `gemma` has experts in every layer, none shared and without a bias, and a block_size"
             )
-        if not {*self.global_layers} <= {*range(config.num_layers)} or config.num_heads % self.global_kv_heads:
-            raise CheckpointError("gemma: global_layers are numbers of layers, and global_kv_heads divide the heads")
+        if config.windows is None or config.windows.rope_theta is not None:
+            raise CheckpointError("a model with `gemma` has windows, without a rope_theta of their own")
+        if config.num_heads % self.global_kv_heads:
+            raise CheckpointError("gemma: global_kv_heads divide the heads")

@@ -41,7 +41,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "anchor": ("noisy", "clean"),
     "process": ("absorbing", "uniform", "hybrid"),
     "norm": ("rms", "layer"),
-    "norm_placement": ("pre", "post"),
+    "norm_placement": ("pre", "post", "both"),
     "activation": ("silu", "gelu", "gelu_tanh"),
     "positions": ("rotary", "learned"),
     "qk_norm_scope": ("head", "all"),
@@ -68,6 +68,8 @@ CONFIG: dict[str, Kind] = {
     "rope_theta": POSITIVE,
     "rope_share": SHARE,
     "clip_qkv": Number(low=0, above=True, none=True),
+    "embedding_scale": POSITIVE,
+    "attention_scale": Number(low=0, above=True, none=True),
     "eos_id": TOKEN,
     "pad_id": TOKEN,
     "end_ids": Several(one=TOKEN, what="a list of token ids"),
@@ -80,7 +82,7 @@ CONFIG: dict[str, Kind] = {
 """The kinds of the fields of a `ModelConfig`, but for its parts."""
 
 SCALING: dict[str, Kind] = {
-    "kind": OneOf(known=("linear", "llama3", "yarn"), what="rope scaling"),
+    "kind": OneOf(known=("linear", "llama3", "yarn", "longrope"), what="rope scaling"),
     "factor": POSITIVE,
     "original_positions": Whole(high=MOST_POSITIONS),
     "low_freq_factor": POSITIVE,
@@ -89,6 +91,12 @@ SCALING: dict[str, Kind] = {
     "beta_slow": POSITIVE,
     "attention_factor": Number(low=0, above=True, none=True),
     "query_beta": FINITE,
+    **dict.fromkeys(("short", "long"), Several(one=POSITIVE, what="a list of numbers above 0")),
+}
+WINDOWS: dict[str, Kind] = {
+    "size": Whole(low=1, high=MOST_POSITIONS),
+    "layers": Several(one=Whole(high=MOST_LAYERS), what="a list of numbers of layers"),
+    "rope_theta": Number(low=0, above=True, none=True),
 }
 EXPERTS: dict[str, Kind] = {
     **{name: Whole(low=1, high=MOST_WIDTH) for name in ("num", "per_token", "width", "num_groups", "kept_groups")},
@@ -110,8 +118,6 @@ FIM: dict[str, Kind] = {
     "suffix_first": SWITCH,
 }
 GEMMA: dict[str, Kind] = {
-    "global_layers": Several(one=Whole(high=MOST_LAYERS), what="a list of numbers of layers"),
-    "window": Whole(low=1, high=MOST_POSITIONS),
     "global_head_width": SIZE,
     "global_kv_heads": SIZE,
     "global_rope_theta": POSITIVE,

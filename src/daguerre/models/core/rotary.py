@@ -13,12 +13,18 @@ from torch import Tensor
 from daguerre.models.core.config import ModelConfig, RopeScaling
 
 
-def frequencies(config: ModelConfig, device: torch.device | str = "cpu") -> tuple[Tensor, float]:
+def frequencies(
+    config: ModelConfig, device: torch.device | str = "cpu", *, sliding: bool = False
+) -> tuple[Tensor, float]:
     """Radians by which each pair of numbers of a head is rotated from one position to the next, float32 (W/2,):
-    theta^(-2i/W) (RoFormer, eq. 15), or modified by `rope_scaling`; and the scale of all cosines and sines.
+    theta^(-2i/W) (RoFormer, eq. 15), or modified by `rope_scaling`; and the scale of all cosines and sines. With
+    `sliding`, those of sliding layers, if they have positions of their own (`own_positions`).
     """
     width = config.rotary_width
     exponent = torch.arange(0, width, 2, device=device, dtype=torch.float32) / width
+    if sliding and own_positions(config):
+        assert config.windows is not None and config.windows.rope_theta is not None
+        return config.windows.rope_theta**-exponent, 1.0
     turns = config.rope_theta**-exponent
     scaling = config.rope_scaling
     if scaling is None:
@@ -27,7 +33,25 @@ def frequencies(config: ModelConfig, device: torch.device | str = "cpu") -> tupl
         return turns / scaling.factor, 1.0
     if scaling.kind == "llama3":
         return _llama3(turns, scaling), 1.0
+    if scaling.kind == "longrope":
+        return _longrope(turns, scaling, config.max_positions)
     return _yarn(turns, scaling, width, config.rope_theta)
+
+
+def own_positions(config: ModelConfig) -> bool:
+    """Whether sliding layers have rotary positions of their own."""
+    return config.windows is not None and config.windows.rope_theta is not None
+
+
+def _longrope(turns: Tensor, scaling: RopeScaling, max_positions: int) -> tuple[Tensor, float]:
+    """Each frequency is divided by its own number. Of the two lists of these a model has one for all texts, whatever
+    their lengths, so that no cached key is out of date.
+    """
+    original, factor = scaling.original_positions, scaling.attention_factor
+    divisors = scaling.long if max_positions > original else scaling.short
+    if factor is None:
+        factor = math.sqrt(1 + math.log(scaling.factor) / math.log(original)) if scaling.factor > 1 else 1.0
+    return turns / torch.tensor(divisors, device=turns.device), factor
 
 
 def _llama3(turns: Tensor, scaling: RopeScaling) -> Tensor:
@@ -61,9 +85,13 @@ Rotary = tuple[Tensor, Tensor, Tensor | None]
 """Cosines and sines of the rows of a forward, and the scale of their queries."""
 
 
-def rotary_tables(config: ModelConfig, position: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Cosines and sines (..., R, 1, W/2) of the angles at positions (..., R), computed in float32."""
-    turns, scale = frequencies(config, position.device)
+def rotary_tables(
+    config: ModelConfig, position: Tensor, dtype: torch.dtype, *, sliding: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Cosines and sines (..., R, 1, W/2) of the angles at positions (..., R), computed in float32; `sliding`: those of
+    sliding layers.
+    """
+    turns, scale = frequencies(config, position.device, sliding=sliding)
     angle = position[..., None, None].float() * turns
     return (angle.cos() * scale).to(dtype), (angle.sin() * scale).to(dtype)
 

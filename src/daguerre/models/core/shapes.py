@@ -1,5 +1,6 @@
-"""Parts of a model's shape (`models.core.config`): scaled rotary positions, mixtures of experts, concept heads;
-and tokens of fill-in-the-middle."""
+"""Parts of a model's shape (`models.core.config`): scaled rotary positions, sliding windows, mixtures of experts and
+concept heads; and tokens of fill-in-the-middle.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +8,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from daguerre.errors import CheckpointError
-from daguerre.models.core.limits import CONCEPTS, EXPERTS, FIM, SCALING, check
+from daguerre.models.core.limits import CONCEPTS, EXPERTS, FIM, SCALING, WINDOWS, check
 
-ScalingName = Literal["linear", "llama3", "yarn"]
+ScalingName = Literal["linear", "llama3", "yarn", "longrope"]
 ScoreName = Literal["softmax", "sigmoid"]
 
 
@@ -21,6 +22,8 @@ class RopeScaling:
     llama3  low frequencies are divided by `factor`, high ones are kept, those between are interpolated (Llama 3.1)
     yarn    the same, with limits given as numbers of turns within the original positions; cosines and sines are scaled
             by `attention_factor`, by default 0.1 ln(factor) + 1 (YaRN, arXiv 2309.00071)
+    longrope  each frequency is divided by its number in `short` or, of a model with more than `original_positions`, in
+            `long`; `attention_factor` is by default sqrt(1 + ln(factor) / ln(original_positions)) (arXiv 2402.13753)
 
     query_beta  queries are multiplied by 1 + query_beta ln(1 + floor(position / original_positions)), as in Llama 4
     """
@@ -34,13 +37,36 @@ class RopeScaling:
     beta_slow: float = 1.0
     attention_factor: float | None = None
     query_beta: float = 0.0
+    short: tuple[float, ...] = ()
+    long: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         check(self, SCALING, "rope_scaling: ")
+        for name in ("short", "long"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        if (self.kind == "longrope") != bool(self.short and self.long):
+            raise CheckpointError("rope_scaling of kind longrope, and no other, has lists `short` and `long`")
         if self.kind != "linear" and self.original_positions < 1:
             raise CheckpointError(f"rope_scaling of kind {self.kind} needs its original_positions")
         if self.query_beta and self.original_positions < 1:
             raise CheckpointError("rope_scaling with a query_beta needs its original_positions")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Windows:
+    """Sliding layers: their rows see the last `size` keys up to their own, in place of all before it.
+
+    layers      their numbers
+    rope_theta  the base of their rotary positions, which are not scaled; None: these are as in all other layers
+    """
+
+    size: int
+    layers: tuple[int, ...]
+    rope_theta: float | None = None
+
+    def __post_init__(self) -> None:
+        check(self, WINDOWS, "windows: ")
+        object.__setattr__(self, "layers", tuple(sorted({*self.layers})))
 
 
 @dataclass(frozen=True, kw_only=True)

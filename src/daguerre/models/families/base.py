@@ -53,6 +53,7 @@ class Piece:
     target  the name in `Backbone.state_dict()`
     index   the part of the target, which the tensor fills; () is all of it
     change  what is done to the published tensor first, such as a transposition; works on meta tensors, too
+    undo    what makes the published tensor again; None: the change itself does
     copy    the tensor may be missing: it repeats another piece, such as a tied projection, and must be equal to it
     """
 
@@ -61,6 +62,7 @@ class Piece:
     index: tuple[slice | int, ...] = ()
     change: Change | None = None
     copy: bool = False
+    undo: Change | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,13 +11,22 @@ from dataclasses import replace
 from typing import Any
 
 from daguerre.errors import CheckpointError
-from daguerre.models.core.config import Experts, ModelConfig
-from daguerre.models.core.gemma import gemma_of
+from daguerre.models.core.config import Experts, ModelConfig, Windows
 from daguerre.models.core.gemma_shape import GemmaShape
 from daguerre.models.families.base import Family, Piece, Published
-from daguerre.models.families.reading import activation, flag, number, refuse, unsupported, vocabulary, whole
+from daguerre.models.families.reading import (
+    GLOBAL,
+    SLIDING,
+    activation,
+    flag,
+    layer_kinds,
+    number,
+    refuse,
+    unsupported,
+    vocabulary,
+    whole,
+)
 
-SLIDING, GLOBAL = "sliding_attention", "full_attention"
 DECODER, ENCODER = "model.decoder.", "model.encoder.language_model."
 ROPE = {SLIDING: {"rope_theta": 10_000.0}, GLOBAL: {"rope_theta": 1_000_000.0, "partial_rotary_factor": 0.25}}
 """Rotary positions of a config without them."""
@@ -53,7 +62,7 @@ def _read(published: Published) -> ModelConfig:
     size, shared = whole(text, "vocab_size"), {k: v for k, v in published.config.items() if k.endswith("token_id")}
     tokens = vocabulary(replace(published, config={**text, **shared}), size)
     tokens["activation"] = activation(text, "hidden_activation", "gelu_pytorch_tanh")
-    rope = _rope(text, SLIDING, {"rope_type": ("default",), "partial_rotary_factor": (1,)})
+    rope, kinds = _rope(text, SLIDING, {"rope_type": ("default",), "partial_rotary_factor": (1,)}), _kinds(text)
     return ModelConfig(
         width=whole(text, "hidden_size"),
         num_layers=whole(text, "num_hidden_layers"),
@@ -73,20 +82,21 @@ def _read(published: Published) -> ModelConfig:
             width=whole(text, "moe_intermediate_size"),
             normalized=True,
         ),
-        gemma=_gemma(text),
+        gemma=_gemma(text, kinds),
+        windows=Windows(
+            size=whole(text, "sliding_window", 512),
+            layers=tuple(layer for layer, kind in enumerate(kinds) if kind == SLIDING),
+        ),
         noise_ids=(0, size),
         **tokens,
     )
 
 
-def _gemma(text: Mapping[str, Any]) -> GemmaShape:
-    kinds = _kinds(text)
+def _gemma(text: Mapping[str, Any], kinds: list[str]) -> GemmaShape:
     layers = tuple(layer for layer, kind in enumerate(kinds) if kind == GLOBAL)
     rope = _rope(text, GLOBAL, {"rope_type": ("proportional",), "factor": (1,)})
     width, heads = _global_heads(text, layers)
     return GemmaShape(
-        global_layers=layers,
-        window=whole(text, "sliding_window", 512),
         global_head_width=width,
         global_kv_heads=heads,
         global_rope_theta=number(rope, "rope_theta", 1_000_000.0),
@@ -99,9 +109,7 @@ def _kinds(text: Mapping[str, Any]) -> list[str]:
     """What kind each layer is of. By default every sixth layer is global; the last one always is."""
     num = whole(text, "num_hidden_layers")
     kinds = text.get("layer_types") or [GLOBAL if (layer + 1) % 6 == 0 else SLIDING for layer in range(num)]
-    if len(kinds) != num or not {*kinds} <= {SLIDING, GLOBAL}:
-        raise CheckpointError(f"config.json: layer_types must be {num} of {SLIDING} and {GLOBAL}; copy the file again")
-    return [*kinds[:-1], GLOBAL]
+    return [*layer_kinds(kinds, num)[:-1], GLOBAL]
 
 
 def _global_heads(text: Mapping[str, Any], layers: tuple[int, ...]) -> tuple[int, int]:
@@ -156,7 +164,7 @@ def _qkv(config: ModelConfig, layer: int, theirs: str, target: str) -> list[Piec
     num_kv, head = config.key_shapes[layer]
     heads = [("q_proj", config.num_heads), ("k_proj", num_kv), ("v_proj", num_kv)]
     out, start = list[Piece](), 0
-    for name, num in heads[: 2 if layer in gemma_of(config).global_layers else 3]:
+    for name, num in heads[: 3 if config.is_sliding(layer) else 2]:
         out.append(Piece(f"{theirs}{name}.weight", target, (slice(start, start + num * head),)))
         start += num * head
     return out

@@ -1,4 +1,4 @@
-"""Llama and what has its names: Mistral without a sliding window, DiffuLLaMA, Stable-DiffCoder.
+"""Llama and what has its names: Mistral, DiffuLLaMA, Stable-DiffCoder.
 
 `llama_config` and `llama_pieces` are what other families with these names, or with other names for the same parts, use.
 """
@@ -17,10 +17,11 @@ from daguerre.models.families.reading import (
     mask_of,
     number,
     refuse,
-    refuse_window,
+    refuse_windows,
     rotary,
     vocabulary,
     whole,
+    windows_of,
 )
 
 ROTARY_BUFFER = r"(.*\.)?rotary_emb\.inv_freq"
@@ -29,7 +30,11 @@ ROTARY_BUFFER = r"(.*\.)?rotary_emb\.inv_freq"
 
 @dataclass(frozen=True, kw_only=True)
 class Names:
-    """Published names of the parts of a Llama, without `.weight` or `.bias`. `layer` is before those that follow it."""
+    """Published names of the parts of a Llama, without `.weight` or `.bias`. `layer` is before those that follow it.
+
+    qkv, gate_up   of matrices that are one, as ours are; "": there are several
+    after_attention_norm, after_mlp_norm   of a model with norms behind branches, too
+    """
 
     embedding: str = "embed_tokens"
     layer: str = "layers.{}."
@@ -46,6 +51,10 @@ class Names:
     down: str = "mlp.down_proj"
     final_norm: str = "norm"
     output: str = "lm_head"
+    qkv: str = ""
+    gate_up: str = ""
+    after_attention_norm: str = ""
+    after_mlp_norm: str = ""
 
 
 LLAMA = Names()
@@ -68,12 +77,14 @@ def llama_pieces(config: ModelConfig, prefix: str = "model.", names: Names = LLA
 
 
 def attention_pieces(config: ModelConfig, theirs: str, ours: str, names: Names = LLAMA) -> list[Piece]:
-    """Pieces of a layer's attention and both of its norms; `theirs` and `ours` are before the names."""
+    """Pieces of a layer's attention and all of its norms; `theirs` and `ours` are before the names."""
     head, out = config.head_width, []
     kinds = ("weight", "bias") if config.qkv_bias else ("weight",)
+    several = ((names.q, config.num_heads), (names.k, config.num_kv_heads), (names.v, config.num_kv_heads))
+    one = ((names.qkv, config.num_heads + 2 * config.num_kv_heads),)
     for kind in kinds:
         start = 0
-        for name, num in ((names.q, config.num_heads), (names.k, config.num_kv_heads), (names.v, config.num_kv_heads)):
+        for name, num in one if names.qkv else several:
             rows = slice(start, start + num * head)
             out.append(Piece(f"{theirs}{name}.{kind}", f"{ours}attention.qkv.{kind}", (rows,)))
             start = rows.stop
@@ -84,6 +95,9 @@ def attention_pieces(config: ModelConfig, theirs: str, ours: str, names: Names =
         out.append(Piece(f"{theirs}{names.q_norm}.weight", f"{ours}attention.q_norm.weight"))
         out.append(Piece(f"{theirs}{names.k_norm}.weight", f"{ours}attention.k_norm.weight"))
     out.append(Piece(f"{theirs}{names.attention_norm}.weight", f"{ours}attention_norm.weight"))
+    if config.norm_placement == "both":
+        for theirs_after, ours_after in ((names.after_attention_norm, "attention"), (names.after_mlp_norm, "mlp")):
+            out.append(Piece(f"{theirs}{theirs_after}.weight", f"{ours}after_{ours_after}_norm.weight"))
     return [*out, Piece(f"{theirs}{names.mlp_norm}.weight", f"{ours}mlp_norm.weight")]
 
 
@@ -93,20 +107,25 @@ def mlp_pieces(
     """Pieces of a gated MLP of inner width `width`, by default the config's."""
     inner, out = width or config.mlp_width, []
     for kind in ("weight", "bias") if config.mlp_bias else ("weight",):
-        out.append(Piece(f"{theirs}{names.gate}.{kind}", f"{ours}gate_up.{kind}", (slice(0, inner),)))
-        out.append(Piece(f"{theirs}{names.up}.{kind}", f"{ours}gate_up.{kind}", (slice(inner, 2 * inner),)))
+        several = ((names.gate, (slice(0, inner),)), (names.up, (slice(inner, 2 * inner),)))
+        for name, rows in ((names.gate_up, ()),) if names.gate_up else several:
+            out.append(Piece(f"{theirs}{name}.{kind}", f"{ours}gate_up.{kind}", rows))
         out.append(Piece(f"{theirs}{names.down}.{kind}", f"{ours}down.{kind}"))
     return out
 
 
-def llama_shape(published: Published, *, tied: bool = False, theta: float = 10_000.0) -> dict[str, Any]:
+def llama_shape(
+    published: Published, *, tied: bool = False, theta: float = 10_000.0, sliding: bool = False
+) -> dict[str, Any]:
     """The fields of a `ModelConfig` that a `config.json` with Llama's keys gives: shape, norms, rotary positions.
 
+    sliding  whether the family has windows; else UnsupportedError where they are on
     tied   whether the projection is tied where the config does not say so
     theta  the base of rotary positions where the config has none
     """
     config = published.config
-    refuse_window(config)
+    if not sliding:
+        refuse_windows(config)
     width, heads = whole(config, "hidden_size"), whole(config, "num_attention_heads")
     bias = flag(config, "attention_bias")
     return {
@@ -125,6 +144,7 @@ def llama_shape(published: Published, *, tied: bool = False, theta: float = 10_0
         "qk_norm": False,
         "tied": flag(config, "tie_word_embeddings", tied),
         **rotary(config, theta),
+        **({"windows": windows_of(config)} if sliding else {}),
     }
 
 
@@ -156,7 +176,8 @@ def _stable_diffcoder(published: Published) -> ModelConfig:
 
 def _mistral(published: Published) -> ModelConfig:
     refuse(published.config, {"attention_bias": (False,), "mlp_bias": (False,)})
-    return _llama(published)
+    size = whole(published.config, "vocab_size")
+    return ModelConfig(**llama_shape(published, sliding=True), **vocabulary(published, size))
 
 
 FAMILY = Family(
@@ -174,11 +195,11 @@ FAMILY = Family(
 MISTRAL = replace(
     FAMILY,
     name="mistral",
-    title="Mistral 7B from v0.2 on, without a sliding window (autoregressive)",
+    title="Mistral 7B (autoregressive)",
     model_types=("mistral",),
     architectures=("MistralForCausalLM",),
     read=_mistral,
-    examples=("mistralai/Mistral-7B-v0.3",),
+    examples=("mistralai/Mistral-7B-v0.3", "mistralai/Mistral-7B-v0.1"),
     source="arXiv 2310.06825",
 )
 DIFFULLAMA = replace(

@@ -81,16 +81,18 @@ def _qwen3_experts(config: Values, *, normalized: bool = False) -> Experts:
     )
 
 
-def _qwen3_shape(published: Published) -> dict[str, Any]:
-    """The shape of a Qwen3-MoE, whose heads have the width of a row together where the config does not say theirs."""
+def _qwen3_shape(published: Published, **options: Any) -> dict[str, Any]:
+    """The shape of a Qwen3-MoE, whose heads have the width of a row together where the config does not say theirs, and
+    whose windows are of all layers.
+    """
     config = published.config
     head = config.get("head_dim") or whole(config, "hidden_size") // whole(config, "num_attention_heads")
-    return qwen3_shape(with_values(published, head_dim=head))
+    return qwen3_shape(with_values(published, head_dim=head, max_window_layers=0), **options)
 
 
 def _qwen3_moe(published: Published) -> ModelConfig:
     experts = _qwen3_experts(published.config)
-    return ModelConfig(**_qwen3_shape(published), experts=experts, **qwen_tokens(published))
+    return ModelConfig(**_qwen3_shape(published, sliding=True), experts=experts, **qwen_tokens(published))
 
 
 def _sdar_moe(published: Published) -> ModelConfig:

@@ -19,18 +19,22 @@ NUM_TOKENS = {"qwen2": 151665, "qwen3": 151669}
 A2D = "github.com/ZHZisZZ/dllm, examples/a2d"
 
 
-def qwen2_shape(published: Published, **defaults: Any) -> dict[str, Any]:
+def qwen2_shape(published: Published, **options: Any) -> dict[str, Any]:
     """The shape of a Qwen2 or Qwen2.5: biases of queries, keys and values, and no others."""
     refuse(published.config, {"mlp_bias": (False,), "qk_norm": (False,)})
-    return llama_shape(published, **defaults) | {"qkv_bias": True, "out_bias": False}
+    return llama_shape(_with_defaults(published), **options) | {"qkv_bias": True, "out_bias": False}
 
 
-def qwen3_shape(published: Published, **defaults: Any) -> dict[str, Any]:
+def qwen3_shape(published: Published, **options: Any) -> dict[str, Any]:
     """The shape of a Qwen3: QK-norm, and no biases unless the config has them."""
     refuse(published.config, {"mlp_bias": (False,), "qk_norm": (True,)})
-    if published.config.get("head_dim") is None:
-        published = replace(published, config={**published.config, "head_dim": 128})
-    return llama_shape(published, **defaults) | {"qk_norm": True}
+    return llama_shape(_with_defaults(published, head_dim=128), **options) | {"qk_norm": True}
+
+
+def _with_defaults(published: Published, **values: Any) -> Published:
+    """The same files with these values where the config has none. Windows are off where it does not switch them on."""
+    given = {key: value for key, value in published.config.items() if value is not None}
+    return replace(published, config={"use_sliding_window": False, **values, **given})
 
 
 def qwen_tokens(published: Published, mask_id: int | None = None, eos_id: int | None = None) -> dict[str, Any]:
@@ -39,11 +43,11 @@ def qwen_tokens(published: Published, mask_id: int | None = None, eos_id: int | 
 
 
 def _qwen2(published: Published) -> ModelConfig:
-    return ModelConfig(**qwen2_shape(published), **qwen_tokens(published))
+    return ModelConfig(**qwen2_shape(published, sliding=True), **qwen_tokens(published))
 
 
 def _qwen3(published: Published) -> ModelConfig:
-    return ModelConfig(**qwen3_shape(published), **qwen_tokens(published))
+    return ModelConfig(**qwen3_shape(published, sliding=True), **qwen_tokens(published))
 
 
 def _open_dcoder(published: Published) -> ModelConfig:

@@ -8,7 +8,7 @@ from typing import Any
 
 from daguerre.arguments import Number
 from daguerre.errors import CheckpointError, InputError, UnsupportedError, shown
-from daguerre.models.core.config import RopeScaling
+from daguerre.models.core.config import RopeScaling, Windows
 from daguerre.models.core.limits import MOST_LAYERS, MOST_POSITIONS, MOST_TOKENS
 from daguerre.models.families.base import Published
 from daguerre.models.families.base import token_id as token_id
@@ -24,6 +24,8 @@ ACTIVATIONS = {
     "gelu_pytorch_tanh": "gelu_tanh",
 }
 """Our name for each published name of an activation."""
+LONGROPE = ("longrope", "su")
+"""Its name, and its first one."""
 ORIGINAL = "original_max_position_embeddings"
 """How many positions a model had before they were scaled: beside `rope_scaling`, or in it."""
 TEXT_ENDS = (
@@ -115,21 +117,41 @@ def activation(config: Values, key: str = "hidden_act", default: str = "silu") -
     return ACTIVATIONS[name]
 
 
-def refuse_window(config: Values) -> None:
-    """UnsupportedError for sliding attention, where it is switched on: a window that is shorter than the context."""
-    kinds, used = config.get("layer_types") or (), config.get("use_sliding_window")
-    if not isinstance(kinds, list | tuple):
-        raise CheckpointError(f"config.json: layer_types must be a list, not {shown(kinds)}; copy the file again")
-    window = None if config.get("sliding_window") in (None, False) else count(config, "sliding_window")
+SLIDING, GLOBAL = "sliding_attention", "full_attention"
+"""Kinds of layers in `layer_types`."""
+
+
+def windows_of(config: Values) -> Windows | None:
+    """The sliding layers of a config, where windows are switched on and shorter than the context; None: none are."""
+    kinds, used = config.get("layer_types"), config.get("use_sliding_window")
+    size = None if config.get("sliding_window") in (None, False) else count(config, "sliding_window")
     layers = whole(config, "num_hidden_layers")
     if kinds:
-        on = "sliding_attention" in kinds
-    elif used is None:  # Mistral: a window is on where there is one
-        on = window is not None
-    else:  # Qwen: layers from max_window_layers on
-        on = bool(used) and window is not None and whole(config, "max_window_layers", 28) < layers
-    if on and (window or 0) < whole(config, "max_position_embeddings", 2048):
-        raise unsupported(f"sliding_window={window!r} in config.json")
+        first, chosen = 0, [number for number, kind in enumerate(layer_kinds(kinds, layers)) if kind == SLIDING]
+    else:  # Mistral: a window is on where there is one; Qwen: in layers from max_window_layers on, if it is on
+        first = 0 if used is None else count(config, "max_window_layers", 28)
+        chosen = list(range(first, layers)) if used is None or used else []
+    if not chosen or (size is None and not kinds):
+        return None
+    if not size:
+        raise CheckpointError("config.json: its sliding layers need a sliding_window above 0; copy the file again")
+    return None if size >= whole(config, "max_position_embeddings", 2048) else Windows(size=size, layers=tuple(chosen))
+
+
+def layer_kinds(kinds: Any, num_layers: int) -> list[str]:
+    """`layer_types`, one of SLIDING and GLOBAL for each layer. CheckpointError for anything else."""
+    listed = list(kinds) if isinstance(kinds, list | tuple) else []
+    if len(listed) != num_layers or any(kind not in (SLIDING, GLOBAL) for kind in listed):
+        raise CheckpointError(
+            f"config.json: layer_types must be {num_layers} of {SLIDING} and {GLOBAL}; copy the file again"
+        )
+    return listed
+
+
+def refuse_windows(config: Values) -> None:
+    """UnsupportedError where windows are switched on, of a family that has none."""
+    if windows_of(config) is not None:
+        raise unsupported(f"sliding_window={config.get('sliding_window')!r} in config.json")
 
 
 def rotary(config: Values, theta: float = 10_000.0) -> dict[str, Any]:
@@ -150,7 +172,7 @@ def rotary(config: Values, theta: float = 10_000.0) -> dict[str, Any]:
         return {"rope_theta": theta}
     if kind in LENGTH_DEPENDENT:
         raise unsupported(f"rope scaling {shown(kind)} in config.json ({NOT_EXACT})")
-    if kind not in ("linear", "llama3", "yarn"):
+    if kind not in ("linear", "llama3", "yarn", *LONGROPE):
         raise unsupported(f"rope scaling {shown(kind)} in config.json")
     return {"rope_theta": theta, "rope_scaling": _scaling(kind, given, whole(config, "max_position_embeddings", 2048))}
 
@@ -160,6 +182,15 @@ def _scaling(kind: Any, given: Values, max_positions: int) -> RopeScaling:
         return RopeScaling(kind="linear", factor=number(given, "factor", 0.0))
     original = whole(given, ORIGINAL, max_positions)
     factor = number(given, "factor", max_positions / original)
+    if kind in LONGROPE:
+        return RopeScaling(
+            kind="longrope",
+            factor=factor,
+            original_positions=original,
+            attention_factor=_attention_factor(given, factor),
+            short=_divisors(given, "short_factor"),
+            long=_divisors(given, "long_factor"),
+        )
     if kind == "llama3":
         low, high = number(given, "low_freq_factor", 1.0), number(given, "high_freq_factor", 4.0)
         return RopeScaling(
@@ -175,6 +206,14 @@ def _scaling(kind: Any, given: Values, max_positions: int) -> RopeScaling:
         beta_slow=number(given, "beta_slow", 1.0),
         attention_factor=_attention_factor(given, factor),
     )
+
+
+def _divisors(given: Values, key: str) -> tuple[float, ...]:
+    """What longrope divides each frequency by."""
+    value = given.get(key)
+    if not isinstance(value, list | tuple) or not value:
+        raise CheckpointError(f"config.json: {key} must be a list of numbers, not {shown(value)}; copy the file again")
+    return tuple(number({key: each}, key, 1.0) for each in value)
 
 
 def _attention_factor(given: Values, factor: float) -> float | None:

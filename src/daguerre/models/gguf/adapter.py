@@ -33,7 +33,7 @@ def write_adapter(config: ModelConfig, published: Published, adapter: Path, path
     UnsupportedError for a model that llama.cpp has no architecture for, and for what it cannot add: factors of an
     embedding, and tensors that are whole. InputError for an unknown type, or a place that cannot be written.
     """
-    arch = arch_of(config)
+    arch = arch_of(config, published.family)
     if dtype not in DTYPES:
         raise unknown("dtype", dtype, DTYPES)
     gguf = package()

@@ -12,6 +12,7 @@ import numpy as np
 from daguerre.errors import CheckpointError, InputError, UnsupportedError, shown, unknown
 from daguerre.models.families import FAMILIES
 from daguerre.models.families.base import Published
+from daguerre.models.gguf.cores import MIXED, SLIDING, more_of
 from daguerre.models.gguf.header import Header, read_header
 from daguerre.models.gguf.parts import stem_of
 from daguerre.models.gguf.values import Values, rope_scaling
@@ -30,6 +31,7 @@ LLAMA, QWEN2, QWEN3 = (
     ("Qwen2ForCausalLM", "qwen2"),
     ("Qwen3ForCausalLM", "qwen3"),
 )
+GEMMA3, PHI3 = ("Gemma3ForCausalLM", "gemma3_text"), ("Phi3ForCausalLM", "phi3")
 A2D = "A2D{}LMHeadModel"
 ARCHITECTURES: dict[str, dict[str, Declared]] = {
     "llama": {
@@ -66,17 +68,29 @@ ARCHITECTURES: dict[str, dict[str, Declared]] = {
         "diffullama": LLAMA,
         "a2d": (A2D.format("Llama"), "a2d-llama"),
     },
+    "gemma3": {"gemma3": GEMMA3},
+    "phi3": {"phi3": PHI3},
+    "qwen3moe": {
+        "qwen3_moe": ("Qwen3MoeForCausalLM", "qwen3_moe"),
+        "sdar_moe": ("SDARMoeForCausalLM", "sdar_moe"),
+    },
+    "llada-moe": {"llada_moe": ("LLaDAMoEModelLM", "lladamoe")},
+    "rnd1": {"rnd1": ("RND1", "rnd1")},
 }
 """The families whose core each of llama.cpp's architectures is; first the one of that name."""
-MASKS = {"dream": "<|mask|>", "llada": "<|mdm_mask|>"}
+MASKS = {"dream": "<|mask|>", "llada": "<|mdm_mask|>", "llada-moe": "<|mask|>"}
 """The published texts of their masks."""
 OTHERS = (
-    *("expert_count", "attention.sliding_window", "attention.scale", "attention.clamp_kqv", "attention.max_alibi_bias"),
+    *("attention.scale", "attention.clamp_kqv", "attention.max_alibi_bias"),
     *("logit_scale", "embedding_scale", "residual_scale", "attn_logit_softcapping", "final_logit_softcapping"),
 )
 """Keys of what the cores do not compute; a 0 is as if they were not there."""
-SHIFTED = {"dream": True, "llada": False}
-"""Whether the families of these names have a shift, which diffusion.shift_logits says, too."""
+WINDOW = "attention.sliding_window"
+"""The key of a window."""
+SHIFTED = {"dream": True, "llada": False, "llada-moe": False, "rnd1": True}
+"""Whether these architectures, which denoise, have a shift, which diffusion.shift_logits says, too."""
+WITH_BLOCKS = {"qwen3": "sdar", "qwen3moe": "sdar_moe"}
+"""The family of a file with a mask and a size of blocks."""
 
 
 def gguf_facts(path: Path, family: str | None = None) -> Published:
@@ -92,7 +106,7 @@ def gguf_facts(path: Path, family: str | None = None) -> Published:
         raise UnsupportedError(f"{path} is of llama.cpp's architecture {shown(values.arch)}, and {names} are read")
     family = _family(values, family)
     architecture, model_type = ARCHITECTURES[values.arch][family]
-    shape = _shape(values)
+    shape = _shape(values, family)
     config = {"architectures": [architecture], "model_type": model_type, **_tokens(values)}
     config |= _llada(shape, path) if family == "llada" else shape
     rows = shape["vocab_size"], shape["hidden_size"]
@@ -140,34 +154,35 @@ def _family(values: Values, family: str | None) -> str:
             raise InputError(f"{path} is not of family {family!r}, but of {', '.join(possible)}: leave family out")
         return str(family)
     masked = values.token("mask") is not None
-    if masked and values.arch == "qwen3" and BLOCK in values.header.metadata:
-        return "sdar"
+    if masked and values.arch in WITH_BLOCKS and BLOCK in values.header.metadata:
+        return WITH_BLOCKS[values.arch]
     shift = values.flag("diffusion.shift_logits", SHIFTED.get(values.arch))
     if (masked and values.arch not in SHIFTED) or shift != SHIFTED.get(values.arch):
         raise InputError(f"{path} does not say which of {', '.join(possible)} it is: give its family by name")
     if values.arch not in SHIFTED and values.flag(f"{values.arch}.attention.causal", True) is False:
         raise UnsupportedError(f"{path}: {values.arch}.attention.causal is false without a mask token: not supported")
-    return values.arch
+    return next(iter(possible))
 
 
-def _shape(values: Values) -> dict[str, Any]:
-    """The shape, in the keys of a Llama's config.json. CheckpointError where the embedding is of another one."""
+def _shape(values: Values, family: str) -> dict[str, Any]:
+    """The shape, in the keys of a config.json. CheckpointError where the embedding is of another one."""
     header, entries = values.header, values.header.entries
     width, heads = values.whole("embedding_length"), values.whole("attention.head_count")
     head = values.whole("attention.key_length", max(1, width // heads))
-    for key in ("attention.value_length", "rope.dimension_count"):
+    for key in ("attention.value_length", *(() if values.arch == "phi3" else ("rope.dimension_count",))):
         if values.whole(key, head) != head:
             raise UnsupportedError(
                 f"{header.path}: {values.arch}.{key} is not {head}, the width of a head: not supported"
             )
-    for key in OTHERS:
+    sliding = values.arch in SLIDING or family == "mistral"
+    for key in (*OTHERS, *(() if sliding else (WINDOW,)), *(() if values.arch in MIXED else ("expert_count",))):
         if values.get(key):
             raise UnsupportedError(f"{header.path}: {values.arch}.{key}={shown(values.get(key))} is not supported")
     theta = values.number("rope.freq_base", 10_000.0)
-    return {
+    shape = {
         "vocab_size": _vocabulary(values, width),
         "hidden_size": width,
-        "intermediate_size": values.whole("feed_forward_length"),
+        "intermediate_size": values.whole("feed_forward_length", values.get("expert_feed_forward_length")),
         "num_hidden_layers": values.whole("block_count"),
         "num_attention_heads": heads,
         "num_key_value_heads": values.whole("attention.head_count_kv", heads),
@@ -181,7 +196,9 @@ def _shape(values: Values) -> dict[str, Any]:
         "attention_bias": "blk.0.attn_q.bias" in entries,
         "mlp_bias": "blk.0.ffn_up.bias" in entries,
         **({} if (block := header.scalar(BLOCK)) is None else {"block_size": block, "bd_size": block}),
+        **({"sliding_window": values.get(WINDOW) or None} if family == "mistral" else {}),
     }
+    return shape | more_of(values, shape)
 
 
 def _vocabulary(values: Values, width: int) -> int:

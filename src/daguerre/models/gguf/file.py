@@ -52,14 +52,16 @@ class GgufFile:
         return numbers(self.blocks(name)[start:stop], self.header.entries[name].kind)
 
     def row_blocks(self, name: str) -> Iterator[tuple[int, Tensor]]:
-        """Parts of a vector or a matrix, of BLOCK numbers or of a row, each with the number of its first row."""
+        """Parts of a tensor of BLOCK numbers, or of one row or one matrix, each with the number of its first one."""
         entry = self.header.entries[name]
-        step = max(1, BLOCK // entry.shape[-1])
-        if len(entry.shape) != 2:
+        if len(entry.shape) < 2:
             yield 0, self.get_tensor(name)
             return
-        for start in range(0, entry.num_rows, step):
-            yield start, self.rows(name, start, start + step)
+        within = entry.num_rows // entry.shape[0]  # rows of a matrix, of a tensor that has several
+        step = max(1, BLOCK // (within * entry.shape[-1]))
+        for start in range(0, entry.shape[0], step):
+            part = self.rows(name, start * within, (start + step) * within)
+            yield start, part.reshape(-1, *entry.shape[1:])
 
     def get_tensor(self, name: str) -> Tensor:
         """A whole tensor, in its shape."""

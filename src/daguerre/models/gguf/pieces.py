@@ -1,4 +1,4 @@
-"""Where the tensors of a GGUF file belong in a backbone: llama.cpp's names of a Llama's parts, its order of rows."""
+"""Where the tensors of a GGUF file belong in a backbone: llama.cpp's names of its parts, and its order of rows."""
 
 from __future__ import annotations
 
@@ -28,16 +28,24 @@ NAMES = Names(
     down="ffn_down",
     final_norm="output_norm",
     output="output",
+    after_attention_norm="post_attention_norm",
+    after_mlp_norm="post_ffw_norm",
 )
+FUSED = {"phi3": replace(NAMES, qkv="attn_qkv", gate_up="ffn_up")}
+"""Names of architectures in which several matrices are one."""
 ROPE_FACTORS = "rope_freqs.weight"
 """What frequencies are divided by, for Llama 3's scaling: read as a part of the config."""
+SHORT_FACTORS, LONG_FACTORS = "rope_factors_short.weight", "rope_factors_long.weight"
+"""What frequencies are divided by for longrope."""
 PAIRED = ("llama", "llada")
 """Architectures in which llama.cpp rotates neighbors, so that the rows of queries and keys are in another order."""
 
 
 def gguf_pieces(config: ModelConfig, arch: str) -> list[Piece]:
     """The pieces of a model under llama.cpp's names."""
-    pieces = llama_pieces(config, "", NAMES)
+    pieces = llama_pieces(config, "", FUSED.get(arch, NAMES))
+    for layer in range(config.num_layers):
+        pieces += mixture_pieces(config, layer)
     if arch not in PAIRED:
         return pieces
     heads = {"attn_q": config.num_heads, "attn_k": config.num_kv_heads}
@@ -48,9 +56,24 @@ def gguf_pieces(config: ModelConfig, arch: str) -> list[Piece]:
     ]
 
 
+def mixture_pieces(config: ModelConfig, layer: int) -> list[Piece]:
+    """Pieces of a layer's router and experts, which are stacked there, too; none for a layer without experts."""
+    experts, theirs, ours = config.experts_of(layer), f"blk.{layer}.ffn_", f"layers.{layer}.mlp."
+    if experts is None:
+        return []
+    every, width = slice(None), experts.width
+    return [
+        Piece(f"{theirs}gate_inp.weight", f"{ours}router.weight"),
+        Piece(f"{theirs}gate_exps.weight", f"{ours}gate_up.weight", (every, slice(0, width))),
+        Piece(f"{theirs}up_exps.weight", f"{ours}gate_up.weight", (every, slice(width, 2 * width))),
+        Piece(f"{theirs}down_exps.weight", f"{ours}down.weight"),
+    ]
+
+
 def in_gguf(family: Family, arch: str) -> Family:
     """The family with its tensors under llama.cpp's names."""
-    return replace(family, pieces=partial(gguf_pieces, arch=arch), prefix="", ignored=(re.escape(ROPE_FACTORS),))
+    ignored = tuple(map(re.escape, (ROPE_FACTORS, SHORT_FACTORS, LONG_FACTORS)))
+    return replace(family, pieces=partial(gguf_pieces, arch=arch), prefix="", ignored=ignored)
 
 
 def as_halves(rows: Tensor, num_heads: int) -> Tensor:

@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +18,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from daguerre.errors import InputError, MissingExtra, UnsupportedError, unknown
+from daguerre.errors import InputError, MissingExtra, unknown
 from daguerre.files import atomic_write
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.core.rotary import frequencies
-from daguerre.models.export import CARRIED
 from daguerre.models.families.base import Piece
 from daguerre.models.gguf.facts import ARCHITECTURES, BLOCK, FAMILY, SHIFTED
 from daguerre.models.gguf.file import BLOCK as NUMBERS
 from daguerre.models.gguf.header import KINDS
 from daguerre.models.gguf.k_types import QUANTIZED, quantize_k
-from daguerre.models.gguf.pieces import PAIRED, ROPE_FACTORS, as_pairs, gguf_pieces
+from daguerre.models.gguf.pieces import LONG_FACTORS, ROPE_FACTORS, SHORT_FACTORS, as_pairs, gguf_pieces
+from daguerre.models.gguf.writing_cores import add_windows
+from daguerre.models.gguf.writing_cores import arch_of as arch_of
 from daguerre.models.gguf.writing_words import add_tokenizer
 from daguerre.models.tokenizer import Tokenizer
 
@@ -42,10 +43,17 @@ SHORTER = {"Q4_K": "Q8_0", "Q6_K": "Q8_0"}
 FILE_TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q8_0": 7, "Q4_K": 14, "Q6_K": 18, "BF16": 32}
 """llama.cpp's numbers of files by the type of most matrices."""
 ALIKE: dict[tuple[str, bool], dict[str, str]] = {
-    ("causal", True): {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3"},
-    ("full", True): {"qwen3": "coda", "dream": "dream", "llada": "diffullama"},
-    ("full", False): {"qwen3": "a2d", "dream": "a2d", "llada": "llada"},
-    ("block", False): {"llama": "stable_diffcoder", "qwen2": "a2d_block", "qwen3": "sdar"},
+    ("causal", True): {
+        "llama": "llama",
+        "qwen2": "qwen2",
+        "qwen3": "qwen3",
+        "qwen3moe": "qwen3_moe",
+        "gemma3": "gemma3",
+        "phi3": "phi3",
+    },
+    ("full", True): {"qwen3": "coda", "dream": "dream", "llada": "diffullama", "rnd1": "rnd1"},
+    ("full", False): {"qwen3": "a2d", "dream": "a2d", "llada": "llada", "llada-moe": "llada_moe"},
+    ("block", False): {"llama": "stable_diffcoder", "qwen2": "a2d_block", "qwen3": "sdar", "qwen3moe": "sdar_moe"},
 }
 """For models of no family: the one that has their context and shift, by architecture, as which they are read back."""
 
@@ -68,7 +76,7 @@ def write_gguf(
     cannot be written; MissingExtra without the package `gguf`.
     """
     config = backbone.config
-    arch = arch_of(config)
+    arch = arch_of(config, family)
     kind = kind_of(dtype)
     family = family or ALIKE.get((config.context, config.shift), {}).get(arch)
     gguf = package()
@@ -98,45 +106,12 @@ def kind_of(dtype: str) -> str:
     return dtype.upper()
 
 
-def arch_of(config: ModelConfig) -> str:
-    """llama.cpp's architecture that computes a model. UnsupportedError, with the reason, where none does."""
-    for entry in fields(config):
-        value = getattr(config, entry.name)
-        if entry.name not in CARRIED and value != entry.default:
-            raise _none_with(f"{entry.name}={value!r:.60}")
-    if config.activation != "silu":
-        raise _none_with(f"activation={config.activation!r}")
-    if config.context == "reordered":
-        raise _none_with(f"context={config.context!r}")
-    biases = config.qkv_bias, config.out_bias, config.mlp_bias
-    full = config.context == "full"
-    if config.qk_norm:
-        arch, possible = "qwen3", not any(biases)
-    elif biases == (True, False, False):
-        arch, possible = ("dream" if full else "qwen2"), config.num_heads * config.head_width == config.width
-    else:
-        arch, possible = (
-            ("llada" if full else "llama"),
-            biases in ((False,) * 3, (True, True, True), (True, True, False)),
-        )
-        possible &= not (full and any(biases))
-    if not possible:
-        raise _none_with(f"biases {biases}, qk_norm={config.qk_norm} and heads of width {config.head_width}")
-    if config.rope_scaling is not None and config.rope_scaling.kind == "llama3" and arch not in PAIRED:
-        raise _none_with(f"Llama 3's rope scaling in its architecture {arch}")
-    if config.rope_scaling is not None and config.rope_scaling.query_beta:
-        raise _none_with("query_beta")
-    return arch
-
-
-def _none_with(what: str) -> UnsupportedError:
-    return UnsupportedError(f"llama.cpp has no Llama, Qwen, Dream or LLaDA with {what}: this model stays here")
-
-
 def _notes(config: ModelConfig, family: str | None) -> Iterator[str]:
     """What llama.cpp does not do as the model does."""
     if family is None:
         yield f"no family has {config.context} context and shift={config.shift}: Daguerre cannot read this file back"
+    if config.windows is not None and family != "gemma3":
+        yield "llama.cpp computes it without windows: the same as far as a window reaches, and other text behind"
     if config.context == "block":
         yield "llama.cpp computes it with causal context; Daguerre reads it back with blocks"
     if config.context == "causal" and config.mask_id is not None:
@@ -152,6 +127,12 @@ def _add_config(writer: Any, gguf: Any, config: ModelConfig, arch: str, family: 
     writer.add_embedding_length(config.width)
     writer.add_block_count(config.num_layers)
     writer.add_feed_forward_length(config.mlp_width)
+    if config.experts is not None:
+        writer.add_expert_count(config.experts.num)
+        writer.add_expert_used_count(config.experts.per_token)
+        writer.add_expert_feed_forward_length(config.experts.width)
+    if config.windows is not None:
+        add_windows(writer, config.windows, config.num_layers)
     writer.add_head_count(config.num_heads)
     writer.add_head_count_kv(config.num_kv_heads)
     writer.add_key_length(config.head_width)
@@ -175,12 +156,16 @@ def _add_config(writer: Any, gguf: Any, config: ModelConfig, arch: str, family: 
 
 def _add_rotary(writer: Any, gguf: Any, config: ModelConfig) -> None:
     scaling = config.rope_scaling
-    writer.add_rope_dimension_count(config.head_width)
+    writer.add_rope_dimension_count(config.rotary_width)
     writer.add_rope_freq_base(config.rope_theta)
     if scaling is None:
         return
     if scaling.kind == "llama3":  # a tensor: `rope_factors`
         writer.add_rope_scaling_orig_ctx_len(scaling.original_positions)
+        return
+    if scaling.kind == "longrope":  # two tensors
+        writer.add_rope_scaling_orig_ctx_len(scaling.original_positions)
+        writer.add_rope_scaling_attn_factors(frequencies(config)[1])
         return
     writer.add_rope_scaling_type(gguf.RopeScalingType(scaling.kind))
     writer.add_rope_scaling_factor(scaling.factor)
@@ -199,8 +184,8 @@ def _write_tensors(writer: Any, gguf: Any, backbone: Backbone, kind: str) -> dic
     pieces = [piece for piece in gguf_pieces(config, writer.arch) if not piece.copy]
     kinds = {piece.name: _kind(piece, parts[piece.target][piece.index], kind, config) for piece in pieces}
     factors = rope_factors(config)
-    if factors is not None:
-        writer.add_tensor_info(ROPE_FACTORS, factors.shape, factors.dtype, factors.nbytes)
+    for name, numbers in factors.items():
+        writer.add_tensor_info(name, numbers.shape, numbers.dtype, numbers.nbytes)
     for piece in pieces:
         shape, name = tuple(parts[piece.target][piece.index].shape), kinds[piece.name]
         num_bytes = math.prod(shape) // KINDS[name].block * KINDS[name].num_bytes
@@ -209,8 +194,8 @@ def _write_tensors(writer: Any, gguf: Any, backbone: Backbone, kind: str) -> dic
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
-    if factors is not None:
-        writer.write_tensor_data(factors)
+    for numbers in factors.values():
+        writer.write_tensor_data(numbers)
     for piece in pieces:
         tensor = parts[piece.target][piece.index]
         if piece.change is not None:
@@ -220,10 +205,10 @@ def _write_tensors(writer: Any, gguf: Any, backbone: Backbone, kind: str) -> dic
 
 
 def _kind(piece: Piece, tensor: Tensor, kind: str, config: ModelConfig) -> str:
-    """The type in which a tensor is written: norms and biases as they are, a row that is no whole number of blocks as
-    SHORTER or F16, and of 4-bit files the vocabulary's projection as PROJECTION.
+    """The type in which a tensor is written: norms, biases and routers as F32, a row that is no whole number of blocks
+    as SHORTER or F16, and of 4-bit files the vocabulary's projection as PROJECTION.
     """
-    if tensor.ndim < 2:
+    if tensor.ndim < 2 or piece.target.endswith("router.weight"):
         return "F32"
     projects = piece.name == ("token_embd.weight" if config.tied else "output.weight")
     kind = PROJECTION.get(kind, kind) if projects else kind
@@ -238,6 +223,7 @@ def stored(tensor: Tensor, kind: str) -> np.ndarray:
     number = gguf.GGMLQuantizationType(KINDS[kind].number)
     if tensor.ndim < 2:
         return np.ascontiguousarray(tensor.detach().float().cpu().numpy())
+    tensor = tensor.flatten(0, -2)
     row_bytes = tensor.shape[-1] // KINDS[kind].block * KINDS[kind].num_bytes
     out = np.empty((len(tensor), row_bytes), np.uint8)
     step = max(1, NUMBERS // tensor.shape[-1])
@@ -250,10 +236,13 @@ def stored(tensor: Tensor, kind: str) -> np.ndarray:
     return out
 
 
-def rope_factors(config: ModelConfig) -> np.ndarray | None:
-    """What llama.cpp divides frequencies by, for Llama 3's scaling."""
+def rope_factors(config: ModelConfig) -> dict[str, np.ndarray]:
+    """What llama.cpp divides frequencies by: tensors of Llama 3's scaling and of longrope, by name."""
     scaling = config.rope_scaling
+    if scaling is not None and scaling.kind == "longrope":
+        lists = ((LONG_FACTORS, scaling.long), (SHORT_FACTORS, scaling.short))
+        return {name: np.array(numbers, np.float32) for name, numbers in lists}
     if scaling is None or scaling.kind != "llama3":
-        return None
+        return {}
     plain = config.rope_theta ** -(torch.arange(0, config.rotary_width, 2, dtype=torch.float64) / config.rotary_width)
-    return (plain / frequencies(config)[0].double()).float().numpy()
+    return {ROPE_FACTORS: (plain / frequencies(config)[0].double()).float().numpy()}

@@ -60,7 +60,8 @@ template <class T, class C> struct GemmaStack {
     const Memory memory = memory_in(room, most);
     const Mixture<T> mixture(m, most, experts_room);
     std::vector<int32_t> begin;
-    const std::vector<Keys> keys[2] = {windows(keys_in<C>(b, heads[SLIDING], memory.keys[SLIDING], SLIDING), begin),
+    std::vector<uint8_t> mask;
+    const std::vector<Keys> keys[2] = {in_windows(b, keys_in<C>(b, heads[SLIDING], memory.keys[SLIDING], SLIDING), m.window, begin, mask),
                                        keys_in<C>(b, heads[GLOBAL], memory.keys[GLOBAL], GLOBAL)};
     const Queries every[2] = {{b, heads[SLIDING], false}, {b, heads[GLOBAL], false}};
     const Queries last[2] = {{b, heads[SLIDING], true}, {b, heads[GLOBAL], true}};
@@ -120,19 +121,6 @@ template <class T, class C> struct GemmaStack {
     out.inputs = {room.take<uint32_t>(words), room.take<float>(rows)};
     std::memset(out.inside, 0, rows * inner * 4);
     return out;
-  }
-
-  // The same keys as rows of sliding layers see them: those at the last `window` positions up to a clean row; and for noisy rows,
-  // those that a clean row in the first noisy place would see. `begin` is memory for where their runs begin.
-  std::vector<Keys> windows(std::vector<Keys> keys, std::vector<int32_t>& begin) const {
-    begin.resize(b.rows);
-    for (int p = 0; p < b.num_parts; p++) {
-      const Part& part = b.parts[p];
-      for (int i = 0; i < part.rows; i++)
-        begin[part.first + i] = std::max(std::min(i, part.clean) + part.past + 1 - g.window, keys[p].first(i));
-      keys[p].begin = begin.data() + part.first;
-    }
-    return keys;
   }
 
   // Of each row, or of each wanted row: 0 if it is clean, 1 if it is noisy.

@@ -36,11 +36,12 @@ template <class C> void place(const Model& m, const Layer& layer, const Batch& b
     const float* weight = layer.qk_weight + head * m.head;
     for (int j = 0; j < m.head; j++) x[j] *= factor * weight[j];
     if (m.cos) {
-      const float *cos = m.cos + b.position[row] * m.rotary, *sin = m.sin + b.position[row] * m.rotary;
+      const float *cos = (layer.sliding ? m.sliding_cos : m.cos) + b.position[row] * half;
+      const float *sin = (layer.sliding ? m.sliding_sin : m.sin) + b.position[row] * half;
       for (int j = 0; j < half; j++) {
         const float low = x[j], high = x[j + half];
-        x[j] = low * cos[j] + high * sin[j];
-        x[j + half] = high * cos[j + half] + low * sin[j + half];
+        x[j] = low * cos[j] - high * sin[j];
+        x[j + half] = high * cos[j] + low * sin[j];
       }
     }
     if (kv < 0) {
@@ -94,10 +95,13 @@ template <class T, class C> struct Stack {
     const Mixture<T> mixture(m, most, experts_room);
 
     const std::vector<Keys> keys = keys_in<C>(b, heads, memory);
+    std::vector<int32_t> begin;
+    std::vector<uint8_t> mask;
+    const std::vector<Keys> within = m.window ? in_windows(b, keys, m.window, begin, mask) : std::vector<Keys>();
     const Queries every(b, heads, false), last(b, heads, true);
     const std::vector<int32_t> part_of = parts_of(b, false), part_of_wanted = parts_of(b, true);
     const Norm norm = {m.centered != 0, m.eps};
-    const int seen = m.post_norm ? 0 : m.width;  // how many numbers of a row the norms before products use; 0: none
+    const int seen = m.pre_norm ? m.width : 0;  // how many numbers of a row the norms before products use; 0: none
     Shortage shortage;
 #pragma omp parallel num_threads(b.threads)
     {
@@ -111,7 +115,7 @@ template <class T, class C> struct Stack {
         prepare<T>(x, rows, width, layer.qkv.words, inputs, units, seen, norm, modulated(part_of, 6 * index));
         multiply(worker, layer.qkv, layer.qkv_draft, inputs, rows, drafts, qkv, qkv_width, false);
         place<C>(m, layer, b, keys, part_of, index, qkv, qkv_width, factors);
-        (end ? last : every).template attend<C>(worker, keys, index, qkv, qkv_width, y, all_heads, shortage);
+        (end ? last : every).template attend<C>(worker, layer.sliding ? within : keys, index, qkv, qkv_width, y, all_heads, shortage);
         if (end) {
 #pragma omp single
           gather_wanted(b, width, x, units);
@@ -126,7 +130,7 @@ template <class T, class C> struct Stack {
         const bool mixed = layer.router.panels > 0;
         prepare<T>(x, num, width, mixed ? layer.expert_up->words : layer.up.words, inputs, units, seen, norm,
                    modulated(part_of_num, 6 * index + 3));
-        if (mixed) mixture.gather(worker, layer, m.post_norm ? x : units, inputs, num);
+        if (mixed) mixture.gather(worker, layer, m.pre_norm ? units : x, inputs, num);
         if (layer.up.panels) {
           float* inside = mixed ? mixture.shared : h;
           const int stride = mixed ? mixture.shared_stride : inner;
@@ -230,6 +234,8 @@ template <class T, class C> struct Stack {
         unpack_column<HeadOf<T>>(m.tokens, b.tokens[row], m.width, to);
         std::fill(to + m.width, to + width, 0.0f);
       }
+      if (m.embedding_scale != 1)
+        for (int i = 0; i < m.width; i++) to[i] *= m.embedding_scale;
       for (const float* more : {added, learned})
         if (more)
           for (int i = 0; i < m.width; i++) to[i] += more[i];

@@ -19,6 +19,7 @@ struct Layer {
   Linear router;                          // in float32; empty without experts
   const float* expert_bias;               // (experts,), or null
   const Linear *expert_up, *expert_down;  // (experts,), or null
+  int32_t sliding;                        // its rows see no further than `Model::window`
 };
 
 // Mixtures of experts; `num` is 0 without any. `inner` and `shared` are the widths of an expert and of the shared one. See
@@ -50,7 +51,7 @@ struct Gemma {
   Linear up, down;            // the MLP of self-conditioning
   int32_t pairs[2];           // how many pairs of numbers of a head are rotated
   int32_t kv_heads, head;     // of global layers
-  int32_t window, chunk;
+  int32_t chunk;
   float scale, softcap;       // of embeddings; of logits
 };
 
@@ -65,14 +66,17 @@ struct Model {
   int32_t width, heads, kv_heads, head, rotary, inner, num_layers, vocab, positions;
   int32_t product, cache;  // product: 0 float32, 1 bfloat16, 2 int8, 3 int4; cache and embedding: 0 float32,
                            // 1 bfloat16
-  int32_t gated, activation, centered, qk_norm, post_norm, adaptive;
+  int32_t gated, activation, centered, qk_norm, pre_norm, post_norm, adaptive;  // norms before branches, and behind them
+  int32_t window;       // of sliding layers
   float eps, clip_qkv;  // clip_qkv: queries, keys and values are kept within this distance of 0; 0: they are not
+  float embedding_scale;
   Experts experts;
   const void* embedding;                   // (V, D), or null
   Linear tokens;                           // the same packed, in numbers of the vocabulary projection, which may be this matrix; or empty
   const float* learned;                    // (positions, D), or null
   const float *final_weight, *final_bias;  // (D,); the bias may be null
-  const float *cos, *sin;                  // (positions, rotary) each, `sin` with its first half negated; or null
+  const float *cos, *sin;                  // (positions, rotary / 2) each; or null
+  const float *sliding_cos, *sliding_sin;  // the same of sliding layers
   const float* query_scale;                // (positions,): what queries are multiplied by; or null
   const Layer* layers;
   Head exact;              // logits of rows, and chains whose tokens are committed

@@ -1,0 +1,98 @@
+"""What architectures of llama.cpp have beyond those of a Llama's kind, in the words of a publisher's `config.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from daguerre.errors import UnsupportedError, shown
+from daguerre.models.gguf.file import GgufFile
+from daguerre.models.gguf.pieces import LONG_FACTORS, SHORT_FACTORS
+from daguerre.models.gguf.values import SCALE, Values
+
+Shape = Mapping[str, Any]
+PATTERN, LOCAL_THETA = 6, 10_000.0
+"""Of a Gemma 3 that does not say every which layer is global, and the base of rotary positions in the others."""
+SCALED_BY_WIDTH = 62
+"""Layers of Gemma 3 27B, whose scores are scaled by what a head has of the width of a row, and not by its own width."""
+WEIGHTS_SCALE = "expert_weights_scale"
+OTHER_EXPERTS = (
+    *("expert_shared_count", "expert_group_count", "leading_dense_block_count", "expert_gating_func"),
+    WEIGHTS_SCALE,
+)
+"""Keys of what the mixtures that are read do not have; a 0 is as if they were not there, and so is a scale of 1."""
+
+
+def more_of(values: Values, shape: Shape) -> dict[str, Any]:
+    """What a file's architecture has beyond a Llama's shape. UnsupportedError for what its family does not have."""
+    made = MORE.get(values.arch)
+    return {} if made is None else made(values, shape)
+
+
+def _gemma3(values: Values, shape: Shape) -> dict[str, Any]:
+    wide = shape["num_hidden_layers"] == SCALED_BY_WIDTH
+    per_query = shape["hidden_size"] // shape["num_attention_heads"] if wide else shape["head_dim"]
+    return {
+        "hidden_activation": "gelu_pytorch_tanh",
+        "query_pre_attn_scalar": per_query,
+        "sliding_window": values.whole("attention.sliding_window"),
+        "sliding_window_pattern": values.whole("attention.sliding_window_pattern", PATTERN),
+        "rope_local_base_freq": values.number("rope.freq_base_swa", LOCAL_THETA),
+    }
+
+
+def _phi3(values: Values, shape: Shape) -> dict[str, Any]:
+    rotated = values.whole("rope.dimension_count", shape["head_dim"])
+    window = values.get("attention.sliding_window")
+    made: dict[str, Any] = {"partial_rotary_factor": rotated / shape["head_dim"], "sliding_window": window or None}
+    if LONG_FACTORS not in values.header.entries:
+        return made
+    with GgufFile(values.header.path, values.header) as file:
+        lists = {
+            key: [float(x) for x in file.get_tensor(name).tolist()]
+            for key, name in (("short_factor", SHORT_FACTORS), ("long_factor", LONG_FACTORS))
+        }
+    original = values.whole(f"{SCALE}original_context_length", shape["max_position_embeddings"])
+    scale = values.number(f"{SCALE}attn_factor", 1.0)
+    given = {"original_max_position_embeddings": original, "attention_factor": scale}
+    return made | {"rope_scaling": {"rope_type": "longrope", **lists, **given}}
+
+
+def _experts(values: Values, shape: Shape) -> dict[str, Any]:
+    """The experts of a Qwen3-MoE. UnsupportedError for a mixture of another kind."""
+    for key in OTHER_EXPERTS:
+        value = values.get(key)
+        if value and not (key == WEIGHTS_SCALE and value == 1):
+            raise UnsupportedError(f"{values.header.path}: {values.arch}.{key}={shown(value)} is not supported")
+    used = values.whole("expert_used_count")
+    return {
+        "num_experts": values.whole("expert_count"),
+        "num_experts_per_tok": used,
+        "moe_intermediate_size": values.whole("expert_feed_forward_length", max(1, shape["intermediate_size"] // used)),
+        "norm_topk_prob": True,
+    }
+
+
+def _llada_moe(values: Values, shape: Shape) -> dict[str, Any]:
+    if shape["head_dim"] * shape["num_attention_heads"] != shape["hidden_size"]:
+        raise UnsupportedError(f"{values.header.path}: a LLaDA-MoE with heads of another width is not supported")
+    made = _experts(values, shape)
+    return {
+        **{name: made[name] for name in ("num_experts", "num_experts_per_tok")},
+        "expert_intermediate_size": made["moe_intermediate_size"],
+        "dense_intermediate_size": shape["intermediate_size"],
+        "qk_layernorm": True,
+    }
+
+
+MORE: dict[str, Callable[[Values, Shape], dict[str, Any]]] = {
+    "gemma3": _gemma3,
+    "phi3": _phi3,
+    "qwen3moe": _experts,
+    "rnd1": _experts,
+    "llada-moe": _llada_moe,
+}
+MIXED = tuple(arch for arch, made in MORE.items() if made in (_experts, _llada_moe))
+"""Architectures with experts."""
+SLIDING = ("gemma3", "phi3")
+"""Architectures with windows."""
