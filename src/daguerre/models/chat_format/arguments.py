@@ -182,6 +182,15 @@ class TagReader:
             yield
         if source.text.startswith(lead, source.at):
             source.at += len(lead)
+        wrapping = self._tags.wrapping
+        if wrapping is not None and (not kinds or "string" in kinds):
+            while wrapping[0].startswith(source.text[source.at : source.at + len(wrapping[0])]):
+                if len(source.rest) >= len(wrapping[0]) or source.closed:
+                    break
+                yield
+            if source.text.startswith(wrapping[0], source.at):
+                source.at += len(wrapping[0])
+                tag, trail, kinds = Tag(tag.between, wrapping[1] + tag.after), "", frozenset({"string"})
         if kinds != {"string"}:
             text, _ = yield from self._value(tag, trail, None)
             sink.add(key, value_of(text, kinds, self._tags.literals))

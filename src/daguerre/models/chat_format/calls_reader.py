@@ -90,8 +90,8 @@ class CallsReader:
         while True:
             start = source.at
             more = " " + (calls.separator + lead).strip()
-            again = [text for text in (more, " " + calls.end.strip()) if text != " "]
-            which = yield from source.choose(again) if again and not _follows(calls) else _none()
+            again = [text for text in ([] if _follows(calls) else [more]) + [" " + calls.end.strip()] if text != " "]
+            which = yield from source.choose(again)
             if which < 0 or again[which] != more:
                 break
             try:
@@ -154,7 +154,7 @@ class CallsReader:
                 break
             yield
         name = source.take(end)
-        if not name or (self._schemas.names and name not in self._schemas.names and not source.text[end:]):
+        if not name or (not self._calls.opening and self._schemas.names and name not in self._schemas.names):
             raise Failed
         return name
 

@@ -60,8 +60,10 @@ class ChatFormat:
         tools = list(tools) if tools else tools_of(message)
         body = self._cut(probe.turn(message, tools)[len(around.header) :])
         prompted, thought = probe.prompt(tools)[len(around.header) :], message.get("reasoning_content")
-        if self.form.thinking is not None and self.form.thinking.key is None and thought:
-            return self._thought(thought, prompted) + unthought(body, self.form.thinking)
+        thinking = self.form.thinking
+        if thinking is not None and thinking.key is None and thought:
+            body = body.removeprefix(thinking.open).lstrip() if thinking.close not in body else body
+            return self._thought(thought, prompted) + unthought(body, thinking)
         return self._continued(body, prompted, message, tools)
 
     def _thought(self, thought: str, prompted: str) -> str:
@@ -82,21 +84,17 @@ class ChatFormat:
         thinking = self.form.thinking
         if thinking is None or not prompted.strip():
             return body
-        if body.startswith(prompted):
-            return body.removeprefix(prompted)
         opened, close = re.escape(thinking.open), re.escape(thinking.close)
-        found = re.match(rf"\s*(?:{opened})?\s*", body)
-        start = found.end() if found else 0
+        found = re.match(rf"\s*(?:{opened})?\s*" if opened else r"\s*", body)
+        rest = body[found.end() :] if found else body
         if prompted.rstrip().endswith(thinking.close):
-            closed = re.match(rf"\s*{close}", body[start:])
-            return body[start + closed.end() :] if closed else body
-        if body[start:].startswith(thinking.close):
-            return body[start:]
-        if thinking.close in body and (
-            thinking.open and thinking.open in body[:start] or (message.get("reasoning_content") or "\0") in body
-        ):
-            return body[start:]
-        return self._closed(message, tools) or thinking.close + thinking.after + body[start:]
+            closed = re.match(rf"\s*{close}", rest)
+            return body.removeprefix(prompted) if closed is None else rest[closed.end() :]
+        if not prompted.rstrip().endswith(thinking.open) or not thinking.open:
+            return body.removeprefix(prompted)
+        if thinking.close in rest:
+            return body.removeprefix(prompted) if body.startswith(prompted) else rest
+        return self._closed(message, tools) or thinking.close + thinking.after + rest
 
     def _closed(self, message: Message, tools: Sequence[Message]) -> str:
         """A turn's text behind a thought, for a message that has none; "": the template writes no thoughts there."""

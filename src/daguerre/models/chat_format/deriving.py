@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from daguerre.errors import InputError
 from daguerre.models.chat_format.calling import derive_calls
 from daguerre.models.chat_format.description import Calls, Format
+from daguerre.models.chat_format.marks import MARK
 from daguerre.models.chat_format.probe import Probe, renders
 from daguerre.models.chat_format.sentinels import TEXT, call, found_calls, message
 from daguerre.models.chat_format.thoughts import Surroundings, surroundings, unthought, with_thinking
@@ -28,6 +30,7 @@ def derive(template: ChatTemplate) -> Derived:
     around = surroundings(probe)
     calls = derive_calls(probe, around)
     ends = [around.end, *_ends(probe, around, calls)]
+    calls = _unended(calls, ends[1:])
     glue = _glue(probe, around, calls)
     form = Format("derived", calls, around.thinking, around.text, glue, tuple(dict.fromkeys(filter(None, ends))), around.header)
     return Derived(form, around, probe)
@@ -52,7 +55,22 @@ def _shaped(probe: Probe) -> Probe:
 def _ends(probe: Probe, around: Surroundings, calls: Calls | None) -> list[str]:
     """What ends an answer beside the end of a text: the publisher's end, and a mark after calls."""
     token = probe.template.tokens.get("eos_token") or ""
-    return [token]
+    turn = renders(probe, message(2)) or renders(probe, message(1)) or ""
+    marks = list(MARK.finditer(turn.rstrip()))
+    mark = around.end.strip()
+    own = marks and mark and mark not in turn and marks[-1].end() == len(turn.rstrip())
+    return [token, marks[-1][0] if own else ""]
+
+
+def _unended(calls: Calls | None, ends: Sequence[str]) -> Calls | None:
+    """Calls without the mark that ends an answer behind them."""
+    for end in ends:
+        if calls is not None and end and calls.end.endswith(end):
+            return replace(calls, end=calls.end.removesuffix(end))
+        if calls is not None and end and isinstance(calls.parts[-1], str) and calls.parts[-1].endswith(end):
+            parts = (*calls.parts[:-1], calls.parts[-1].removesuffix(end))
+            return replace(calls, parts=tuple(part for part in parts if part != ""))
+    return calls
 
 
 def _glue(probe: Probe, around: Surroundings, calls: Calls | None) -> str:

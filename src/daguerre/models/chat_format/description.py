@@ -59,12 +59,14 @@ class Tags:
 
     tags      by JSON type; null is missing where it is not written
     literals  how values that are no strings are written: "json", "python", or both
+    wrapping  what strings with special characters are written between, in their tags
     """
 
     before: str
     tags: Mapping[str, Tag]
     separator: str
     literals: frozenset[str] = frozenset({"json"})
+    wrapping: tuple[str, str] | None = None
 
     @property
     def typed(self) -> bool:

@@ -77,9 +77,14 @@ class FormatReader:
         """Text, and the mark after it; False: the answer is read."""
         source = self._source
         yield from self._blank_start()
-        place = source.at
+        place, refused = source.at, -1
+        if self._start and self._marks.named_first:
+            yield from source.blank()
+            place = source.at
+            if (yield from source.need()) and (yield from self._is_call(place, place, "")):
+                return True
         while True:
-            place, meaning, literal, end = self._mark(place)
+            place, meaning, literal, end = self._mark(place, refused)
             blank = _blank_before(source.text, source.at, place)
             if meaning is None:
                 if source.closed:
@@ -89,7 +94,7 @@ class FormatReader:
                 yield
                 continue
             if meaning == CALL and not (yield from self._is_call(place, end, literal)):
-                place += 1
+                refused = place
                 continue
             return (yield from self._after(meaning, place, end))
 
@@ -106,7 +111,14 @@ class FormatReader:
             yield from self._thought()
         self._start |= meaning in (AGAIN, SKIP)
         self.stop_end = end if meaning == STOP else None
-        return meaning not in (END, STOP)
+        return meaning not in (END, STOP) or (meaning == END and (yield from self._more_calls()))
+
+    def _more_calls(self) -> Steps[bool]:
+        """Whether a call follows an end, as some templates write several."""
+        start = self._source.at
+        which = yield from self._source.choose([" " + mark for meaning, mark in self._marks.all if meaning == CALL])
+        self._source.at = start
+        return which >= 0 and not self._marks.bare
 
     def _blank_start(self) -> Steps[None]:
         """White space that a template writes before a text is none of it."""
@@ -135,15 +147,15 @@ class FormatReader:
                 return place - len(lead)
         return place
 
-    def _mark(self, place: int) -> tuple[int, int | None, str, int]:
+    def _mark(self, place: int, refused: int) -> tuple[int, int | None, str, int]:
         """The next mark from a place on: (where, what it means, the mark, its end); no meaning: there is none so far,
-        and from that place on one may begin.
+        and from that place on one may begin. At the place that is refused no call does.
         """
         source, firsts = self._source, self._marks.firsts
         while place < len(source.text):
             if source.text[place] in firsts:
                 for meaning, literal in self._marks.of(source.text[place]):
-                    if not self._counts(meaning, literal, place):
+                    if (place == refused and meaning == CALL) or not self._counts(meaning, literal, place):
                         continue
                     fit, end = source.fits(literal, place)
                     if fit is Fit.OPEN:
@@ -157,7 +169,10 @@ class FormatReader:
         """Whether a mark counts where it stands: what is no mark by its looks, only where a message begins."""
         if meaning in (STOP, END) or MARK.match(literal) or literal[0] in "<[|]":
             return True
-        return self._start and not self._source.text[self._source.at : place].strip()
+        source = self._source
+        if meaning == CALL and self._marks.on_lines and source.text[place - 1 : place] == "\n":
+            return True
+        return self._start and not source.text[source.at : place].strip()
 
     def _is_call(self, place: int, end: int, opening: str) -> Steps[bool]:
         """Read calls, if they begin at a place; the text before is reported then."""
@@ -250,12 +265,16 @@ class _marks:  # noqa: N801
             every.append((THINK, form.thinking.open))
             if form.thinking.close:
                 every.append((SKIP, form.thinking.close))
-        every += [(SKIP, one.strip()) for one in form.text if one.strip()]
+        every += [(SKIP, one.lstrip()) for one in form.text if one.strip()]
         again = form.glue.strip() or (calls.separator.strip() if calls is not None else "")
         if again and (MARK.search(again) or calls is not None and calls.parts[0] is Slot.NAME):
             every.append((AGAIN, again))
         every += [(AGAIN, end.strip() + form.header) for end in form.ends if end.strip() and form.header.strip()]
         every += [(END, end.strip()) for end in form.ends if end.strip()]
+        opening = form.glue + calls.opening if calls is not None else ""
+        self.bare = calls is not None and calls.bare
+        self.on_lines = opening.startswith("\n")
+        self.named_first = calls is not None and not opening and calls.parts[0] is Slot.NAME
         self.all = list(dict.fromkeys(every))
         self.firsts = frozenset(mark[0] for _, mark in self.all)
 

@@ -64,8 +64,7 @@ class Source:
             yield
 
     def fits(self, literal: str, at: int) -> tuple[Fit, int]:
-        """Whether a literal stands at a place, and its end. White space in it stands for any; at its end, for what
-        there is so far.
+        """Whether a literal stands at a place, and its end. White space in it stands for any.
         """
         for word in _words(literal):
             if word[0].isspace():
@@ -77,7 +76,8 @@ class Source:
                 return (Fit.NO if self.closed else Fit.OPEN), at
             else:
                 return Fit.NO, at
-        return Fit.YES, at
+        open_end = literal[-1:].isspace() and at == len(self.text) and not self.closed
+        return (Fit.OPEN if open_end else Fit.YES), at
 
     def choice(self, literals: Sequence[str], at: int) -> tuple[Fit, int, int]:
         """The first of some literals that stands at a place: (whether one does, which, its end)."""

@@ -78,8 +78,19 @@ def _tags(given: Around, probe: Probe) -> tuple[Arguments, str, str] | None:
     if "integer" not in tags or "object" not in tags:
         return None
     lead = given.lead[: len(given.lead) - len(before)]
-    arguments = Tags(before, tags, rest[len(after) :], frozenset(literals or {"json"}))
+    arguments = Tags(before, tags, rest[len(after) :], frozenset(literals or {"json"}), _wrapping(probe, tags, tail))
     return arguments, lead, given.tail[len(after) :]
+
+
+def _wrapping(probe: Probe, tags: dict[str, Tag], tail: str) -> tuple[str, str] | None:
+    """What is written around a string with characters that mean something in a mark."""
+    odd = "qz<&>\nqz"
+    text = renders(probe, {"content": "", "tool_calls": [call(0, {KEYS[0]: odd})]}) or ""
+    start, after = f"{KEYS[0]}{tags['string'].between}", tags["string"].after + tail
+    if odd not in text or start not in text or not text.endswith(after):
+        return None
+    around = text[text.index(start) + len(start) : len(text) - len(after)].split(odd)
+    return (around[0], around[1]) if len(around) == 2 and around[0].strip() and around[1].strip() else None
 
 
 def _tag(probe: Probe, value: Any, tail: str) -> tuple[Tag, set[str]] | None:

@@ -79,16 +79,16 @@ def _thinking(probe: Probe, header: str, said: str, thought: str | None, only_ca
     if plain == middle and len(marks := list(MARK.finditer(middle))) > 1:
         closing = middle[: marks[0].end()]
     close = closing.rstrip() if closing.strip() else middle.strip()
-    return Thinking(opened.strip() or _opening(probe, header), close.strip(), closing[len(close) :], probe.shape.thinking)
+    return Thinking(opened.strip() or _opening(probe, header, close.strip()), close.strip(), closing[len(close) :], probe.shape.thinking)
 
 
 def _blank(text: str) -> int:
     return len(text) - len(text.lstrip())
 
 
-def _opening(probe: Probe, header: str) -> str:
+def _opening(probe: Probe, header: str, close: str) -> str:
     """The mark that a prompt opens thinking with, in place of the model."""
-    more = probe.prompt()[len(header) :].strip()
+    more = probe.prompt()[len(header) :].split(close)[0].strip()
     if more:
         return more
     found = [mark for mark in MARK.finditer(header.rstrip()) if mark.end() == len(header.rstrip())]
