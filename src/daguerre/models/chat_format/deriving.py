@@ -32,7 +32,16 @@ def derive(template: ChatTemplate) -> Derived:
     ends = [around.end, *_ends(probe, around, calls)]
     calls = _unended(calls, ends[1:])
     glue = _glue(probe, around, calls)
-    form = Format("derived", calls, around.thinking, around.text, glue, tuple(dict.fromkeys(filter(None, ends))), around.header)
+    form = Format(
+        "derived",
+        calls,
+        around.thinking,
+        around.text,
+        glue,
+        tuple(dict.fromkeys(filter(None, ends))),
+        around.header,
+        _text_beside(probe, around, calls),
+    )
     return Derived(form, around, probe)
 
 
@@ -71,6 +80,15 @@ def _unended(calls: Calls | None, ends: Sequence[str]) -> Calls | None:
             parts = (*calls.parts[:-1], calls.parts[-1].removesuffix(end))
             return replace(calls, parts=tuple(part for part in parts if part != ""))
     return calls
+
+
+def _text_beside(probe: Probe, around: Surroundings, calls: Calls | None) -> bool:
+    """Whether a text stands before calls, as text."""
+    both = renders(probe, message(1, TEXT)) if calls is not None else None
+    if both is None or calls is None or TEXT not in both:
+        return False
+    before = unthought(both[len(around.header) :], around.thinking).split(TEXT, 1)[0]
+    return before.strip() == around.text[0].strip()
 
 
 def _glue(probe: Probe, around: Surroundings, calls: Calls | None) -> str:

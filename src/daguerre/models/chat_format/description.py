@@ -163,6 +163,7 @@ class Format:
     glue     what stands between a text and calls
     ends     marks that end an answer
     header   what each turn begins with, and a prompt ends with
+    text_beside_calls   whether a text stands before calls in one turn
     losses   what the template does not tell apart, or leaves out
     """
 
@@ -173,6 +174,7 @@ class Format:
     glue: str = ""
     ends: tuple[str, ...] = ()
     header: str = ""
+    text_beside_calls: bool = True
     losses: tuple[str, ...] = field(default=())
 
 
