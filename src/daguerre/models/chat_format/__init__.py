@@ -1,5 +1,4 @@
-"""How a model writes calls and thoughts, found from its chat template, and what reads and writes them."""
+"""How a model writes calls and thoughts, found from its chat template, and what reads and writes them.
 
-from daguerre.models.chat_format.chat_format import ChatFormat
-
-__all__ = ["ChatFormat"]
+`chat_format.ChatFormat` is the public class. Descriptions and readers need no Jinja.
+"""

@@ -11,10 +11,10 @@ from daguerre.models.chat_format.arguments import BareReader, ElementReader, Sin
 from daguerre.models.chat_format.description import BareObject, Calls, Envelope, JsonArguments, NestedTags, Slot, Tags
 from daguerre.models.chat_format.marks import MARK
 from daguerre.models.chat_format.news import Failed, Report
-from daguerre.models.chat_format.source import Fit, Source, Steps
+from daguerre.models.chat_format.source import MARKED, Fit, Source, Steps
 from daguerre.models.chat_format.values import Schemas
 
-NAMED = re.compile(r"[^\s\"'<>(){}\[\],=|]+")
+NAMED = re.compile(rf"[^\s\"'<>(){{}}\[\],=|{MARKED}]+")
 DIGITS = re.compile(r"\d*")
 
 
@@ -22,12 +22,11 @@ def openings(calls: Calls) -> list[str]:
     """What calls may begin with: all of it, or from one of its marks on, since models leave out the first ones."""
     whole = calls.opening.strip()
     whole = whole.rstrip("[{ \n") if calls.envelope is not None else whole
-    later = [whole[found.start() :] for found in MARK.finditer(whole)] if not calls.several else []
-    starts = [found.start() for found in MARK.finditer(whole)]
-    tail = [] if not whole or MARK.fullmatch(whole) else [whole[start:] for start in starts if start]
+    starts = [found.start() - whole[: found.start()].endswith(MARKED) for found in MARK.finditer(whole)]
+    tail = [whole[start:] for start in starts if start]
     unclosed = re.search(r"<[^<>\s]+$", whole)  # such as <function=, before a name
     more = [unclosed[0]] if unclosed is not None and unclosed.start() else []
-    return list(dict.fromkeys(one for one in (whole, *tail, *more, *later) if one))
+    return list(dict.fromkeys(one for one in (whole, *tail, *more) if one))
 
 
 class CallsReader:
@@ -163,7 +162,7 @@ class CallsReader:
         source, stop = self._source, literal.strip() if isinstance(literal, str) else ""
         end = source.at
         while True:
-            while end < len(source.text) and source.text[end] not in ' \n\t"{<' and (
+            while end < len(source.text) and source.text[end] not in f' \n\t"{{<{MARKED}' and (
                 not stop or source.fits(stop, end)[0] is Fit.NO
             ):
                 end += 1

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from daguerre.models.chat_format.calls_reader import CallsReader, openings
 from daguerre.models.chat_format.description import Calls, Format, Slot
 from daguerre.models.chat_format.marks import MARK
 from daguerre.models.chat_format.news import Failed, News, Report
-from daguerre.models.chat_format.source import Fit, Source, Steps
+from daguerre.models.chat_format.source import MARKED, Fit, Source, Steps
 from daguerre.models.chat_format.values import Schemas
 
 Thinks = Literal["may", "does"]
 CALL, THINK, SKIP, AGAIN, END, STOP = range(6)
 """What a mark means: a call begins; a thought does; nothing; a message begins anew; the answer ends; so does its text."""
+SIGNS = f"<[|]{MARKED}"
+"""What begins a mark that counts wherever it stands."""
+
+
+class PlainCalls(Protocol):
+    """Reads calls that are written without marks around them (`server.json_calls`)."""
+
+    def may_be(self, text: str) -> bool: ...
+
+    def read(self, text: str) -> list[tuple[str, str]]: ...
 
 
 class FormatReader:
@@ -24,6 +34,8 @@ class FormatReader:
     thinks  "may": the answer may begin with a thought; "does": it begins within one
     stops   strings that end the text
     calls   whether there are calls at all
+    alone   calls come before any text, in which marks may be anything
+    plain   reads a text that is, as a whole, calls without marks; None: such a text is text
 
     stop_end     the end of the stop string that ended the text, None: none did
     thought_end  the end of what was thought, its marks included
@@ -36,6 +48,8 @@ class FormatReader:
         thinks: Thinks = "may",
         stops: Sequence[str] = (),
         calls: bool = True,
+        alone: bool = False,
+        plain: PlainCalls | None = None,
     ) -> None:
         self.stop_end: int | None = None
         self.thought_end = 0
@@ -44,7 +58,8 @@ class FormatReader:
         self._source, self._report = Source(), Report()
         self._schemas = Schemas(tools)
         self._marks = _marks(form, self._calls, self._stops)
-        self._start = True
+        self._start, self._alone, self._plain = True, alone, plain
+        self._said = False
         self._steps = self._answer(thinks == "does" and form.thinking is not None)
         self._done = False
 
@@ -69,9 +84,22 @@ class FormatReader:
     def _answer(self, within: bool) -> Steps[None]:
         if within:
             yield from self._thought()
+        if (yield from self._plain_calls()):
+            return
         while (yield from self._part()):
             pass
         self._source.at = len(self._source.text)
+
+    def _plain_calls(self) -> Steps[bool]:
+        """Read a text that is calls without marks, as a whole."""
+        source = self._source
+        while self._plain is not None and self._plain.may_be(source.rest) and not source.closed:
+            yield
+        found = self._plain.read(source.rest) if self._plain is not None and source.closed else []
+        for name, arguments in found:
+            self._report.begin(name)
+            self._report.arguments(arguments)
+        return bool(found)
 
     def _part(self) -> Steps[bool]:
         """Text, and the mark after it; False: the answer is read."""
@@ -136,8 +164,9 @@ class FormatReader:
 
     def _say(self, text: str) -> None:
         if text:
-            self._report.add(News(text=text))
+            self._report.add(News(text=text.replace(MARKED, "")))
             self._start &= not text.strip()
+            self._said |= bool(text.strip())
 
     def _kept(self, place: int, literals: Sequence[str]) -> int:
         """Where a text ends that one of some literals follows, with the white space that it begins with."""
@@ -167,7 +196,9 @@ class FormatReader:
 
     def _counts(self, meaning: int, literal: str, place: int) -> bool:
         """Whether a mark counts where it stands: what is no mark by its looks, only where a message begins."""
-        if meaning in (STOP, END) or MARK.match(literal) or literal[0] in "<[|]":
+        if meaning != STOP and self._alone and self._said:
+            return False
+        if meaning in (STOP, END) or MARK.match(literal) or literal[0] in SIGNS:
             return True
         source = self._source
         if meaning == CALL and self._marks.on_lines and source.text[place - 1 : place] == "\n":
@@ -236,7 +267,7 @@ class FormatReader:
 
     def _think(self, text: str) -> None:
         if text:
-            self._report.add(News(thought=text))
+            self._report.add(News(thought=text.replace(MARKED, "")))
 
     def _thought_mark(self, place: int) -> tuple[int, int | None, str, int]:
         assert self._form.thinking is not None
@@ -244,7 +275,7 @@ class FormatReader:
         marks = [(THINK, close), *((what, mark) for what, mark in self._marks.all if what in (CALL, END))]
         while place < len(source.text):
             for meaning, literal in marks:
-                if source.text[place] == literal[0] and (meaning == THINK or MARK.match(literal) or literal[0] in "<["):
+                if source.text[place] == literal[0] and (meaning == THINK or literal[0] in SIGNS):
                     fit, end = source.fits(literal, place)
                     if fit is not Fit.NO:
                         return place, meaning if fit is Fit.YES else None, literal, end

@@ -15,8 +15,8 @@ from typing import TypeVar
 T = TypeVar("T")
 Steps = Generator[None, None, T]
 """What gives a T once enough of the text is there."""
-NEVER = "\ue001"
-"""A private character in place of what no reader takes for a mark."""
+MARKED = "\ue001"
+"""A private character before a mark that a special token has written."""
 
 
 class Fit(Enum):

@@ -10,8 +10,7 @@ code that no text has (`coded`). Text has no marks of calls, so that a reader ca
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from daguerre.errors import InputError, unknown
 from daguerre.models.chat_format.calls_reader import openings
@@ -19,9 +18,10 @@ from daguerre.models.chat_format.description import Calls, Format, Slot
 from daguerre.sampling.constraints.automata import new_nfa
 from daguerre.sampling.constraints.budget import Budget
 from daguerre.sampling.constraints.call_arguments import ArgumentLanguage, holding
-from daguerre.sampling.constraints.dfa import Dfa, subtract, unite
+from daguerre.sampling.constraints.dfa import Dfa, subtract
 from daguerre.sampling.constraints.nfa import Nfa
 from daguerre.sampling.constraints.regex import regex_dfa
+from daguerre.sampling.constraints.tools import AUTO, NONE, REQUIRED
 
 ID = "[a-zA-Z0-9]{9}"
 """The ids of calls that models write: nine letters and digits suit all templates."""
@@ -151,18 +151,12 @@ def text_of(form: Format, special: Mapping[str, int], budget: Budget) -> Dfa:
     """Any text that no reader takes for calls."""
     assert form.calls is not None
     marks = [mark for mark in openings(form.calls) if not any(one in mark for one in special)]
-    plain = _marked(form, marks)
-    text = free_text(plain, budget)
+    text = free_text(marks, budget)
     if form.calls.bare:
         text = subtract(text, regex_dfa(r"[ \t\r\n\[]*\{[^]*", budget), budget)
     if _named_first(form.calls):
         text = subtract(text, regex_dfa(r"[^]*>>>[^]*", budget), budget) if form.glue == ">>>" else text
     return text
-
-
-def _marked(form: Format, marks: Sequence[str]) -> list[str]:
-    """Those of some marks that count wherever they stand."""
-    return [mark for mark in marks if mark not in ("{", "[")]
 
 
 def _named_first(calls: Calls) -> bool:
@@ -171,35 +165,26 @@ def _named_first(calls: Calls) -> bool:
 
 def answer_dfa(
     form: Format,
-    tools: Sequence[Mapping[str, Any]],
+    tools: Mapping[str, ArgumentLanguage],
     choice: str,
-    arguments: Callable[[Mapping[str, Any], str], ArgumentLanguage],
-    named: Callable[[Mapping[str, Any], Any], str],
     special: Mapping[str, int],
     budget: Budget,
     *,
     parallel: bool = True,
     thinks: str | None = None,
     text: Dfa | None = None,
-) -> tuple[Dfa, tuple[str, ...]]:
-    """(the automaton, what was ignored of the parameters) of answers with calls of functions."""
-    languages: dict[str, ArgumentLanguage] = {}
-    for tool in tools:
-        name = named(tool, languages)
-        languages[name] = arguments(tool, name)
-    ignored = tuple(f"{what} of {name}" for name, held in languages.items() for what in held.ignored)
-    forced = choice not in ("auto", "none", "required")
-    if forced and choice not in languages:
-        raise unknown("function", choice, languages)
-    languages = {choice: languages[choice]} if forced else languages
-    if not languages:
+) -> Dfa:
+    """The automaton of answers with calls of functions. text: what texts may be; None: any in which no call begins.
+    InputError where there is nothing to call.
+    """
+    forced = choice not in (AUTO, NONE, REQUIRED)
+    if forced and choice not in tools:
+        raise unknown("function", choice, tools)
+    if not tools:
         raise InputError("there is nothing to call: give tools")
     said = None
-    if choice in ("auto", "none"):
+    if choice in (AUTO, NONE):
         said = text_of(form, special, budget) if text is None else text
-    called = {"auto": "may", "none": "never"}.get(choice, "must")
-    language = AnswerLanguage(form, languages, special, budget)
-    return language.dfa(said, called, thinks, parallel and not forced), ignored
-
-
-__all__ = ["AnswerLanguage", "answer_dfa", "code_of", "coded", "free_text", "unite"]
+    called = {AUTO: "may", NONE: "never"}.get(choice, "must")
+    language = AnswerLanguage(form, {choice: tools[choice]} if forced else tools, special, budget)
+    return language.dfa(said, called, thinks, parallel and not forced)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from daguerre.errors import InputError, UnsupportedError
-from daguerre.models.chat_format.description import TYPES, Arguments, BareObject, JsonArguments, NestedTags, Tag, Tags
+from daguerre.models.chat_format.description import TYPES, Arguments, JsonArguments, NestedTags, Tag, Tags
 from daguerre.models.chat_format.values import Schemas
 from daguerre.sampling.constraints.budget import Budget
 from daguerre.sampling.constraints.dfa import Dfa, subtract
@@ -240,5 +240,3 @@ def _bounds(schema: Json) -> tuple[int, int | None]:
     least, most = schema.get("minItems", 0), schema.get("maxItems")
     return (least if isinstance(least, int) else 0), (most if isinstance(most, int) else None)
 
-
-__all__ = ["ArgumentLanguage", "BareObject", "holding"]
