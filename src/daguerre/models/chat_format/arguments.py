@@ -126,7 +126,7 @@ class TagReader:
             if tags.separator.strip() and self._sink.count:
                 yield from source.choose(literals[:1])
                 yield from source.blank()
-            if not (yield from source.need()) or self._tail and (yield from self._at_tail()):
+            if not (yield from source.need()) or (self._tail and (yield from self._at_tail())):
                 break
             if tags.before.strip() and (yield from source.choose([tags.before.strip()])) < 0:
                 break
@@ -320,8 +320,12 @@ class ElementReader:
             yield
         text = source.take(place if place >= 0 else len(source.text))
         source.at += len(closing) if place >= 0 else 0
-        return [] if kinds == {"array"} and not text else {} if kinds == {"object"} and not text else value_of(
-            text, kinds, ("json",)
+        return (
+            []
+            if kinds == {"array"} and not text
+            else {}
+            if kinds == {"object"} and not text
+            else value_of(text, kinds, ("json",))
         )
 
     def _members(self, first: str, schema: Any) -> Steps[Any]:

@@ -164,7 +164,8 @@ def _with_envelope(shape: Calls) -> Calls:
 def _sample(part: Part, shape: Calls) -> str:
     given = json.dumps(call()["function"]["arguments"])
     quoted = isinstance(shape.arguments, JsonArguments) and shape.arguments.quoted
-    texts = {Slot.NAME: NAMES[0], Slot.ID: IDS[0], Slot.INDEX: "0", Slot.ARGUMENTS: json.dumps(given) if quoted else given}
+    given = json.dumps(given) if quoted else given
+    texts = {Slot.NAME: NAMES[0], Slot.ID: IDS[0], Slot.INDEX: "0", Slot.ARGUMENTS: given}
     return texts[part] if isinstance(part, Slot) else part
 
 

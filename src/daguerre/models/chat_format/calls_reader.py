@@ -135,9 +135,7 @@ class CallsReader:
         if (yield from self._source.choose([" " + parts[place].strip()])) >= 0:
             return
         follows = parts[place + 1] if place + 1 < len(parts) else None
-        if follows not in (Slot.ID, Slot.INDEX) and not (
-            place and parts[place - 1] in (Slot.ID, Slot.INDEX)
-        ):
+        if follows not in (Slot.ID, Slot.INDEX) and not (place and parts[place - 1] in (Slot.ID, Slot.INDEX)):
             raise Failed
 
     def _name(self, parts: Sequence[Any], place: int) -> Steps[str]:
@@ -162,8 +160,10 @@ class CallsReader:
         source, stop = self._source, literal.strip() if isinstance(literal, str) else ""
         end = source.at
         while True:
-            while end < len(source.text) and source.text[end] not in f' \n\t"{{<{MARKED}' and (
-                not stop or source.fits(stop, end)[0] is Fit.NO
+            while (
+                end < len(source.text)
+                and source.text[end] not in f' \n\t"{{<{MARKED}'
+                and (not stop or source.fits(stop, end)[0] is Fit.NO)
             ):
                 end += 1
             if (end < len(source.text) and not (stop and source.fits(stop, end)[0] is Fit.OPEN)) or source.closed:

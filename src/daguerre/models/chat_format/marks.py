@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 
@@ -27,21 +26,17 @@ def uncut_end(place: int, text: str) -> int:
 
 def common_start(texts: Sequence[str]) -> str:
     """What all texts begin with, of whole marks."""
-    length = len(os.path.commonprefix(list(texts)))
+    length = _alike(texts)
     return texts[0][: min(uncut(length, text) for text in texts)]
 
 
 def common_end(texts: Sequence[str]) -> str:
     """What all texts end with, of whole marks."""
-    length = len(os.path.commonprefix([text[::-1] for text in texts]))
+    length = _alike([text[::-1] for text in texts])
     return texts[0][len(texts[0]) - min(len(text) - uncut_end(len(text) - length, text) for text in texts) :]
 
 
-def after(text: str, what: str) -> str:
-    """The text behind what it begins with."""
-    return text.removeprefix(what)
-
-
-def rests(one: str, other: str) -> bool:
-    """Whether two texts differ in white space alone."""
-    return one.split() == other.split()
+def _alike(texts: Sequence[str]) -> int:
+    """How many characters all texts begin with."""
+    shortest = min(map(len, texts))
+    return next((n for n in range(shortest) if len({text[n] for text in texts}) > 1), shortest)

@@ -72,7 +72,7 @@ def tool(name: str, names: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def tools_of(message: Message) -> list[dict[str, Any]]:
-    """Functions such as a message calls; there is always one, since prompts with tools may differ from those without."""
+    """Functions such as a message calls; there is always one, since prompts with tools differ from others."""
     called = {}
     for call in message.get("tool_calls") or ():
         value = parsed(call["function"].get("arguments"))

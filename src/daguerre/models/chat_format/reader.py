@@ -14,7 +14,7 @@ from daguerre.models.chat_format.values import Schemas
 
 Thinks = Literal["may", "does"]
 CALL, THINK, SKIP, AGAIN, END, STOP = range(6)
-"""What a mark means: a call begins; a thought does; nothing; a message begins anew; the answer ends; so does its text."""
+"""What a mark means: a call begins; a thought does; nothing; a message does anew; the answer ends; its text does."""
 SIGNS = f"<[|]{MARKED}"
 """What begins a mark that counts wherever it stands."""
 
@@ -298,7 +298,7 @@ class _marks:  # noqa: N801
                 every.append((SKIP, form.thinking.close))
         every += [(SKIP, one.lstrip()) for one in form.text if one.strip()]
         again = form.glue.strip() or (calls.separator.strip() if calls is not None else "")
-        if again and (MARK.search(again) or calls is not None and calls.parts[0] is Slot.NAME):
+        if again and (MARK.search(again) or (calls is not None and calls.parts[0] is Slot.NAME)):
             every.append((AGAIN, again))
         every += [(AGAIN, end.strip() + form.header) for end in form.ends if end.strip() and form.header.strip()]
         every += [(END, end.strip()) for end in form.ends if end.strip()]

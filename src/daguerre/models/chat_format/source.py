@@ -64,8 +64,7 @@ class Source:
             yield
 
     def fits(self, literal: str, at: int) -> tuple[Fit, int]:
-        """Whether a literal stands at a place, and its end. White space in it stands for any.
-        """
+        """Whether a literal stands at a place, and its end. White space in it stands for any."""
         for word in _words(literal):
             if word[0].isspace():
                 while at < len(self.text) and self.text[at].isspace():

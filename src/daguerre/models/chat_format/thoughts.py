@@ -79,7 +79,8 @@ def _thinking(probe: Probe, header: str, said: str, thought: str | None, only_ca
     if plain == middle and len(marks := list(MARK.finditer(middle))) > 1:
         closing = middle[: marks[0].end()]
     close = closing.rstrip() if closing.strip() else middle.strip()
-    return Thinking(opened.strip() or _opening(probe, header, close.strip()), close.strip(), closing[len(close) :], probe.shape.thinking)
+    close, after = close.strip(), closing[len(close) :]
+    return Thinking(opened.strip() or _opening(probe, header, close), close, after, probe.shape.thinking)
 
 
 def _blank(text: str) -> int:

@@ -41,6 +41,12 @@ class TokenFormat:
         """What special tokens are written out as, by their ids."""
         return {token: (MARKED + text).encode() for text, token in self.special.items()}
 
+    @property
+    def opening(self) -> str:
+        """What the first call begins with, its first word."""
+        calls = self.form.calls
+        return "" if calls is None or calls.bare else (calls.opening.split() or [""])[0]
+
     def _mark(self, text: str) -> str:
         places = sorted(self.special, key=len, reverse=True)
         for number, name in enumerate(places):

@@ -59,7 +59,8 @@ class ArgumentLanguage:
         if isinstance(arguments, Tags):
             return self._tags(nfa, arguments)
         if isinstance(arguments, NestedTags):
-            return self._members(nfa, self._root, lambda key, schema: self._element(nfa, arguments.mark, key, schema, 0))
+            mark = arguments.mark
+            return self._members(nfa, self._root, lambda key, schema: self._element(nfa, mark, key, schema, 0))
         return self._bare(nfa, self._root, arguments.quote, 0)
 
     @property
@@ -81,7 +82,8 @@ class ArgumentLanguage:
                 kinds.setdefault(tags.tags[kind], []).append(kind)
         string = tags.tags["string"]
         avoided = [string.after.strip() or string.after, *([tags.wrapping[0]] if tags.wrapping else [])]
-        found = [(string, self._strings(schema, avoided)), *((tag, self._json(schema, held)) for tag, held in kinds.items())]
+        found = [(tag, self._json(schema, held)) for tag, held in kinds.items()]
+        found.append((string, self._strings(schema, avoided)))
         last = nfa.state()
         for tag, dfa in found:
             if not dfa.is_empty:
@@ -214,12 +216,15 @@ class ArgumentLanguage:
     def _branches(self, schema: object, depth: int) -> list[tuple[str, Json]]:
         """A schema by the type of its values."""
         if depth > MOST_NESTED:
-            raise InputError(f"the parameters nest more than {MOST_NESTED} deep, which calls of this model do not: flatten")
+            raise InputError(
+                f"the parameters nest more than {MOST_NESTED} deep, which this model cannot write: flatten"
+            )
         held = self._resolved(schema)
         for key in ("anyOf", "oneOf"):
             if isinstance(held.get(key), Sequence) and not isinstance(held.get(key), str):
                 return [branch for one in held[key] for branch in self._branches(one, depth + 1)]
-        kinds = Schemas([{"name": "it", "parameters": self._root}]).kinds("it", held) or set(TYPES) - {"array", "object"}
+        known = Schemas([{"name": "it", "parameters": self._root}])
+        kinds = known.kinds("it", held) or set(TYPES) - {"array", "object"}
         kinds = kinds - {"integer"} if "number" in kinds else kinds
         return [(kind, held) for kind in TYPES if kind in kinds]
 
@@ -239,4 +244,3 @@ class ArgumentLanguage:
 def _bounds(schema: Json) -> tuple[int, int | None]:
     least, most = schema.get("minItems", 0), schema.get("maxItems")
     return (least if isinstance(least, int) else 0), (most if isinstance(most, int) else None)
-
