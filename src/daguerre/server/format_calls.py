@@ -7,7 +7,7 @@ from typing import Any
 
 from daguerre.models.chat_format.description import Format
 from daguerre.models.chat_format.news import News
-from daguerre.models.chat_format.reader import FormatReader
+from daguerre.models.chat_format.readers import reader_of
 from daguerre.server.answers import new_id
 from daguerre.server.calls import Call, PlainCalls, Said, Thinks
 
@@ -25,7 +25,7 @@ class FormatCallReader:
         alone: bool,
         plain: PlainCalls | None,
     ) -> None:
-        self._reader = FormatReader(form, tools, thinks, stops, calls, alone, plain)
+        self._reader = reader_of(form, tools, thinks, stops, calls, alone, plain)
         self._ids: set[str] = set()
         self.num_calls = 0
 

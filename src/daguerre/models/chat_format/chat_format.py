@@ -12,6 +12,7 @@ from daguerre.models.chat_format.description import Format
 from daguerre.models.chat_format.news import message_of
 from daguerre.models.chat_format.probe import Probe, tools_of
 from daguerre.models.chat_format.reader import FormatReader, Thinks
+from daguerre.models.chat_format.readers import reader_of
 from daguerre.models.chat_format.sentinels import THOUGHT
 from daguerre.models.chat_format.thoughts import unthought
 from daguerre.models.chat_template import ChatTemplate
@@ -109,7 +110,7 @@ class ChatFormat:
 
     def reader(self, tools: Sequence[Message] | None = None, prompt: str | None = None, **options: Any) -> FormatReader:
         """What reads an answer as it comes; `prompt`: the text that it follows."""
-        return FormatReader(self.form, tools, self.thinks(prompt), **options)
+        return reader_of(self.form, tools, self.thinks(prompt), **options)
 
     def read(self, text: str, tools: Sequence[Message] | None = None) -> dict[str, Any]:
         """The assistant's message that a text is. With `tools`, their schemas decide the types of arguments."""

@@ -9,6 +9,7 @@ from daguerre.errors import InputError
 from daguerre.models.chat_format.calling import derive_calls
 from daguerre.models.chat_format.description import Calls, Format
 from daguerre.models.chat_format.marks import MARK
+from daguerre.models.chat_format.named import named
 from daguerre.models.chat_format.probe import Probe, renders
 from daguerre.models.chat_format.sentinels import TEXT, call, found_calls, message
 from daguerre.models.chat_format.thoughts import Surroundings, surroundings, unthought, with_thinking
@@ -42,6 +43,7 @@ def derive(template: ChatTemplate) -> Derived:
         around.header,
         _text_beside(probe, around, calls),
     )
+    form = named(form, "".join(template.sources.values()))
     return Derived(form, around, probe)
 
 

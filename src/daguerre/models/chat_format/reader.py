@@ -83,7 +83,7 @@ class FormatReader:
 
     def _answer(self, within: bool) -> Steps[None]:
         if within:
-            yield from self._thought()
+            yield from self._thought(begun=True)
         if (yield from self._plain_calls()):
             return
         while (yield from self._part()):
@@ -116,7 +116,7 @@ class FormatReader:
             blank = _blank_before(source.text, source.at, place)
             if meaning is None:
                 if source.closed:
-                    self._last(source.take(len(source.text)))
+                    self._last(source.take(self._begun_end()))
                     return False
                 self._say(source.take(source.at if self._start and not source.text[source.at : blank] else blank))
                 yield
@@ -156,6 +156,16 @@ class FormatReader:
                 yield
             if self._source.text.startswith(lead, self._source.at):
                 self._source.at += len(lead)
+
+    def _begun_end(self) -> int:
+        """Where a text ends of whose end the first marks were written."""
+        source = self._source
+        for end in self._form.ends:
+            cuts = [found.end() for found in MARK.finditer(end.strip())][:-1]
+            for cut in reversed(cuts):
+                if source.text.endswith(end.strip()[:cut], source.at):
+                    return len(source.text) - cut
+        return len(source.text)
 
     def _last(self, text: str) -> None:
         """The rest of the text; white space behind a call or a thought is none."""
@@ -230,14 +240,14 @@ class FormatReader:
         blank = _blank_before(self._source.text, self._source.at, place)
         return blank if between[:1].isspace() or self._start else place
 
-    def _thought(self) -> Steps[None]:
-        """What is thought, up to its closing mark, or to a call or the end."""
+    def _thought(self, begun: bool = False) -> Steps[None]:
+        """What is thought, up to its closing mark, or to the end; a thought that the prompt has begun, or to a call."""
         source, thinking = self._source, self._form.thinking
         assert thinking is not None
         yield from source.blank()
         place = source.at
         while True:
-            place, meaning, literal, end = self._thought_mark(place)
+            place, meaning, literal, end = self._thought_mark(place, begun)
             blank = _blank_before(source.text, source.at, place)
             if meaning is None:
                 self._think(source.take(len(source.text.rstrip()) if source.closed else blank))
@@ -269,10 +279,11 @@ class FormatReader:
         if text:
             self._report.add(News(thought=text.replace(MARKED, "")))
 
-    def _thought_mark(self, place: int) -> tuple[int, int | None, str, int]:
+    def _thought_mark(self, place: int, begun: bool) -> tuple[int, int | None, str, int]:
         assert self._form.thinking is not None
         source, close = self._source, self._form.thinking.close
-        marks = [(THINK, close), *((what, mark) for what, mark in self._marks.all if what in (CALL, END))]
+        known = (CALL, END) if begun else (END,)
+        marks = [(THINK, close), *((what, mark) for what, mark in self._marks.all if what in known)]
         while place < len(source.text):
             for meaning, literal in marks:
                 if source.text[place] == literal[0] and (meaning == THINK or literal[0] in SIGNS):
