@@ -175,7 +175,9 @@ def _start(served: Served, prompt: Any, most: int, body: ChatBody, options: dict
     return served.engine.start_request(prompt, most, context="whole", **options)
 
 
-def _constraint(body: ChatBody, form: TokenFormat | None, bias: Mapping[int, float] | None) -> dict[str, Any]:
+def _constraint(
+    body: ChatBody, form: TokenFormat | None = None, bias: Mapping[int, float] | None = None
+) -> dict[str, Any]:
     """The options of tools and of the format of the answer."""
     tools, wanted = body.usable_tools, body.tool_choice
     choice = wanted.function.name if isinstance(wanted, ToolChoice) else wanted or "auto"
@@ -190,7 +192,9 @@ def _constraint(body: ChatBody, form: TokenFormat | None, bias: Mapping[int, flo
     return {"tools": [tool_option(tool) for tool in tools], "tool_choice": choice, **one, **formatted}
 
 
-def _no_calls(body: ChatBody, form: TokenFormat | None, bias: Mapping[int, float] | None) -> dict[str, Any]:
+def _no_calls(
+    body: ChatBody, form: TokenFormat | None = None, bias: Mapping[int, float] | None = None
+) -> dict[str, Any]:
     """A conversation that has calls, or tools that must not be called, would lead on to more calls."""
     has_calls = bool(body.tools) or any(message.get("tool_calls") for message in body.messages)
     if not has_calls:

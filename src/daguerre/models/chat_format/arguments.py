@@ -245,15 +245,15 @@ class TagReader:
                 if quote:
                     place += char == "\\"
                     quote = "" if char == quote else quote
+                elif not depth and (char == "," or char == (self._tail[:1] or "\n")):
+                    break
                 elif char in "\"'":
                     quote = char
-                elif not depth and (char == "," or source.text.startswith(self._tail[:1] or "\n", place)):
-                    sink.add(key, _python(source.take(place), sink.kinds(key)))
-                    return
-                depth += (char in "{[(") - (char in "}])")
+                else:
+                    depth += (char in "{[(") - (char in "}])")
                 place += 1
-            if source.closed:
-                sink.add(key, _python(source.take(len(source.text)), sink.kinds(key)))
+            if place < len(source.text) or source.closed:
+                sink.add(key, _python(source.take(min(place, len(source.text))), sink.kinds(key)))
                 return
             yield
 

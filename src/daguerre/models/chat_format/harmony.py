@@ -10,6 +10,7 @@ any order, since models write them so.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 
 from daguerre.models.chat_format.arguments import read_json
 from daguerre.models.chat_format.news import Failed, News
@@ -59,10 +60,8 @@ class HarmonyReader(FormatReader):
         called = [one for one in recipient if one != "assistant"]
         if called and called[-1].startswith(FUNCTIONS) and self._calls is not None:
             self._report.begin(called[-1].removeprefix(FUNCTIONS))
-            try:
+            with suppress(Failed):
                 yield from read_json(self._source, self._report.arguments)
-            except Failed:
-                pass
             yield from self._body(mark, None)
         elif called:
             yield from self._body(mark, None)

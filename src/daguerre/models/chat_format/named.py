@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from daguerre.models.chat_format.description import Calls, Format, Slot, Tag, Tags
 from daguerre.models.chat_format.description import TYPES as ALL
+from daguerre.models.chat_format.description import Calls, Format, Slot, Tag, Tags
 
 PYTHON_CALLS = Calls(
     begin="<|tool_call_start|>[",
@@ -16,7 +16,7 @@ PYTHON_CALLS = Calls(
     end="]<|tool_call_end|>",
     arguments=Tags(
         "",
-        {kind: Tag('="', '"') if kind == "string" else Tag("=", "") for kind in ALL},
+        {kind: Tag("=", "") for kind in ALL},
         ", ",
         frozenset({"json", "python"}),
     ),
@@ -26,7 +26,7 @@ PYTHON_CALLS = Calls(
 
 def named(form: Format, source: str) -> Format:
     """A format, or the one of the table that a template's text shows."""
-    if "<|channel|>" in source and "<|message|>" in source and "<|constrain|>" in source:
+    if "<|channel|>" in source and "<|message|>" in source and "analysis" in source:
         return replace(form, source="named (harmony, spaced)" if "<|constrain|> json" in source else "named (harmony)")
     if form.calls is None and ("<|tool_list_start|>" in source or '"List of tools: ["' in source):
         return replace(form, source="named (lfm2)", calls=PYTHON_CALLS)

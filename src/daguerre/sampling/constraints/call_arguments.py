@@ -82,6 +82,8 @@ class ArgumentLanguage:
                 kinds.setdefault(tags.tags[kind], []).append(kind)
         string = tags.tags["string"]
         avoided = [string.after.strip() or string.after, *([tags.wrapping[0]] if tags.wrapping else [])]
+        if not string.after:  # strings are literals
+            return nfa.embed(self._literal(nfa, entry, string.between), self._json(schema, TYPES))
         found = [(tag, self._json(schema, held)) for tag, held in kinds.items()]
         found.append((string, self._strings(schema, avoided)))
         last = nfa.state()
