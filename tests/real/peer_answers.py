@@ -95,7 +95,9 @@ class Reader:
             if kind is not None:
                 break
         self.at = place if take else self.at
-        return ("text", found["inside"]) if kind == "raw" else (kind, _plain(found[kind]) if kind == "text" else found[0])
+        return (
+            ("text", found["inside"]) if kind == "raw" else (kind, _plain(found[kind]) if kind == "text" else found[0])
+        )
 
     def expression(self) -> Any:
         """A value, or a sum of texts."""

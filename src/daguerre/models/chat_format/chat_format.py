@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -9,8 +10,9 @@ from typing import Any
 
 from daguerre.models.chat_format.deriving import Derived, derive
 from daguerre.models.chat_format.description import Format
+from daguerre.models.chat_format.named import ASSUMED
 from daguerre.models.chat_format.news import message_of
-from daguerre.models.chat_format.probe import Probe, tools_of
+from daguerre.models.chat_format.probe import Probe, parsed, tools_of
 from daguerre.models.chat_format.reader import FormatReader, Thinks
 from daguerre.models.chat_format.readers import reader_of
 from daguerre.models.chat_format.sentinels import THOUGHT
@@ -59,6 +61,8 @@ class ChatFormat:
         """What the model would write for an assistant's message after the prompt of an answer, up to its end."""
         around, probe = self._derived.around, self._probe
         tools = list(tools) if tools else tools_of(message)
+        if self.form.source == ASSUMED and message.get("tool_calls"):
+            return self._assumed(message, tools)
         body = self._cut(probe.turn(message, tools)[len(around.header) :])
         prompted, thought = probe.prompt(tools)[len(around.header) :], message.get("reasoning_content")
         thinking = self.form.thinking
@@ -66,6 +70,16 @@ class ChatFormat:
             body = body.removeprefix(thinking.open).lstrip() if thinking.close not in body else body
             return self._thought(thought, prompted) + unthought(body, thinking)
         return self._continued(body, prompted, message, tools)
+
+    def _assumed(self, message: Message, tools: Sequence[Message]) -> str:
+        """A message with calls that the template would leave out."""
+        written = self.write({key: value for key, value in message.items() if key != "tool_calls"}, tools)
+        end = self._derived.around.end.strip()
+        text = written.removesuffix(end).rstrip()
+        calls = [call["function"] for call in message["tool_calls"]]
+        values = [{"name": one["name"], "arguments": parsed(one.get("arguments"))} for one in calls]
+        lines = [f"<tool_call>\n{json.dumps(value, ensure_ascii=False)}\n</tool_call>" for value in values]
+        return "\n".join([text] * bool(text) + lines) + end
 
     def _thought(self, thought: str, prompted: str) -> str:
         """A thought that the template would leave out."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from daguerre.errors import InputError
 from daguerre.models.chat_format.calling import derive_calls
 from daguerre.models.chat_format.description import Calls, Format
+from daguerre.models.chat_format.losses import losses_of
 from daguerre.models.chat_format.marks import MARK
 from daguerre.models.chat_format.named import named
 from daguerre.models.chat_format.probe import Probe, renders
@@ -42,6 +42,7 @@ def derive(template: ChatTemplate) -> Derived:
         tuple(dict.fromkeys(filter(None, ends))),
         around.header,
         _text_beside(probe, around, calls),
+        () if calls is None else losses_of(probe),
     )
     form = named(form, "".join(template.sources.values()))
     return Derived(form, around, probe)
@@ -101,12 +102,3 @@ def _glue(probe: Probe, around: Surroundings, calls: Calls | None) -> str:
     rest = unthought(both[len(around.header) :], around.thinking).split(TEXT, 1)[1].removeprefix(around.text[1])
     place = rest.find(calls.opening)
     return rest[:place] if 0 <= place < 40 else ""
-
-
-def is_derivable(template: ChatTemplate) -> bool:
-    """Whether the template renders a question at all."""
-    try:
-        Probe(template).prompt()
-    except InputError:
-        return False
-    return True

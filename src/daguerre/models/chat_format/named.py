@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from daguerre.models.chat_format.description import TOOL_CALL, Calls, Format, Slot, Tag, Tags
 from daguerre.models.chat_format.description import TYPES as ALL
-from daguerre.models.chat_format.description import Calls, Format, Slot, Tag, Tags
 
 PYTHON_CALLS = Calls(
     begin="<|tool_call_start|>[",
@@ -24,10 +24,14 @@ PYTHON_CALLS = Calls(
 """LFM2's: a list of calls in Python's syntax. Its newer templates write them, the older ones only read about them."""
 
 
+ASSUMED = "assumed"
+"""Where nothing shows how a model writes calls: `TOOL_CALL`, or a bare JSON object."""
+
+
 def named(form: Format, source: str) -> Format:
     """A format, or the one of the table that a template's text shows."""
     if "<|channel|>" in source and "<|message|>" in source and "analysis" in source:
         return replace(form, source="named (harmony, spaced)" if "<|constrain|> json" in source else "named (harmony)")
     if form.calls is None and ("<|tool_list_start|>" in source or '"List of tools: ["' in source):
         return replace(form, source="named (lfm2)", calls=PYTHON_CALLS)
-    return form
+    return form if form.calls is not None else replace(form, source=ASSUMED, calls=TOOL_CALL, glue="\n")

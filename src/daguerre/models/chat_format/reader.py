@@ -238,7 +238,8 @@ class FormatReader:
         assert self._calls is not None
         between = self._form.glue + self._calls.opening
         blank = _blank_before(self._source.text, self._source.at, place)
-        return blank if between[:1].isspace() or self._start else place
+        nothing = self._start and blank <= self._source.at
+        return blank if between[:1].isspace() or nothing else place
 
     def _thought(self, begun: bool = False) -> Steps[None]:
         """What is thought, up to its closing mark, or to the end; a thought that the prompt has begun, or to a call."""
@@ -298,11 +299,13 @@ class _marks:  # noqa: N801
     """The marks of a format, by their first characters."""
 
     def __init__(self, form: Format, calls: Calls | None, stops: Sequence[str]) -> None:
+        self.bare = False
         every: list[tuple[int, str]] = [(STOP, stop) for stop in stops if stop]
         if calls is not None:
             opening = openings(calls)
             every += [(CALL, one) for one in opening]
-            every += [(CALL, sign) for sign in ("{", "[") if calls.bare]
+            self.bare = calls.bare or form.source == "assumed"
+            every += [(CALL, sign) for sign in ("{", "[") if self.bare]
         if form.thinking is not None and form.thinking.open:
             every.append((THINK, form.thinking.open))
             if form.thinking.close:
@@ -314,7 +317,6 @@ class _marks:  # noqa: N801
         every += [(AGAIN, end.strip() + form.header) for end in form.ends if end.strip() and form.header.strip()]
         every += [(END, end.strip()) for end in form.ends if end.strip()]
         opening = form.glue + calls.opening if calls is not None else ""
-        self.bare = calls is not None and calls.bare
         self.on_lines = opening.startswith("\n")
         self.named_first = calls is not None and not opening and calls.parts[0] is Slot.NAME
         self.all = list(dict.fromkeys(every))

@@ -14,6 +14,7 @@ from typing import Any
 from daguerre.errors import DaguerreError
 from daguerre.models.chat_format.chat_format import ChatFormat
 from daguerre.models.chat_format.description import Format
+from daguerre.models.chat_format.named import ASSUMED
 from daguerre.models.chat_format.reader import Thinks
 from daguerre.models.chat_format.source import MARKED
 from daguerre.models.chat_template import ChatTemplate
@@ -81,13 +82,15 @@ def _found(
         form = ChatFormat(ChatTemplate(dict(sources), dict(tokens))).form
     except DaguerreError:  # a template that fails on a plain question fails on every request, in words of its own
         return None
+    if form.source == ASSUMED:
+        return None
     added: Mapping[str, int] = getattr(tokenizer, "added", {})
     special = {}
     for text in _texts(form):
         for start, end in tokenizer.find_special(text):
             if text[start:end] in added:
                 special[text[start:end]] = added[text[start:end]]
-    return None if form.calls is None else TokenFormat(form, special)
+    return TokenFormat(form, special)
 
 
 def _texts(value: Any) -> Iterator[str]:
