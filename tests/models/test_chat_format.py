@@ -55,12 +55,12 @@ def test_what_is_written_is_read_back_wherever_it_is_cut(subtests: pytest.Subtes
             messages += [{"content": "Now.", "tool_calls": calls}]
         if thinks:
             messages += [{"content": "", "tool_calls": calls, "reasoning_content": "So,\nand so."}]
-        for message in messages:
-            message = {"role": "assistant", **message}
+        for given in messages:
+            message = {"role": "assistant", **given}
             with subtests.test(way=name, message=message):
                 text = form.write(message)
                 assert plain(form.read(text, TOOLS)) == plain(message)
-                for cut in range(len(text)):
+                for cut in range(len(text)) if given is messages[-1] else ():
                     assert plain(in_pieces(form, [text[:cut], text[cut:]])) == plain(message)
                 assert plain(in_pieces(form, list(text))) == plain(message)
 

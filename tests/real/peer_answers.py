@@ -143,7 +143,7 @@ class Reader:
     def _constant(self, name: str) -> Any:
         """The value that a name was last given before this place."""
         pattern = rf"(?:string|char \*|auto|json|_msg|_tool)\s*&?\s*\b{name}\s*(=\s*|(?={{))"
-        places = [found for found in re.finditer(pattern, self.source[: self.at])]
+        places = list(re.finditer(pattern, self.source[: self.at]))
         if not places:
             return Name(name)
         inner = Reader(self.source)
