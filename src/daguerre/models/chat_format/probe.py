@@ -35,7 +35,7 @@ class Shape:
     def of(self, message: Message) -> dict[str, Any]:
         """A message as the template wants it."""
         out = dict(message)
-        calls = out.get("tool_calls")
+        calls = out.pop("tool_calls", None)
         if calls:
             out["tool_calls"] = [self._call(call) for call in calls]
             out["content"] = out.get("content") or self.empty
