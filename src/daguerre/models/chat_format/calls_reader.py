@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from daguerre.models.chat_format.arguments import BareReader, ElementReader, Sink, TagReader, read_json
@@ -100,7 +100,6 @@ class CallsReader:
                 break
 
     def _one(self, parts: Sequence[Any]) -> Steps[None]:
-        source = self._source
         name, key, counted = "", "", ""
         for place, part in enumerate(parts):
             if isinstance(part, str):
@@ -113,9 +112,13 @@ class CallsReader:
             elif part is Slot.ID:
                 key = yield from self._until(parts[place + 1] if place + 1 < len(parts) else "")
             elif part is Slot.INDEX:
-                counted = (yield from source.match(DIGITS) or _none())[0]
+                counted = yield from self._number()
             else:
                 yield from self._arguments(name, self._key(parts, name, key, counted), parts, place)
+
+    def _number(self) -> Steps[str]:
+        found = yield from self._source.match(DIGITS)
+        return "" if found is None else found[0]
 
     def _key(self, parts: Sequence[Any], name: str, key: str, counted: str) -> str | None:
         """The id of a call: what is written for one, or the name with its number."""
@@ -214,11 +217,6 @@ class CallsReader:
             start = source.at
             if number + 1 < len(marks):
                 yield from source.blank()
-
-
-def _none() -> Steps[Any]:
-    return -1
-    yield
 
 
 def _follows(calls: Calls) -> bool:
@@ -344,6 +342,3 @@ def _value(source: Source) -> Steps[Any]:
 
 def _may_be_json(text: str, place: int) -> bool:
     return text[place : place + 1] in ("", '"', "{", "[", "-", "t", "f", "n") or text[place : place + 1].isdigit()
-
-
-Finish = Callable[[], None]

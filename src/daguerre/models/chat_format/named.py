@@ -34,4 +34,9 @@ def named(form: Format, source: str) -> Format:
         return replace(form, source="named (harmony, spaced)" if "<|constrain|> json" in source else "named (harmony)")
     if form.calls is None and ("<|tool_list_start|>" in source or '"List of tools: ["' in source):
         return replace(form, source="named (lfm2)", calls=PYTHON_CALLS)
-    return form if form.calls is not None else replace(form, source=ASSUMED, calls=TOOL_CALL, glue="\n")
+    return form if form.calls is not None else assumed(form)
+
+
+def assumed(form: Format) -> Format:
+    """The same, with calls as they are written where nothing shows how."""
+    return replace(form, source=ASSUMED, calls=TOOL_CALL, glue="\n")

@@ -316,9 +316,9 @@ class _marks:  # noqa: N801
             every.append((AGAIN, again))
         every += [(AGAIN, end.strip() + form.header) for end in form.ends if end.strip() and form.header.strip()]
         every += [(END, end.strip()) for end in form.ends if end.strip()]
-        opening = form.glue + calls.opening if calls is not None else ""
-        self.on_lines = opening.startswith("\n")
-        self.named_first = calls is not None and not opening and calls.parts[0] is Slot.NAME
+        begun = form.glue + calls.opening if calls is not None else ""
+        self.on_lines = begun.startswith("\n")
+        self.named_first = calls is not None and not begun and calls.parts[0] is Slot.NAME
         self.all = list(dict.fromkeys(every))
         self.firsts = frozenset(mark[0] for _, mark in self.all)
 

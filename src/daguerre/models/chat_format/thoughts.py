@@ -73,7 +73,7 @@ def _thinking(probe: Probe, header: str, said: str, thought: str | None, only_ca
         usual = next((marks for marks in USUAL if marks[1] in sources), None)
         return None if usual is None else Thinking(*usual)
     opened, rest = written[len(header) :].split(THOUGHT, 1)
-    middle = rest.split(TEXT, 1)[0] if thought else rest[: (MARK.match(rest.lstrip()) or rest).end() + _blank(rest)]
+    middle = rest.split(TEXT, 1)[0] if thought else _first_mark(rest)
     plain = said[len(header) :].split(TEXT, 1)[0]
     closing = middle.removesuffix(plain) if plain.strip() and plain != middle else middle
     if plain == middle and len(marks := list(MARK.finditer(middle))) > 1:
@@ -83,8 +83,10 @@ def _thinking(probe: Probe, header: str, said: str, thought: str | None, only_ca
     return Thinking(opened.strip() or _opening(probe, header, close), close, after, probe.shape.thinking)
 
 
-def _blank(text: str) -> int:
-    return len(text) - len(text.lstrip())
+def _first_mark(text: str) -> str:
+    """A text up to the end of the mark that it begins with."""
+    found = MARK.match(text.lstrip())
+    return text[: len(text) - len(text.lstrip()) + (0 if found is None else found.end())]
 
 
 def _opening(probe: Probe, header: str, close: str) -> str:

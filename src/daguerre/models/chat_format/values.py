@@ -61,7 +61,7 @@ def _kinds(schema: Any, root: Any, depth: int) -> set[str]:
         return {KINDS.get(type(schema["const"]), "string")}
     if isinstance(schema.get("enum"), list):
         return {KINDS.get(type(one), "string") for one in schema["enum"]}
-    branches = next((schema[key] for key in CONTAINERS if isinstance(schema.get(key), list)), [])
+    branches: list[Any] = next((schema[key] for key in CONTAINERS if isinstance(schema.get(key), list)), [])
     found = [_kinds(branch, root, depth + 1) for branch in branches]
     return set().union(*found) if all(found) else set()
 
