@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from daguerre.arguments import Instance, Words, checks
 from daguerre.models.chat_format.deriving import Derived, derive
 from daguerre.models.chat_format.description import Format
 from daguerre.models.chat_format.news import message_of
@@ -15,6 +16,7 @@ from daguerre.models.chat_format.readers import reader_of
 from daguerre.models.chat_format.writer import AnswerWriter, checked
 from daguerre.models.chat_template import ChatTemplate
 
+TEXT = Words()
 Message = Mapping[str, Any]
 
 
@@ -27,6 +29,9 @@ class ChatFormat:
     DataError for a template that is none. What was found is in `form`.
     """
 
+    @checks(
+        {"template": Instance(of=(str, ChatTemplate), what="a chat template"), "bos_token": TEXT, "eos_token": TEXT}
+    )
     def __init__(self, template: str | ChatTemplate, *, bos_token: str = "", eos_token: str = "") -> None:
         tokens = {"bos_token": bos_token, "eos_token": eos_token}
         self.template = template if isinstance(template, ChatTemplate) else ChatTemplate.of(template, tokens)
