@@ -162,6 +162,7 @@ def object_cases(model: Model) -> dict[str, Case]:
         "load": Case(daguerre.load, {"name": "default", "backend": "torch"}),
         "Model": Case(Model, {"backbone": model.backbone, "tokenizer": model.tokenizer}),
         "Canvas": Case(Canvas, {"tokens": [1, 2], "open": [False, True], "gaps": [(1, 2)]}, ("span", "pins")),
+        "ChatFormat": Case(daguerre.ChatFormat, {"template": "{{ messages }}", "bos_token": "", "eos_token": ""}),
         "Decision": Case(Decision, row, ("reopen", "replace", "pin", "unpin")),
         "Pin": Case(Pin, {"text": "a", "at": 0, "gap": None}),
         "Operation": Case(Operation, {"kind": "add", "concepts": "x", "strength": 1.0}, ("span", "schedule", "tokens")),
@@ -212,7 +213,9 @@ def constraint_cases(tokenizer: Tokenizer) -> dict[str, Case]:
         ),
         "compile_schema": Case(constraints.compile_schema, {"schema": {}, **common}, ("any_depth", *reading)),
         "compile_tools": Case(
-            constraints.compile_tools, {"tools": TOOLS, **common}, ("choice", "parallel", "text", "marks", *reading)
+            constraints.compile_tools,
+            {"tools": TOOLS, **common},
+            ("choice", "parallel", "text", "marks", "chat_format", *reading),
         ),
         "Budget": Case(Budget, {}, tuple(name for name in fields[Budget] if name not in UNSET)),
         "Limits": Case(Limits, {}, fields[Limits]),
@@ -257,7 +260,19 @@ METHODS = (
     *("explain", "attribute", "decide"),
 )
 OBJECTS = (
-    *("Canvas", "Decision", "Pin", "Operation", "Steering", "Tokenizer", "Trace", "Result", "StreamEvent", "Running"),
+    *(
+        "Canvas",
+        "ChatFormat",
+        "Decision",
+        "Pin",
+        "Operation",
+        "Steering",
+        "Tokenizer",
+        "Trace",
+        "Result",
+        "StreamEvent",
+        "Running",
+    ),
     *("Canvas.at", "Pin.parse", "Running.pin", "Running.unpin", "Running.remask", "Steering.of", "Steering.from_json"),
     *("Tokenizer.default", "Tokenizer.load", "Tokenizer.encode", "Tokenizer.encode_plain", "Tokenizer.decode"),
     *("Tokenizer.decode_bytes", "Tokenizer.token_bytes", "Trace.from_json", "YesNo", "Choice", "Score"),

@@ -16,6 +16,7 @@ from daguerre.model import Model
 def test_the_public_names_are_exactly_these() -> None:
     assert set(daguerre.__all__) == {
         "Canvas",
+        "ChatFormat",
         "DaguerreError",
         "Decision",
         "Decode",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from daguerre.decoding.steering import Operation, Steering
     from daguerre.errors import DaguerreError
     from daguerre.model import Model, load
+    from daguerre.models.chat_format.chat_format import ChatFormat
     from daguerre.models.tokenizer import Tokenizer
     from daguerre.models.tokenizer_files import load_tokenizer
     from daguerre.trace import Trace
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Canvas": "daguerre.canvas",
+    "ChatFormat": "daguerre.models.chat_format.chat_format",
     "DaguerreError": "daguerre.errors",
     "Decision": "daguerre.canvas",
     "Decode": "daguerre.decoding.options",
@@ -43,6 +45,7 @@ _HOMES = {
 
 __all__ = [
     "Canvas",
+    "ChatFormat",
     "DaguerreError",
     "Decision",
     "Decode",

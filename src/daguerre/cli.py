@@ -120,6 +120,7 @@ audit_app.command()(auditing.schema)
 app.command()(models.pull)
 app.command()(models.models)
 app.command("inspect")(models.inspect_model)
+app.command("chat-format")(models.chat_format)
 app.command("export")(models.export_model)
 
 

@@ -11,8 +11,9 @@ from typing import Any
 from daguerre.decoding.defaults import CHAT_SAMPLING
 from daguerre.decoding.modes import MODES, allows
 from daguerre.decoding.modes.base import Mode
-from daguerre.errors import DaguerreError
+from daguerre.errors import DaguerreError, InputError
 from daguerre.models.backends.library import origin
+from daguerre.models.chat_format.description import Format
 from daguerre.models.core.build import make_shapes
 from daguerre.models.core.config import ModelConfig, RopeScaling
 from daguerre.models.families.reading import why_ends
@@ -44,6 +45,41 @@ def facts_of(folder: Path, family: str | None = None, words: Path | None = None)
         return _class(described.facts.config) | _stored(folder) | _facts(described.config, described, tokenizer)
     config = read_config(folder)
     return _facts(config, None, read_own_tokenizer(folder, config))
+
+
+def format_in(path: Path) -> Format:
+    """How answers are written by the model of a folder or a GGUF file, or by one with a chat template. InputError where
+    there is no template.
+    """
+    from daguerre.models.chat_format.chat_format import ChatFormat
+
+    if path.suffix == ".jinja" and path.is_file():
+        return ChatFormat(path.read_text("utf-8")).form
+    if not path.exists():
+        raise InputError(f"there is no {path}: name a GGUF file, a folder or a chat template (.jinja)")
+    tokenizer = read_tokenizer(path)
+    template = getattr(tokenizer, "chat_template", None)
+    if template is None:
+        raise InputError(f"{path} has no chat template: name a model that has one")
+    return ChatFormat(template).form
+
+
+def _chat_format(tokenizer: Tokenizer | None) -> dict[str, Any]:
+    """How calls are written, as far as a chat template shows."""
+    template = getattr(tokenizer, "chat_template", None)
+    if template is None:
+        return {}
+    from daguerre.models.chat_format.chat_format import ChatFormat
+    from daguerre.models.chat_format.explaining import facts_of_format
+
+    try:
+        facts = facts_of_format(ChatFormat(template).form)
+    except DaguerreError as error:
+        return {"chat_format": {"found": f"not found: {error}"}}
+    calls = facts["calls"]
+    return {
+        "chat_format": {"found": facts["found"], "call": "none" if calls is None else calls["begin"] + calls["call"]}
+    }
 
 
 def facts_of_machine() -> dict[str, Any]:
@@ -95,6 +131,7 @@ def _facts(config: ModelConfig, described: Described | None, tokenizer: Tokenize
         **({} if config.fim is None else {"fim": {name[4:]: index for name, index in config.fim.named.items()}}),
         "null_id": config.null_id,
         "tokenizer": "none in this folder" if tokenizer is None else _kind(tokenizer),
+        **_chat_format(tokenizer),
         "modes": [mode.name for mode in modes],
         "operations": _operations(config, modes, tokenizer),
         "decode": {} if described is None else dict(described.decode),

@@ -111,6 +111,20 @@ def inspect_model(
     typer.echo(json.dumps(facts, ensure_ascii=False) if as_json else as_lines(facts))
 
 
+def chat_format(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A GGUF file, a folder, or a chat template (.jinja).")],
+    as_json: AsJson = False,
+) -> None:
+    """Print how a model writes calls and thoughts, as its chat template shows: what opens and closes a call, how
+    arguments are written, and what the template loses.
+    """
+    from daguerre.commands.describing import format_in
+    from daguerre.models.chat_format.explaining import facts_of_format, lines_of_format
+
+    form = format_in(Path(file))
+    typer.echo(json.dumps(facts_of_format(form), ensure_ascii=False) if as_json else lines_of_format(form))
+
+
 def export_model(
     model: Annotated[
         str | None,

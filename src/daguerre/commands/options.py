@@ -196,6 +196,10 @@ REQUEST: dict[str, Any] = {
     "parallel_calls": Annotated[
         bool | None, typer.Option("--parallel-calls/--one-call", help="With tools: whether there may be several calls.")
     ],
+    "chat_format": Annotated[
+        str | None,
+        typer.Option("--chat-format", help="The text is an answer as the model's chat template writes one: may, does."),
+    ],
     "keywords": Annotated[list[str] | None, typer.Option(help="The output contains this text; may be repeated.")],
     "forbidden": Annotated[
         list[str] | None,

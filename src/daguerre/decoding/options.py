@@ -159,6 +159,9 @@ class Decode(Settings):
     tool_choice  with tools only. auto: text, or one or more calls; none: text without calls; required: calls; a name:
                  one call of that function
     parallel_calls   with tools only: False allows one call and no more
+    chat_format  the text is an answer as the model's chat template writes one (`daguerre.ChatFormat`): special tokens
+                 of its marks are written out in the text, each behind U+E001, and calls of tools are written in it.
+                 may: it may begin with a thought; does: the prompt has begun one. None: special tokens are no text
     keywords, forbidden, ending   strings that occur in every gap's text; strings that do not occur in it, nor across
                  its edges; the end of it. Together with one of the above, or alone
     pins         tokens or texts at places of a gap: see `daguerre.Pin`. The last word is not healed

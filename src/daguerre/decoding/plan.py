@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -83,6 +83,7 @@ class Plan:
     draft          of the only gap
     searched       the search of the gap's length, where there was one
     catalog        names of the model's concepts; None: it has none
+    shown          the texts of special tokens that are written out
     context        what the canvas shows of the text that the caller gave; None: that was token ids
     """
 
@@ -103,6 +104,7 @@ class Plan:
     searched: Search | None = None
     catalog: Catalog | None = None
     context: Context | None = None
+    shown: Mapping[int, bytes] = field(default_factory=dict)
 
     @property
     def max_tokens(self) -> int:

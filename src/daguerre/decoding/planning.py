@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -68,7 +68,20 @@ def plan_request(config: ModelConfig, tokenizer: Tokenizer, request: Request) ->
         unconditional=None if decode.guidance == 1 else _unconditional_prefix(config, tokenizer, decode, canvas),
         draft=read_draft(request, tokenizer),
         context=request.context,
+        shown=_shown(tokenizer, decode),
     )
+
+
+def _shown(tokenizer: Tokenizer, decode: Decode) -> Mapping[int, bytes]:
+    """The texts of special tokens that are written out. InputError for a model without a format."""
+    if decode.chat_format is None:
+        return {}
+    from daguerre.models.chat_format.tokens import format_of  # which brings Jinja
+
+    found = format_of(tokenizer)
+    if found is None:
+        raise InputError("chat_format needs a model whose chat template writes calls: leave it out")
+    return found.shown
 
 
 def _lay_out(

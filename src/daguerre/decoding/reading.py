@@ -131,7 +131,7 @@ class _GapReader:
         self._drawn = drawn
         end = len(drawn) if self._looped is None else self._looped
         for position, token in enumerate(drawn[self._num : end].tolist(), self._gap.start + self._num):
-            piece = self._plan.vocabulary.of[token]
+            piece = self._plan.shown.get(token) or self._plan.vocabulary.of[token]
             new, self._skip = piece[self._skip :], max(0, self._skip - len(piece))
             if new:
                 self._positions.append(position)
@@ -229,5 +229,5 @@ def _draft_of(plan: Plan, canvas: Canvas, index: int, reading: Reading) -> str:
         token = int(canvas.tokens[position])
         if not canvas.open[position] and token in plan.ending:
             break
-        parts.append(OPEN.encode() if canvas.open[position] else pieces[token])
+        parts.append(OPEN.encode() if canvas.open[position] else plan.shown.get(token) or pieces[token])
     return b"".join(parts).decode("utf-8", errors="replace")

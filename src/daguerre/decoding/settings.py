@@ -24,6 +24,8 @@ DrafterName = Literal["auto", "head", "lookup"]
 
 RankedBy = Literal["model", "drawn"]
 
+ChatThinks = Literal["may", "does"]
+
 FillEnd = Literal["fit", "model"]
 
 IMPLIED = ("threshold", "confidence", "joint_threshold", "factor", "entropy_bounded", "entropy_threshold")
@@ -93,6 +95,7 @@ class Settings:
     tools: Sequence[Mapping[str, Any]] | None = None
     tool_choice: str = "auto"
     parallel_calls: bool = True
+    chat_format: ChatThinks | None = None
     keywords: str | Sequence[str] = ()
     forbidden: str | Sequence[str] = ()
     ending: str | None = None
@@ -137,6 +140,8 @@ class Settings:
         """The option that constrains the text, and all that its automaton is made of; None, None: there is none."""
         if self.tools is not None:
             more = {"choice": self.tool_choice, "parallel": self.parallel_calls, "text": self.schema}
+            if self.chat_format is not None:
+                more["chat_format"] = self.chat_format
             return "tools", {"tools": self.tools, **more}
         return self.constraint or (None, None)
 

@@ -235,11 +235,18 @@ def make_constraint(
         content = json.dumps(None if ready is not None else value)
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"{option} is not JSON, or nested too deep: {error}; correct it") from error
+    template = _template_of(tokenizer) if isinstance(value, Mapping) and "chat_format" in value else ""
     automata = {
-        gap: _compiled(option, content, ready, lenient, strict, wording, tokenizer, banned, filler)
+        gap: _compiled(option, content, ready, lenient, strict, wording, tokenizer, banned, filler, template)
         for gap, wording in wordings.items()
     }
     return Constraint(automata, filler, floors)
+
+
+def _template_of(tokenizer: Tokenizer) -> str:
+    """The chat template of a tokenizer, which equal tokenizers may differ in."""
+    template = getattr(tokenizer, "chat_template", None)
+    return "" if template is None else repr((template.sources, template.tokens))
 
 
 def _num_bytes(automaton: TokenAutomaton) -> int:
@@ -257,9 +264,10 @@ def _compiled(
     tokenizer: Tokenizer,
     banned: Sequence[int],
     filler: int | None,
+    template: str = "",
 ) -> TokenAutomaton:
     """One automaton for equal constraints and tokenizers; automata never change. Kept on disk if it took long. ready:
-    what the option is, where the caller compiled it.
+    what the option is, where the caller compiled it; template: what calls are written by.
     """
 
     def made() -> TokenAutomaton:
@@ -272,7 +280,7 @@ def _compiled(
         return automaton if filler is None else automaton.with_filler(filler)
 
     folder = cache_folder() if ready is None else None
-    what = [option, content, lenient, strict, repr(wording), banned, filler]
+    what = [option, content, lenient, strict, repr(wording), banned, filler, template]
     return kept(None if folder is None else folder / "constraints", what, tokenizer, made, WORTH)
 
 

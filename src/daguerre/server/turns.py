@@ -5,6 +5,7 @@ Other surfaces that converse make a `ChatBody` of theirs, and write what comes o
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
@@ -12,13 +13,17 @@ from itertools import accumulate
 from typing import Any
 
 from daguerre.decoding.defaults import with_sampling
+from daguerre.decoding.request import Text
 from daguerre.decoding.result import Result, StreamEvent
 from daguerre.engine.job import Job
 from daguerre.model import CHAT_TOKENS
-from daguerre.sampling.constraints.tools import OPENING
+from daguerre.models.chat_format.tokens import TokenFormat, format_of
+from daguerre.sampling.constraints import TokenAutomaton, compile_tools
+from daguerre.sampling.constraints.tools import OPENING, REQUIRED
 from daguerre.server.answers import effort_of, finish_of, naming, refuse_fields
 from daguerre.server.calls import Call, CallReader, Said, Thinks, joined
 from daguerre.server.errors import ApiError
+from daguerre.server.format_calls import FormatCallReader
 from daguerre.server.json_calls import JsonCalls
 from daguerre.server.logprobs import Scored, TokenLog, scored
 from daguerre.server.models import Served
@@ -39,7 +44,8 @@ WHOLE = ("schema", "regex", "choices")
 class Turn:
     """A turn under way. tools: whether calls are read out of its text; stops: strings that the server cuts at; strip:
     spaces before the answer do not belong to it; ignored: the parts of schemas that do not hold; thinks: whether it
-    begins with what the model thinks (see `calls.CallReader`).
+    begins with what the model thinks (see `calls.CallReader`); form: the format that it is written in, None: that of
+    `calls.CallReader`.
     """
 
     served: Served
@@ -51,29 +57,43 @@ class Turn:
     ignored: tuple[str, ...]
     recorder: Recorder | None
     thinks: Thinks | None = None
+    form: TokenFormat | None = None
 
     @property
     def effort(self) -> str | None:
         """The effort that was chosen, in Daguerre's words."""
         return effort_of(self.body)
 
-    def reader(self) -> CallReader:
+    def reader(self) -> CallReader | FormatCallReader:
         """What reads the text of a choice."""
         wanted = self.body.response_format
         alone = wanted is not None and wanted.type != "text"
         plain = self._plain_calls() if self.tools and not alone else None
+        if self.form is not None:
+            tools = [tool_json(tool) for tool in self.body.usable_tools]
+            how = (self.thinks or "may", self.stops, self.tools, alone, plain)
+            return FormatCallReader(self.form.marked, tools, *how)
         return CallReader(self.stops, self.tools, self.strip, alone, plain, self.thinks)
 
     def _plain_calls(self) -> JsonCalls:
         """What reads calls without marks."""
-        (automaton,) = self.job.plan.constraint.automata.values() if self.job.plan.constraint is not None else (None,)
         tokenizer = self.served.model.tokenizer
 
         def accepts(call: str) -> bool:
+            automaton = self._automaton()
             return automaton is not None and automaton.accepts(tokenizer.encode_plain(call, begins=False))
 
         tools = {tool.function.name: tool.function.parameters for tool in self.body.usable_tools}
         return JsonCalls(tools, accepts, self.body.parallel_tool_calls)
+
+    def _automaton(self) -> TokenAutomaton | None:
+        """The language of calls as `calls.written` writes them."""
+        if self.job.plan.constraint is None:
+            return None
+        if self.form is None:
+            return next(iter(self.job.plan.constraint.automata.values()))
+        tools = [tool_option(tool) for tool in self.body.usable_tools]
+        return compile_tools(tools, self.served.model.tokenizer, choice=REQUIRED, lenient=True)
 
 
 @dataclass(frozen=True)
@@ -121,7 +141,12 @@ def begin_turn(
     tools = body.usable_tools
     with naming(names):
         given = make_prompt(served.model, checked(body.messages), [tool_json(tool) for tool in tools], body.template)
-        asked = decode_options(body, served) | {"n": body.n} | _constraint(body)
+        asked = decode_options(body, served) | {"n": body.n}
+        form = None if given.plain or any(name in asked for name in WHOLE) else format_of(served.model.tokenizer)
+        asked |= _constraint(body, form, asked.get("logit_bias"))
+        form = None if any(name in asked for name in WHOLE) and "tools" not in asked else form
+        thinks = given.thinks if form is None else form.thinks(served.model.tokenizer, _ids(given.text))
+        asked |= {} if form is None else {"chat_format": thinks}
         options = with_sampling(asked, served.model.chat_sampling)
         shaped = any(options.get(name) for name in SHAPING)
         stops = _server_stops(options, given.stops, shaped)
@@ -132,8 +157,12 @@ def begin_turn(
         job = _start(served, prompt, most, body, options | running)
     ignored = () if job.plan.constraint is None else job.plan.constraint.ignored
     _refuse_ignored(body, job, ignored)
-    thinks = None if any(name in options for name in WHOLE) else given.thinks
-    return Turn(served, job, body, bool(tools), stops, given.plain and not shaped, ignored, recorder, thinks)
+    thinks = None if form is None and any(name in options for name in WHOLE) else thinks
+    return Turn(served, job, body, bool(tools), stops, given.plain and not shaped, ignored, recorder, thinks, form)
+
+
+def _ids(prompt: Text) -> Sequence[int]:
+    return () if isinstance(prompt, str) else prompt
 
 
 def _start(served: Served, prompt: Any, most: int, body: ChatBody, options: dict[str, Any]) -> Job:
@@ -146,14 +175,16 @@ def _start(served: Served, prompt: Any, most: int, body: ChatBody, options: dict
     return served.engine.start_request(prompt, most, context="whole", **options)
 
 
-def _constraint(body: ChatBody) -> dict[str, Any]:
+def _constraint(
+    body: ChatBody, form: TokenFormat | None = None, bias: Mapping[int, float] | None = None
+) -> dict[str, Any]:
     """The options of tools and of the format of the answer."""
     tools, wanted = body.usable_tools, body.tool_choice
     choice = wanted.function.name if isinstance(wanted, ToolChoice) else wanted or "auto"
     if not tools:
         if choice not in ("auto", "none"):
             raise ApiError("tool_choice asks for a call, and there are no tools: give some", param="tool_choice")
-        return _format(body) or _no_calls(body)
+        return _format(body) or _no_calls(body, form, bias)
     formatted = _format(body) if choice == "auto" else {}  # else there is no text
     lenient = formatted.pop("lenient", False) or not all(tool.function.strict for tool in tools)
     formatted |= {"strict": not lenient, "lenient": lenient}  # what a strict part may not leave out is refused later
@@ -161,10 +192,19 @@ def _constraint(body: ChatBody) -> dict[str, Any]:
     return {"tools": [tool_option(tool) for tool in tools], "tool_choice": choice, **one, **formatted}
 
 
-def _no_calls(body: ChatBody) -> dict[str, Any]:
+def _no_calls(
+    body: ChatBody, form: TokenFormat | None = None, bias: Mapping[int, float] | None = None
+) -> dict[str, Any]:
     """A conversation that has calls, or tools that must not be called, would lead on to more calls."""
     has_calls = bool(body.tools) or any(message.get("tool_calls") for message in body.messages)
-    return {"forbidden": [*(body.daguerre.forbidden or ()), OPENING]} if has_calls else {}
+    if not has_calls:
+        return {}
+    if form is None:
+        return {"forbidden": [*(body.daguerre.forbidden or ()), OPENING]}
+    special = [token for text, token in form.special.items() if text in form.opening]
+    if special:
+        return {"logit_bias": {**(bias or {}), special[0]: -math.inf}}
+    return {"forbidden": [*(body.daguerre.forbidden or ()), form.opening]} if form.opening else {}
 
 
 def _format(body: ChatBody) -> dict[str, Any]:
@@ -274,11 +314,11 @@ def _reads_steps(turn: Turn) -> bool:
     return _reads_tokens(turn) or turn.body.daguerre.frames or turn.body.diffusing
 
 
-def _finish(reader: CallReader, result: Result) -> str:
+def _finish(reader: CallReader | FormatCallReader, result: Result) -> str:
     return "tool_calls" if reader.num_calls else "stop" if reader.stopped else finish_of(result)
 
 
-def _until_stop(reader: CallReader, result: Result) -> Result:
+def _until_stop(reader: CallReader | FormatCallReader, result: Result) -> Result:
     """The result without the tokens after the stop string that the server cut at."""
     if reader.stop_end is None:
         return result
@@ -286,7 +326,7 @@ def _until_stop(reader: CallReader, result: Result) -> Result:
     return replace(result, tokens=result.tokens[:num], usage=replace(result.usage, completion_tokens=num))
 
 
-def _num_thought(reader: CallReader, result: Result) -> int:
+def _num_thought(reader: CallReader | FormatCallReader, result: Result) -> int:
     return _num_within(result, reader.thought_end)
 
 

@@ -172,3 +172,18 @@ def test_without_a_template_conversations_are_the_server_s_transcripts(tokenizer
             answer = tokenizer.decode(text.tokens[num:-1].tolist())
             assert after == f"{before}{answer}\nUser: x\nAssistant:"
             assert text.tokens[-1] == 2 and text.answer[num:].all()
+
+
+def test_calls_are_learned_as_the_model_writes_them_behind_a_prompt_that_begins_a_thought(tmp_path: Path) -> None:
+    """The template writes no thought in the answer, so its text does not begin as the prompt ends."""
+    calls = "{% for c in m.tool_calls or [] %}<call={{ c.function.name }}>{{ c.function.arguments | tojson }}</call>"
+    template = (
+        "{%- for m in messages -%}<|im_start|>{{ m.role }}\n{{ m.content }}" + calls + "{% endfor %}<|im_end|>\n"
+        "{% endfor -%}{%- if add_generation_prompt %}<|im_start|>assistant\n<think>{% endif -%}"
+        "{#- thoughts end with </think> -#}"
+    )
+    made = renderer(tmp_path, template)
+    called = {"type": "function", "function": {"name": "now", "arguments": '{"zone": "a"}'}}
+    row = {"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "tool_calls": [called]}]}
+    (text,) = made.texts(read_row(row))
+    assert shown(made, text)[-1] == ('</think><call=now>{"zone": "a"}</call><|im_end|>', True)

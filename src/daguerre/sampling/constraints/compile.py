@@ -12,11 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from daguerre.arguments import Instance, Kind, NamedWords, PathName, Several, Switch, Whole, Words, checks
+from daguerre.arguments import Instance, Kind, NamedWords, OneOf, PathName, Several, Switch, Whole, Words, checks
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.tokenizer import Tokenizer
+from daguerre.sampling.constraints.answers import answer_dfa, code_of, coded
 from daguerre.sampling.constraints.budget import Budget
+from daguerre.sampling.constraints.call_arguments import ArgumentLanguage
 from daguerre.sampling.constraints.dfa import Dfa
 from daguerre.sampling.constraints.keywords import read_schema
 from daguerre.sampling.constraints.limits import DEFAULT, Limits, contradiction
@@ -25,8 +28,21 @@ from daguerre.sampling.constraints.schema import Schema
 from daguerre.sampling.constraints.store import kept
 from daguerre.sampling.constraints.text import literals
 from daguerre.sampling.constraints.tokens import TokenAutomaton, Vocabulary, lift
-from daguerre.sampling.constraints.tools import AUTO, CLOSING, OPENING, tools_dfa
+from daguerre.sampling.constraints.tools import (
+    AUTO,
+    CLOSING,
+    NO_PARAMETERS,
+    NONE,
+    OPENING,
+    TEXT_DEPTH,
+    function_of,
+    tool_name,
+    tools_dfa,
+)
 from daguerre.sampling.constraints.writing import Writer
+
+if TYPE_CHECKING:  # which would bring Jinja
+    from daguerre.models.chat_format.tokens import TokenFormat
 
 DEPTH = 3
 DEEP = Whole(low=1, high=32)
@@ -44,6 +60,7 @@ KINDS: dict[str, Kind] = {
     "strict": Switch(),
     "parallel": Switch(),
     "choice": Words(),
+    "chat_format": OneOf(known=("may", "does"), none=True),
     "limits": Instance(of=(Limits,), what="Limits"),
     "budget": Instance(of=(Budget,), what="a Budget", none=True),
     "folder": PathName(none=True),
@@ -126,6 +143,7 @@ def compile_tools(
     parallel: bool = True,
     text: object = None,
     marks: tuple[str, str] = (OPENING, CLOSING),
+    chat_format: str | None = None,
     lenient: bool = False,
     strict: bool = False,
     depth: int = DEPTH,
@@ -138,12 +156,59 @@ def compile_tools(
 
     `choice`: "auto", "none" for text alone, "required" for calls alone, or the name of the one function to call, once.
     `parallel`: there may be several calls. `text`: a schema that the text is JSON of; None: any text. `lenient`,
-    `strict`, `limits`: as in `compile_schema`.
+    `strict`, `limits`: as in `compile_schema`. `chat_format`: calls, and a thought before the answer, are written as
+    the tokenizer's chat template has them (`answers`), in which case `marks` are not used; "may": the answer may begin
+    with a thought, "does": the prompt has begun one.
     """
-    what = ["tools", list(tools), choice, parallel, text, marks, lenient, strict, repr(limits), depth]
     reading = {"lenient": lenient, "strict": strict, "limits": limits}
+    what = ["tools", list(tools), choice, parallel, text, marks, lenient, strict, repr(limits), depth]
+    if chat_format is not None:
+        found = _format(tokenizer)
+        codes = tuple((token, code_of(token)) for token in sorted(found.special.values()))
+        answers = partial(_answers, found, tools, choice, depth, parallel, text, reading, chat_format)
+        what += [chat_format, repr(found.form)]
+        return _compiled(answers, what, tokenizer, budget, folder, Vocabulary.coded(tokenizer, codes))
     made = partial(tools_dfa, tools, choice, marks, depth, parallel=parallel, text=text, reading=reading)
     return _compiled(made, what, tokenizer, budget, folder)
+
+
+def _format(tokenizer: Tokenizer) -> TokenFormat:
+    from daguerre.models.chat_format.tokens import format_of  # which brings Jinja
+
+    found = format_of(tokenizer)
+    if found is None:
+        raise InputError("chat_format needs a tokenizer whose chat template writes calls: leave it out")
+    return found
+
+
+def _answers(
+    found: TokenFormat,
+    tools: Sequence[Mapping[str, object]],
+    choice: str,
+    depth: int,
+    parallel: bool,
+    text: object,
+    reading: Mapping[str, Any],
+    thinks: str,
+    budget: Budget,
+) -> Made:
+    """The automaton over bytes of answers in a format."""
+    said, ignored = None, list[str]()
+    if text is not None and choice in (AUTO, NONE):
+        held = read_schema(text, budget, **reading)
+        said, ignored = Writer(held, depth, budget).dfa(held.root, TEXT_DEPTH), list(held.ignored)
+    languages: dict[str, ArgumentLanguage] = {}
+    spelled = partial(coded, special=found.special)
+    for tool in map(function_of, tools):
+        name, parameters = tool_name(tool, languages), tool.get("parameters")
+        try:
+            given = NO_PARAMETERS if parameters is None else parameters
+            languages[name] = ArgumentLanguage(given, depth, budget, dict(reading), spelled)
+        except InputError as error:
+            raise type(error)(f"in the parameters of the function {name!r}: {error}") from error
+        ignored += [f"{what} of {name}" for what in languages[name].ignored]
+    dfa = answer_dfa(found.form, languages, choice, found.special, budget, parallel=parallel, thinks=thinks, text=said)
+    return dfa, tuple(ignored)
 
 
 def schema_dfa(
@@ -183,6 +248,7 @@ def _compiled(
     tokenizer: Tokenizer,
     budget: Budget | None,
     folder: Path | None,
+    vocabulary: Vocabulary | None = None,
 ) -> TokenAutomaton:
     def compiled() -> TokenAutomaton:
         allowed = budget or Budget()
@@ -197,6 +263,6 @@ def _compiled(
             raise InputError(f"the constraint holds a lone surrogate, {error.object!r:.40}: remove it") from error
         if dfa.is_empty:
             raise InputError("the constraint allows no text at all: it contradicts itself; loosen it")
-        return lift(dfa, Vocabulary.make(tokenizer), allowed, ignored)
+        return lift(dfa, vocabulary or Vocabulary.make(tokenizer), allowed, ignored)
 
     return kept(None if folder is None else Path(folder), what, tokenizer, compiled)

@@ -294,8 +294,21 @@ class Vocabulary:
     @lru_cache(maxsize=8)
     def make(tokenizer: Tokenizer) -> Vocabulary:
         """The same for equal tokenizers; they never change. UnsupportedError if tokens cannot be read as bytes."""
+        return Vocabulary.coded(tokenizer, ())
+
+    @staticmethod
+    @lru_cache(maxsize=8)
+    def coded(tokenizer: Tokenizer, codes: tuple[tuple[int, bytes], ...]) -> Vocabulary:
+        """The same, with codes for some special tokens. They begin with a byte that no text has; so no other token may
+        have it.
+        """
         tokenizer.require_bytes("a constraint")
-        return Vocabulary.of([tokenizer.token_bytes(token) for token in range(tokenizer.vocab_size)])
+        texts = [tokenizer.token_bytes(token) for token in range(tokenizer.vocab_size)]
+        if codes:
+            texts = [b"" if codes[0][1][:1] in text else text for text in texts]
+        for token, code in codes:
+            texts[token] = code
+        return Vocabulary.of(texts)
 
 
 def lift(dfa: Dfa, vocabulary: Vocabulary, budget: Budget, ignored: tuple[str, ...] = ()) -> TokenAutomaton:

@@ -57,7 +57,7 @@ def tools_dfa(
     ignored: list[str] = []
     calls: dict[str, Dfa] = {}
     for tool in map(function_of, tools):
-        name = _name(tool, calls)
+        name = tool_name(tool, calls)
         schema, calls[name] = _arguments(tool, name, depth, budget, how)
         ignored += [f"{what} of {name}" for what in schema.ignored]
     if not calls or not all(marks):
@@ -75,7 +75,8 @@ def tools_dfa(
     return _language(calls, said, marks, budget, parallel and choice in (AUTO, REQUIRED)), tuple(ignored)
 
 
-def _name(tool: Mapping[str, Any], others: Container[str]) -> str:
+def tool_name(tool: Mapping[str, Any], others: Container[str]) -> str:
+    """A function's name. InputError for one that another function has, or that means a choice."""
     name = tool.get("name")
     if not isinstance(name, str) or name in others or name in (AUTO, NONE, REQUIRED):
         raise InputError(f"each function needs a different name, other than auto, none and required, not {name!r:.40}")

@@ -6,16 +6,22 @@ beginning of F, and the answer is the rest, up to its last end of text. A whole 
 the beginning of the next P, and each answer but the last has an end of its own. Else, as with templates that leave
 thoughts out of earlier turns, each answer is a text of its own, with what is before it as the template writes it then.
 
+An answer with calls is what `daguerre.ChatFormat` writes for it, where that is another text: behind a prompt that opens
+a thought, say.
+
 Answers are encoded apart from what is before them, as a model that writes them sees it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 
 import numpy as np
 
 from daguerre.errors import InputError
+from daguerre.models.chat_format.chat_format import ChatFormat
+from daguerre.models.chat_format.named import ASSUMED
 from daguerre.models.chat_template import ChatTemplate
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.tokenizer import Tokenizer
@@ -74,8 +80,26 @@ class Renderer:
         for before, upto in turns:
             yield [(before, False), (upto[len(before) :], True)]
 
+    @cached_property
+    def _format(self) -> ChatFormat | None:
+        """How the model writes calls, as its template shows; None: that says nothing of calls."""
+        form = ChatFormat(self.template)
+        try:
+            return None if form.form.source == ASSUMED else form
+        except InputError:  # a template that fails on a plain question
+            return None
+
+    def _called(self, form: ChatFormat, talk: Conversation, number: int) -> tuple[str, str]:
+        """`_turn` of an answer with calls, which is what the model writes where a template has another text for it."""
+        tools = list(talk.tools) or None
+        before = form.render(talk.messages[:number], tools)
+        upto = form.render(talk.messages[: number + 1], tools, add_generation_prompt=False)
+        return before, upto if upto.startswith(before) else before + form.write(talk.messages[number], tools)
+
     def _turn(self, talk: Conversation, number: int) -> tuple[str, str]:
         """The text before answer `number`, and up to its end."""
+        if talk.messages[number].get("tool_calls") and self._format is not None:
+            return self._called(self._format, talk, number)
         before, upto = (
             self.template.render(talk.messages[:end], list(talk.tools) or None, add_generation_prompt=begins)
             for end, begins in ((number, True), (number + 1, False))

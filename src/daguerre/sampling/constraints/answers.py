@@ -1,0 +1,190 @@
+"""Answers in a model's own format as one language: what is thought, then text, then calls that are valid.
+
+    auto       thought? text? calls?        none       thought? text?
+    required   thought? calls               a name     thought? one call of it
+
+Marks that are special tokens are written as those tokens and as nothing else: in the automaton over bytes each has a
+code that no text has (`coded`). Text has no marks of calls, so that a reader can tell the two apart.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from daguerre.errors import InputError, unknown
+from daguerre.models.chat_format.calls_reader import openings
+from daguerre.models.chat_format.description import Calls, Format, Slot
+from daguerre.sampling.constraints.automata import new_nfa
+from daguerre.sampling.constraints.budget import Budget
+from daguerre.sampling.constraints.call_arguments import ArgumentLanguage, holding
+from daguerre.sampling.constraints.dfa import Dfa, subtract
+from daguerre.sampling.constraints.nfa import Nfa
+from daguerre.sampling.constraints.regex import regex_dfa
+from daguerre.sampling.constraints.tools import AUTO, NONE, REQUIRED
+
+ID = "[a-zA-Z0-9]{9}"
+"""The ids of calls that models write: nine letters and digits suit all templates."""
+NUMBER = "0|[1-9][0-9]?"
+CODE = b"\xff"
+"""Begins the code of a special token. No text has this byte."""
+
+
+def code_of(token: int) -> bytes:
+    """The bytes that stand for a special token."""
+    return CODE + token.to_bytes(4, "big")
+
+
+def coded(text: str, special: Mapping[str, int]) -> bytes:
+    """The bytes of a literal, in which special tokens have their codes."""
+    if not special:
+        return text.encode()
+    names = "|".join(re.escape(name) for name in sorted(special, key=lambda name: -len(name)))
+    pieces = re.split(f"({names})", text)
+    return b"".join(code_of(special[piece]) if piece in special else piece.encode() for piece in pieces)
+
+
+class AnswerLanguage:
+    """Builds the automaton of answers.
+
+    tools    (name, language of its arguments) of each function that may be called
+    special  ids of special tokens, by their texts
+    """
+
+    def __init__(
+        self, form: Format, tools: Mapping[str, ArgumentLanguage], special: Mapping[str, int], budget: Budget
+    ) -> None:
+        assert form.calls is not None
+        self._form, self._calls, self._tools = form, form.calls, tools
+        self._special, self._budget = special, budget
+        self._nfa: Nfa = new_nfa(budget)
+
+    def dfa(self, text: Dfa | None, called: str, thinks: str | None, parallel: bool) -> Dfa:
+        """The automaton. text: of texts, None: there are none; called: "may", "must" or "never"; thinks: as in
+        `models.chat_format.reader`, None: it does not.
+        """
+        nfa = self._nfa
+        entry, last = nfa.state(), nfa.state()
+        start = self._thought(entry, thinks)
+        said = [] if text is None else [self._text(start, text)]
+        for state in said:
+            nfa.link(state, last)
+        if called != "never":
+            states = [start]
+            if said and self._form.text_beside_calls:
+                states.append(self._literal(said[0], self._form.glue if self._form.glue.strip() else ""))
+            done = self._section(states, parallel)
+            nfa.link(done, last)
+            for end in self._own_ends():
+                nfa.link(self._literal(done, end), last)
+        return nfa.determinize(entry, last)
+
+    def _own_ends(self) -> list[str]:
+        """Marks that end an answer with calls, if the model writes them as a part of it."""
+        return [end for end in self._form.ends[1:] if end in self._special]
+
+    def _literal(self, entry: int, text: str) -> int:
+        return self._nfa.literal(entry, coded(text, self._special)) if text else entry
+
+    def _free(self, without: Sequence[str]) -> Dfa:
+        """Any text in which some others do not occur."""
+        return free_text([one for one in without if one and one not in self._special], self._budget)
+
+    def _thought(self, entry: int, thinks: str | None) -> int:
+        """A thought, which there may be."""
+        thinking, nfa = self._form.thinking, self._nfa
+        if thinking is None or thinks is None or not thinking.close:
+            return entry
+        after = nfa.state()
+        nfa.link(entry, after)
+        opened = entry if thinks == "does" else self._literal(entry, f"{thinking.open}\n") if thinking.open else None
+        if opened is not None:
+            marks = [thinking.close, *openings(self._calls)]
+            thought = nfa.embed(opened, self._free(marks))
+            nfa.link(self._literal(thought, thinking.close + thinking.after), after)
+        return after
+
+    def _text(self, entry: int, text: Dfa) -> int:
+        opened, closed = self._form.text
+        inside = self._literal(entry, opened if opened.strip() else "")
+        return self._literal(self._nfa.embed(inside, text), closed if opened.strip() else "")
+
+    # calls
+
+    def _section(self, entries: Sequence[int], parallel: bool) -> int:
+        nfa, calls = self._nfa, self._calls
+        begun, again = nfa.state(), nfa.state()
+        for entry in entries:
+            nfa.link(self._literal(entry, calls.begin), begun)
+        nfa.link(begun, again)
+        done = nfa.state()
+        for name, arguments in self._tools.items():
+            nfa.link(self._call(again, name, arguments), done)
+        if parallel and calls.several:
+            nfa.link(self._literal(done, calls.separator), again)
+        return self._literal(done, calls.end)
+
+    def _call(self, entry: int, name: str, arguments: ArgumentLanguage) -> int:
+        nfa = self._nfa
+        write = arguments.write(nfa, self._calls.arguments)
+        for part in self._calls.parts:
+            if isinstance(part, str):
+                entry = self._literal(entry, part)
+            elif part is Slot.NAME:
+                entry = nfa.literal(entry, name.encode())
+            elif part is Slot.ARGUMENTS:
+                entry = write(entry)
+            else:
+                entry = nfa.embed(entry, regex_dfa(ID if part is Slot.ID else NUMBER, self._budget))
+        return entry
+
+
+def free_text(without: Sequence[str], budget: Budget) -> Dfa:
+    """Any text in which some others do not occur."""
+    text = regex_dfa("[^]*", budget)
+    for one in without:
+        text = subtract(text, holding(one, budget), budget)
+    return text
+
+
+def text_of(form: Format, special: Mapping[str, int], budget: Budget) -> Dfa:
+    """Any text that no reader takes for calls."""
+    assert form.calls is not None
+    marks = [mark for mark in openings(form.calls) if not any(one in mark for one in special)]
+    text = free_text(marks, budget)
+    if form.calls.bare:
+        text = subtract(text, regex_dfa(r"[ \t\r\n\[]*\{[^]*", budget), budget)
+    if _named_first(form.calls):
+        text = subtract(text, regex_dfa(r"[^]*>>>[^]*", budget), budget) if form.glue == ">>>" else text
+    return text
+
+
+def _named_first(calls: Calls) -> bool:
+    return not calls.opening and calls.parts[0] is Slot.NAME
+
+
+def answer_dfa(
+    form: Format,
+    tools: Mapping[str, ArgumentLanguage],
+    choice: str,
+    special: Mapping[str, int],
+    budget: Budget,
+    *,
+    parallel: bool = True,
+    thinks: str | None = None,
+    text: Dfa | None = None,
+) -> Dfa:
+    """The automaton of answers with calls of functions. text: what texts may be; None: any in which no call begins.
+    InputError where there is nothing to call.
+    """
+    forced = choice not in (AUTO, NONE, REQUIRED)
+    if forced and choice not in tools:
+        raise unknown("function", choice, tools)
+    if not tools:
+        raise InputError("there is nothing to call: give tools")
+    said = None
+    if choice in (AUTO, NONE):
+        said = text_of(form, special, budget) if text is None else text
+    called = {AUTO: "may", NONE: "never"}.get(choice, "must")
+    language = AnswerLanguage(form, {choice: tools[choice]} if forced else tools, special, budget)
+    return language.dfa(said, called, thinks, parallel and not forced)

@@ -1,0 +1,159 @@
+"""Calls in the format of a model's chat template, through a server: whole, streamed, and on every surface.
+
+Models are random. Their tokenizer has the marks of one way of writing calls as special tokens; those of others are
+text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import jsonschema
+import pytest
+
+import made_tokenizers as mt
+from chat_templates import WAYS
+from daguerre.model import Model
+from daguerre.models.chat_format.tokens import format_of
+from daguerre.models.chat_template import ChatTemplate
+from daguerre.models.core.backbone import Backbone
+from daguerre.models.published_tokenizer import PublishedTokenizer
+from daguerre.server.app import make_app
+from daguerre.server.models import ModelPool
+from published_runs import config_of
+from served import Json, asked, streamed
+from server.conftest import running
+
+MARKS = ["<|calls|>", "<|call|>", "<|args|>", "<|done|>", "<|/calls|>"]
+SCHEMA: Json = {
+    "type": "object",
+    "properties": {
+        "zone": {"type": "string", "maxLength": 5},
+        "count": {"type": "integer", "minimum": 0, "maximum": 9},
+    },
+    "required": ["zone"],
+    "additionalProperties": False,
+}
+TOOL: Json = {"name": "now", "description": "Tells the time.", "parameters": SCHEMA}
+ASK: Json = {
+    "messages": [{"role": "user", "content": "x"}],
+    "max_tokens": 50,
+    "temperature": 1.0,
+    "tools": [{"type": "function", "function": TOOL}],
+    "tool_choice": "required",
+}
+CHAT = "/v1/chat/completions"
+
+
+def tokenizer_of(template: str) -> PublishedTokenizer:
+    """A vocabulary with the marks as special tokens, and a template."""
+    values = mt.trained()
+    first = len(values["model"]["vocab"])
+    added = mt.entries(first)
+    more = [{**added[0], "id": first + len(added) + place, "content": mark} for place, mark in enumerate(MARKS)]
+    made = PublishedTokenizer(json.dumps(values | {"added_tokens": [*added, *more]}), mt.config(add_bos_token=False))
+    made.chat_template = ChatTemplate.of(template)
+    return made
+
+
+def model_of(template: str) -> Model:
+    tokenizer = tokenizer_of(template)
+    backbone = Backbone(config_of(tokenizer)).initialize(0, zero_outputs=False, scale=6.0)
+    return Model(backbone.eval().requires_grad_(False), tokenizer)
+
+
+@pytest.fixture(scope="module")
+def ways() -> Iterator[httpx2.Client]:
+    """A client of a server with a model for each of three ways of writing calls."""
+    pool = ModelPool({way: (lambda way=way: model_of(WAYS[way])) for way in ("counted", "tagged", "typed")})
+    with running(make_app(pool)) as url, httpx2.Client(base_url=url, timeout=60) as client:
+        yield client
+
+
+def checked(calls: list[Json]) -> list[tuple[str, Any]]:
+    """Names and arguments of calls, each of which is valid."""
+    out = [(one["function"]["name"], json.loads(one["function"]["arguments"])) for one in calls]
+    for name, arguments in out:
+        assert name == "now"
+        jsonschema.validate(arguments, SCHEMA)
+    return out
+
+
+def test_forced_calls_are_valid_in_each_way_and_streamed_as_they_are_whole(
+    subtests: pytest.Subtests, ways: httpx2.Client
+) -> None:
+    for way in ("counted", "tagged", "typed"):
+        for choice in ("required", {"type": "function", "function": {"name": "now"}}):
+            body = {**ASK, "model": way, "tool_choice": choice, "seed": 3}
+            with subtests.test(way=way, choice=choice):
+                answer = asked(ways, CHAT, body)["choices"][0]
+                calls = checked(answer["message"]["tool_calls"])
+                assert answer["finish_reason"] in ("tool_calls", "length") and not answer["message"]["content"]
+                assert len(calls) == 1 or choice == "required"
+                pieces = [each for chunk in streamed(ways, CHAT, body) for each in chunk["choices"]]
+                deltas = [one for each in pieces for one in each["delta"].get("tool_calls") or ()]
+                names = [one["function"]["name"] for one in deltas if one["function"].get("name")]
+                joined = [""] * len(names)
+                for one in deltas:
+                    joined[one["index"]] += one["function"].get("arguments") or ""
+                assert list(zip(names, map(json.loads, joined), strict=True)) == calls
+                assert not any(each["delta"].get("content") for each in pieces)
+
+
+def test_the_ids_of_calls_are_those_that_the_model_writes(ways: httpx2.Client) -> None:
+    calls = asked(ways, CHAT, {**ASK, "model": "counted"})["choices"][0]["message"]["tool_calls"]
+    assert all(one["id"].startswith(("functions.now:", "call_")) for one in calls)
+    assert calls[0]["id"].startswith("functions.now:")
+
+
+def test_with_auto_text_is_text_and_calls_are_valid(ways: httpx2.Client) -> None:
+    for seed in range(4):
+        message = asked(ways, CHAT, {**ASK, "model": "counted", "tool_choice": "auto", "seed": seed})["choices"][0][
+            "message"
+        ]
+        checked(message.get("tool_calls") or [])
+        assert "\ue001" not in (message["content"] or "") and "<|calls|>" not in (message["content"] or "")
+
+
+def test_a_mark_in_ordinary_tokens_is_text_and_a_special_token_is_a_mark() -> None:
+    tokenizer = tokenizer_of(WAYS["counted"])
+    found = format_of(tokenizer)
+    assert found is not None and set(found.special) >= set(MARKS)
+    from daguerre.server.format_calls import FormatCallReader
+
+    spelled = '<|calls|><|call|>functions.now:0<|args|>{"zone": "a"}<|done|><|/calls|>'
+    for text, num in ((spelled, 0), (spelled.replace("<|", "\ue001<|"), 1)):
+        reader = FormatCallReader(found.marked, [], "may", (), True, False, None)
+        said = reader.feed(text, last=True)
+        assert reader.num_calls == num
+        assert "".join(one.text for one in said) == ("" if num else spelled)
+
+
+def test_other_surfaces_have_the_same_calls(ways: httpx2.Client) -> None:
+    asking = {"model": "tagged", "temperature": 1.0}
+    own = {
+        **asking,
+        "max_tokens": 50,
+        "tools": [{"name": "now", "input_schema": SCHEMA}],
+        "tool_choice": {"type": "any"},
+    }
+    blocks = asked(ways, "/v1/messages", {**own, "messages": ASK["messages"]})["content"]
+    assert [one["type"] for one in blocks if one["type"] != "text"]
+    for one in blocks:
+        jsonschema.validate(one["input"], SCHEMA)
+    flat = [{"type": "function", **TOOL}]
+    body = {**asking, "input": "x", "max_output_tokens": 50, "tools": flat, "tool_choice": "required"}
+    items = asked(ways, "/v1/responses", body)["output"]
+    assert {one["type"] for one in items} == {"function_call"}
+    for one in items:
+        jsonschema.validate(json.loads(one["arguments"]), SCHEMA)
+
+
+def test_no_call_begins_where_none_may(ways: httpx2.Client) -> None:
+    talk = [*ASK["messages"], {"role": "assistant", "content": "", "tool_calls": []}]
+    for more in ({"tool_choice": "none"}, {"tools": None, "tool_choice": None, "messages": talk}):
+        message = asked(ways, CHAT, {**ASK, "model": "counted", **more})["choices"][0]["message"]
+        assert not message.get("tool_calls")
