@@ -131,8 +131,9 @@ def main() -> None:
         model = model or load(given.model, threads=1, quantize=given.quantize)
         hows = HOWS[: 1 if given.peer else 2]
         row = fill(model, task, given.max_tokens, hows[:: 1 if number % 2 else -1])
+        prompt = row.pop("prompt")
         if given.peer:
-            (row[PEER],) = fill_by_peer(given.model, given.peer, [row["prompt"]], given.max_tokens)
+            (row[PEER],) = fill_by_peer(given.model, given.peer, [prompt], given.max_tokens)
         rows.append({**row, "passes": judge(task, row, sandbox)})
         facts = {"model": Path(given.model).name, "quantize": given.quantize, "lines": given.lines, "seed": given.seed}
         out.write_text(json.dumps({**facts, "machine": machine_facts(), **report(rows), "rows": rows}, indent=1) + "\n")
