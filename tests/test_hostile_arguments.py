@@ -160,6 +160,9 @@ def object_cases(model: Model) -> dict[str, Case]:
     result = model.generate("a", 1)
     return {
         "load": Case(daguerre.load, {"name": "default", "backend": "torch"}),
+        "load_tokenizer": Case(
+            daguerre.load_tokenizer, {"path": str(Path(daguerre.__file__).parent / "assets" / "default")}
+        ),
         "Model": Case(Model, {"backbone": model.backbone, "tokenizer": model.tokenizer}),
         "Canvas": Case(Canvas, {"tokens": [1, 2], "open": [False, True], "gaps": [(1, 2)]}, ("span", "pins")),
         "ChatFormat": Case(daguerre.ChatFormat, {"template": "{{ messages }}", "bos_token": "", "eos_token": ""}),

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from daguerre.cli import app
 from daguerre.errors import DataError
 from daguerre.router.config import read_config
+from daguerre.server.settings import hash_of
 
 TEXT = """\
 quality_model = "{quality}"
@@ -32,7 +33,8 @@ key_file = "{key}"
 
 def written(folder: Path, **names: str) -> Path:
     """A configuration in which all files are as they should be but for those that are named."""
-    (folder / "keys").write_text("")
+    (folder / "keys").write_text(hash_of("sk-client") + "\n")
+    (folder / "empty").write_text("")
     (folder / "key").write_text("sk-1")
     text = TEXT.format(quality="Q", **{name: folder / names.get(name, name) for name in ("keys", "key")})
     line = f'quality_model = "{folder / names["quality"]}"' if "quality" in names else ""
@@ -49,7 +51,7 @@ def written(folder: Path, **names: str) -> Path:
         ({"keys": "none"}, r"line 4: server.keys_file: cannot read the file of keys .*none"),
         ({"keys": "key"}, r"line 4: server.keys_file: line 1 of .*key has no SHA-256 hash"),
         ({"key": "none"}, r"line 15: backends.1.key_file: backend 'b': cannot read its key from .*none"),
-        ({"key": "keys"}, r"line 15: backends.1.key_file: backend 'b': .*keys is empty"),
+        ({"key": "empty"}, r"line 15: backends.1.key_file: backend 'b': .*empty is empty"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_named_with_its_line(tmp_path: Path, names: dict[str, str], said: str) -> None:

@@ -44,7 +44,7 @@ BOUNDS: list[tuple[dict[str, Any], int, str | None, str]] = [
     ({"daguerre": {"timeout": 31}}, 400, "daguerre.timeout", "at most 30 seconds"),
     ({"daguerre": {"choices": ["x" * 500]}}, 413, "daguerre.choices", "of at most 500"),
     ({"response_format": {"type": "text", "more": "x" * 500}}, 413, "response_format", "of at most 500"),
-    ({"prompt": "\ud800"}, 400, None, "surrogate"),
+    ({"prompt": "\ud800"}, 400, "prompt", "surrogate"),
     ({"model": "other"}, 404, None, "small"),
 ]
 """Changes of a request, the status of its answer, the field that is named, and what is said of it."""

@@ -78,7 +78,10 @@ def _chat_format(tokenizer: Tokenizer | None) -> dict[str, Any]:
         return {"chat_format": {"found": f"not found: {error}"}}
     calls = facts["calls"]
     return {
-        "chat_format": {"found": facts["found"], "call": "none" if calls is None else calls["begin"] + calls["call"]}
+        "chat_format": {
+            "found": facts["found"],
+            "call": "none" if calls is None else repr(calls["begin"] + calls["call"])[1:-1],
+        }
     }
 
 

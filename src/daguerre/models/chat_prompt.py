@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from daguerre.errors import InputError, UnsupportedError, shown
 from daguerre.models.chat_messages import fitted
 from daguerre.models.published_tokenizer import HIDDEN, hidden
-from daguerre.models.tokenizer import Tokenizer
 
 if TYPE_CHECKING:  # which would bring Jinja to models that have no template
     from daguerre.models.chat_template import ChatTemplate
+    from daguerre.models.tokenizer import Tokenizer
 
 Message = Mapping[str, Any]
 
