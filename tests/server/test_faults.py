@@ -153,17 +153,6 @@ def test_a_body_of_10_megabytes_is_refused_whichever_way_it_comes(tiny: Model) -
             assert client.post("/v1/completions", json=ASK).status_code == 200
 
 
-LONG = "def f(x):\n" * 3_000
-"""More tokens than the model has positions, in fewer bytes than these could have."""
-
-
-def test_a_long_text_does_not_hold_up_others(tiny: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    with served(tiny) as (_, url):
-        num, response = while_asking(url, {"prompt": LONG}, monkeypatch)
-    assert response.status_code == 400 and response.json()["error"]["param"] == "prompt"
-    assert num >= 2
-
-
 UNSOUND = (
     b'{"prompt": "\xff\xfe\xfa", "max_tokens": 4}',
     b'{"prompt": "\xed\xa0\x80", "max_tokens": 4}',

@@ -11,17 +11,26 @@ A mark that comes about only where a template joins two texts is not found.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from daguerre.errors import InputError, UnsupportedError, shown
 from daguerre.models.chat_messages import fitted
-from daguerre.models.published_tokenizer import HIDDEN, hidden
+from daguerre.models.hidden_text import HIDDEN, hidden
 
 if TYPE_CHECKING:  # which would bring Jinja to models that have no template
     from daguerre.models.chat_template import ChatTemplate
-    from daguerre.models.tokenizer import Tokenizer
 
 Message = Mapping[str, Any]
+
+
+class Words(Protocol):
+    """What a tokenizer has that conversations need; `daguerre.models.tokenizer`, whose `chat` they are, is above."""
+
+    def find_special(self, text: str) -> list[tuple[int, int]]: ...
+
+    def encode(self, text: str) -> list[int]: ...
+
+    def encode_around(self, text: str, plain: Sequence[tuple[int, int]]) -> list[int]: ...
 
 
 def continues(
@@ -52,7 +61,7 @@ def _text_of(message: Message) -> str:
 
 
 def encode_chat(
-    tokenizer: Tokenizer,
+    tokenizer: Words,
     template: ChatTemplate,
     messages: Sequence[Message],
     *,
@@ -104,7 +113,7 @@ def check_messages(messages: object) -> None:
         )
 
 
-def chat_ids(tokenizer: Tokenizer, messages: Sequence[Message], first: Sequence[int], **template: Any) -> list[int]:
+def chat_ids(tokenizer: Words, messages: Sequence[Message], first: Sequence[int], **template: Any) -> list[int]:
     """`encode_chat` by the tokenizer's own template, without what every canvas begins with, `first`.
 
     UnsupportedError for a tokenizer without a chat template; InputError for what is no list of messages.

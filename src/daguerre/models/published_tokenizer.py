@@ -29,6 +29,7 @@ import tokenizers
 
 from daguerre.arguments import check_unicode
 from daguerre.errors import DataError, InputError
+from daguerre.models.hidden_text import hidden
 from daguerre.models.tokenizer import Tokenizer, encoding_of
 from daguerre.models.tokenizer_fields import panics_raised
 from daguerre.models.tokenizer_json import IN_UTF_8, Json, read_layout, token_texts
@@ -42,8 +43,6 @@ DECIDING = ("LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer", "CohereTok
 KEPT = "gguf"
 """The key of a configuration that comes from a GGUF file."""
 ASCII_SPACES = " \t\n\v\f\r"
-HIDDEN = "\ue000"
-"""A private character, of which no special token is made: it stands for each one of a text that is not to be read."""
 
 
 class PublishedTokenizer(Tokenizer):
@@ -262,14 +261,6 @@ class PublishedTokenizer(Tokenizer):
 
     def __reduce__(self) -> tuple[type[PublishedTokenizer], tuple[str, dict[str, Any], int]]:  # type: ignore[override]
         return PublishedTokenizer, self._state()
-
-
-def hidden(text: str, spans: Sequence[tuple[int, int]]) -> str:
-    """A text whose characters in these spans are private ones."""
-    letters = list(text)
-    for start, end in spans:
-        letters[start:end] = HIDDEN * (end - start)
-    return "".join(letters)
 
 
 def added_of(config: Json) -> list[dict[str, Any]]:
