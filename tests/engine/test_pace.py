@@ -96,6 +96,7 @@ def test_a_step_takes_as_long_as_it_may_whatever_a_row_takes(model: Model) -> No
         assert took[-1] <= max(1.1 * STEP, 16 * (row + keys * 1000)) and took[-1] >= 0.7 * STEP
     for rows, length in itertools.product((1, 7, 300), (0, 10, 5000)):
         assert pace.rows(pace.need(rows, length) + 1e-6, length) == rows
+    assert pace.rows(-5.0, 10) == 0
     assert Pace(model.config, None).rows(Pace(model.config, None).most, 0) > 1 << 20
 
 

@@ -47,9 +47,9 @@ class Pace:
         return rows * (1 + (length + rows / 2) / self._keys)
 
     def rows(self, work: float, length: int) -> int:
-        """How many rows behind so many others this work is: the inverse of `need`."""
+        """How many rows behind so many others this work is: the inverse of `need`; none for work that is overdrawn."""
         each = self._keys + length
-        return min(MOST, int((each**2 + 2 * self._keys * work) ** 0.5 - each))
+        return min(MOST, int((each**2 + 2 * self._keys * max(0.0, work)) ** 0.5 - each))
 
     @property
     def most(self) -> float:

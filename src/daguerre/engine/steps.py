@@ -94,7 +94,7 @@ def _read(step: Step, shares: Shares, pace: Pace, reading: Sequence[Task]) -> No
     step.short |= {task.owner for task in order[len(some) :]}
     owned, num = Counter(task.owner for task in some), 0
     weights = [shares.weight(task.owner) / owned[task.owner] for task in some]
-    works = fair_parts([pace.need(task.num_next, task.length) for task in some], weights, step.work)
+    works = fair_parts([pace.need(task.num_next, task.length) for task in some], weights, max(0.0, step.work))
     for task, work in zip(some, works, strict=True):
         taken = step.take(task, pace, work, not num)
         shares.add(task.owner, taken)
