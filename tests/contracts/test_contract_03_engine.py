@@ -36,8 +36,8 @@ LIMITS = {"roomy": ROOMY, "tight": TIGHT, "none stored": Limits(max_rows=96, sto
 class Unaware(SampleWork):
     """A sample that is not told of the others: how much it drafts depends on them, and so which forwards it has."""
 
-    def spent(self, seconds: float, crowd: int) -> None:
-        super().spent(seconds, 1)
+    def beside(self, crowd: int) -> None:
+        super().beside(1)
 
 
 def run_all(samples: list[Kept], limits: Limits, seed: int, backend: Any = None) -> Stats:

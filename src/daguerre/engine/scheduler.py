@@ -169,7 +169,7 @@ class Scheduler:
         while self._waiting:
             task = self._shares.next_of(self._waiting, self._running)
             if not task.pieces:
-                task.work.spent(0.0, self._crowd)
+                task.work.beside(self._crowd)
                 if not self._advance(task, None):
                     continue
             if not self._has_room(task):
@@ -242,7 +242,8 @@ class Scheduler:
         """Let tasks whose forwards are all computed go on."""
         jobs = dict[Job, None]()
         for task in [task for task in self._running if task in tasks]:
-            task.work.spent(seconds, self._crowd)
+            task.work.spent(seconds)
+            task.work.beside(self._crowd)
             answers = [piece.answer for piece in task.pieces if piece.answer is not None]
             if len(answers) < len(task.pieces):
                 continue

@@ -67,11 +67,9 @@ class Step:
 def choose(shares: Shares, pace: Pace, max_rows: int, running: Sequence[Task], waiting: Sequence[Task]) -> Step:
     """The next step of the tasks that run."""
     step = Step(max_rows, pace.most, {task.owner for task in waiting})
-    writing, reading = (
-        [task for task in running if is_writing(task)],
-        [task for task in running if not is_writing(task)],
-    )
-    kept, num = (step.work / 2 if reading else 0.0), 0
+    writing = [task for task in running if is_writing(task)]
+    reading = [task for task in running if not is_writing(task)]
+    kept, num = step.work / 2 if reading else 0.0, 0
     for task in shares.order(writing):
         taken = step.take(task, pace, step.work - kept, not num)
         shares.add(task.owner, taken)

@@ -23,8 +23,11 @@ class Work(Protocol):
     def advance(self, answers: list[Answer] | None) -> list[Asked] | None:
         """Its next forwards, given the answers to the last ones; None once it is done."""
 
-    def spent(self, seconds: float, crowd: int) -> None:
-        """Take note of the time of a step that it was part of, and of how many tasks are on their way."""
+    def beside(self, crowd: int) -> None:
+        """Take note of how many tasks, with it, share steps."""
+
+    def spent(self, seconds: float) -> None:
+        """Take note of the time of a step that it was part of."""
 
     def fail(self, error: BaseException) -> None:
         """End with an error."""
@@ -43,10 +46,13 @@ class SampleWork:
             item = self.sample.advance()
         return item
 
-    def spent(self, seconds: float, crowd: int) -> None:
-        """Charge the time to the sample's deadline, and tell it how many share its steps."""
-        self.sample.deadline.busy += seconds
+    def beside(self, crowd: int) -> None:
+        """How much it drafts depends on them."""
         self.sample.beside(crowd)
+
+    def spent(self, seconds: float) -> None:
+        """Charge the time to the sample's deadline."""
+        self.sample.deadline.busy += seconds
 
     def fail(self, error: BaseException) -> None:
         """Nothing: the job has the error."""
@@ -65,7 +71,10 @@ class BatchWork:
         self.answers.set_result(answers)
         return None
 
-    def spent(self, seconds: float, crowd: int) -> None:
+    def beside(self, crowd: int) -> None:
+        """Nothing depends on them."""
+
+    def spent(self, seconds: float) -> None:
         """Nothing is charged."""
 
     def fail(self, error: BaseException) -> None:
