@@ -11,6 +11,8 @@ from types import ModuleType
 import pytest
 
 import daguerre
+from daguerre.sampling import constrained
+from daguerre.sampling.constraints import programme
 
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "soak_library.py"
 
@@ -74,6 +76,8 @@ def test_what_generations_keep_does_not_grow(soak: ModuleType) -> None:
             if type(one).__name__ == "_lru_cache_wrapper" and one.__module__.startswith("daguerre"):
                 if one.cache_info().maxsize is not None:
                     one.cache_clear()
+        constrained._compiled.cache_clear()
+        programme._completions.cache_clear()
         gc.collect()
         return len(gc.get_objects())
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from itertools import product
 
 import numpy as np
@@ -10,7 +12,7 @@ import pytest
 from daguerre.errors import InputError
 from daguerre.sampling.constraints import compiled, weights
 from daguerre.sampling.constraints.indices import NONE
-from daguerre.sampling.constraints.programme import Programme
+from daguerre.sampling.constraints.programme import Programme, completions
 from daguerre.sampling.constraints.reference.lattice import Lattice
 from daguerre.sampling.constraints.spans import CompiledPaths, span
 from daguerre.sampling.constraints.tiles import TILE, Tiles
@@ -495,3 +497,13 @@ def test_wrong_shapes_are_refused() -> None:
     for shape in ((2, 4), (1, 3)):
         with pytest.raises(InputError, match="do not fit"):
             programme.best(np.zeros(shape))
+
+
+def test_completions_that_are_kept_keep_no_automaton() -> None:
+    """It may have a thousand times their bytes."""
+    automaton = random_automaton(np.random.default_rng(1))
+    completions(automaton, np.full(3, NONE, dtype=automaton.class_of_token.dtype).tobytes(), NONE, 0)
+    held = weakref.ref(automaton)
+    del automaton
+    gc.collect()
+    assert held() is None

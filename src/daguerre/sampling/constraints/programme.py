@@ -17,6 +17,7 @@ C classes, B bundles, V vocabulary.
 from __future__ import annotations
 
 import ctypes
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -354,11 +355,17 @@ def _bytes_of(packed: np.ndarray) -> int:
     return packed.nbytes
 
 
-@cached(MAX_BYTES, _bytes_of)
 def completions(automaton: TokenAutomaton, fixed: bytes, filler: int, floor: int) -> np.ndarray:
     """(L+1, Q), packed in bits: the states from which the row from each position on completes, for the classes `fixed`
-    (L,), NONE where open.
+    (L,), NONE where open. What is kept holds no automaton, which may have a thousand times its bytes.
     """
+    return _completions(weakref.ref(automaton), fixed, filler, floor)
+
+
+@cached(MAX_BYTES, _bytes_of)
+def _completions(held: weakref.ref[TokenAutomaton], fixed: bytes, filler: int, floor: int) -> np.ndarray:
+    automaton = held()
+    assert automaton is not None
     classes = np.frombuffer(fixed, dtype=automaton.class_of_token.dtype)
     pairs = automaton.pairs
     unfilled = np.ones(pairs.num_bundles, dtype=bool)
