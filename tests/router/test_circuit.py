@@ -105,7 +105,7 @@ def test_failures_of_several_owners_close_it_to_all() -> None:
     one.begin(COOL, "ana")
     assert one.allows(COOL, "ben") and not one.allows(COOL, "ana"), "one request of each owner tries"
     one.failed(COOL, owner="ana", request="x")
-    assert one.allows(COOL, "ben"), "one owner's request proves nothing"
+    assert one.allows(COOL, "ben") and not one.allows(COOL, "ana"), "one owner's request proves nothing to others"
     one.succeeded("ben")
     assert one.state(COOL, "ben") == "closed"
 
@@ -115,3 +115,11 @@ def test_what_no_request_can_be_the_reason_of_counts_for_all() -> None:
     for _ in range(FAILURES):
         one.failed(0.0, owner="eve")
     assert not one.allows(0.0, "ana")
+
+
+def test_an_owner_whose_probe_no_request_is_the_reason_of_tries_again() -> None:
+    one = Circuit()
+    fail(one, 0.0, *(("eve", number) for number in range(FAILURES)))
+    one.begin(COOL, "eve")
+    one.failed(COOL, owner="eve")
+    assert one.allows(COOL, "ana") and not one.allows(COOL * 2.9, "eve") and one.allows(COOL * 3, "eve")

@@ -180,8 +180,11 @@ def test_requests_appear_while_the_page_is_open(opened: Callable[..., Any]) -> N
 @browsers.needs_browser
 def test_a_backend_that_fails_is_shown_as_such(opened: Callable[..., Any]) -> None:
     with routed(Scripted(reply=lambda body: Reply(500, b"{}")), Scripted(), circuit={"cool": 60.0}) as (url, log):
-        for _ in range(3):
-            assert ask(url).headers["x-route-backend"] == "b"
+        for number in range(3):
+            assert (
+                ask(url, SAY | {"messages": [{"role": "user", "content": str(number)}]}).headers["x-route-backend"]
+                == "b"
+            )
         log.of_requests(3)
         page = opened(url)
         expect(page.locator("#last tbody tr")).to_have_count(3)

@@ -3,7 +3,7 @@
 closed      requests go there; so many failures in a row as the configuration says open it
 open        none go there until a time that doubles with each opening, up to a limit; a backend that says when to come
             back (Retry-After) is left alone until then
-half open   one request of each owner tries; its success closes the circuit, its failure opens it again
+half open   one request of each owner tries; its success closes the circuit, its failure opens it again, for that owner
 
 Whose fault a failure is, nobody knows: a request may be one that no backend can answer. So equal requests of an owner
 count once; the failures of one owner open the circuit for that owner alone, and those of several open it for all.
@@ -94,15 +94,23 @@ class Circuit:
         retry_after  seconds that the backend asks for
         request      what is equal for equal requests; None: no request is the reason
         """
-        rule, own = self._rule, self._all if request is None else self._own.setdefault(owner, _Switch())
-        own.fail(rule, (object(), object()) if request is None else (owner, request))
-        if own.probing or own.is_due(rule, several=False):
-            own.open(now, rule)
-        if request is not None:
-            self._all.probing.discard(owner)
-            self._all.fail(rule, (owner, request))
-            if self._all.is_due(rule, several=True):
-                self._all.open(now, rule)
+        rule, (everyone, own) = self._rule, self._both(owner)
+        tried_all, tried_own = (owner in one.probing for one in (everyone, own))
+        self.left(owner)
+        if request is None:
+            everyone.fail(rule, (object(), object()))
+            if tried_all or everyone.is_due(rule, several=False):
+                everyone.open(now, rule)
+            if tried_own:
+                own.open(now, rule)
+        else:
+            self._own[owner] = own
+            own.fail(rule, (owner, request))
+            if tried_all or tried_own or own.is_due(rule, several=False):
+                own.open(now, rule)
+            everyone.fail(rule, (owner, request))
+            if everyone.is_due(rule, several=True):
+                everyone.open(now, rule)
         if retry_after is not None:
             self._all.until = max(self._all.until, now + min(retry_after, rule.most_cool))
 
