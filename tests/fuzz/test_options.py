@@ -105,6 +105,7 @@ RIGHT: dict[str, st.SearchStrategy[Any]] = {
     "tools": st.sampled_from([[], [{"name": "f", "parameters": {"properties": {"a": {"enum": [1]}}}}]]),
     "tool_choice": st.sampled_from(["auto", "none", "required", "f"]),
     "parallel_calls": st.booleans(),
+    "chat_format": st.sampled_from([None, "may", "does"]),
     "steer": st.sampled_from([[], [{"kind": "add", "concepts": ["loop"], "strength": 2.0}]]),
     "scorer": st.sampled_from([None, lean_to_the_left]),
     "t_min": share,

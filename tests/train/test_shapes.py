@@ -37,6 +37,7 @@ SHAPES: dict[str, tuple[dict[str, Any], dict[str, Share]]] = {
         {"norm_placement": "post", "qk_norm_scope": "all", "rope_share": 0.5, "tied": False, "norm_eps": 1e-5},
         CAUSAL,
     ),
+    "gemma3": ({"norm_placement": "both", "activation": "gelu_tanh", "head_width": 12}, CAUSAL),
     "post_layer": ({"norm_placement": "post", "norm": "layer", "qk_norm": False, "mlp_bias": True}, CAUSAL),
     "yarn": (
         {"rope_scaling": RopeScaling(kind="yarn", factor=4.0, original_positions=16), "gated_mlp": False},

@@ -86,8 +86,11 @@ def _plain(config: ModelConfig) -> str:
 def _mixture(config: ModelConfig, experts: Experts) -> str:
     """The architecture of a mixture of experts in every layer, of the kind that Qwen3's are."""
     plain = Experts(num=experts.num, per_token=experts.per_token, width=experts.width, normalized=experts.normalized)
-    if experts != plain or not config.qk_norm or config.qkv_bias or config.out_bias:
+    if experts != plain:
         raise _none_with(f"experts={experts!r:.200}")
+    if not config.qk_norm or config.qkv_bias or config.out_bias:
+        biases = config.qkv_bias, config.out_bias
+        raise _none_with(f"biases {biases} and qk_norm={config.qk_norm} beside experts")
     if config.context == "full" and config.shift != experts.normalized:
         raise _none_with(f"shift={config.shift} beside experts, normalized={experts.normalized}")
     if config.context == "full":
