@@ -225,11 +225,13 @@ def talk(model: Model, *given: str, **options: Any) -> tuple[Conversation, str]:
 
 
 def test_questions_and_answers_are_kept_in_order(model: Model) -> None:
-    conversation, shown = talk(model, "one", "two", system="be brief")
+    conversation, shown = talk(model, "one", "two", system="be brief", temperature=0.0)
     roles = [message["role"] for message in conversation.messages]
 
     assert roles == ["system", "user", "assistant", "user", "assistant"]
-    first = model.chat([{"role": "system", "content": "be brief"}, {"role": "user", "content": "one"}], 8)
+    first = model.chat(
+        [{"role": "system", "content": "be brief"}, {"role": "user", "content": "one"}], 8, temperature=0.0
+    )
     assert conversation.messages[2]["content"] == first.text
     assert conversation.messages[3]["content"] == "two"
     assert "a forward" in shown
