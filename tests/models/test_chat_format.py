@@ -127,6 +127,20 @@ def test_a_call_while_thinking_is_open_is_a_call_and_ends_the_thought() -> None:
     assert plain(form.read(told, TOOLS)) == ("No.", "I could write <tool_call> and then think on.", [])
 
 
+def test_tags_that_are_quoted_in_an_answer_are_text() -> None:
+    form = ChatFormat(WAYS["tagged, thinking"])
+    told = "Some models write a <think> tag first, then </think> and the answer."
+    assert plain(form.read(f"Hm.\n</think>\n\n{told}<|end|>", TOOLS)) == (told, "Hm.", [])
+
+
+def test_what_is_no_json_is_written_as_some() -> None:
+    tagged = "<tool_call>\n<function=set_alarm>\n<parameter=count>\n1e999\n</parameter>\n</function>\n</tool_call>"
+    called = ChatFormat(WAYS["tagged"]).read(tagged)["tool_calls"][0]["function"]
+    assert json.loads(called["arguments"], parse_constant=pytest.fail) == {"count": "1e999"}
+    nothing = ChatFormat(WAYS["json"]).read('<tool_call>\n{"name": "set_alarm"}\n</tool_call>')
+    assert nothing["tool_calls"][0]["function"]["arguments"] == "{}"
+
+
 def test_bare_json_is_a_call_only_if_it_stays_one(subtests: pytest.Subtests) -> None:
     form = ChatFormat(WAYS["bare"])
     for text in (

@@ -222,3 +222,17 @@ def test_what_yields_values_is_written_as_json() -> None:
 def test_how_calls_are_wanted_is_told() -> None:
     assert ChatTemplate.of(each(TURN + AS_JSON)).wants().calls == Calls()
     assert ChatTemplate.of(each(TURN)).wants().calls is None
+
+
+def test_ids_that_are_missing_or_are_no_texts_are_no_error() -> None:
+    for key in (None, 7, ["c"]):
+        said = {**call(), "tool_calls": [{**call()["tool_calls"][0], "id": key}]}
+        text = written(each(TURN + AS_JSON), USER, said, {**RESULT, "tool_call_id": key})
+        assert "now" in text and "noon" in text
+    without = {**call(), "tool_calls": [{"type": "function", "function": {"name": "now", "arguments": "{}"}}]}
+    assert "now" in written(each(TURN + AS_JSON), USER, without, RESULT)
+
+
+def test_no_content_beside_calls_is_an_empty_one() -> None:
+    strict = each("{{ m.content + '' }}" + AS_JSON)
+    assert "now" in written(strict, USER, call(None), RESULT)

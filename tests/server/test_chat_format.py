@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import httpx2
@@ -153,7 +154,26 @@ def test_other_surfaces_have_the_same_calls(ways: httpx2.Client) -> None:
 
 
 def test_no_call_begins_where_none_may(ways: httpx2.Client) -> None:
-    talk = [*ASK["messages"], {"role": "assistant", "content": "", "tool_calls": []}]
+    """Of a random model, which begins calls as often as anything: its first mark has no chance."""
+    call = {"id": "c", "type": "function", "function": {"name": "now", "arguments": '{"zone": "x"}'}}
+    talk = [
+        *ASK["messages"],
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "content": "12"},
+    ]
+    opening = format_of(tokenizer_of(WAYS["counted"]))
+    assert opening is not None and not opening.opening_is_shared and opening.opening in opening.special
     for more in ({"tool_choice": "none"}, {"tools": None, "tool_choice": None, "messages": talk}):
-        message = asked(ways, CHAT, {**ASK, "model": "counted", **more})["choices"][0]["message"]
-        assert not message.get("tool_calls")
+        body = {**ASK, "model": "counted", "logprobs": True, "ignore_eos": True, **more}
+        choice = asked(ways, CHAT, body)["choices"][0]
+        assert not choice["message"].get("tool_calls")
+        written = [one["token"] for one in choice["logprobs"]["content"]]
+        assert written and not any(opening.opening in token for token in written)
+
+
+def test_a_mark_that_an_answer_needs_is_not_forbidden() -> None:
+    """Of the template whose calls begin with the mark that ends texts, only the reader leaves out calls."""
+    found = format_of(tokenizer_of(WAYS["counted"]))
+    assert found is not None
+    shared = replace(found, form=replace(found.form, ends=(found.opening, *found.form.ends)))
+    assert shared.opening_is_shared

@@ -54,7 +54,10 @@ def format_in(path: Path) -> Format:
     from daguerre.models.chat_format.chat_format import ChatFormat
 
     if path.suffix == ".jinja" and path.is_file():
-        return ChatFormat(path.read_text("utf-8")).form
+        try:
+            return ChatFormat(path.read_text("utf-8")).form
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"cannot read {path} as a chat template ({error}): name another file") from None
     if not path.exists():
         raise InputError(f"there is no {path}: name a GGUF file, a folder or a chat template (.jinja)")
     tokenizer = read_tokenizer(path)

@@ -172,8 +172,10 @@ def _is_clean(form: Calls, text: str) -> bool:
 
 def _named(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """Results with the names of the functions that gave them."""
-    names = {call.get("id"): call["function"].get("name") for one in messages for call in _calls(one)}
-    known = [{"name": names[one["tool_call_id"]]} if one.get("tool_call_id") in names else {} for one in messages]
+    called = [call for one in messages for call in _calls(one) if isinstance(call.get("id"), str)]
+    names = {call["id"]: call["function"].get("name") for call in called}
+    ids = [one.get("tool_call_id") for one in messages]
+    known = [{"name": names[key]} if isinstance(key, str) and key in names else {} for key in ids]
     return [
         {**name, **one} if one.get("role") == "tool" else dict(one) for name, one in zip(known, messages, strict=True)
     ]
@@ -204,19 +206,19 @@ def _is_text(part: Any) -> bool:
 
 def _with_ids(messages: list[dict[str, Any]], form: Calls | None) -> list[dict[str, Any]]:
     """Messages whose calls and results have ids of the form that is wanted."""
-    made, number = dict[Any, str](), 0
+    made, number = dict[str, str](), 0
     out = list[dict[str, Any]]()
     for one in messages:
         new = dict(one)
         if _calls(one) and form is not None:
             new["tool_calls"] = []
             for call in _calls(one):
-                old = call.get("id") or f"call_{number}"
-                made[old] = _id(form, str(old), str(call["function"].get("name")), number)
+                old = str(call.get("id") or f"call_{number}")
+                made[old] = _id(form, old, str(call["function"].get("name")), number)
                 new["tool_calls"].append({**call, "id": made[old]})
                 number += 1
-        if one.get("tool_call_id") in made:
-            new["tool_call_id"] = made[one["tool_call_id"]]
+        if str(one.get("tool_call_id")) in made:
+            new["tool_call_id"] = made[str(one["tool_call_id"])]
         out.append(new)
     return out
 
@@ -243,7 +245,7 @@ def _with_calls(message: dict[str, Any], form: Calls | None) -> list[dict[str, A
         return [_with_text(said, "".join(map(call_text, _calls(message))))]
     calls = [{**call, "function": _function(call["function"], form)} for call in _calls(message)]
     if form.beside == "text":
-        return [{**message, "tool_calls": calls}]
+        return [{**message, "content": message.get("content") or "", "tool_calls": calls}]
     alone = {**message, "content": BESIDE[form.beside], "tool_calls": calls}
     return [said, alone] if message.get("content") else [alone]
 

@@ -80,10 +80,11 @@ def encode_chat(
     continued = continues(messages, continue_final_message, add_generation_prompt)
     if _is_nothing(messages[-1]) and add_generation_prompt is not False and len(messages) > 1:
         messages = messages[:-1]  # a beginning of nothing
+    begun = _text_of(messages[-1])
     messages = fitted(messages, template.wants(bool(values.get("tools")), values.get("name")))
     values["add_generation_prompt"] = not continued and add_generation_prompt is not False
     text, found = template.render(messages, **values), list[str]()
-    end = _end_of(text, _text_of(messages[-1])) if continued else len(text)
+    end = _end_of(text, begun) if continued else len(text)
 
     def hide(written: str) -> str:
         """A text of a message in which the texts of special tokens, which are `found`, are hidden."""

@@ -135,7 +135,7 @@ class _GapDraft:
         token = int(canvas.tokens[position])
         if canvas.open[position] or token in plan.ending:
             return Token(place, "", "open" if canvas.open[position] else "end"), (b"", skip)
-        piece = plan.vocabulary.of[token]
+        piece = plan.shown.get(token) or plan.vocabulary.of[token]
         self._decoder.setstate((pending, 0))
         text = self._decoder.decode(piece[skip:])
         behind = self._decoder.getstate()[0], max(0, skip - len(piece))

@@ -201,10 +201,11 @@ def _no_calls(
         return {}
     if form is None:
         return {"forbidden": [*(body.daguerre.forbidden or ()), OPENING]}
-    special = [token for text, token in form.special.items() if text in form.opening]
-    if special:
-        return {"logit_bias": {**(bias or {}), special[0]: -math.inf}}
-    return {"forbidden": [*(body.daguerre.forbidden or ()), form.opening]} if form.opening else {}
+    if not form.opening or form.opening_is_shared:  # then none are read, and that is all
+        return {}
+    if form.opening in form.special:
+        return {"logit_bias": {**(bias or {}), form.special[form.opening]: -math.inf}}
+    return {"forbidden": [*(body.daguerre.forbidden or ()), form.opening]}
 
 
 def _format(body: ChatBody) -> dict[str, Any]:

@@ -14,6 +14,22 @@ from daguerre.models.chat_format.source import Fit, Source, Steps
 from daguerre.models.chat_format.values import Schemas, value_of
 
 NAME_END = re.compile(r"[<>/]")
+DEEPEST = 100
+"""Values within one another, which Python calls itself for; more are no arguments."""
+
+
+def written(value: Any) -> str:
+    """JSON of a value. Half of a surrogate pair, which no client could be sent, is escaped."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if text.isascii() or _is_writable(text) else json.dumps(value)
+
+
+def _is_writable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 @dataclass
@@ -31,13 +47,13 @@ class Sink:
 
     def key(self, key: str) -> None:
         """An argument begins."""
-        self.write(("{" if not self.count else ", ") + json.dumps(key, ensure_ascii=False) + ": ")
+        self.write(("{" if not self.count else ", ") + written(key) + ": ")
         self.count += 1
 
     def add(self, key: str, value: Any) -> None:
         """An argument."""
         self.key(key)
-        self.write(json.dumps(value, ensure_ascii=False))
+        self.write(written(value))
 
     def end(self) -> None:
         """There are no more arguments."""
@@ -353,7 +369,7 @@ class BareReader:
         if (yield from self._source.choose(["{"])) < 0:
             raise Failed
         while (key := (yield from self._key())) is not None:
-            value = yield from self._value()
+            value = yield from self._value(DEEPEST)
             kinds = self._sink.kinds(key)
             self._sink.add(key, str(value) if kinds == {"string"} and isinstance(value, bool | int | float) else value)
         self._sink.end()
@@ -380,19 +396,21 @@ class BareReader:
         source.at += len(what) if place >= 0 else 0
         return text
 
-    def _value(self) -> Steps[Any]:
+    def _value(self, deepest: int) -> Steps[Any]:
         source = self._source
         yield from source.blank()
         which = yield from source.choose([self._quote, "{", "["])
+        if not deepest:
+            raise Failed
         if which == 0:
             return (yield from self._until(self._quote))
         if which == 1:
             out = {}
             while (key := (yield from self._key())) is not None:
-                out[key] = yield from self._value()
+                out[key] = yield from self._value(deepest - 1)
             return out
         if which == 2:
-            return (yield from self._items())
+            return (yield from self._items(deepest - 1))
         place = source.at
         while True:
             while place < len(source.text) and source.text[place] not in ",}]":
@@ -403,11 +421,11 @@ class BareReader:
                 return value_of(source.take(place), (), ("json", "python"))
             yield
 
-    def _items(self) -> Steps[list[Any]]:
+    def _items(self, deepest: int) -> Steps[list[Any]]:
         source, out = self._source, list[Any]()
         while True:
             yield from source.blank()
             if (yield from source.choose(["]"])) >= 0 or not (yield from source.need()):
                 return out
             if (yield from source.choose([","])) < 0 or not out:
-                out.append((yield from self._value()))
+                out.append((yield from self._value(deepest)))

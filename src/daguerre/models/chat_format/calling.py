@@ -27,9 +27,9 @@ def derive_calls(probe: Probe, given: Surroundings) -> Calls | None:
     if one is None:
         return None
     if two is None:
-        shape = _single(one, given)
+        shape = _single(one)
     else:
-        shape = _several(*_numbered(*_split(two, 2)), given)
+        shape = _several(*_numbered(*_split(two, 2)))
     return None if shape is None else _with_arguments(shape, probe, one)
 
 
@@ -95,12 +95,12 @@ def _count(one: str, two: str, from_end: bool = False) -> tuple[int, int] | None
     return None
 
 
-def _single(row: tuple[str, list[list[Found]]], given: Surroundings) -> Calls | None:
+def _single(row: tuple[str, list[list[Found]]]) -> Calls | None:
     before, (parts,), (after,) = _split(row, 1)
     return _calls("", before, parts, after, "", "", several=False)
 
 
-def _several(before: str, calls: list[Row], gaps: list[str], given: Surroundings) -> Calls | None:
+def _several(before: str, calls: list[Row], gaps: list[str]) -> Calls | None:
     between, after = gaps
     if calls[0] != calls[1]:
         return None

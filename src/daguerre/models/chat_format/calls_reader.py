@@ -30,11 +30,7 @@ def openings(calls: Calls) -> list[str]:
 
 
 class CallsReader:
-    """Reads calls of a format.
-
-    known    names of functions; None: any
-    several  whether another call may follow in the same section
-    """
+    """Reads calls of a format."""
 
     def __init__(self, source: Source, calls: Calls, schemas: Schemas, report: Report) -> None:
         self._source, self._calls, self._schemas, self._report = source, calls, schemas, report
@@ -63,7 +59,7 @@ class CallsReader:
             first = False
             end = source.at
             yield from source.blank()
-            if (yield from source.choose([",", ";"])) < 0 and not (yield from self._another(listed)):
+            if (yield from source.choose([",", ";"])) < 0 and not (yield from self._another()):
                 source.at = end
                 break
         if listed:
@@ -71,7 +67,7 @@ class CallsReader:
             yield from source.choose(["]"])
         yield from self._closed(re.sub(r"^[\s\]]+", "", self._calls.suffix + self._calls.end))
 
-    def _another(self, listed: bool) -> Steps[bool]:
+    def _another(self) -> Steps[bool]:
         """Whether one more object follows the last one without a comma."""
         return (yield from self._source.need()) and self._source.text[self._source.at] == "{"
 
@@ -241,7 +237,7 @@ class _ObjectCall:
         self.name: str | None = None
         self.id: str | None = None
         self._before = ""
-        self._begun = False
+        self._begun = self._given = False
 
     def begin(self) -> None:
         """Report the call, once its name and its arguments are known to be there."""
@@ -257,6 +253,7 @@ class _ObjectCall:
 
     def arguments(self, text: str) -> None:
         """More of the arguments, which may come before the name."""
+        self._given = True
         if self._begun:
             self.report.arguments(text)
         else:
@@ -267,6 +264,8 @@ class _ObjectCall:
         if self.name is None or not (self._begun or self.hard):
             raise Failed
         self.begin()
+        if not self._given:
+            self.report.arguments("{}")
         self.report.release()
 
 

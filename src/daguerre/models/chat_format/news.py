@@ -41,13 +41,13 @@ class Report:
         self._held = [] if self._held is None else self._held
 
     def release(self) -> None:
-        """What was kept back is so."""
+        """Report what was kept back."""
         held, self._held = self._held or [], None
         self._out += held
         self.num_calls += sum(one.name is not None for one in held)
 
     def drop(self) -> None:
-        """What was kept back is not so."""
+        """Forget what was kept back."""
         self._held = None
 
     def begin(self, name: str, key: str | None = None) -> None:

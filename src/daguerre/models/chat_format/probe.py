@@ -97,8 +97,6 @@ class Probe:
         """The text of messages, each as the template wants it."""
         given = [self.shape.of(one) if one.get("role") == "assistant" else dict(one) for one in messages]
         more = {"now": NOW, **self._values, **values}
-        if any("+ functions" in source for source in self.template.sources.values()):  # as Firefunction's has it
-            more |= {"functions": json.dumps(tools or []), "datetime": f"{more['now'] or datetime.now():%Y-%m-%d}"}
         return self.template.render(given, tools or None, add_generation_prompt=prompt, **more)
 
     def prompt(self, tools: Sequence[Message] | None = None) -> str:

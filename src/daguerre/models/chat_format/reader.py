@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
@@ -17,6 +18,10 @@ CALL, THINK, SKIP, AGAIN, END, STOP = range(6)
 """What a mark means: a call begins; a thought does; nothing; a message does anew; the answer ends; its text does."""
 SIGNS = f"<[|]{MARKED}"
 """What begins a mark that counts wherever it stands."""
+
+
+TAG = re.compile(r"</?\w+>")
+"""What begins a mark of a thought that texts may quote: no special token, and a plain tag."""
 
 
 class PlainCalls(Protocol):
@@ -57,7 +62,7 @@ class FormatReader:
         self._calls: Calls | None = form.calls if calls else None
         self._source, self._report = Source(), Report()
         self._schemas = Schemas(tools)
-        self._marks = _marks(form, self._calls, self._stops)
+        self._marks = _Marks(form, self._calls, self._stops)
         self._start, self._alone, self._plain = True, alone, plain
         self._said = False
         self._steps = self._answer(thinks == "does" and form.thinking is not None)
@@ -208,6 +213,8 @@ class FormatReader:
         """Whether a mark counts where it stands: what is no mark by its looks, only where a message begins."""
         if meaning != STOP and self._alone and self._said:
             return False
+        if literal in self._marks.tags:  # which answers quote
+            return self._start and not self._source.text[self._source.at : place].strip()
         if meaning in (STOP, END) or MARK.match(literal) or literal[0] in SIGNS:
             return True
         source = self._source
@@ -242,7 +249,7 @@ class FormatReader:
         return blank if between[:1].isspace() or nothing else place
 
     def _thought(self, begun: bool = False) -> Steps[None]:
-        """What is thought, up to its closing mark, or to the end; a thought that the prompt has begun, or to a call."""
+        """A thought, up to its closing mark or the end of the answer; a call ends one that the prompt has begun."""
         source, thinking = self._source, self._form.thinking
         assert thinking is not None
         yield from source.blank()
@@ -295,7 +302,7 @@ class FormatReader:
         return place, None, "", place
 
 
-class _marks:  # noqa: N801
+class _Marks:
     """The marks of a format, by their first characters."""
 
     def __init__(self, form: Format, calls: Calls | None, stops: Sequence[str]) -> None:
@@ -306,7 +313,9 @@ class _marks:  # noqa: N801
             every += [(CALL, one) for one in opening]
             self.bare = calls.bare or form.source == "assumed"
             every += [(CALL, sign) for sign in ("{", "[") if self.bare]
+        self.tags: tuple[str, ...] = ()
         if form.thinking is not None and form.thinking.open:
+            self.tags = tuple(one for one in (form.thinking.open, form.thinking.close) if TAG.match(one))
             every.append((THINK, form.thinking.open))
             if form.thinking.close:
                 every.append((SKIP, form.thinking.close))

@@ -44,9 +44,18 @@ class TokenFormat:
 
     @property
     def opening(self) -> str:
-        """What the first call begins with, its first word."""
+        """What the first call begins with: a special token, or else its first word; "" where calls have no mark."""
         calls = self.form.calls
-        return "" if calls is None or calls.bare else (calls.opening.split() or [""])[0]
+        first = "" if calls is None or calls.bare else (calls.opening.split() or [""])[0]
+        return next((text for text in sorted(self.special, key=len, reverse=True) if first.startswith(text)), first)
+
+    @property
+    def opening_is_shared(self) -> bool:
+        """Whether an answer without calls may need it, too."""
+        form = self.form
+        thinking = () if form.thinking is None else (form.thinking.open, form.thinking.close)
+        others = (*form.ends, *form.text, *thinking, form.header, form.glue)
+        return any(self.opening in other for other in others)
 
     def _mark(self, text: str) -> str:
         places = sorted(self.special, key=len, reverse=True)

@@ -80,7 +80,9 @@ def literal(text: str, styles: Collection[str] = ("json", "python")) -> Any:
         return NOTHING
     if "json" in styles or text[:1] in "-0123456789":
         try:
-            return json.loads(text, parse_constant=_refuse)
+            value = json.loads(text, parse_constant=_refuse)
+            json.dumps(value, allow_nan=False)  # 1e999 is infinite
+            return value
         except (ValueError, RecursionError):
             pass
     if "python" in styles:

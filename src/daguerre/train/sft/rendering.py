@@ -16,12 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from daguerre.errors import InputError
 from daguerre.models.chat_format.chat_format import ChatFormat
 from daguerre.models.chat_format.named import ASSUMED
+from daguerre.models.chat_messages import fitted
 from daguerre.models.chat_template import ChatTemplate
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.tokenizer import Tokenizer
@@ -92,16 +94,20 @@ class Renderer:
     def _called(self, form: ChatFormat, talk: Conversation, number: int) -> tuple[str, str]:
         """`_turn` of an answer with calls, which is what the model writes where a template has another text for it."""
         tools = list(talk.tools) or None
-        before = form.render(talk.messages[:number], tools)
-        upto = form.render(talk.messages[: number + 1], tools, add_generation_prompt=False)
+        before = form.render(self._fitted(talk, number), tools)
+        upto = form.render(self._fitted(talk, number + 1), tools, add_generation_prompt=False)
         return before, upto if upto.startswith(before) else before + form.write(talk.messages[number], tools)
+
+    def _fitted(self, talk: Conversation, end: int) -> list[dict[str, Any]]:
+        """The first messages as the template wants them, which is how they are written when the model is asked."""
+        return fitted(talk.messages[:end], self.template.wants(bool(talk.tools)))
 
     def _turn(self, talk: Conversation, number: int) -> tuple[str, str]:
         """The text before answer `number`, and up to its end."""
         if talk.messages[number].get("tool_calls") and self._format is not None:
             return self._called(self._format, talk, number)
         before, upto = (
-            self.template.render(talk.messages[:end], list(talk.tools) or None, add_generation_prompt=begins)
+            self.template.render(self._fitted(talk, end), list(talk.tools) or None, add_generation_prompt=begins)
             for end, begins in ((number, True), (number + 1, False))
         )
         if not upto.startswith(before) or len(upto) == len(before):
