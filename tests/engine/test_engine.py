@@ -15,6 +15,7 @@ from daguerre.decoding.running import pinned, reopened
 from daguerre.engine import job as job_module
 from daguerre.engine.engine import Engine
 from daguerre.engine.job import Job
+from daguerre.engine.prefixes import PAGE, PART
 from daguerre.errors import CancelledError, DaguerreError, EngineError, InputError, QueueFullError, UnsupportedError
 from daguerre.model import Model
 from daguerre.models.forward import Answer, DraftStep, Forward
@@ -407,7 +408,7 @@ def test_a_prompt_that_came_before_is_not_computed_again(model: Model) -> None:
         rows.append(sum(len(one.tokens) for one in batches[before] if isinstance(one, Forward)))
         run_out(engine)
     assert jobs[0].cached_tokens == 0
-    assert jobs[1].cached_tokens == (rows[0] - 1) // 64 * 64 > 0
+    assert jobs[1].cached_tokens == (rows[0] - 1) // PART * PART > 0
     assert rows[1] == rows[0] - jobs[1].cached_tokens
     for end, job in zip("ab", jobs, strict=True):
         assert ids(job.result()) == ids(model.generate(prompt + end, 6, mode="ar", heal=False))
@@ -423,20 +424,42 @@ def test_requests_that_begin_alike_share_memory_and_write_none_of_it(model: Mode
     engine = Engine(model)
     first = engine.generate([*prompt, 5], 4, mode="ar", heal=False)
     run_out(engine)
-    num_stored = engine.stats().pages_stored
+    num_stored, whole = engine.stats().pages_stored, len(prompt) // PAGE
+    assert num_stored == whole + 1
     jobs = [engine.generate([*prompt, token], 30, mode="ar", heal=False, min_tokens=30) for token in range(20, 28)]
     engine.step()
     engine.step()
     used = engine.stats().pages_used
     own = 8 * ((len(prompt) + 32) // 64 + 1)
-    assert used == (own - 7 * num_stored if model.denoiser.backend.cache(9).shares else own + num_stored)
+    assert used == (own - 7 * whole if model.denoiser.backend.cache(9).shares else own + whole)
     run_out(engine)
     assert first.result()
     for token, job in zip(range(20, 28), jobs, strict=True):
         alone = model.generate([*prompt, token], 30, mode="ar", heal=False, min_tokens=30)
         assert ids(job.result()) == ids(alone)
     assert engine.stats().pages_used == 0
-    assert engine.stats().pages_stored == num_stored
+
+
+@pytest.mark.parametrize("backend", [None, "torch"])
+def test_short_prompts_that_begin_alike_are_read_once(model: Model, backend: Any) -> None:
+    """Fewer rows than a page has, and the first rows of a page that goes on otherwise."""
+    model = Model(model.backbone, model.tokenizer, backend)
+    engine = Engine(model)
+    shared = model.tokenizer.encode("import os\n" * 60)
+    found = {}
+    for number, (begin, rest) in enumerate(((20, 9), (20, 9), (45, 1), (100, 30), (100, 5), (20, 60), (13, 1))):
+        prompt = [*shared[:begin], *range(20 + number, 20 + number + rest)]
+        job = engine.generate(prompt, 70, mode="ar", heal=False, min_tokens=70)
+        run_out(engine)
+        assert ids(job.result()) == ids(model.generate(prompt, 70, mode="ar", heal=False, min_tokens=70))
+        found[number] = job.cached_tokens
+    first = model.generate(shared[:20], 1, mode="ar", heal=False).usage.prompt_tokens - 20
+    kept = [(first + rows) // PART * PART for rows in (0, 20, 20, 45, 100, 20, 13)]
+    assert list(found.values()) == [0, *kept[1:]]
+    prefixes = engine._scheduler._prefixes
+    assert prefixes is not None
+    prefixes.drop(len(prefixes))
+    assert not prefixes._parts and not len(prefixes)
 
 
 def test_an_answer_is_the_prefix_of_the_next_turn(model: Model) -> None:
@@ -446,7 +469,7 @@ def test_an_answer_is_the_prefix_of_the_next_turn(model: Model) -> None:
     tokens = model.tokenizer.encode(PROMPT) + [token.id for token in first.result().tokens]
     second = engine.generate([*tokens, 7], 4, mode="ar", heal=False)
     run_out(engine)
-    assert second.cached_tokens == 64 * (len(tokens) // 64) > 64
+    assert second.cached_tokens == (len(tokens) - 1) // PART * PART > PAGE
 
 
 def test_prefixes_go_when_memory_is_needed_those_used_last_stay(model: Model) -> None:

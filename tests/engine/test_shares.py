@@ -120,7 +120,7 @@ def test_a_step_is_not_one_owners_prompts_alone(model: Model) -> None:
 
 
 def test_what_was_taken_while_nobody_waited_costs_nothing_later(model: Model) -> None:
-    served = Ended(model, max_running=1)
+    served = Ended(model, max_running=1, store_prefixes=False)
     for _ in range(5):
         served.ask("ann", 16)
     served.steps()

@@ -1,8 +1,10 @@
 """Keys and values of texts that were computed before, in pages, for requests that begin with the same text.
 
-A page holds PAGE clean rows of all layers. It is found by a hash of everything that they were computed from: the
-tokens, positions and runs of keys of these rows and of all rows before them, the noise level, and the kind of cache. So
-what is found is exact. Pages are counted by references: one that a running task reads is not dropped.
+A page holds PAGE clean rows of all layers, or fewer, the last of a text. It is found by a hash of everything that they
+were computed from: the tokens, positions and runs of keys of these rows and of all rows before them, the noise level,
+and the kind of cache. So what is found is exact. Its first rows, in steps of PART, are found by hashes of their own: a
+text that goes on otherwise takes them, and a cache that adds rows to such a page copies it first. Pages are counted by
+references: one that a running task reads is not dropped.
 """
 
 from __future__ import annotations
@@ -21,13 +23,16 @@ from daguerre.models.forward import KeyCache
 
 PAGE = ROUND
 """Rows of a page."""
+PART = 8
+"""The first rows of a page are found in steps of so many."""
 
 
 @dataclass(eq=False)
 class Stored:
-    """A page, and how many tasks read it."""
+    """A page, how many tasks read it, and the hashes of its first rows."""
 
     rows: Any
+    parts: list[bytes]
     references: int = 0
 
 
@@ -39,39 +44,57 @@ class Prefixes:
 
     def __init__(self) -> None:
         self._pages: OrderedDict[bytes, Stored] = OrderedDict()
+        self._parts = dict[bytes, bytes]()
         self.asked = self.found = self.num_read = 0
 
     def __len__(self) -> int:
         """Number of pages."""
         return len(self._pages)
 
-    def fill(self, cache: KeyCache, rows: np.ndarray, kind: object) -> list[bytes]:
-        """Put the stored pages that these rows, int64 (n, 4), begin with into an empty cache; returns their hashes, to
-        be released once the cache is not read any more.
+    def fill(self, cache: KeyCache, rows: np.ndarray, kind: object) -> tuple[list[bytes], int]:
+        """Put the stored rows that these, int64 (n, 4), begin with into an empty cache. Returns the hashes of the whole
+        pages, to be released once the cache is not read any more, and the number of rows.
 
         kind: what else the rows depend on.
         """
         keys = list(takewhile(self._pages.__contains__, _keys(rows, kind)))
-        cache.append([row for key in keys for row in self._pages[key].rows])
+        parts = list(_parts(rows, len(keys) * PAGE, keys[-1] if keys else _hash(kind)))
+        num, last = next(((num, self._parts[key]) for num, key in reversed(parts) if key in self._parts), (0, None))
+        pages = [*keys, *([] if last is None else [last])]
+        if pages:
+            cache.append([row for key in pages for row in self._pages[key].rows])
+        if last is not None:
+            cache.truncate(len(keys) * PAGE + num)
+            self._pages.move_to_end(last)
         self._use(keys)
-        self.asked, self.found = self.asked + len(rows), self.found + len(keys) * PAGE
-        return keys
+        self.asked, self.found = self.asked + len(rows), self.found + len(keys) * PAGE + num
+        return keys, len(keys) * PAGE + num
 
     def store(self, cache: KeyCache, rows: np.ndarray, kind: object, room: int) -> list[bytes]:
-        """Keep the whole pages of a cache that holds these rows, at most `room` new ones; returns the hashes of these,
-        to be released once the cache is not read any more.
+        """Keep the pages of a cache that holds these rows, at most `room` new ones; returns the hashes of the new whole
+        ones, to be released once the cache is not read any more.
         """
-        keys, new, most = list[bytes](), list[bytes](), room + len(self._pages)
+        keys, new, before = list[bytes](), list[bytes](), _hash(kind)
         for number, key in enumerate(_keys(rows, kind)):
             if key not in self._pages:
-                if len(self._pages) >= most:
+                if room <= 0:
                     break
-                self._pages[key] = Stored(cache.copy(number * PAGE, (number + 1) * PAGE))
+                self._put(key, cache, number, [part for _, part in _parts(rows, number * PAGE, before)])
                 new.append(key)
+                room -= 1
             keys.append(key)
+            before = key
+        else:
+            parts = [part for _, part in _parts(rows, len(keys) * PAGE, before)]
+            if room > 0 and parts and parts[-1] not in self._parts:
+                self._put(parts[-1], cache, len(keys), parts)
         self._use(keys)
         self.release([key for key in keys if key not in new])
         return new
+
+    def _put(self, key: bytes, cache: KeyCache, number: int, parts: list[bytes]) -> None:
+        self._pages[key] = Stored(cache.copy(number * PAGE, (number + 1) * PAGE), parts)
+        self._parts |= dict.fromkeys(parts, key)
 
     def release(self, keys: Iterable[bytes]) -> None:
         """A task reads these pages no more."""
@@ -83,7 +106,9 @@ class Prefixes:
         """Drop `num` pages that no task reads, those first that were used the longest ago."""
         unread = (key for key, page in self._pages.items() if not page.references)
         for key in list(islice(unread, max(0, num))):
-            del self._pages[key]
+            for part in self._pages.pop(key).parts:
+                if self._parts.get(part) == key:
+                    del self._parts[part]
 
     def _use(self, keys: list[bytes]) -> None:
         for key in reversed(keys):
@@ -94,10 +119,30 @@ class Prefixes:
 
 def _keys(rows: np.ndarray, kind: object) -> Iterator[bytes]:
     """The hash of each whole page, as long as none of its rows sees a later page."""
-    key = blake2b(repr(kind).encode(), digest_size=16).digest()
+    key = _hash(kind)
     for start in range(0, len(rows) - PAGE + 1, PAGE):
         page = rows[start : start + PAGE]
         if page[:, 3].max() > start + PAGE:
             return
-        key = blake2b(key + np.ascontiguousarray(page).tobytes(), digest_size=16).digest()
+        key = _hash(key, page)
         yield key
+
+
+def _parts(rows: np.ndarray, start: int, before: bytes) -> Iterator[tuple[int, bytes]]:
+    """The number and the hash of first rows of the page from a row on, fewer than all, of which none sees a later one.
+
+    before: the hash of the page before it
+    """
+    page = rows[start : start + PAGE]
+    seen = np.maximum.accumulate(page[:, 3]) - start
+    for num in range(PART, min(len(page) + 1, PAGE), PART):
+        if seen[num - 1] <= num:
+            yield num, _hash(before, page[:num])
+
+
+def _hash(before: object, rows: np.ndarray | None = None) -> bytes:
+    """The hash of rows after others; of no rows, that of what all depend on."""
+    if rows is None:
+        return blake2b(repr(before).encode(), digest_size=16).digest()
+    assert isinstance(before, bytes)
+    return blake2b(before + np.ascontiguousarray(rows).tobytes(), digest_size=16).digest()

@@ -134,16 +134,18 @@ class Piece:
         else:
             self.answer = answer
 
-    def reuse(self, prefixes: Prefixes, salt: str) -> list[bytes]:
-        """Fill an empty cache with what earlier requests have computed; returns the hashes of the pages."""
+    def reuse(self, prefixes: Prefixes, salt: str) -> tuple[list[bytes], int]:
+        """Fill an empty cache with what earlier requests have computed; returns the hashes of the whole pages, and the
+        number of rows.
+        """
         first, cache = self._todo[0], self.cache
         if cache is None or cache.length or not isinstance(first, Forward):
-            return []
+            return [], 0
         rows = rows_of(first, cut_at(first, len(first.tokens)))
-        keys = prefixes.fill(cache, rows, (first.level, cache.kind, salt))
-        if keys:
-            self.computed(first_rows(first, len(keys) * PAGE), None)
-        return keys
+        keys, num = prefixes.fill(cache, rows, (first.level, cache.kind, salt))
+        if num:
+            self.computed(first_rows(first, num), None)
+        return keys, num
 
     def give_up(self) -> None:
         """Free the memory of its cache; the rows are computed again first when it goes on."""
@@ -225,9 +227,9 @@ class Task:
 
     def reuse(self, prefixes: Prefixes) -> int:
         """Take what earlier requests have computed; returns how many rows."""
-        keys = [key for piece in self.pieces for key in piece.reuse(prefixes, self.salt)]
-        self._read += keys
-        return len(keys) * PAGE
+        found = [piece.reuse(prefixes, self.salt) for piece in self.pieces]
+        self._read += [key for keys, _ in found for key in keys]
+        return sum(num for _, num in found)
 
     def keep(self, prefixes: Prefixes, room: int) -> None:
         """Store what it has computed for later requests, in at most `room` new pages."""

@@ -222,11 +222,11 @@ class KeyCache(Protocol):
 
     def copy(self, start: int, stop: int) -> list[Any]:
         """The rows from `start` up to `stop`, multiples of `models.core.cache.ROUND`, for `append` of other caches: an
-        item for each ROUND of them.
+        item for each ROUND of them. Of the last it may have fewer.
         """
 
     def append(self, rows: list[Any]) -> None:
-        """Add such rows after its own, whose number is a multiple of ROUND."""
+        """Add such rows after its own, whose number is a multiple of ROUND; `truncate` takes what the last has not."""
 
     def free(self) -> None:
         """Discard all rows, and their memory."""

@@ -134,7 +134,7 @@ class Cache:
 
     def append(self, rows: list[list[Tensor]]) -> None:
         """Add copied rows; see `KeyCache`."""
-        self.reserve(self.length + len(rows) * ROUND, self.length + len(rows) * ROUND)
+        self.reserve(self.length + len(rows) * ROUND, self.length)
         for page in rows:
             for stored, more in zip(self._stored, page, strict=True):
                 stored[:, :, :, self.length : self.length + ROUND] = more
