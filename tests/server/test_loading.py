@@ -10,6 +10,8 @@ from pathlib import Path
 
 import httpx2
 
+from server.processes import wait_until
+
 SCRIPT = """
 import sys, time
 from pathlib import Path
@@ -19,7 +21,10 @@ from daguerre.server.models import ModelPool
 from daguerre.server.run import run_server
 from daguerre.server.settings import Settings
 
+read = {}
+
 def load():
+    read["slow"] = 0.25
     while not (said := Path(sys.argv[1]).read_text()):
         time.sleep(0.05)
     if said == "fail":
@@ -27,7 +32,7 @@ def load():
     return daguerre.load()
 
 try:
-    run_server(ModelPool({"slow": load}), Settings(), "127.0.0.1", 0)
+    run_server(ModelPool({"slow": load}, read=read), Settings(), "127.0.0.1", 0)
 except CheckpointError as error:
     print(error, file=sys.stderr)
     sys.exit(2)
@@ -49,8 +54,9 @@ def test_a_server_that_loads_says_so_and_requests_wait(tmp_path: Path) -> None:
     answers = list[httpx2.Response]()
     body = {"prompt": "x = ", "max_tokens": 2}
     with httpx2.Client(base_url=url, timeout=120) as client:
+        wait_until(lambda: "read" in client.get("/ready").json())
         health, ready = client.get("/health"), client.get("/ready")
-        assert (health.status_code, health.json()) == (200, {"status": "loading", "model": "slow"})
+        assert (health.status_code, health.json()) == (200, {"status": "loading", "model": "slow", "read": 0.25})
         assert (ready.status_code, ready.json()["status"]) == (503, "loading")
         asking = threading.Thread(target=lambda: answers.append(client.post("/v1/completions", json=body)))
         asking.start()

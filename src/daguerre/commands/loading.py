@@ -70,11 +70,17 @@ def chooses_model(command: Callable[..., None]) -> Callable[..., None]:
     return wrapper
 
 
-def load(name: str, **how: Any) -> Any:
-    """`daguerre.load`, with a bar on an interactive terminal while weights are read."""
+def load(name: str, told: Callable[[int, int], object] | None = None, **how: Any) -> Any:
+    """`daguerre.load`, with a bar on an interactive terminal while weights are read. told: is called as the bar is."""
     import daguerre
 
-    with loading_bar() as progress:
+    with loading_bar() as bar:
+
+        def progress(done: int, total: int) -> None:
+            bar(done, total)
+            if told is not None:
+                told(done, total)
+
         return daguerre.load(str(name), progress=progress, **how, **getattr(name, "how", {}))
 
 

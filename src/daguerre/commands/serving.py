@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import closing
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -167,18 +168,23 @@ def make_pool(models: list[str] | None, how: dict[str, Any], memory: int | None,
         if name in sources:
             raise InputError(f"two models have the name {name!r}: give one another, with --model NAME=MODEL")
         sources[name] = source
-    return ModelPool({name: partial(load_tried, source, **how) for name, source in sources.items()}, memory, **limits)
+    read: dict[str, float] = {}
+
+    def loader(name: str, source: str) -> Callable[[], Any]:
+        return partial(load_tried, source, lambda done, total: read.update({name: done / max(1, total)}), **how)
+
+    return ModelPool({name: loader(name, source) for name, source in sources.items()}, memory, read, **limits)
 
 
-def load_tried(source: str, **how: Any) -> Any:
-    """A model, whose tokenizer another process has read first (`models.tokenizer_trial`)."""
+def load_tried(source: str, told: Callable[[int, int], object], **how: Any) -> Any:
+    """A model, whose tokenizer another process has read first (`models.tokenizer_trial`). told: see `loading.load`."""
     from daguerre.commands.loading import load
     from daguerre.models.loading import PACKAGED, model_folder
     from daguerre.models.tokenizer_trial import try_tokenizer
 
     if source not in PACKAGED:
         try_tokenizer(model_folder(source))
-    return load(source, **how)
+    return load(source, told, **how)
 
 
 def need_serve() -> None:

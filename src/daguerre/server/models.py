@@ -63,15 +63,23 @@ class ModelPool:
 
     loaders  how each is loaded
     on_done  is called with the model's name and each job that is done
+    read     the shares of the models' weights that were read, by name, as far as loaders tell
     memory   bytes of weights that may be loaded at once; beyond, the idle model that was used the longest ago is
              unloaded. None: no limit
     bounds   what requests may ask for
     """
 
-    def __init__(self, loaders: Mapping[str, Callable[[], Model]], memory: int | None = None, **limits: Any) -> None:
+    def __init__(
+        self,
+        loaders: Mapping[str, Callable[[], Model]],
+        memory: int | None = None,
+        read: Mapping[str, float] | None = None,
+        **limits: Any,
+    ) -> None:
         if not loaders:
             raise InputError("there is no model to serve: name one")
         self._loaders, self._memory, self._limits = dict(loaders), memory, limits
+        self.read: Mapping[str, float] = {} if read is None else read
         self._served: dict[str, Served] = {}
         self._sizes: dict[str, int] = {}
         self.on_done: Callable[[str, Job], None] | None = None

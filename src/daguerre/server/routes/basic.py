@@ -17,7 +17,7 @@ async def health(request: Request) -> Response:
     broken, loading = _broken(request), request.app.state.loading
     if broken:
         return JSONResponse({"status": "failed", "models": broken}, 503)
-    return JSONResponse({"status": "ok"} if loading is None else {"status": "loading", "model": loading})
+    return JSONResponse({"status": "ok"} if loading is None else _loading(request))
 
 
 @router.get("/ready")
@@ -26,10 +26,17 @@ async def ready(request: Request) -> Response:
     if request.app.state.draining:
         return JSONResponse({"status": "draining"}, 503)
     if request.app.state.loading is not None:
-        return JSONResponse({"status": "loading", "model": request.app.state.loading}, 503)
+        return JSONResponse(_loading(request), 503)
     broken = _broken(request)
     body = {"status": "failed", "models": broken} if broken else {"status": "ready"}
     return JSONResponse(body, 503 if broken else 200)
+
+
+def _loading(request: Request) -> dict[str, object]:
+    """Which model is loaded, and the share of its weights that was read."""
+    name = request.app.state.loading
+    read = request.app.state.pool.read.get(name)
+    return {"status": "loading", "model": name} | ({} if read is None else {"read": round(read, 3)})
 
 
 def _broken(request: Request) -> list[str]:
