@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from contextlib import closing
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
