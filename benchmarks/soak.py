@@ -18,6 +18,8 @@ import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -179,15 +181,45 @@ async def soak(url: str, process: int, num: int) -> tuple[Seen, float]:
         load, begun = Load(client, process, num), time.perf_counter()
         await load.run()
         seconds = time.perf_counter() - begun
-        for _ in range(50):
+    if left := await rests(url):
+        load.seen.wrong.append(f"{left:g} requests are still in the engine after all clients left")
+    return load.seen, seconds
+
+
+async def rests(url: str, headers: dict[str, str] | None = None) -> float:
+    """Wait until nothing runs or waits in a server's engine; how many do if that takes too long."""
+    left = 0.0
+    async with httpx2.AsyncClient(base_url=url, timeout=300, headers=headers) as client:
+        for _ in range(300):
             metrics = (await client.get("/metrics")).text
             left = sum(float(value) for value in re.findall(r"^vllm:num_requests_\w+{.*} (\S+)$", metrics, re.M))
             if not left:
                 break
             await asyncio.sleep(0.1)
-        if left:
-            load.seen.wrong.append(f"{left:g} requests are still in the engine after all clients left")
-    return load.seen, seconds
+    return left
+
+
+@contextmanager
+def serving(*options: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """A server of the default model: its address, and its process."""
+    command = [str(Path(sys.executable).with_name("daguerre")), "serve", "--port", "0", *options]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    lines = list[str]()
+    for line in process.stderr:
+        lines.append(line)
+        if found := re.search(r"daguerre: serving .* at (http://\S+)", line):
+            break
+    else:
+        sys.exit(f"the server did not start: {''.join(lines)}")
+    reader = subprocess.Popen(["cat"], stdin=process.stderr, stdout=subprocess.DEVNULL)  # the log is not looked at
+    try:
+        yield found[1], process
+    finally:
+        process.terminate()
+        process.wait(60)
+        reader.wait()
+        process.stderr.close()
 
 
 def compare(seen: Seen, sample: int) -> int:
@@ -218,18 +250,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="where results go, without an ending")
     parser.add_argument("--note", default="", help="what else a reader of the results should know")
     given = parser.parse_args()
-    command = [str(Path(sys.executable).with_name("daguerre")), "serve", "--port", "0"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    found = re.search(r"at (http://\S+)", process.stderr.readline())
-    if found is None:
-        sys.exit(f"the server did not start: {process.stderr.read()}")
-    reader = subprocess.Popen(["cat"], stdin=process.stderr, stdout=subprocess.DEVNULL)  # the log is not looked at
-    seen, seconds = asyncio.run(soak(found[1], process.pid, given.num))
-    process.terminate()
-    if (status := process.wait(60)) != 0:
-        seen.wrong.append(f"the server ended with status {status}")
-    reader.wait()
+    with serving() as (url, process):
+        seen, seconds = asyncio.run(soak(url, process.pid, given.num))
+    if process.returncode != 0:
+        seen.wrong.append(f"the server ended with status {process.returncode}")
     report = report_of(seen, seconds, compare(seen, given.sample), given.note)
     print(markdown(report))
     if given.out:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import sys
@@ -77,3 +78,13 @@ def test_a_report_with_a_failure_says_so(soak: ModuleType) -> None:
     assert "plain: 500 instead of 200" in soak.markdown(report)
     seen.memory[-1] = (10, 106 << 20)
     assert soak.report_of(seen, 1.0, 0, "")["num_wrong"] == 2
+
+
+def test_attacks_beside_honest_clients_in_a_short_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers, statuses and what is left in the engine; shares and memory are figures of the long form."""
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    hostile = importlib.import_module("soak_hostile")
+    report = hostile.run(0.1)
+    assert len(report["attacks"]) >= len(hostile.ATTACKS) and report["compared_with_library"] >= 10
+    assert [one for one in report["wrong"] if "share" not in one and "memory" not in one] == []
+    assert "What went wrong" in hostile.markdown(report)

@@ -30,7 +30,8 @@ def model(make_model: Callable[..., Model]) -> Model:
 class Timed:
     """An engine whose forwards take ROW for each row, on a clock of their own."""
 
-    def __init__(self, model: Model, monkeypatch: pytest.MonkeyPatch, **limits: Any) -> None:
+    def __init__(self, model: Model, monkeypatch: pytest.MonkeyPatch, least: int = 0, **limits: Any) -> None:
+        """least: fewer rows take as long as so many."""
         self.now, self.rows = 0.0, list[int]()
         monkeypatch.setattr(scheduler.time, "perf_counter", lambda: self.now)
         self.engine = Engine(model, store_prefixes=False, **limits)
@@ -39,7 +40,7 @@ class Timed:
 
         def timed(batch: Sequence[Forward | DraftStep]) -> list[Answer]:
             self.rows.append(sum(len(one.tokens) if isinstance(one, Forward) else len(one.rows) for one in batch))
-            self.now += ROW * self.rows[-1]
+            self.now += ROW * max(least, self.rows[-1])
             return forward(batch)
 
         monkeypatch.setattr(backend, "forward", timed)
@@ -83,13 +84,35 @@ def test_nobody_waits_for_a_long_prompt(model: Model, monkeypatch: pytest.Monkey
     assert not any(stream.done for stream in streams)
 
 
+def test_an_owner_writes_at_its_share_of_what_it_writes_alone(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside another with more samples and longer prompts than a step has room for."""
+
+    def seconds(timed: Timed, tokens: int = 20) -> float:
+        job = timed.engine.generate(prompt(model, 4, 1), tokens, mode="ar", min_tokens=tokens, heal=False, owner="ana")
+        steps = timed.steps()
+        while not job.first:
+            next(steps)
+        first = timed.now
+        while not job.done:
+            next(steps)
+        return (timed.now - first) / tokens
+
+    alone = seconds(Timed(model, monkeypatch, least=16))
+    timed = Timed(model, monkeypatch, least=16)
+    for number in range(4):
+        timed.engine.generate(prompt(model, LONG, number), 200, mode="ar", min_tokens=200, heal=False, owner="hog")
+        more = {"n": 10, "temperature": 1.0, "seed": number}
+        timed.engine.generate(prompt(model, 4, number), 200, mode="ar", min_tokens=200, heal=False, owner="hog", **more)
+    assert seconds(timed) <= 1.1 * 2 * alone
+
+
 def test_a_step_takes_as_long_as_it_may_whatever_a_row_takes(model: Model) -> None:
     """Rows of an unknown price, of which those that see more keys take longer."""
     pace = Pace(model.config, STEP)
     for row, keys in itertools.product((1e-4, 0.1), (0.0, 1e-5)):
         took = list[float]()
         for _ in range(12):
-            rows = pace.rows(pace.most, 1000)
+            rows = pace.rows(pace.most(), 1000)
             seconds = rows * (row + keys * 1000)
             pace.took(rows, pace.need(rows, 1000), seconds)
             took.append(seconds)
@@ -97,7 +120,7 @@ def test_a_step_takes_as_long_as_it_may_whatever_a_row_takes(model: Model) -> No
     for rows, length in itertools.product((1, 7, 300), (0, 10, 5000)):
         assert pace.rows(pace.need(rows, length) + 1e-6, length) == rows
     assert pace.rows(-5.0, 10) == 0
-    assert Pace(model.config, None).rows(Pace(model.config, None).most, 0) > 1 << 20
+    assert Pace(model.config, None).rows(Pace(model.config, None).most(), 0) > 1 << 20
 
 
 def test_parts_are_fair() -> None:

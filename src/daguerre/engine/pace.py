@@ -34,6 +34,7 @@ class Pace:
         self.seconds = seconds
         self._keys = NUMBERS * weights_of(config) / (2 * config.num_layers * config.num_heads * config.head_width)
         self._unit: float | None = None
+        self._small = 0.0
 
     def work(self, asked: Forward | DraftStep) -> float:
         """What a forward takes."""
@@ -51,18 +52,25 @@ class Pace:
         each = self._keys + length
         return min(MOST, int((each**2 + 2 * self._keys * max(0.0, work)) ** 0.5 - each))
 
-    @property
-    def most(self) -> float:
-        """The work of a step."""
+    def most(self, parts: float = 1.0) -> float:
+        """The work of a step. parts: of how many owners like the smallest of those that share it. Who writes one text
+        then waits for each token as many times as long as alone, at most, as if it had its part of the machine.
+        """
         if self.seconds is None:
             return UNLIMITED
-        return FIRST if self._unit is None else max(float(TIMED), self.seconds / self._unit)
+        if self._unit is None:
+            return FIRST
+        shared = parts * max(self._small, TIMED * self._unit) if parts > 1 else self.seconds
+        return max(float(TIMED), min(self.seconds, shared) / self._unit)
 
-    def took(self, rows: int, work: float, seconds: float) -> None:
-        """A step of so many rows was computed."""
+    def took(self, rows: int, work: float, seconds: float, whole: float | None = None) -> None:
+        """A step of so many rows was computed. whole: the seconds until all its tasks had gone on, too."""
         if rows >= TIMED:
             unit = seconds / work
             self._unit = unit if self._unit is None else (self._unit + unit) / 2
+        else:
+            small = seconds if whole is None else whole
+            self._small = (self._small + small) / 2 if self._small else small
 
 
 def weights_of(config: ModelConfig) -> int:

@@ -55,6 +55,7 @@ class CleanRows:
         self.length = 0
         self.level: float | None = None
         self._parts: list[Forward] = []
+        self._ends: list[int] = []
 
     @property
     def rows(self) -> np.ndarray:
@@ -66,7 +67,7 @@ class CleanRows:
     def truncate(self, length: int) -> None:
         """Discard all rows after the first `length`."""
         while self.length > length:
-            last = self._parts.pop()
+            last, _ = self._parts.pop(), self._ends.pop()
             num = last.layout.num_clean
             self.length -= num
             if self.length < length:
@@ -76,13 +77,14 @@ class CleanRows:
         """Add the clean rows of a forward that was computed."""
         if forward.layout.num_clean:
             self._parts.append(forward)
+            self._ends.append(int(forward.layout.end[: forward.layout.num_clean].max()))
             self.length += forward.layout.num_clean
         self.level = forward.level
 
     @property
     def closed(self) -> bool:
         """Whether no row saw a row that is not here, so that all can be computed again."""
-        return not self.length or int(self.rows[:, 3].max()) <= self.length
+        return max(self._ends, default=0) <= self.length
 
     def forward(self, cache: KeyCache) -> Forward:
         """The forward that computes all of them again, into an empty cache."""

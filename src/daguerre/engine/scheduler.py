@@ -145,8 +145,8 @@ class Scheduler:
             self._steps += 1
             seconds = time.perf_counter() - started
             self._rows += chosen.num_rows
-            self._pace.took(chosen.num_rows, chosen.num_work, seconds)
             self._go_on({part.task for part in parts}, seconds)
+            self._pace.took(chosen.num_rows, chosen.num_work, seconds, time.perf_counter() - started)
         self._pages_used = self._used
         return bool(parts) or called
 

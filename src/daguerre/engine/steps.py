@@ -66,7 +66,9 @@ class Step:
 
 def choose(shares: Shares, pace: Pace, max_rows: int, running: Sequence[Task], waiting: Sequence[Task]) -> Step:
     """The next step of the tasks that run."""
-    step = Step(max_rows, pace.most, {task.owner for task in waiting})
+    weights = {task.owner: shares.weight(task.owner) for task in running}
+    parts = sum(weights.values()) / min(weights.values(), default=1.0)
+    step = Step(max_rows, pace.most(parts), {task.owner for task in waiting})
     writing = [task for task in running if is_writing(task)]
     reading = [task for task in running if not is_writing(task)]
     kept, num = step.work / 2 if reading else 0.0, 0

@@ -1,0 +1,287 @@
+"""Attacks of every kind on a server of the default model for minutes, beside four honest clients with keys of their
+own.
+
+    python benchmarks/soak_hostile.py --minutes 10 --out benchmarks/results/hostile-soak
+
+First each honest client has the server alone, then all four together, then beside the attacks, which two more keys and
+clients without a key send from a process of their own. Checked: each honest client keeps KEPT of the tokens a second
+that its share of the machine, one of six keys, gives it alone; its answers are right (`soak.compare`); nobody gets a
+status of 500 or more but 503, which says to come again later, and an honest client not even that; once the attackers
+have left, memory is within 5% of what a round of the same attacks had left before. Exits with status 1 where one of
+these fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import multiprocessing
+import random
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx2
+from soak import JSON, ROUTE, Seen, body_of, compare, resident, rests, serving
+
+from daguerre.evals.machine import machine_facts
+from daguerre.server.settings import hash_of
+
+HONEST, HOSTILE = ("ana", "ben", "cem", "dia"), ("eve", "mal")
+KEPT, GROWTH, AT_ONCE = 0.6, 1.05, 24
+REQUESTS, CHAT = "/v1/daguerre/requests", "/v1/chat/completions"
+FIGURES = ("alone", "together", "attacked", "of_its_share")
+Headers = dict[str, str]
+Statuses = dict[str, Counter[str]]
+
+
+def nested(depth: int) -> str:
+    return "[" * depth + "]" * depth
+
+
+LONG_AR = {"mode": "ar", "min_tokens": 400}
+ATTACKS: dict[str, tuple[str, Any]] = {
+    "backtracking pattern": (REQUESTS, {"kind": "edit", "text": "a" * 32 + "!", "pattern": "(a+)+$"}),
+    "long enum": (ROUTE, {"prompt": "x", "daguerre": {"schema": {"enum": ["x" * 240_000]}}}),
+    "counted pattern": (ROUTE, {"prompt": "x", "max_tokens": 4, "daguerre": {"regex": "(a?b?c?d?e?){40}" * 40}}),
+    "playground": (REQUESTS, {"prompt": "import os\n", "max_tokens": 400, "stream": False, "options": LONG_AR}),
+    "log-probabilities": (ROUTE, {"prompt": "x = ", "max_tokens": 400, "logprobs": 20, "daguerre": LONG_AR}),
+    "stop strings": (REQUESTS, {"prompt": "x", "options": {"stop": [f"s{number}" for number in range(100_000)]}}),
+    "megabytes": (ROUTE, {"prompt": "import os\n" * 350_000, "max_tokens": 4}),
+    "messages": (CHAT, {"messages": [{}] * 1_000_000}),
+    "deep": (ROUTE, f'{{"prompt": "x", "daguerre": {{"schema": {{"enum": {nested(20_000)}}}}}}}'.encode()),
+    "half a pair": (CHAT, b'{"messages": [{"role": "user", "content": "x"}], "user": "\\ud800"}'),
+    "many samples": (ROUTE, {"prompt": "x", "n": 128, "max_tokens": 64, "temperature": 1.0}),
+    "first of all": (ROUTE, {"prompt": "x", "max_tokens": 400, "daguerre": LONG_AR | {"priority": -(10**9)}}),
+    "nobody waits": (REQUESTS, {"prompt": "x", "max_tokens": 200, "detach": True, "options": {"mode": "ar"}}),
+    "embeddings": ("/v1/embeddings", {"input": ["import os\n" * 50] * 64}),
+    "echo": (ROUTE, {"prompt": "import os\n" * 200, "echo": True, "logprobs": 5, "max_tokens": 0}),
+    "tools": (CHAT, {"messages": [{"role": "user", "content": "x"}], "tools": 5}),
+}
+"""Bodies of requests that are read to their end, by what they try."""
+
+
+@dataclass
+class Client:
+    """What an honest client got: the tokens, and what `soak.compare` checks."""
+
+    headers: Headers
+    tokens: int = 0
+    first: int = 0
+    seen: Seen = field(default_factory=Seen)
+
+    async def ask(self, url: str, until: float) -> None:
+        """One request after the other until a time."""
+        async with httpx2.AsyncClient(base_url=url, timeout=300, headers=self.headers) as client:
+            while time.perf_counter() < until:
+                body = body_of(self.first)
+                self.first += 1
+                answer = await client.post(ROUTE, json=body)
+                self.seen.statuses["honest"][answer.status_code] += 1
+                if answer.status_code != 200:
+                    self.seen.wrong.append(f"an honest client got {answer.status_code}: {answer.text[:200]}")
+                    continue
+                found = answer.json()
+                self.seen.answers[json.dumps(body, sort_keys=True)].add(found["choices"][0]["text"])
+                self.tokens += found["usage"]["completion_tokens"]
+
+
+async def rates(url: str, clients: list[Client], seconds: float) -> list[float]:
+    """Tokens a second of each of some clients that ask at once."""
+    before, begun = [client.tokens for client in clients], time.perf_counter()
+    await asyncio.gather(*(client.ask(url, begun + seconds) for client in clients))
+    passed = time.perf_counter() - begun
+    return [(client.tokens - tokens) / passed for client, tokens in zip(clients, before, strict=True)]
+
+
+async def attack(url: str, until: float, seen: Statuses) -> None:
+    """All kinds, in an order of each connection's own, until a time."""
+    kinds: dict[str, Callable[[httpx2.AsyncClient, random.Random], Awaitable[str]]] = {
+        "stream that is left": _left,
+        "body that never ends": _endless,
+    }
+    bodies = {
+        name: (path, body if isinstance(body, bytes) else json.dumps(body).encode())
+        for name, (path, body) in ATTACKS.items()
+    }
+
+    async def one(number: int) -> None:
+        draw, key = random.Random(number), number % (len(HOSTILE) + 1)
+        headers = _headers(HOSTILE[key]) if key < len(HOSTILE) else {}
+        async with httpx2.AsyncClient(base_url=url, timeout=60, headers=headers | JSON) as client:
+            while time.time() < until:
+                name = draw.choice([*bodies, *kinds])
+                try:
+                    if name in kinds:
+                        found = await kinds[name](client, draw)
+                    else:
+                        path, body = bodies[name]
+                        found = str((await client.post(path, content=body)).status_code)
+                except httpx2.HTTPError as error:
+                    found = type(error).__name__
+                seen[name][found] += 1
+
+    await asyncio.gather(*(one(number) for number in range(AT_ONCE)))
+
+
+async def _left(client: httpx2.AsyncClient, draw: random.Random) -> str:
+    body = {"prompt": "import os\n", "max_tokens": 400, "stream": True, "daguerre": LONG_AR}
+    async with client.stream("POST", ROUTE, json=body) as answer:
+        async for _ in first_of(answer.aiter_lines(), draw.randrange(1, 5)):
+            pass
+        return str(answer.status_code)
+
+
+async def first_of(items: Any, num: int) -> Any:
+    """The first of some items."""
+    async for item in items:
+        yield item
+        num -= 1
+        if not num:
+            return
+
+
+async def _endless(client: httpx2.AsyncClient, draw: random.Random) -> str:
+    async def pieces() -> Any:
+        yield b'{"prompt": "'
+        for _ in range(draw.randrange(1, 60)):
+            await asyncio.sleep(0.5)
+            yield b"x"
+
+    with contextlib.suppress(asyncio.TimeoutError):
+        async with asyncio.timeout(draw.randrange(1, 20)):
+            return str((await client.post(ROUTE, content=pieces())).status_code)
+    return "left"
+
+
+def _headers(name: str) -> Headers:
+    return {"Authorization": f"Bearer key-of-{name}"}
+
+
+def attacker(url: str, seconds: float, queue: Any) -> None:
+    """The attacks, in a process of their own; what they were answered goes to the queue."""
+    seen: Statuses = defaultdict(Counter)
+    asyncio.run(attack(url, time.time() + seconds, seen))
+    queue.put(dict(seen))
+
+
+def beside(url: str, clients: list[Client], seconds: float) -> tuple[list[float], Statuses]:
+    """The rates of clients while the attacks go on, and what those were answered."""
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    process = context.Process(target=attacker, args=(url, seconds + 2, queue))
+    process.start()
+    found = asyncio.run(rates(url, clients, seconds)) if clients else []
+    statuses: Statuses = queue.get(timeout=seconds + 180)
+    process.join()
+    return found, statuses
+
+
+def run(minutes: float) -> dict[str, Any]:
+    """All that a run shows."""
+    clients = {name: Client(_headers(name), first=10_000 * place) for place, name in enumerate(HONEST)}
+    seconds = 60 * minutes
+    with tempfile.TemporaryDirectory() as folder:
+        keys = Path(folder) / "keys"
+        keys.write_text("".join(f"{hash_of(f'key-of-{name}')} {name}\n" for name in (*HONEST, *HOSTILE)))
+        with serving("--keys", str(keys)) as (url, process):
+            beside(url, [], seconds / 5)
+            asyncio.run(rests(url, _headers(HONEST[0])))
+            before = resident(process.pid)
+            alone = {name: asyncio.run(rates(url, [one], seconds / 40))[0] for name, one in clients.items()}
+            together = asyncio.run(rates(url, list(clients.values()), seconds / 20))
+            found, statuses = beside(url, list(clients.values()), seconds)
+            left = asyncio.run(rests(url, _headers(HONEST[0])))
+            after = resident(process.pid)
+    share = 1 / (len(HONEST) + len(HOSTILE))
+    rows = [
+        {
+            "client": name,
+            "alone": alone[name],
+            "together": with_others,
+            "attacked": rate,
+            "of_its_share": rate / alone[name] / share,
+        }
+        for name, with_others, rate in zip(HONEST, together, found, strict=True)
+    ]
+    wrong = [one for client in clients.values() for one in client.seen.wrong]
+    wrong += [
+        f"{row['client']} keeps {row['of_its_share']:.2f} of its share" for row in rows if row["of_its_share"] < KEPT
+    ]
+    wrong += [
+        f"{name}: {num} answers of {status}"
+        for name, counts in statuses.items()
+        for status, num in counts.items()
+        if status >= "500" and status[0] == "5" and status != "503"
+    ]
+    wrong += [f"{left:g} requests are still in the engine"] if left else []
+    wrong += [f"memory is {after / before:.3f} times that before"] if after > GROWTH * before else []
+    all_seen = Seen()
+    for client in clients.values():
+        for body, texts in client.seen.answers.items():
+            all_seen.answers[body] |= texts
+    compared = compare(all_seen, 100)
+    return {
+        "machine": machine_facts(),
+        "minutes": minutes,
+        "clients": rows,
+        "attacks": {name: dict(sorted(counts.items())) for name, counts in sorted(statuses.items())},
+        "distinct_requests": len(all_seen.answers),
+        "compared_with_library": compared,
+        "memory_mib": [round(one / 2**20, 1) for one in (before, after)],
+        "wrong": (wrong + all_seen.wrong)[:50],
+    }
+
+
+def markdown(report: dict[str, Any]) -> str:
+    """The report as a page."""
+    before, after = report["memory_mib"]
+    lines = [
+        "# Attacks on the server for minutes, beside honest clients",
+        "",
+        f"`make soak`: {report['minutes']:g} minutes, {AT_ONCE} hostile connections.",
+        "",
+        "| honest client | tokens a second alone | four together | beside the attacks | of a sixth of that alone |",
+        "|---|---:|---:|---:|---:|",
+        *(
+            " | ".join([f"| {row['client']}", *(f"{row[name]:.3g}" for name in FIGURES)]) + " |"
+            for row in report["clients"]
+        ),
+        "",
+        "| attack | answers |",
+        "|---|---|",
+        *(
+            f"| {name} | {', '.join(f'{one}: {num:,}' for one, num in counts.items())} |"
+            for name, counts in report["attacks"].items()
+        ),
+        "",
+        f"* {report['distinct_requests']:,} distinct honest requests, the answers to each compared with each other, and "
+        f"those to {report['compared_with_library']} with the library's.",
+        f"* Memory at rest: {before} MiB after a first round of attacks, {after} MiB in the end.",
+        f"* What went wrong: {len(report['wrong'])}." + "".join(f"\n  * {one}" for one in report["wrong"]),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--out", type=Path, help="where results go, without an ending")
+    given = parser.parse_args()
+    report = run(given.minutes)
+    print(markdown(report))
+    if given.out:
+        given.out.with_suffix(".json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        given.out.with_suffix(".md").write_text(markdown(report), encoding="utf-8")
+    sys.exit(bool(report["wrong"]))
+
+
+if __name__ == "__main__":
+    main()
