@@ -262,7 +262,7 @@ def markdown(report: dict[str, Any]) -> str:
             for name, counts in report["attacks"].items()
         ),
         "",
-        f"* {report['distinct_requests']:,} distinct honest requests, the answers to each compared with each other, and "
+        f"* {report['distinct_requests']:,} distinct honest requests, whose answers are compared with each other, and "
         f"those to {report['compared_with_library']} with the library's.",
         f"* Memory at rest: {before} MiB after a first round of attacks, {after} MiB in the end.",
         f"* What went wrong: {len(report['wrong'])}." + "".join(f"\n  * {one}" for one in report["wrong"]),
