@@ -17,7 +17,10 @@ UNLIMITED, MOST = 1e30, 1 << 30
 FIRST = 256.0
 """Work of a step before any was timed."""
 TIMED = 16
-"""Steps of fewer rows tell nothing of what a row takes: the weights are read once for all."""
+"""Rows that a step has in any case. Steps of fewer tell nothing of what a row takes: the weights are read once for all.
+"""
+FADES = 0.98
+"""What is believed of the seconds of a small step after each larger one; so it is seen again."""
 NUMBERS = 0.5
 """How many numbers of keys and values are multiplied in the time of a weight: fewer than one, as they come from further
 away and once for each row.
@@ -52,25 +55,29 @@ class Pace:
         each = self._keys + length
         return min(MOST, int((each**2 + 2 * self._keys * max(0.0, work)) ** 0.5 - each))
 
-    def most(self, parts: float = 1.0) -> float:
-        """The work of a step. parts: of how many owners like the smallest of those that share it. Who writes one text
-        then waits for each token as many times as long as alone, at most, as if it had its part of the machine.
+    def most(self, needs: Sequence[tuple[float, float]] = ()) -> float:
+        """The work of a step.
+
+        needs  (weight, work that it wants next) of each owner that shares the step: it takes for nobody longer than the
+               steps that this owner would have alone take in its part of the machine
         """
         if self.seconds is None:
             return UNLIMITED
         if self._unit is None:
             return FIRST
-        shared = parts * max(self._small, TIMED * self._unit) if parts > 1 else self.seconds
-        return max(float(TIMED), min(self.seconds, shared) / self._unit)
+        limit, total = self.seconds, sum(weight for weight, _ in needs)
+        if len(needs) > 1:
+            limit = min(limit, *(total / weight * max(self._small, self._unit * need) for weight, need in needs))
+        return max(float(TIMED), limit / self._unit)
 
-    def took(self, rows: int, work: float, seconds: float, whole: float | None = None) -> None:
-        """A step of so many rows was computed. whole: the seconds until all its tasks had gone on, too."""
+    def took(self, rows: int, work: float, seconds: float) -> None:
+        """A step of so many rows was computed."""
         if rows >= TIMED:
             unit = seconds / work
             self._unit = unit if self._unit is None else (self._unit + unit) / 2
-        else:
-            small = seconds if whole is None else whole
-            self._small = (self._small + small) / 2 if self._small else small
+            self._small *= FADES
+        if rows <= TIMED:
+            self._small = (self._small + seconds) / 2 if self._small else seconds
 
 
 def weights_of(config: ModelConfig) -> int:

@@ -146,7 +146,7 @@ class Scheduler:
             seconds = time.perf_counter() - started
             self._rows += chosen.num_rows
             self._go_on({part.task for part in parts}, seconds)
-            self._pace.took(chosen.num_rows, chosen.num_work, seconds, time.perf_counter() - started)
+            self._pace.took(chosen.num_rows, chosen.num_work, time.perf_counter() - started)
         self._pages_used = self._used
         return bool(parts) or called
 

@@ -6,7 +6,7 @@ either kind one comes in any case, whole if it cannot be divided: so everything 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -66,9 +66,11 @@ class Step:
 
 def choose(shares: Shares, pace: Pace, max_rows: int, running: Sequence[Task], waiting: Sequence[Task]) -> Step:
     """The next step of the tasks that run."""
-    weights = {task.owner: shares.weight(task.owner) for task in running}
-    parts = sum(weights.values()) / min(weights.values(), default=1.0)
-    step = Step(max_rows, pace.most(parts), {task.owner for task in waiting})
+    needs = defaultdict[str, float](float)
+    for task in running:
+        needs[task.owner] += pace.need(task.num_next, task.length)
+    most = pace.most([(shares.weight(owner), need) for owner, need in needs.items()])
+    step = Step(max_rows, most, {task.owner for task in waiting})
     writing = [task for task in running if is_writing(task)]
     reading = [task for task in running if not is_writing(task)]
     kept, num = step.work / 2 if reading else 0.0, 0
