@@ -392,6 +392,18 @@ def test_after_the_first_byte_nothing_is_sent_again_and_the_stream_ends_with_an_
     assert line["status"] == 502 and len(line["attempts"]) == 1
 
 
+def test_a_stream_is_whole_without_a_blank_line_at_its_end_and_cut_off_with_half_of_its_choices() -> None:
+    ended, whole = b"data: [DONE]\n", events("one", "two", done=False)
+    one = Scripted(reply=lambda body: Reply(stream=[*(whole[:2] if body.get("n") is None else whole), ended]))
+    with routed(one) as (url, log):
+        found = ask(url, SAY | {"stream": True})
+        assert found.content == b"".join(whole[:2]) + ended + b"\n"
+        ended = b": cut off"
+        found = ask(url, SAY | {"stream": True, "n": 2})
+        assert found.content.startswith(b"".join(whole)) and b"backend_failed" in found.content
+        assert [line["status"] for line in log.of_requests(2)] == [200, 502]
+
+
 def test_rubbish_in_the_middle_of_a_stream_is_an_error_to_the_client() -> None:
     for rubbish in (b"data: \xc3\x28\n\n", b"data: {not json}\n\n"):
         go, first, got = threading.Event(), events("one", done=False)[0], b""
