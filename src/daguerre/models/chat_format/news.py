@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
+
+from daguerre.models.chat_format.source import MARKED
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,8 @@ class Report:
         self.num_calls = 0
 
     def add(self, news: News) -> None:
-        """Add news."""
+        """Add news; what stands before special tokens is none of it."""
+        news = News(*(held.replace(MARKED, "") if held else held for held in astuple(news)))
         (self._out if self._held is None else self._held).append(news)
 
     def hold(self) -> None:
