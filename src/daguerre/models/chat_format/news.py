@@ -63,6 +63,11 @@ class Report:
         if text:
             self.add(News(arguments=text))
 
+    def tell(self, text: str) -> None:
+        """More arguments, of a call that is none any more that may be dropped."""
+        self.arguments(text)
+        self.release()
+
     def taken(self) -> list[News]:
         """The news that nobody took yet."""
         out, self._out = self._out, []
