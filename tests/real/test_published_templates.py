@@ -143,6 +143,29 @@ def test_what_the_server_sends_is_rendered_as_transformers_renders_it(subtests: 
 SAID = ("SystemQ", "AskedQ", "CityQ", "SunnyQ", "NextQ", "LaterQ")
 
 
+def test_neither_of_two_calls_at_once_is_lost_nor_its_result(subtests: pytest.Subtests) -> None:
+    named = [(f"call_{number}", city) for number, city in enumerate(("ParisQ", "RomeQ"))]
+    calls = [
+        {"id": key, "type": "function", "function": {"name": "weather", "arguments": json.dumps({"city": city})}}
+        for key, city in named
+    ]
+    results = [{"role": "tool", "tool_call_id": key, "content": f"In {city} it is {key}Q"} for key, city in named]
+    messages = [
+        {"role": "user", "content": "AskedQ"},
+        {"role": "assistant", "content": "", "tool_calls": calls},
+        *results,
+        {"role": "assistant", "content": "NextQ"},
+        {"role": "user", "content": "LaterQ"},
+    ]
+    said = ("AskedQ", "ParisQ", "RomeQ", "call_0Q", "call_1Q", "NextQ", "LaterQ")
+    for path in templates():
+        with subtests.test(path.stem):
+            template = ChatTemplate.of(path.read_text(encoding="utf-8"), TOKENS)
+            text = template.render(sent(template, messages, TOOLS), TOOLS)
+            assert [word for word in said if word not in text] == []
+            assert text.count("call_1Q") == 1
+
+
 def test_nothing_that_a_conversation_says_is_lost(subtests: pytest.Subtests) -> None:
     """Two messages of the system, at the beginning and late; a call and its result; on each template."""
     call = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "CityQ"}'}}
