@@ -119,6 +119,16 @@ CASES: dict[str, tuple[str, list[Json], str]] = {
         '<user>Hi<assistant>Well.[now {"zone": "a"}]<tool>noon<assistant>[later {}]<tool>night<tool>night',
     ),
     "no system": (refusing("m.role == 'system'", TURN), [SYSTEM, USER, ANSWER], "<user>Be brief.\n\nHi<assistant>Yes."),
+    "a system that only users hear": (
+        each("{% if m.role == 'user' %}({{ messages[0].content }})" + TURN + "{% endif %}"),
+        [SYSTEM],
+        "(Be brief.)<user>Be brief.",
+    ),
+    "a system that no answer may follow": (
+        FIRST + refusing("loop.index0 == 1 and m.role == 'assistant' and messages[0].role == 'system'", AFTER),
+        [SYSTEM, SYSTEM, ANSWER, USER],
+        "<user>Be brief.\n\nBe brief.<assistant>Yes.<user>Hi",
+    ),
     "no system, and no turn for it": (
         refusing("m.role == 'system'", TURN),
         [SYSTEM, ANSWER],

@@ -140,6 +140,17 @@ def test_what_the_server_sends_is_rendered_as_transformers_renders_it(subtests: 
     assert outcomes == {"alike": 538, "alike where it is allowed": 10, "needs tools": 20}
 
 
+def test_what_a_system_says_is_never_lost(subtests: pytest.Subtests) -> None:
+    """Alone, before an answer, and before a question, on each template."""
+    said: list[Json] = [{"role": "system", "content": "SystemQ"}]
+    for path in templates():
+        template = ChatTemplate.of(path.read_text(encoding="utf-8"), TOKENS)
+        for more in ([], [ANSWER, USER], [USER]):
+            with subtests.test(path.stem, more=more):
+                text = template.render(sent(template, [*said, *more], TOOLS), TOOLS)
+                assert text.count("SystemQ") == 1
+
+
 SAID = ("SystemQ", "AskedQ", "CityQ", "SunnyQ", "NextQ", "LaterQ")
 
 

@@ -82,6 +82,23 @@ class Wants:
         return SYSTEM in self._written(_said("system", SYSTEM), _said("user", USER))
 
     @cached_property
+    def system_alone(self) -> bool:
+        """Whether one may be all there is."""
+        return SYSTEM in self._written(_said("system", SYSTEM))
+
+    @cached_property
+    def system_before_answers(self) -> bool:
+        """Whether a turn of the assistant may follow it."""
+        text = self._written(_said("system", SYSTEM), _said("assistant", OTHER), _said("user", USER))
+        return SYSTEM in text and OTHER in text
+
+    def leads(self, role: object) -> bool:
+        """Whether one may stand before a message of a role; None: before none."""
+        if role is None:
+            return self.system and self.system_alone
+        return self.system and (role != "assistant" or self.system_before_answers)
+
+    @cached_property
     def late_system(self) -> bool:
         """Whether one may stand anywhere."""
         turns = _said("user", USER), _said("assistant", USER), _said("system", OTHER), _said("user", USER)
@@ -340,11 +357,12 @@ def _with_system(messages: list[dict[str, Any]], wants: Wants) -> list[dict[str,
     """Messages in which what the system says stands where the template reads it: in one message at the beginning, or at
     the head of the next turn of the user, which is made where there is none.
     """
-    if wants.late_system:
-        return messages
     first = next((number for number, one in enumerate(messages) if one.get("role") != "system"), len(messages))
+    leads = wants.leads(messages[first].get("role") if first < len(messages) else None)
+    if wants.late_system and leads:
+        return messages
     leading = [_joined(messages[:first])] if first else []
-    out, held = (leading, list[dict[str, Any]]()) if wants.system else ([], leading)
+    out, held = (leading, list[dict[str, Any]]()) if leads else ([], leading)
     for one in messages[first:]:
         if one.get("role") == "system":
             held.append(one)
