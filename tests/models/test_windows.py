@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -233,3 +234,12 @@ def test_the_short_factors_of_longrope_are_those_of_its_first_positions() -> Non
         read_scaling("longrope:1")(tiny_config(Tokenizer.default("2k")))
     with pytest.raises(CheckpointError, match="lists `short` and `long`"):
         RopeScaling(kind="longrope", factor=4.0, original_positions=32, short=short)
+    for change, said in (
+        ({"short": short[:3]}, "has 3 short factors, and heads that rotate 8 numbers"),
+        ({"long": (*long, 1.0)}, "has 5 long factors"),
+        ({"short": (1.0, 0.0, 1.0, 1.0)}, "above 0, not 0"),
+        ({"long": (1.0, float("nan"), 1.0, 1.0)}, "above 0, not nan"),
+        ({"original_positions": 1}, "original_positions above 1"),
+    ):
+        with pytest.raises(CheckpointError, match=said):
+            tiny_config(Tokenizer.default("2k"), head_width=8, rope_scaling=replace(scaling, **change))
