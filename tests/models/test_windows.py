@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from backends import BACKENDS, needs_compiler
+from backends import BACKENDS, every_isa
 from conftest import MakeModel, tiny_config
 from daguerre.engine.engine import Engine
 from daguerre.errors import CheckpointError, UnsupportedError
@@ -92,8 +92,10 @@ def answers(backend: Backend, layout: Layout, past: int, cache: Any = None) -> n
     return answer.logits
 
 
-@needs_compiler
-def test_the_native_backend_equals_the_reference(windowed: dict[str, Model], subtests: pytest.Subtests) -> None:
+@every_isa
+def test_the_native_backend_equals_the_reference(
+    windowed: dict[str, Model], isa: str, subtests: pytest.Subtests
+) -> None:
     for name, model in windowed.items():
         with subtests.test(name):
             native, reference = NativeBackend(model.backbone), TorchBackend(model.backbone)
@@ -102,11 +104,11 @@ def test_the_native_backend_equals_the_reference(windowed: dict[str, Model], sub
                 assert difference(got, want) < 1e-5
 
 
-@needs_compiler
+@every_isa
 @pytest.mark.parametrize("int8", [False, True])
-def test_a_row_has_the_same_bits_cached_or_not_alone_or_not(windowed: dict[str, Model], int8: bool) -> None:
+def test_a_row_has_the_same_bits_cached_or_not_alone_or_not(make_model: MakeModel, isa: str, int8: bool) -> None:
     for dtype in (torch.float32, torch.bfloat16):
-        backend = NativeBackend(windowed["gemma"].backbone.to(dtype))
+        backend = NativeBackend(make_model(max_positions=400, **GEMMA).backbone.to(dtype))
         whole = answers(backend, causal_layout(0, 150), 0, backend.cache(400, int8=int8))
         cache = backend.cache(400, int8=int8)
         for past, num in ((0, 66), (66, 1), (67, 83)):
@@ -123,7 +125,6 @@ def test_a_row_has_the_same_bits_cached_or_not_alone_or_not(windowed: dict[str, 
         ]
         for answer, number in zip(backend.forward(several), (10, 63, 64, 100), strict=True):
             assert answer.logits is not None and np.array_equal(answer.logits, whole[number : number + 9])
-    windowed["gemma"].backbone.to(torch.float32)
 
 
 def plain_logits(model: Model, tokens: list[int]) -> np.ndarray:
