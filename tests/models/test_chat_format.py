@@ -174,6 +174,27 @@ def test_a_call_that_is_cut_off_has_what_there_is_of_it() -> None:
     assert message["tool_calls"][0]["function"] == {"name": "set_alarm", "arguments": '{"count": '}
 
 
+def test_what_is_told_is_told_once_whatever_a_call_turns_into(subtests: pytest.Subtests) -> None:
+    """A call whose arguments are none is text; so is what is wrong behind a good one, which stays a call."""
+    form, good = ChatFormat(WAYS["json"]), '{"name":"look-up","arguments":{"a":1}}'
+    for wrong in ("5", "nope", '"x', '"\\q"', "", "true"):
+        text = f'One.<tool_call>\n{{"name":"look-up","arguments":{wrong}}}\n</tool_call> Two.'
+        for cut in (0, *range(10, len(text), 7)):
+            with subtests.test(wrong=wrong, cut=cut):
+                message = in_pieces(form, [text[:cut], text[cut:]])
+                assert plain(message)[2] == [] and message["content"] == text
+    for wrong in ('{"x":1}', '{"name":"look-up","arguments":5}', "{oh"):
+        text = f"One.<tool_call>\n{good}, {wrong}\n</tool_call> Two."
+        for cut in (0, *range(10, len(text), 7)):
+            with subtests.test(second=wrong, cut=cut):
+                content, _, calls = plain(in_pieces(form, [text[:cut], text[cut:]]))
+                assert calls == [("look-up", {"a": 1})]
+                assert content.count("One.") == content.count(wrong) == content.count("Two.") == 1
+    counted = ChatFormat(WAYS["counted"])
+    text = "One.<|calls|><|call|>functions.look-up:0<|args|>nope<|done|><|/calls|> Two."
+    assert in_pieces(counted, [text])["content"] == text
+
+
 def test_a_template_that_writes_no_calls_has_those_of_others() -> None:
     form = ChatFormat(WAYS["none"])
     text = '{"name": "set_alarm", "arguments": {"count": 1}}'

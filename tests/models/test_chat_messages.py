@@ -44,6 +44,9 @@ def refusing(condition: str, body: str) -> str:
     return each(f"{{% if {condition} %}}{{{{ raise_exception('no') }}}}{{% endif %}}{body}")
 
 
+RESULT_8: Json = {**RESULT, "tool_call_id": "call_8", "content": "night"}
+TWO: Json = call("Well.", {"zone": "a"})
+TWO["tool_calls"].append({"id": "call_8", "type": "function", "function": {"name": "later", "arguments": "{}"}})
 SAME = "{{ m.tool_call_id == messages[1].tool_calls[0].id }}"
 CALL_BY_ID = "{% for c in m.tool_calls or [] %}{{ c.id }} {{ c.function.arguments }}{% endfor %}"
 ID_OF_RESULT = "{{ m.tool_call_id }}"
@@ -104,7 +107,28 @@ CASES: dict[str, tuple[str, list[Json], str]] = {
         CALLED,
         '<user>Hi<assistant>[now {"zone": "é"}]now<tool>noon',
     ),
+    "one call in a message": (
+        refusing("(m.tool_calls or []) | length > 1", TURN + AS_JSON),
+        [USER, TWO, RESULT_8, RESULT, ANSWER],
+        '<user>Hi<assistant>Well.[now {"zone": "a"}]<tool>noon<assistant>[later {}]<tool>night<assistant>Yes.',
+    ),
+    "one call in a message, others are left out": (
+        each(TURN + "{% for c in (m.tool_calls or [])[:1] %}[{{ c.function.name }} {{ c.function.arguments | tojson }}]"
+             "{% endfor %}"),
+        [USER, TWO, *({**one, "tool_call_id": None} for one in (RESULT, RESULT_8)), RESULT_8],
+        '<user>Hi<assistant>Well.[now {"zone": "a"}]<tool>noon<assistant>[later {}]<tool>night<tool>night',
+    ),
     "no system": (refusing("m.role == 'system'", TURN), [SYSTEM, USER, ANSWER], "<user>Be brief.\n\nHi<assistant>Yes."),
+    "a system that only users hear": (
+        each("{% if m.role == 'user' %}({{ messages[0].content }})" + TURN + "{% endif %}"),
+        [SYSTEM],
+        "(Be brief.)<user>Be brief.",
+    ),
+    "a system that no answer may follow": (
+        FIRST + refusing("loop.index0 == 1 and m.role == 'assistant' and messages[0].role == 'system'", AFTER),
+        [SYSTEM, SYSTEM, ANSWER, USER],
+        "<user>Be brief.\n\nBe brief.<assistant>Yes.<user>Hi",
+    ),
     "no system, and no turn for it": (
         refusing("m.role == 'system'", TURN),
         [SYSTEM, ANSWER],

@@ -173,7 +173,15 @@ def test_models_of_one_architecture_are_told_apart_or_the_user_is_asked() -> Non
 REFUSED = [
     ("llama", {"sliding_window": 8}, "sliding_window=8"),
     ("a2d", {"use_sliding_window": True, "max_window_layers": 1, "sliding_window": 8}, "sliding_window=8"),
-    ("sdar", {"layer_types": ["full_attention", "sliding_attention"], "sliding_window": 8}, "sliding_window=8"),
+    (
+        "sdar",
+        {
+            "layer_types": ["full_attention", "sliding_attention"],
+            "sliding_window": 8,
+            "use_sliding_window": True,
+        },
+        "sliding_window=8",
+    ),
     ("gemma3", {"attn_logit_softcapping": 30.0}, "attn_logit_softcapping=30.0"),
     ("gemma3", {"use_bidirectional_attention": True}, "use_bidirectional_attention=True"),
     ("phi3", {"attention_bias": True}, "attention_bias=True"),
@@ -242,6 +250,12 @@ WRONG: list[tuple[str, dict[str, object], dict[str, object], str]] = [
     ),
     ("Phi3ForCausalLM", {}, {"rope_scaling": {"type": "longrope", "factor": 2.0}}, "short_factor must be a list"),
     ("Phi3ForCausalLM", {}, {"layer_types": ["sliding_attention"]}, "layer_types must be 2 of"),
+    (
+        "Phi3ForCausalLM",
+        {},
+        {"layer_types": ["sliding_attention"] * 2, "sliding_window": 8, "use_sliding_window": False},
+        "use_sliding_window is false",
+    ),
     ("Phi3ForCausalLM", {}, {"layer_types": ["sliding_attention"] * 2}, "sliding_window above 0"),
     ("DreamModel", {}, {"bos_token_id": True, "mask_token_id": "259"}, "mask_token_id must be the number of a token"),
 ]

@@ -24,7 +24,7 @@ from daguerre.models.gguf import file as gguf_file
 from daguerre.models.gguf import writing
 from daguerre.models.gguf.file import GgufFile, numbers
 from daguerre.models.gguf.header import KINDS, read_header
-from daguerre.models.gguf.pieces import as_halves, as_pairs
+from daguerre.models.gguf.pieces import LONG_FACTORS, SHORT_FACTORS, as_halves, as_pairs
 from daguerre.models.gguf.writing import write_gguf
 from daguerre.models.loading import Loaded, load_folder, weights_hash
 from daguerre.models.tokenizer import Tokenizer
@@ -280,6 +280,26 @@ def test_llama_3s_scaling_is_read_from_its_divisors(tmp_path: Path, subtests: py
             again = load_folder(tmp_path / "m.gguf").backbone.config
             (found,), (want,) = (writing.rope_factors(one).values() for one in (again, backbone.config))
             assert np.allclose(found, want, rtol=1e-4)
+
+
+def test_the_scaling_of_phi3_may_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the name that the package gguf has for it; what it divides by are tensors with the package's names."""
+    names = [
+        gguf.TENSOR_NAMES[kind] for kind in (gguf.MODEL_TENSOR.ROPE_FACTORS_LONG, gguf.MODEL_TENSOR.ROPE_FACTORS_SHORT)
+    ]
+    assert [f"{name}.weight" for name in names] == [LONG_FACTORS, SHORT_FACTORS]
+    _, path = written("phi3, longrope", tmp_path)
+    scaled = gguf.GGUFWriter.add_rope_scaling_attn_factors
+
+    def named(writer: Any, value: float) -> None:
+        scaled(writer, value)
+        writer.add_rope_scaling_type(gguf.RopeScalingType.LONGROPE)
+
+    monkeypatch.setattr(gguf.GGUFWriter, "add_rope_scaling_attn_factors", named)
+    (tmp_path / "again").mkdir()
+    _, again = written("phi3, longrope", tmp_path / "again")
+    assert again.read_bytes() != path.read_bytes() and b"longrope" in again.read_bytes()
+    assert same_config(load_folder(again).backbone.config, load_folder(path).backbone.config)
 
 
 def test_a_tokenizer_is_written_by_llama_cpps_name_and_read_back(tmp_path: Path, subtests: pytest.Subtests) -> None:

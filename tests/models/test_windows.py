@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from backends import BACKENDS, needs_compiler
+from backends import BACKENDS, every_isa
 from conftest import MakeModel, tiny_config
 from daguerre.engine.engine import Engine
 from daguerre.errors import CheckpointError, UnsupportedError
@@ -91,8 +92,10 @@ def answers(backend: Backend, layout: Layout, past: int, cache: Any = None) -> n
     return answer.logits
 
 
-@needs_compiler
-def test_the_native_backend_equals_the_reference(windowed: dict[str, Model], subtests: pytest.Subtests) -> None:
+@every_isa
+def test_the_native_backend_equals_the_reference(
+    windowed: dict[str, Model], isa: str, subtests: pytest.Subtests
+) -> None:
     for name, model in windowed.items():
         with subtests.test(name):
             native, reference = NativeBackend(model.backbone), TorchBackend(model.backbone)
@@ -101,11 +104,11 @@ def test_the_native_backend_equals_the_reference(windowed: dict[str, Model], sub
                 assert difference(got, want) < 1e-5
 
 
-@needs_compiler
+@every_isa
 @pytest.mark.parametrize("int8", [False, True])
-def test_a_row_has_the_same_bits_cached_or_not_alone_or_not(windowed: dict[str, Model], int8: bool) -> None:
+def test_a_row_has_the_same_bits_cached_or_not_alone_or_not(make_model: MakeModel, isa: str, int8: bool) -> None:
     for dtype in (torch.float32, torch.bfloat16):
-        backend = NativeBackend(windowed["gemma"].backbone.to(dtype))
+        backend = NativeBackend(make_model(max_positions=400, **GEMMA).backbone.to(dtype))
         whole = answers(backend, causal_layout(0, 150), 0, backend.cache(400, int8=int8))
         cache = backend.cache(400, int8=int8)
         for past, num in ((0, 66), (66, 1), (67, 83)):
@@ -122,7 +125,6 @@ def test_a_row_has_the_same_bits_cached_or_not_alone_or_not(windowed: dict[str, 
         ]
         for answer, number in zip(backend.forward(several), (10, 63, 64, 100), strict=True):
             assert answer.logits is not None and np.array_equal(answer.logits, whole[number : number + 9])
-    windowed["gemma"].backbone.to(torch.float32)
 
 
 def plain_logits(model: Model, tokens: list[int]) -> np.ndarray:
@@ -207,6 +209,8 @@ def test_what_cannot_have_windows_says_so(windowed: dict[str, Model], subtests: 
     with pytest.raises(UnsupportedError, match="sliding layers"):
         GraphBackend(windowed["gemma"].backbone, capture=lambda call: call)
     windows = Windows(size=4, layers=(0,))
+    with pytest.raises(CheckpointError, match="layers must be one or more"):
+        Windows(size=4, layers=())
     for facts, said in (
         ({"windows": Windows(size=4, layers=(9,))}, "numbers of layers"),
         ({"windows": windows, "context": "full", "mask_id": None}, "belong to causal context"),
@@ -233,3 +237,12 @@ def test_the_short_factors_of_longrope_are_those_of_its_first_positions() -> Non
         read_scaling("longrope:1")(tiny_config(Tokenizer.default("2k")))
     with pytest.raises(CheckpointError, match="lists `short` and `long`"):
         RopeScaling(kind="longrope", factor=4.0, original_positions=32, short=short)
+    for change, said in (
+        ({"short": short[:3]}, "has 3 short factors, and heads that rotate 8 numbers"),
+        ({"long": (*long, 1.0)}, "has 5 long factors"),
+        ({"short": (1.0, 0.0, 1.0, 1.0)}, "above 0, not 0"),
+        ({"long": (1.0, float("nan"), 1.0, 1.0)}, "above 0, not nan"),
+        ({"original_positions": 1}, "original_positions above 1"),
+    ):
+        with pytest.raises(CheckpointError, match=said):
+            tiny_config(Tokenizer.default("2k"), head_width=8, rope_scaling=replace(scaling, **change))

@@ -79,6 +79,8 @@ def check_greedy(model: Model, ids: list[int], want: list[int], close: float) ->
     got = [token.id for token in model.generate(ids[start:], TOKENS, mode="ar", heal=False, stop_loops=False).tokens]
     differs = next((n for n, (a, b) in enumerate(zip(got, want, strict=False)) if a != b), None)
     if differs is None:
+        short, long = sorted((got, want), key=len)
+        assert len(short) == len(long) or long[len(short)] in model.config.ends, "a text that ends before the other"
         return False
     whole = [*ids, *got[:differs]]
     row = logits_of(model, whole, [len(whole) - 1])[0]

@@ -111,6 +111,24 @@ def templates() -> list[Path]:
     return sorted((bring_llama_cpp_files() / "models" / "templates").glob("*.jinja"))
 
 
+def test_what_the_server_sends_is_rendered(subtests: pytest.Subtests) -> None:
+    outcomes = dict.fromkeys(("rendered", "needs tools"), 0)
+    for path in templates():
+        template = ChatTemplate.of(path.read_text(encoding="utf-8"), TOKENS)
+        for name, (messages, tools) in CONVERSATIONS.items():
+            with subtests.test(f"{path.stem}: {name}"):
+                given = sent(template, messages, tools)
+                if path.stem in NEEDS_TOOLS and name in WITHOUT_TOOLS:
+                    with pytest.raises(InputError, match=r"NoneType|functions"):
+                        template.render(given)
+                    outcomes["needs tools"] += 1
+                else:
+                    text = template.render(given, tools or None)
+                    assert all(one["content"] in text for one in given if isinstance(one.get("content"), str))
+                    outcomes["rendered"] += 1
+    assert outcomes == {"rendered": 548, "needs tools": 20}
+
+
 def test_what_the_server_sends_is_rendered_as_transformers_renders_it(subtests: pytest.Subtests) -> None:
     """About ten seconds: 71 templates are compiled twice."""
     pytest.importorskip("transformers")
@@ -122,8 +140,6 @@ def test_what_the_server_sends_is_rendered_as_transformers_renders_it(subtests: 
             with subtests.test(f"{path.stem}: {name}"):
                 given = sent(template, messages, tools)
                 if path.stem in NEEDS_TOOLS and name in WITHOUT_TOOLS:
-                    with pytest.raises(InputError, match=r"NoneType|functions"):
-                        template.render(given)
                     with pytest.raises(Exception, match=r"NoneType|functions"):
                         of_transformers(source, given, tools)
                     outcomes["needs tools"] += 1
@@ -140,7 +156,41 @@ def test_what_the_server_sends_is_rendered_as_transformers_renders_it(subtests: 
     assert outcomes == {"alike": 538, "alike where it is allowed": 10, "needs tools": 20}
 
 
+def test_what_a_system_says_is_never_lost(subtests: pytest.Subtests) -> None:
+    """Alone, before an answer, and before a question, on each template."""
+    said: list[Json] = [{"role": "system", "content": "SystemQ"}]
+    for path in templates():
+        template = ChatTemplate.of(path.read_text(encoding="utf-8"), TOKENS)
+        for more in ([], [ANSWER, USER], [USER]):
+            with subtests.test(path.stem, more=more):
+                text = template.render(sent(template, [*said, *more], TOOLS), TOOLS)
+                assert text.count("SystemQ") == 1
+
+
 SAID = ("SystemQ", "AskedQ", "CityQ", "SunnyQ", "NextQ", "LaterQ")
+
+
+def test_neither_of_two_calls_at_once_is_lost_nor_its_result(subtests: pytest.Subtests) -> None:
+    named = [(f"call_{number}", city) for number, city in enumerate(("ParisQ", "RomeQ"))]
+    calls = [
+        {"id": key, "type": "function", "function": {"name": "weather", "arguments": json.dumps({"city": city})}}
+        for key, city in named
+    ]
+    results = [{"role": "tool", "tool_call_id": key, "content": f"In {city} it is {key}Q"} for key, city in named]
+    messages = [
+        {"role": "user", "content": "AskedQ"},
+        {"role": "assistant", "content": "", "tool_calls": calls},
+        *results,
+        {"role": "assistant", "content": "NextQ"},
+        {"role": "user", "content": "LaterQ"},
+    ]
+    said = ("AskedQ", "ParisQ", "RomeQ", "call_0Q", "call_1Q", "NextQ", "LaterQ")
+    for path in templates():
+        with subtests.test(path.stem):
+            template = ChatTemplate.of(path.read_text(encoding="utf-8"), TOKENS)
+            text = template.render(sent(template, messages, TOOLS), TOOLS)
+            assert [word for word in said if word not in text] == []
+            assert text.count("call_1Q") == 1
 
 
 def test_nothing_that_a_conversation_says_is_lost(subtests: pytest.Subtests) -> None:

@@ -27,7 +27,7 @@ from daguerre.router.log import replay
 from daguerre.router.proxy import Whole
 from daguerre.router.replies import EventCheck
 from daguerre.router.store import Store
-from daguerre.router.upstream import merged, seconds_of
+from daguerre.router.upstream import Upstreams, merged, seconds_of
 from routing import config
 from scripted_backends import Reply, Scripted, answer, events, scripted
 from server.conftest import running
@@ -392,6 +392,18 @@ def test_after_the_first_byte_nothing_is_sent_again_and_the_stream_ends_with_an_
     assert line["status"] == 502 and len(line["attempts"]) == 1
 
 
+def test_a_stream_is_whole_without_a_blank_line_at_its_end_and_cut_off_with_half_of_its_choices() -> None:
+    ended, whole = b"data: [DONE]\n", events("one", "two", done=False)
+    one = Scripted(reply=lambda body: Reply(stream=[*(whole[:2] if body.get("n") is None else whole), ended]))
+    with routed(one) as (url, log):
+        found = ask(url, SAY | {"stream": True})
+        assert found.content == b"".join(whole[:2]) + ended + b"\n"
+        ended = b": cut off"
+        found = ask(url, SAY | {"stream": True, "n": 2})
+        assert found.content.startswith(b"".join(whole)) and b"backend_failed" in found.content
+        assert [line["status"] for line in log.of_requests(2)] == [200, 502]
+
+
 def test_rubbish_in_the_middle_of_a_stream_is_an_error_to_the_client() -> None:
     for rubbish in (b"data: \xc3\x28\n\n", b"data: {not json}\n\n"):
         go, first, got = threading.Event(), events("one", done=False)[0], b""
@@ -468,6 +480,26 @@ def test_a_client_that_is_gone_before_the_first_chunk_leaves_nothing_open() -> N
         assert asyncio.run(gone(router)) == 0
     assert len(one.asked) == 1
     assert [line["status"] for line in log if "decision" in line] == [499]
+
+
+@pytest.mark.parametrize("error", [TimeoutError, ConnectionResetError, ValueError])
+def test_what_fails_with_an_answer_that_has_begun_is_not_the_backends_failure(error: type[Exception]) -> None:
+    """A client that takes too long, say: only what fails in asking a backend, and in reading, opens its circuit."""
+    one = Scripted(reply=lambda body: Reply(stream=events("a", "b")))
+
+    async def failing(upstreams: Upstreams) -> None:
+        try:
+            async with upstreams.ask("a", "/chat/completions", SAY, {}) as reply:
+                async for _ in reply.chunks:
+                    raise error("here")
+        finally:
+            await upstreams.close()
+
+    with scripted(one):
+        upstreams = Upstreams(config({"name": "a", "url": one.url, "model": "m"}, circuit={"failures": 1}))
+        with pytest.raises(error, match="here"):
+            asyncio.run(failing(upstreams))
+    assert upstreams["a"].circuit.state(time.monotonic()) == "closed"
 
 
 def test_a_conversation_with_an_open_tool_call_stays_with_its_backend() -> None:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daguerre.router import replies
-from daguerre.router.replies import BackendError, EventCheck, passed_back, tokens_of
+from daguerre.router.replies import BackendError, EventCheck, num_choices, passed_back, tokens_of
 from scripted_backends import events
 
 WHOLE = b": hi\n\n" + b"".join(events("one", "two")).replace(b"\n\n", b"\r\n\r\n", 1)
@@ -54,7 +54,54 @@ def test_whole_events_pass_however_they_are_cut_and_nothing_else_does(cuts: list
 @given(st.lists(st.binary(max_size=40), max_size=6))
 def test_no_bytes_are_another_error_than_a_backends(chunks: list[bytes]) -> None:
     out, _ = passed(chunks)
-    assert b"".join(chunks).startswith(out) and (not out or out.endswith((b"\n\n", b"\n\r\n")))
+    whole = b"".join(chunks).startswith(out.rstrip(b"\r\n"))
+    assert whole and (not out or out.endswith((b"\n\n", b"\n\r\n")))
+
+
+def test_a_last_event_that_lacks_only_its_blank_line_passes_with_one(subtests: pytest.Subtests) -> None:
+    begun, end = b'data: {"choices": [{"index": 0, "delta": {}}]}\n\n', b'data: {"type": "response.completed"}'
+    for rest in (b"data: [DONE]", end, b"event: x\r\n" + end):
+        for cut in (b"", b"\n", b"\r\n"):
+            with subtests.test(rest=rest, cut=cut):
+                check = EventCheck("a")
+                assert passed([begun, rest, cut], check) == (begun + rest + b"\n\n", False)
+                assert check.whole
+    for rest in (b"data: [DON", end[:-1], b"event: x\n", b": hi", b"\n", b"data: [DONE]\n" + end):
+        with subtests.test(rest=rest):
+            check = EventCheck("a")
+            assert passed([begun, rest], check) == (begun, False)
+            assert not check.whole
+
+
+def test_a_stream_is_whole_with_all_choices_that_were_asked_for() -> None:
+    def choice(index: int, reason: str | None) -> bytes:
+        value = {"choices": [{"index": index, "delta": {"content": "x"}, "finish_reason": reason}]}
+        return b"data: " + json.dumps(value).encode() + b"\n\n"
+
+    check = EventCheck("a", choices=2)
+    for index, reason, whole in ((0, "stop", False), (1, None, False), (1, "length", True)):
+        check.add(choice(index, reason))
+        assert check.whole is whole
+    done = EventCheck("a", choices=2)
+    passed([choice(0, "stop"), b"data: [DONE]\n\n"], done)
+    assert done.whole, "a backend that says so has ended the stream, however many choices it gave"
+
+
+def test_a_request_asks_for_n_choices_of_each_prompt(subtests: pytest.Subtests) -> None:
+    given: list[tuple[dict[str, Any], int]] = [
+        ({}, 1),
+        ({"n": 3}, 3),
+        ({"n": None, "prompt": "x"}, 1),
+        ({"n": "2"}, 1),
+        ({"n": 0}, 1),
+        ({"n": 2, "prompt": ["a", "b", "c"]}, 6),
+        ({"prompt": [1, 2, 3]}, 1),
+        ({"prompt": [[1, 2], [3]]}, 2),
+        ({"prompt": []}, 1),
+    ]
+    for body, num in given:
+        with subtests.test(body=body):
+            assert num_choices(body) == num
 
 
 def test_an_event_has_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:

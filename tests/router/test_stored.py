@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from starlette.requests import ClientDisconnect, Request
 
+from daguerre.router import stored
+from daguerre.router.app import make_app, make_router
 from daguerre.router.store import Store
 from router.test_proxy import ask, client, get, routed
-from scripted_backends import Reply, Scripted
+from routing import config
+from scripted_backends import Reply, Scripted, scripted
 
 MADE = {"id": "resp_1", "object": "response", "output": []}
 
@@ -49,3 +55,27 @@ def test_a_backend_that_is_gone_is_an_error_that_says_so(tmp_path: Path) -> None
     with routed(one, store=Store(state), each={"a": {"timeout": 0.1}}) as (url, _):
         found = get(f"{url}/v1/responses/resp_1")
     assert found.status_code == 502 and found.json()["error"]["code"] == "backend_failed"
+
+
+def test_a_client_that_does_not_take_what_is_kept_is_not_the_backends_failure() -> None:
+    """What `send` raises where a client reads nothing is no error of the backend, whose answer it is sent."""
+    one, store = Scripted(reply=lambda body: Reply(body=json.dumps(MADE).encode())), Store(None)
+
+    async def send(message: Any) -> None:
+        raise TimeoutError("the client reads nothing")
+
+    async def receive() -> Any:
+        await asyncio.Event().wait()
+
+    async def fetched() -> None:
+        router = make_router(config({"name": "a", "url": one.url, "model": "m"}), store, lambda *_: {}, print)
+        scope = {"type": "http", "method": "GET", "query_string": b"", "headers": [], "path": "/v1/responses/resp_1",
+                 "asgi": {"spec_version": "2.4"}, "app": make_app(router, store, print)}  # fmt: skip
+        try:
+            await (await stored.fetch(Request(scope, receive), "resp_1"))(scope, receive, send)
+        finally:
+            await router.upstreams.close()
+
+    store.hold("", ["resp_1"], "a")
+    with scripted(one), pytest.raises((TimeoutError, ClientDisconnect)):
+        asyncio.run(fetched())

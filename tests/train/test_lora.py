@@ -100,6 +100,25 @@ def test_peft_reads_what_was_trained(name: str, options: Lora, tmp_path: Path) -
     assert len(wanted) == len([*adapted(backbone)])
 
 
+def test_norms_that_are_published_otherwise_are_written_as_they_are_published(tmp_path: Path) -> None:
+    """Gemma 3 has w of norms that multiply by 1 + w. Rows within a window are compared."""
+    peft = pytest.importorskip("peft")
+    folder = CASES["gemma3"].write(tmp_path, made("gemma3"))
+    options = Lora(rank=4, whole=("model.norm", "q_norm", "post_attention_layernorm"))
+    backbone, made_run = trained(folder, options)
+    adapter = written(made_run, backbone, tmp_path / "adapter")
+    merged = load_folder(folder, adapter=adapter).backbone.state_dict()
+    for name, weight in backbone.state_dict().items():
+        if "norm" in name:
+            assert torch.equal(merged[name], weight) or (merged[name] - weight).abs().max() < 1e-6
+    tokens, seen = np.random.default_rng(0).integers(0, NUM_TOKENS, ROWS), torch.ones(ROWS, ROWS).tril().bool()
+    theirs, num = with_peft(peft, copy.deepcopy(made("gemma3")), adapter), 8
+    expected = logits_under(theirs, torch.from_numpy(tokens), seen)[:num, :NUM_TOKENS]
+    got = ours("torch", backbone.eval().requires_grad_(False), tokens, seen)[:num, :NUM_TOKENS]
+    known = got.isfinite()
+    assert (got - expected)[known].abs().max() < 1e-5 * expected.abs().max()
+
+
 def test_peft_reads_an_adapter_of_our_own_layout_on_the_exported_model(tmp_path: Path, make_model: MakeModel) -> None:
     peft, transformers = pytest.importorskip("peft"), pytest.importorskip("transformers")
     model = make_model(max_positions=64)

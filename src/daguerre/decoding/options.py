@@ -160,7 +160,8 @@ class Decode(Settings):
                  one call of that function
     parallel_calls   with tools only: False allows one call and no more
     chat_format  the text is an answer as the model's chat template writes one (`daguerre.ChatFormat`): special tokens
-                 of its marks are written out in the text, each behind U+E001, and calls of tools are written in it.
+                 of its marks are written out in the text, each behind U+E001 (where an ordinary token has that one,
+                 U+FDD0 follows it), and calls of tools are written in it.
                  may: it may begin with a thought; does: the prompt has begun one. None: special tokens are no text
     keywords, forbidden, ending   strings that occur in every gap's text; strings that do not occur in it, nor across
                  its edges; the end of it. Together with one of the above, or alone

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from daguerre.decoding.healing import Healing, Vocabulary
 from daguerre.decoding.mode import ModeSpec
 from daguerre.decoding.settings import Settings
 from daguerre.models.catalog import Catalog
+from daguerre.models.chat_format import written
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.session import Counts
 from daguerre.sampling.constrained import Constraint
@@ -83,7 +84,7 @@ class Plan:
     draft          of the only gap
     searched       the search of the gap's length, where there was one
     catalog        names of the model's concepts; None: it has none
-    shown          the texts of special tokens that are written out
+    shown          the texts of special tokens that are written out (`chat_format.written`); None: none is
     context        what the canvas shows of the text that the caller gave; None: that was token ids
     """
 
@@ -104,7 +105,28 @@ class Plan:
     searched: Search | None = None
     catalog: Catalog | None = None
     context: Context | None = None
-    shown: Mapping[int, bytes] = field(default_factory=dict)
+    shown: Mapping[int, bytes] | None = None
+
+    @property
+    def stops(self) -> Sequence[str]:
+        """The stop strings as they stand in texts."""
+        return self.decode.stop if self.shown is None else [written.ordinary(stop) for stop in self.decode.stop]
+
+    def is_special(self, token: int) -> bool:
+        """Whether a token is one that is written out."""
+        return self.shown is not None and token in self.shown
+
+    def piece(self, token: int) -> bytes:
+        """The bytes of a token's text."""
+        return self.vocabulary.of[token] if self.shown is None else self.shown.get(token) or self.vocabulary.of[token]
+
+    def written(self, token: int, text: str) -> str:
+        """The text of a token, as it was decoded, as it stands in texts."""
+        return text if self.shown is None or token in self.shown else written.ordinary(text)
+
+    def plain(self, text: str) -> str:
+        """What a text says, as whoever asked is shown it."""
+        return text if self.shown is None else written.plain(text)
 
     @property
     def max_tokens(self) -> int:

@@ -72,10 +72,10 @@ def plan_request(config: ModelConfig, tokenizer: Tokenizer, request: Request) ->
     )
 
 
-def _shown(tokenizer: Tokenizer, decode: Decode) -> Mapping[int, bytes]:
+def _shown(tokenizer: Tokenizer, decode: Decode) -> Mapping[int, bytes] | None:
     """The texts of special tokens that are written out. InputError for a model without a format."""
     if decode.chat_format is None:
-        return {}
+        return None
     from daguerre.models.chat_format.tokens import format_of  # which brings Jinja
 
     found = format_of(tokenizer)

@@ -119,7 +119,7 @@ class _GapReader:
         if texts and (done or ended or closed):
             texts[-1] += self._decoder.getstate()[0].decode("utf-8", "replace")
         complete, looped = ended or closed, self._looped is not None
-        return _cut(Reading(tuple(self._positions), tuple(texts), ended, complete, looped), plan.decode.stop)
+        return _cut(Reading(tuple(self._positions), tuple(texts), ended, complete, looped), plan.stops)
 
     def _take(self, drawn: Ints) -> None:
         """Decode the tokens that are new, up to where the text loops."""
@@ -131,11 +131,11 @@ class _GapReader:
         self._drawn = drawn
         end = len(drawn) if self._looped is None else self._looped
         for position, token in enumerate(drawn[self._num : end].tolist(), self._gap.start + self._num):
-            piece = self._plan.shown.get(token) or self._plan.vocabulary.of[token]
+            piece = self._plan.piece(token)
             new, self._skip = piece[self._skip :], max(0, self._skip - len(piece))
             if new:
                 self._positions.append(position)
-                self._texts.append(self._decoder.decode(new))
+                self._texts.append(self._plan.written(token, self._decoder.decode(new)))
         self._num = end
 
 
@@ -189,7 +189,7 @@ def committed_text(plan: Plan, canvas: Canvas, reader: Reader | None = None) -> 
         firm = plan.mode.num_firm(plan, reading.text) if reading.looped or not reading.stopped else None
         texts.append(reading.text[:firm])
         if not reading.complete:
-            begun = max((_num_begun(texts[-1], stop) for stop in plan.decode.stop), default=0)
+            begun = max((_num_begun(texts[-1], stop) for stop in plan.stops), default=0)
             texts[-1] = texts[-1][: len(texts[-1]) - begun]
             closed = False
             break
@@ -223,11 +223,13 @@ def _draft_of(plan: Plan, canvas: Canvas, index: int, reading: Reading) -> str:
         return reading.text
     if canvas.open[start:end].all():
         return reading.text + OPEN * (end - start)
-    pieces = plan.vocabulary.of
-    parts = [reading.text.encode()]
+    decoder, parts = codecs.getincrementaldecoder("utf-8")("replace"), [reading.text]
     for position in range(start, end):
         token = int(canvas.tokens[position])
         if not canvas.open[position] and token in plan.ending:
             break
-        parts.append(OPEN.encode() if canvas.open[position] else plan.shown.get(token) or pieces[token])
-    return b"".join(parts).decode("utf-8", errors="replace")
+        if canvas.open[position]:
+            parts.append(decoder.decode(OPEN.encode()))
+        else:
+            parts.append(plan.written(token, decoder.decode(plan.piece(token))))
+    return "".join(parts) + decoder.decode(b"", True)

@@ -1,10 +1,10 @@
 """The messages of a conversation as a chat template wants them.
 
 Templates differ in what they can read: arguments of calls as an object or as a string of JSON, contents as parts, a
-role of the system anywhere, at the beginning or nowhere, results of tools, ids of a certain form, two turns of one role
-in a row. None of them says so. `Wants` finds it by rendering small conversations whose texts it knows: what a template
-leaves out, or refuses, it does not know. Each question is asked once a template, and only once a conversation needs the
-answer; what a template can read is left as it was given.
+role of the system anywhere, at the beginning or nowhere, results of tools, several calls in a message, ids of a certain
+form, two turns of one role in a row. None of them says so. `Wants` finds it by rendering small conversations whose
+texts it knows: what a template leaves out, or refuses, it does not know. Each question is asked once a template, and
+only once a conversation needs the answer; what a template can read is left as it was given.
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ RESULT_OPENING, RESULT_CLOSING = "<tool_response>", "</tool_response>"
 BETWEEN = "\n\n"
 """Between two texts that become one message."""
 SYSTEM, USER, OTHER, RESULT, NAME = "qzsystem", "qzuser", "qzother", "qzresult", "qzname"
-ID, NINE = "qzid", "qzid00123"
+CALL_IDS, NINES = ("qzid", "qzie"), ("qzid00123", "qzie00124")
 KEY, VALUE = "qzkey", "qzvalue"
 ARGUMENTS = {KEY: VALUE}
+VALUES, RESULTS = (VALUE, "qzlater"), (RESULT, "qzfollowing")
+"""Of two calls."""
 BESIDE = {"text": OTHER, "empty": "", "null": None}
 IDS = ("any", "nine")
 NINE_CHARACTERS = re.compile("[A-Za-z0-9]{9}")
@@ -80,6 +82,23 @@ class Wants:
         return SYSTEM in self._written(_said("system", SYSTEM), _said("user", USER))
 
     @cached_property
+    def system_alone(self) -> bool:
+        """Whether one may be all there is."""
+        return SYSTEM in self._written(_said("system", SYSTEM))
+
+    @cached_property
+    def system_before_answers(self) -> bool:
+        """Whether a turn of the assistant may follow it."""
+        text = self._written(_said("system", SYSTEM), _said("assistant", OTHER), _said("user", USER))
+        return SYSTEM in text and OTHER in text
+
+    def leads(self, role: object) -> bool:
+        """Whether one may stand before a message of a role; None: before none."""
+        if role is None:
+            return self.system and self.system_alone
+        return self.system and (role != "assistant" or self.system_before_answers)
+
+    @cached_property
     def late_system(self) -> bool:
         """Whether one may stand anywhere."""
         turns = _said("user", USER), _said("assistant", USER), _said("system", OTHER), _said("user", USER)
@@ -126,6 +145,22 @@ class Wants:
         return RESULT in called or RESULT in self._unasked
 
     @cached_property
+    def several(self) -> bool:
+        """Whether a message may have more than one call, or that is not worse than one message for each."""
+        form = self.calls
+        if form is None:
+            return True
+        one, two = (_probe(form, number) for number in (0, 1))
+        results = [{**_said("tool", text), "tool_call_id": _probe_id(form, n)} for n, text in enumerate(RESULTS)]
+        if not self.results:
+            results = [_said("user", text) for text in RESULTS]
+        both = {**one, "tool_calls": [*one["tool_calls"], *two["tool_calls"]]}
+        together = self._written(_said("user", USER), both, *results)
+        apart = self._written(_said("user", USER), one, results[0], two, results[1])
+        said = (VALUE, VALUES[1], *RESULTS)
+        return all(text in together for text in said) or not all(text in apart for text in said)
+
+    @cached_property
     def _unasked(self) -> str:
         """A result after a call that is written in an answer's text."""
         return self._written(_said("user", USER), _said("assistant", OTHER), _said("tool", RESULT))
@@ -136,6 +171,8 @@ def fitted(messages: Sequence[Message], wants: Wants) -> list[dict[str, Any]]:
     that it has. A text beside a call is left out where the template leaves it out.
     """
     out = [_with_content(one, wants) for one in map(_with_reasoning, _named(messages))]
+    if any(len(_calls(one)) > 1 for one in out) and not wants.several:
+        out = [one for _, one in apart(out)]
     if any(map(_calls, out)):
         out = [new for one in _with_ids(out, wants.calls) for new in _with_calls(one, wants.calls)]
     if any(one.get("role") == "tool" for one in out) and not wants.results:
@@ -143,6 +180,32 @@ def fitted(messages: Sequence[Message], wants: Wants) -> list[dict[str, Any]]:
     if any(one.get("role") == "system" for one in out):
         out = _with_system(out, wants)
     return out if _alternate(out) or wants.neighbors else _merged(out)
+
+
+def apart(messages: Sequence[Message]) -> list[tuple[int, dict[str, Any]]]:
+    """Messages with one call each, every one before its own result, and the number of the message that each was or was
+    a part of. What was said and thought beside calls stands with the first.
+    """
+    out, place = list[tuple[int, dict[str, Any]]](), 0
+    while place < len(messages):
+        calls, end = _calls(messages[place]), place + 1
+        if len(calls) < 2:
+            out.append((place, dict(messages[place])))
+            place = end
+            continue
+        while end < len(messages) and messages[end].get("role") == "tool":
+            end += 1
+        left, keys = list(range(place + 1, end)), [call.get("id") for call in calls]
+        bare = {name: held for name, held in messages[place].items() if name not in REASONING} | {"content": ""}
+        for number, call in enumerate(calls):
+            out.append((place, {**(bare if number else messages[place]), "tool_calls": [call]}))
+            own = [one for one in left if messages[one].get("tool_call_id") == keys[number] is not None]
+            own = own or [one for one in left if messages[one].get("tool_call_id") not in keys][:1]
+            out += [(one, dict(messages[one])) for one in own]
+            left = [one for one in left if one not in own]
+        out += [(one, dict(messages[one])) for one in left]
+        place = end
+    return out
 
 
 def _said(role: str, content: Any) -> dict[str, Any]:
@@ -153,15 +216,16 @@ def _part(text: str) -> dict[str, str]:
     return {"type": "text", "text": text}
 
 
-def _probe(form: Calls) -> dict[str, Any]:
+def _probe(form: Calls, number: int = 0) -> dict[str, Any]:
     """A message with a call whose parts are known."""
-    arguments: object = ARGUMENTS if form.arguments == "object" else json.dumps(ARGUMENTS)
-    call = {"id": _probe_id(form), "type": "function", "function": {"name": NAME, "arguments": arguments}}
+    given = {KEY: VALUES[number]}
+    arguments: object = given if form.arguments == "object" else json.dumps(given)
+    call = {"id": _probe_id(form, number), "type": "function", "function": {"name": NAME, "arguments": arguments}}
     return {**_said("assistant", BESIDE[form.beside]), "tool_calls": [call]}
 
 
-def _probe_id(form: Calls) -> str:
-    return NINE if form.ids == "nine" else ID
+def _probe_id(form: Calls, number: int = 0) -> str:
+    return _named_id(NAME, number) if form.ids == "named" else (NINES if form.ids == "nine" else CALL_IDS)[number]
 
 
 def _is_clean(form: Calls, text: str) -> bool:
@@ -293,11 +357,12 @@ def _with_system(messages: list[dict[str, Any]], wants: Wants) -> list[dict[str,
     """Messages in which what the system says stands where the template reads it: in one message at the beginning, or at
     the head of the next turn of the user, which is made where there is none.
     """
-    if wants.late_system:
-        return messages
     first = next((number for number, one in enumerate(messages) if one.get("role") != "system"), len(messages))
+    leads = wants.leads(messages[first].get("role") if first < len(messages) else None)
+    if wants.late_system and leads:
+        return messages
     leading = [_joined(messages[:first])] if first else []
-    out, held = (leading, list[dict[str, Any]]()) if wants.system else ([], leading)
+    out, held = (leading, list[dict[str, Any]]()) if leads else ([], leading)
     for one in messages[first:]:
         if one.get("role") == "system":
             held.append(one)

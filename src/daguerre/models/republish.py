@@ -22,7 +22,7 @@ from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.export import write_tokenizer
 from daguerre.models.families import FAMILIES
-from daguerre.models.families.base import Piece
+from daguerre.models.families.base import changed_back
 from daguerre.models.gguf.header import is_gguf
 from daguerre.models.json_files import read_json
 from daguerre.models.published import CONFIG, FAMILY_KEY, GENERATION, describe, read_facts
@@ -133,20 +133,8 @@ def published_tensors(family: str, backbone: Backbone, stored: list[str]) -> dic
     entry, parts, out = FAMILIES[family], backbone.state_dict(), dict[str, Tensor]()
     pieces = without_prefix(entry, entry.pieces(backbone.config), stored)
     for piece in (piece for piece in pieces if piece.name in set(stored)):
-        out[piece.name] = _changed_back(piece, parts[piece.target][piece.index])
+        out[piece.name] = changed_back(piece, parts[piece.target][piece.index])
     return out
-
-
-def _changed_back(piece: Piece, ours: Tensor) -> Tensor:
-    """A tensor as it was published. What is done when it is read undoes itself, or the piece says what does."""
-    if piece.undo is not None:
-        return piece.undo(ours)
-    if piece.change is None:
-        return ours.clone() if piece.copy else ours  # files hold no tensor twice
-    theirs = piece.change(ours)
-    if not torch.equal(piece.change(theirs), ours):
-        raise UnsupportedError(f"{piece.name} cannot be written back: save the model in another layout")
-    return theirs
 
 
 def _marked(values: dict[str, object], family: str, config: ModelConfig) -> dict[str, object]:

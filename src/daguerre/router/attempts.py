@@ -19,9 +19,9 @@ from typing import Any
 
 from daguerre.router.choose import Candidate, Decision, slo_of
 from daguerre.router.config import Config
-from daguerre.router.replies import BackendError, EventCheck, passed_back, whole_body
+from daguerre.router.replies import BackendError, EventCheck, num_choices, passed_back, whole_body
 from daguerre.router.trip import Trip
-from daguerre.router.upstream import Reply, Upstreams
+from daguerre.router.upstream import Reply, Upstreams, merged
 from daguerre.server.errors import ApiError
 
 HEDGE_COST = 0.05
@@ -85,7 +85,8 @@ class Attempts:
             async with AsyncExitStack() as stack:
                 asked = self._upstreams.ask(name, trip.path, trip.body, trip.headers, trip.size, trip.owner)
                 reply = await stack.enter_async_context(asked)
-                check = EventCheck(name, partial(_text_came, trip, attempt, reply))
+                sent = merged(trip.body, self._upstreams[name].backend.body)
+                check = EventCheck(name, partial(_text_came, trip, attempt, reply), num_choices(sent))
                 first, chunks = await _begun(name, reply, check)
                 if chunks is None:
                     _text_came(trip, attempt, reply)

@@ -27,6 +27,8 @@ PASSED_BACK = ("content-type", "retry-after", "openai-processing-ms", "x-ratelim
 BLANK_LINE = re.compile(rb"\n\r?\n")
 CONTENT = ("choices", "output", "data", "answers")
 """Fields that an answer has its content in."""
+DONE = b"[DONE]"
+"""The data of an event after which nothing comes."""
 ENDS = ("response.completed", "response.failed", "response.incomplete")
 
 
@@ -69,7 +71,7 @@ async def whole_body(name: str, chunks: AsyncIterator[bytes]) -> tuple[bytes, An
 
 
 class Events:
-    """Cuts a stream into whole events, each with the blank line that ends it. What has none at the end is left."""
+    """Cuts a stream into whole events, each with the blank line that ends it."""
 
     def __init__(self, name: str) -> None:
         self._name, self._rest, self._seen = name, bytearray(), 0
@@ -86,16 +88,29 @@ class Events:
         if self._seen > MOST_EVENT:
             raise BackendError("body", f"{self._name} sent an event of more than {MOST_EVENT} bytes")
 
+    def last(self) -> bytes:
+        """What is left at the end of the stream, with the blank line that it lacks, where its data are whole: backends
+        leave out the last line's end. Else nothing: the stream was cut off there.
+        """
+        data = data_of(self._rest)
+        if data != DONE:
+            try:
+                orjson.loads(data)
+            except orjson.JSONDecodeError:
+                return b""
+        return bytes(self._rest.rstrip(b"\r\n")) + b"\n\n"
+
 
 class EventCheck:
     """Looks at an answer as it passes: that events are UTF-8 whose data are JSON objects and no errors, whether it has
-    ended as it should, and what it says of usage. text_came: called at the first text.
+    ended as it should, and what it says of usage. text_came: called at the first text; choices: how many were asked
+    for.
 
     events  how many had data
     """
 
-    def __init__(self, name: str, text_came: Callable[[], None] | None = None) -> None:
-        self._name, self._text_came = name, text_came
+    def __init__(self, name: str, text_came: Callable[[], None] | None = None, choices: int = 1) -> None:
+        self._name, self._text_came, self._asked = name, text_came, choices
         self._choices, self._ended = set[int](), set[int]()
         self._done = False
         self.usage: dict[str, Any] = {}
@@ -105,8 +120,10 @@ class EventCheck:
 
     @property
     def whole(self) -> bool:
-        """Whether the stream has ended as it should: it says so, or each of its choices has a reason for its end."""
-        return self._done or (bool(self._choices) and self._choices <= self._ended)
+        """Whether the stream has ended as it should: it says so, or all choices that were asked for, and all that came,
+        have a reason for their end.
+        """
+        return self._done or (len(self._ended) >= self._asked and self._choices <= self._ended)
 
     async def passed(self, chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
         """The whole events of a stream as they come, those of a chunk together. BackendError behind the last one that a
@@ -125,19 +142,21 @@ class EventCheck:
                 yield bytes(good)
             if error is not None:
                 raise error
+        if last := events.last():
+            self.add(last)
+            yield last
 
     def add(self, event: bytes) -> None:
         """The next event of a stream. BackendError for one that no client can read, or that is an error."""
-        lines = [line[5:].strip() for line in event.replace(b"\r\n", b"\n").split(b"\n") if line.startswith(b"data:")]
-        data = b"\n".join(lines)
+        data = data_of(event)
         try:
             event.decode()
-            value = orjson.loads(data) if data and data != b"[DONE]" else None
+            value = orjson.loads(data) if data and data != DONE else None
         except UnicodeDecodeError:
             raise BackendError("body", f"{self._name} sent text that is no UTF-8") from None
         except orjson.JSONDecodeError:
             raise BackendError("body", f"{self._name} sent an event that is no JSON") from None
-        if data == b"[DONE]":
+        if data == DONE:
             self._done = True
         elif data:
             self._event(value)
@@ -174,6 +193,19 @@ class EventCheck:
             if isinstance(reason, str) and reason:
                 self._ended.add(number if isinstance(number, int) else place)
                 self.finish = reason[:LONGEST]
+
+
+def data_of(event: bytes | bytearray) -> bytes:
+    """The data of an event; empty where it has none."""
+    lines = event.replace(b"\r\n", b"\n").split(b"\n")
+    return b"\n".join(line[5:].strip() for line in lines if line.startswith(b"data:"))
+
+
+def num_choices(body: Mapping[str, Any]) -> int:
+    """How many choices the answer to a request has: `n` for each prompt."""
+    num, prompt = body.get("n"), body.get("prompt")
+    prompts = len(prompt) if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int) else 1
+    return prompts * (num if isinstance(num, int) and num > 0 else 1)
 
 
 def is_error(value: object) -> bool:

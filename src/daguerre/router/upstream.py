@@ -6,8 +6,16 @@ import hashlib
 import logging
 import os
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    AsyncExitStack,
+    aclosing,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from functools import partial
@@ -17,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import orjson
 
-from daguerre.errors import DaguerreError, InputError
+from daguerre.errors import InputError
 from daguerre.router.circuit import Circuit
 from daguerre.router.config import Backend, Config
 from daguerre.router.features import BackendState, Features, State
@@ -255,42 +263,26 @@ class Upstreams:
         self, litellm: LitellmUpstream, one: Upstream, path: str, body: Mapping[str, Any]
     ) -> AsyncIterator[Reply]:
         """The reply of a hosted API, which litellm asks. BackendError where there is none, or it breaks off."""
-        import httpx2
-
-        name, wait = one.backend.name, one.backend.timeout
-        try:
-            async with litellm.ask(one.backend, path, body, one.key) as response:
-                yield Reply(response.status_code, response.headers, response.aiter_raw())
-        except httpx2.ConnectError:
-            raise BackendError("connect", f"{name} cannot be reached") from None
-        except httpx2.TimeoutException:
-            raise BackendError("timeout", f"{name} sent nothing for {wait:g} s") from None
-        except httpx2.HTTPError as error:
-            raise BackendError("broken", f"{name} broke off: {type(error).__name__}") from None
+        blamed = partial(_hosted_blamed, one.backend)
+        async with AsyncExitStack() as stack:
+            with blamed():
+                response = await stack.enter_async_context(litellm.ask(one.backend, path, body, one.key))
+            yield Reply(response.status_code, response.headers, _chunks(response.aiter_raw(), blamed))
 
     @asynccontextmanager
     async def _sent(
         self, one: Upstream, method: str, url: str, body: bytes | None, headers: Mapping[str, str]
     ) -> AsyncIterator[Reply]:
         """The reply to a request. BackendError where there is none, or it breaks off."""
-        name, wait = one.backend.name, one.backend.timeout
+        wait, blamed = one.backend.timeout, partial(_blamed, one.backend)
         times = aiohttp.ClientTimeout(sock_connect=min(CONNECT_SECONDS, wait), sock_read=wait)
-        try:
-            async with self._client().request(
-                method, url, data=body, headers=one.headers(headers), timeout=times, allow_redirects=False
-            ) as response:
-                yield Reply(response.status, response.headers, response.content.iter_any())
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
-            raise BackendError("connect", f"{name} cannot be reached") from None
-        except TimeoutError:
-            raise BackendError("timeout", f"{name} sent nothing for {wait:g} s") from None
-        except (aiohttp.ClientError, ConnectionError) as error:
-            raise BackendError("broken", f"{name} broke off: {type(error).__name__}") from None
-        except (BackendError, DaguerreError):
-            raise
-        except Exception as error:  # whatever it is, the backend sent it
-            LOG.exception("a reply of %s cannot be read", name)
-            raise BackendError("body", f"{name} sent what cannot be read") from error
+        async with AsyncExitStack() as stack:
+            with blamed():
+                asked = self._client().request(
+                    method, url, data=body, headers=one.headers(headers), timeout=times, allow_redirects=False
+                )
+                response = await stack.enter_async_context(asked)
+            yield Reply(response.status, response.headers, _chunks(response.content.iter_any(), blamed))
 
     def _client(self) -> aiohttp.ClientSession:
         """The session, which is made in the running loop."""
@@ -302,6 +294,52 @@ class Upstreams:
                 skip_auto_headers=("User-Agent",),
             )
         return self._session
+
+
+async def _chunks(
+    chunks: AsyncIterator[bytes], blamed: Callable[[], AbstractContextManager[None]]
+) -> AsyncGenerator[bytes]:
+    """The chunks of an answer. What fails in reading them, and not in what is done with them, is the backend's."""
+    while True:
+        with blamed():
+            try:
+                chunk = await anext(chunks)
+            except StopAsyncIteration:
+                return
+        yield chunk
+
+
+@contextmanager
+def _blamed(backend: Backend) -> Iterator[None]:
+    """BackendError for what fails in here, where only the backend can be the reason."""
+    name = backend.name
+    try:
+        yield
+    except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
+        raise BackendError("connect", f"{name} cannot be reached") from None
+    except TimeoutError:
+        raise BackendError("timeout", f"{name} sent nothing for {backend.timeout:g} s") from None
+    except (aiohttp.ClientError, ConnectionError) as error:
+        raise BackendError("broken", f"{name} broke off: {type(error).__name__}") from None
+    except Exception as error:  # whatever it is, the backend sent it
+        LOG.exception("a reply of %s cannot be read", name)
+        raise BackendError("body", f"{name} sent what cannot be read") from error
+
+
+@contextmanager
+def _hosted_blamed(backend: Backend) -> Iterator[None]:
+    """`_blamed` where litellm asks."""
+    import httpx2
+
+    name = backend.name
+    try:
+        yield
+    except httpx2.ConnectError:
+        raise BackendError("connect", f"{name} cannot be reached") from None
+    except httpx2.TimeoutException:
+        raise BackendError("timeout", f"{name} sent nothing for {backend.timeout:g} s") from None
+    except httpx2.HTTPError as error:
+        raise BackendError("broken", f"{name} broke off: {type(error).__name__}") from None
 
 
 def _litellm(backends: list[Backend]) -> LitellmUpstream | None:

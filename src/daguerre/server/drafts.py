@@ -68,7 +68,7 @@ class Drafts:
         sizes = list(map(len, self.board))
         changed = [gap.update(canvas, touched, facts) for gap in self._gaps]
         anew = change_of(event) is not None or sizes != list(map(len, self.board))
-        for index, place in self._finals.update(committed, anew):
+        for index, place in self._finals.update(self.plan.plain(committed), anew):
             changed[index].add(place)
         self._canvas = canvas
         return [
@@ -135,9 +135,10 @@ class _GapDraft:
         token = int(canvas.tokens[position])
         if canvas.open[position] or token in plan.ending:
             return Token(place, "", "open" if canvas.open[position] else "end"), (b"", skip)
-        piece = plan.shown.get(token) or plan.vocabulary.of[token]
+        piece = plan.piece(token)
         self._decoder.setstate((pending, 0))
         text = self._decoder.decode(piece[skip:])
+        text = plan.plain(text) if plan.is_special(token) else text
         behind = self._decoder.getstate()[0], max(0, skip - len(piece))
         if position in pins:
             return Token(place, text, "pinned"), behind
@@ -217,13 +218,13 @@ def _shown(context: Context | None) -> dict[str, Any] | None:
     )
 
 
-def result_json(result: Result) -> dict[str, Any]:
-    """A result as JSON, but for its trace."""
+def result_json(plan: Plan, result: Result) -> dict[str, Any]:
+    """A result of a plan as JSON, but for its trace."""
     return {
-        "text": result.text,
-        "texts": result.texts,
+        "text": plan.plain(result.text),
+        "texts": [plan.plain(text) for text in result.texts],
         "spans": result.spans,
-        "tokens": [asdict(token) for token in result.tokens],
+        "tokens": [asdict(token) | {"text": plan.plain(token.text)} for token in result.tokens],
         "finish_reason": result.finish_reason,
         "looped": result.looped,
         "usage": asdict(result.usage),

@@ -8,12 +8,15 @@ from typing import Any
 from daguerre.models.chat_format.description import Format
 from daguerre.models.chat_format.news import News
 from daguerre.models.chat_format.readers import reader_of
+from daguerre.models.chat_format.written import Marks
 from daguerre.server.answers import new_id
 from daguerre.server.calls import Call, PlainCalls, Said, Thinks
 
 
 class FormatCallReader:
-    """`calls.CallReader` for a format; ids that the model writes are those of its calls, where they differ."""
+    """`calls.CallReader` for a format, of texts in which special tokens are written out; ids that the model writes are
+    those of its calls, where they differ.
+    """
 
     def __init__(
         self,
@@ -25,13 +28,13 @@ class FormatCallReader:
         alone: bool,
         plain: PlainCalls | None,
     ) -> None:
-        self._reader = reader_of(form, tools, thinks, stops, calls, alone, plain)
+        self._reader, self._marks = reader_of(form, tools, thinks, stops, calls, alone, plain), Marks()
         self._ids: set[str] = set()
         self.num_calls = 0
 
     def feed(self, text: str, last: bool = False) -> list[Said]:
         """The news that a further piece of the text brings; last: nothing follows it."""
-        return [self._said(one) for one in self._reader.feed(text, last)]
+        return [self._said(one) for one in self._reader.feed(self._marks.feed(text, last), last)]
 
     @property
     def stopped(self) -> bool:
@@ -41,12 +44,13 @@ class FormatCallReader:
     @property
     def stop_end(self) -> int | None:
         """The end of that string in the text."""
-        return self._reader.stop_end
+        end = self._reader.stop_end
+        return None if end is None else self._marks.place(end)
 
     @property
     def thought_end(self) -> int:
         """The end of what the model thought."""
-        return self._reader.thought_end
+        return self._marks.place(self._reader.thought_end)
 
     def _said(self, news: News) -> Said:
         if news.name is None:

@@ -8,7 +8,6 @@ from typing import Any
 
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.result import StreamEvent
-from daguerre.models.chat_format.source import MARKED
 from daguerre.server.answers import usage_of
 from daguerre.server.calls import Call, Said
 from daguerre.server.streams import DONE, sse
@@ -25,7 +24,7 @@ def frame_of(plan: Plan, event: StreamEvent) -> dict[str, Any]:
     start = 0 if span is None else span[0]
     block = max((number for number, (first, _) in enumerate(spans) if first <= start), default=0)
     frame = {"type": "diffusion_frame", "block": block, "step": event.step.step, "total": len(spans)}
-    shown, committed = (text.replace(MARKED, "") for text in (event.text, event.committed))
+    shown, committed = plan.plain(event.text), plan.plain(event.committed)
     return {**frame, "text": shown, "committed": len(committed)}
 
 
@@ -68,7 +67,7 @@ async def snapshots(turn: Turn, head: dict[str, Any]) -> AsyncIterator[bytes]:
 def _snapshot(turn: Turn, piece: Piece, said: list[Said]) -> str:
     """The draft; where calls or stop strings are read out of the text, and at the end, the final part of it."""
     if piece.event is not None and not turn.tools and not turn.stops and turn.thinks is None:
-        text = piece.event.text.replace(MARKED, "")
+        text = turn.job.plan.plain(piece.event.text)
         return text.lstrip(" ") if turn.strip else text
     return "".join(one.text for one in said)
 

@@ -173,8 +173,9 @@ class Watched:
         """Keep what a step has changed."""
         assert event.step is not None
         changes = self._drafts.after(event.step, event.committed)
-        text, firm = _Edit.between(self._text, event.text), _Edit.between(self._committed, event.committed)
-        self._text, self._committed = event.text, event.committed
+        shown, committed = self.plan.plain(event.text), self.plan.plain(event.committed)
+        text, firm = _Edit.between(self._text, shown), _Edit.between(self._committed, committed)
+        self._text, self._committed = shown, committed
         spans, number = spans_in_gaps(event.step.canvas), len(self._steps)
         about = self._seconds, change_of(event.step), spans
         self.history.add(event.step)
@@ -185,7 +186,9 @@ class Watched:
         """JSON of the last event. Not for the event loop."""
         starts = [start for start, _ in self.history.last.gaps]
         trace = orjson.Fragment(result.trace.to_json())
-        return orjson.dumps({"seconds": self._seconds, **result_json(result), "starts": starts, "trace": trace})
+        return orjson.dumps(
+            {"seconds": self._seconds, **result_json(self.plan, result), "starts": starts, "trace": trace}
+        )
 
     def _tell(self) -> None:
         self._news.set()

@@ -71,6 +71,11 @@ def converted(model: Backbone, tokenizer: Tokenizer, options: Convert, source: P
         raise UnsupportedError(
             "only an autoregressive model is converted: causal context, a shift, and no concept heads"
         )
+    if config.windows is not None:
+        raise UnsupportedError(
+            f"{len(config.windows.layers)} of the model's layers see windows of {config.windows.size} positions, which "
+            "belong to causal context: convert a model without sliding windows"
+        )
     if source is not None:
         family_after(source, options)
     changes = CONVERSIONS[options.to] | ({"block_size": options.block_size} if options.block_size else {})

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from daguerre.errors import CheckpointError, InputError, unknown
 from daguerre.files import atomic_write, synced_write
 from daguerre.models.core.backbone import Backbone
-from daguerre.models.families.base import Piece
+from daguerre.models.families.base import Piece, changed_back
 from daguerre.models.loading import weights_hash
 from daguerre.models.lora import CONFIG, WEIGHTS, WRAPPED, merge_adapter
 from daguerre.models.lora_factors import adapted, attach
@@ -129,8 +129,7 @@ class LoraRun:
             yield f"{module}.{kind.format('A')}", a
             yield f"{module}.{kind.format('B')}", b if factors.embedding else published_factor(piece, b)
         for piece in self.whole:
-            tensor = values[piece.target][piece.index]
-            yield f"{WRAPPED}{piece.name}", tensor.t() if is_conv(piece) else tensor
+            yield f"{WRAPPED}{piece.name}", changed_back(piece, values[piece.target][piece.index])
 
     def _config(self) -> dict[str, Any]:
         options = self.options

@@ -15,6 +15,7 @@ import daguerre
 from answers import some_pairs, write_rows
 from daguerre.errors import DaguerreError, InputError, UnsupportedError
 from daguerre.model import Model
+from daguerre.models.core.config import Windows
 from daguerre.models.loading import load_folder, save_model
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.convert import CONVERSIONS, Convert, converted
@@ -190,6 +191,11 @@ def test_what_cannot_be_converted_is_refused(
 ) -> None:
     with pytest.raises(UnsupportedError, match="only an autoregressive model"):
         converted(make_model(context="full").backbone, tokenizer, Convert(to="sdar"), None)
+    windows = Windows(size=8, layers=(0,))
+    sliding = make_model(context="causal", mask_id=None, null_id=None, windows=windows).backbone
+    for to in CONVERSIONS:
+        with pytest.raises(UnsupportedError, match=r"see windows of 8 positions, .* without sliding windows"):
+            converted(sliding, tokenizer, Convert(to=to), None)
     for options, message in (
         ({"to": "dream"}, "unknown convert.to"),
         ({"to": "diffullama", "block_size": 4}, "is full"),

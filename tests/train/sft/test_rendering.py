@@ -187,3 +187,26 @@ def test_calls_are_learned_as_the_model_writes_them_behind_a_prompt_that_begins_
     row = {"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "tool_calls": [called]}]}
     (text,) = made.texts(read_row(row))
     assert shown(made, text)[-1] == ('</think><call=now>{"zone": "a"}</call><|im_end|>', True)
+
+
+def test_calls_at_once_are_learned_one_by_one_where_a_message_has_one(tmp_path: Path) -> None:
+    template = (
+        "{%- for m in messages -%}{% if (m.tool_calls or []) | length > 1 %}{{ raise_exception('one') }}{% endif %}"
+        "<|im_start|>{{ m.role }}\n{{ m.content }}{% for c in m.tool_calls or [] %}"
+        "<call={{ c.function.name }}>{{ c.function.arguments | tojson }}</call>{% endfor %}<|im_end|>\n{% endfor -%}"
+        "{%- if add_generation_prompt %}<|im_start|>assistant\n{% endif -%}"
+    )
+    made = renderer(tmp_path, template)
+    calls = [
+        {"id": key, "type": "function", "function": {"name": "now", "arguments": f'{{"zone": "{key}"}}'}}
+        for key in ("a", "b")
+    ]
+    results = [{"role": "tool", "tool_call_id": key, "content": f"at {key}"} for key in ("a", "b")]
+    row = {"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "tool_calls": calls}, *results]}
+    (text,) = made.texts(read_row(row))
+    written = [(part, answer) for part, answer in shown(made, text) if answer or "at" in part]
+    assert written == [
+        ('<call=now>{"zone": "a"}</call><|im_end|>', True),
+        ("\n<|im_start|>tool\nat a<|im_end|>\n<|im_start|>assistant\n", False),
+        ('<call=now>{"zone": "b"}</call><|im_end|>', True),
+    ]

@@ -10,7 +10,7 @@ from typing import Any
 
 from daguerre.models.chat_format.description import BareObject, NestedTags, Tag, Tags
 from daguerre.models.chat_format.news import Failed
-from daguerre.models.chat_format.source import Fit, Source, Steps
+from daguerre.models.chat_format.source import MARKED, Fit, Source, Steps
 from daguerre.models.chat_format.values import Schemas, value_of
 
 NAME_END = re.compile(r"[<>/]")
@@ -20,7 +20,7 @@ DEEPEST = 100
 
 def written(value: Any) -> str:
     """JSON of a value. Half of a surrogate pair, which no client could be sent, is escaped."""
-    text = json.dumps(value, ensure_ascii=False)
+    text = json.dumps(value, ensure_ascii=False).replace(MARKED, "")
     return text if text.isascii() or _is_writable(text) else json.dumps(value)
 
 

@@ -48,14 +48,20 @@ class CallsReader:
         source = self._source
         yield from source.blank()
         listed = (yield from source.choose(["["])) >= 0
-        first = True
+        first, end = True, source.at
         while True:
             yield from source.blank()
             if not (yield from source.need()) or source.text[source.at] != "{":
                 if first:
                     raise Failed
                 break
-            yield from self._object(envelope, hard=opened or not first)
+            try:
+                yield from self._told(self._object(envelope, hard=opened or not first))
+            except Failed:
+                if first:
+                    raise
+                source.at = end
+                break
             first = False
             end = source.at
             yield from source.blank()
@@ -66,6 +72,18 @@ class CallsReader:
             yield from source.blank()
             yield from source.choose(["]"])
         yield from self._closed(re.sub(r"^[\s\]]+", "", self._calls.suffix + self._calls.end))
+
+    def _told(self, call: Steps[None]) -> Steps[None]:
+        """Read one call. Failed where it is none, which is told once its arguments begin: what is told stays so."""
+        num = self._report.num_calls
+        self._report.hold()
+        try:
+            yield from call
+        except Failed:
+            if self._report.num_calls == num:
+                self._report.drop()
+                raise
+        self._report.release()
 
     def _another(self) -> Steps[bool]:
         """Whether one more object follows the last one without a comma."""
@@ -81,7 +99,7 @@ class CallsReader:
     def _written(self, opened: bool) -> Steps[None]:
         calls, source = self._calls, self._source
         lead = calls.parts[0] if isinstance(calls.parts[0], str) else ""
-        yield from self._one(calls.parts[1:] if lead else calls.parts)
+        yield from self._told(self._one(calls.parts[1:] if lead else calls.parts))
         while True:
             start = source.at
             more = " " + (calls.separator + lead).strip()
@@ -90,7 +108,7 @@ class CallsReader:
             if which < 0 or again[which] != more:
                 break
             try:
-                yield from self._one(calls.parts[1:] if lead else calls.parts)
+                yield from self._told(self._one(calls.parts[1:] if lead else calls.parts))
             except Failed:
                 source.at = start
                 break
@@ -177,9 +195,8 @@ class CallsReader:
             if (yield from source.need()) and source.text[source.at] not in '{["n':
                 raise Failed
             report.begin(name, key)
-            report.release()
             if source.rest:
-                yield from read_json(source, report.arguments)
+                yield from read_json(source, report.tell)
             return
         if isinstance(written, Tags):
             yield from self._begins_tags(written, tail)
@@ -247,17 +264,19 @@ class _ObjectCall:
             raise Failed
         self._begun = True
         self.report.begin(self.name, self.id)
-        if self.hard:
-            self.report.release()
-        self.report.arguments(self._before)
+        if self._before:
+            self._more(self._before)
 
     def arguments(self, text: str) -> None:
         """More of the arguments, which may come before the name."""
         self._given = True
         if self._begun:
-            self.report.arguments(text)
+            self._more(text)
         else:
             self._before += text
+
+    def _more(self, text: str) -> None:
+        (self.report.tell if self.hard else self.report.arguments)(text)
 
     def end(self) -> None:
         """The object is whole. Failed where it is no call."""
@@ -266,7 +285,6 @@ class _ObjectCall:
         self.begin()
         if not self._given:
             self.report.arguments("{}")
-        self.report.release()
 
 
 def _members(source: Source, call: _ObjectCall, within: bool = False) -> Steps[None]:

@@ -49,19 +49,16 @@ def derive(template: ChatTemplate) -> Derived:
 
 
 def _shaped(probe: Probe) -> Probe:
-    """The probe with the shape in which calls are written: arguments as objects where that works, and of a missing
-    text the form that leaves nothing behind.
+    """The probe with the shape in which the template wants calls, and of a missing text the form that leaves nothing
+    behind.
     """
-    for strings in (False, True):
-        found = []
-        for empty in ("", None):
-            shaped = probe.shaped(strings=strings, empty=empty)
-            text = renders(shaped, message(1))
-            if text is not None and found_calls(text, [call(0)]):
-                found.append((len(text), empty is None, shaped))
-        if found:
-            return min(found, key=lambda one: one[:2])[2]
-    return probe
+    wanted = probe.template.wants(tools=True).calls
+    if wanted is None:
+        return probe
+    shapes = [probe.shaped(strings=wanted.arguments == "string", empty=empty) for empty in ("", None)]
+    texts = [(renders(shape, message(1)) or "", shape) for shape in shapes]
+    found = [(len(text), shape) for text, shape in texts if found_calls(text, [call(0)])]
+    return min(found, key=lambda one: one[0], default=(0, probe))[1]
 
 
 def _ends(probe: Probe, around: Surroundings, calls: Calls | None) -> list[str]:

@@ -19,8 +19,8 @@ from daguerre.models.chat_format.source import MARKED, Steps
 
 MESSAGE = "<|message|>"
 ENDS = ("<|end|>", "<|return|>", "<|call|>", "<|start|>")
-RECIPIENT = re.compile(r"to=([^\s<]+)")
-CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
+RECIPIENT = re.compile(rf"to=([^\s<{MARKED}]+)")
+CHANNEL = r"<\|channel\|>\s*(\w+)"
 FUNCTIONS, THOUGHT = "functions.", "analysis"
 
 
@@ -33,7 +33,7 @@ class HarmonyReader(FormatReader):
         while (header := (yield from self._until(mark + MESSAGE))) is not None:
             if spaced and (yield from self._source.need()) and self._source.text[self._source.at] == " ":
                 self._source.at += 1
-            yield from self._message(header.replace(MARKED, ""), mark)
+            yield from self._message(header, mark)
             if self.stopped:
                 break
         self._source.at = len(self._source.text)
@@ -56,7 +56,7 @@ class HarmonyReader(FormatReader):
         return not text.lstrip().startswith(("<|", "to=", MARKED))
 
     def _message(self, header: str, mark: str) -> Steps[None]:
-        recipient, channels = RECIPIENT.findall(header), CHANNEL.findall(header)
+        recipient, channels = RECIPIENT.findall(header), re.findall(re.escape(mark) + CHANNEL, header)
         called = [one for one in recipient if one != "assistant"]
         if called and called[-1].startswith(FUNCTIONS) and self._calls is not None:
             self._report.begin(called[-1].removeprefix(FUNCTIONS))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
+
+from daguerre.models.chat_format.source import MARKED
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,8 @@ class Report:
         self.num_calls = 0
 
     def add(self, news: News) -> None:
-        """Add news."""
+        """Add news; what stands before special tokens is none of it."""
+        news = News(*(held.replace(MARKED, "") if held else held for held in astuple(news)))
         (self._out if self._held is None else self._held).append(news)
 
     def hold(self) -> None:
@@ -59,6 +62,11 @@ class Report:
         """More arguments."""
         if text:
             self.add(News(arguments=text))
+
+    def tell(self, text: str) -> None:
+        """More arguments, of a call that is none any more that may be dropped."""
+        self.arguments(text)
+        self.release()
 
     def taken(self) -> list[News]:
         """The news that nobody took yet."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from daguerre.errors import InputError
 from daguerre.models.chat_format.marks import ENDING, MARK, common_end, common_start
+from daguerre.models.chat_messages import parsed
 from daguerre.models.chat_template import ChatTemplate
 
 Message = Mapping[str, Any]
@@ -52,16 +53,6 @@ class Shape:
         value = parsed(function.get("arguments"))
         given = json.dumps(value, ensure_ascii=False) if self.strings else value
         return {"type": "function", **call, "function": {**function, "arguments": given}}
-
-
-def parsed(arguments: Any) -> Any:
-    """Arguments as a value, whether they are given as one or as a text of JSON."""
-    if not isinstance(arguments, str):
-        return {} if arguments is None else arguments
-    try:
-        return json.loads(arguments or "{}")
-    except ValueError:
-        return arguments
 
 
 def tool(name: str, names: Sequence[str] = ()) -> dict[str, Any]:

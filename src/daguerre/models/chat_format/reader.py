@@ -98,9 +98,9 @@ class FormatReader:
     def _plain_calls(self) -> Steps[bool]:
         """Read a text that is calls without marks, as a whole."""
         source = self._source
-        while self._plain is not None and self._plain.may_be(source.rest) and not source.closed:
+        while self._plain is not None and self._plain.may_be(source.rest.replace(MARKED, "")) and not source.closed:
             yield
-        found = self._plain.read(source.rest) if self._plain is not None and source.closed else []
+        found = self._plain.read(source.rest.replace(MARKED, "")) if self._plain is not None and source.closed else []
         for name, arguments in found:
             self._report.begin(name)
             self._report.arguments(arguments)
@@ -179,7 +179,7 @@ class FormatReader:
 
     def _say(self, text: str) -> None:
         if text:
-            self._report.add(News(text=text.replace(MARKED, "")))
+            self._report.add(News(text=text))
             self._start &= not text.strip()
             self._said |= bool(text.strip())
 
@@ -285,7 +285,7 @@ class FormatReader:
 
     def _think(self, text: str) -> None:
         if text:
-            self._report.add(News(thought=text.replace(MARKED, "")))
+            self._report.add(News(thought=text))
 
     def _thought_mark(self, place: int, begun: bool) -> tuple[int, int | None, str, int]:
         assert self._form.thinking is not None

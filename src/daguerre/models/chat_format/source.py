@@ -15,8 +15,8 @@ from typing import TypeVar
 T = TypeVar("T")
 Steps = Generator[None, None, T]
 """What gives a T once enough of the text is there."""
-MARKED = "\ue001"
-"""A private character before a mark that a special token has written."""
+MARKED = "\udfff"
+"""Stands before a mark that a special token has written: half of a surrogate pair, which no bytes are decoded to."""
 
 
 class Fit(Enum):

@@ -1,17 +1,19 @@
 """A chat format in a vocabulary: which of its marks are special tokens.
 
-In texts that are read, a special token of the format is written out behind MARKED, a private character. So a mark that
-is spelled by ordinary tokens is text.
+In texts that are read, MARKED stands before each special token of the format (`chat_format.written`). So a mark that is
+spelled by ordinary tokens is text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property, lru_cache
+from itertools import groupby
 from typing import Any
 
 from daguerre.errors import DaguerreError
+from daguerre.models.chat_format import written
 from daguerre.models.chat_format.chat_format import ChatFormat
 from daguerre.models.chat_format.description import Format
 from daguerre.models.chat_format.named import ASSUMED
@@ -40,7 +42,7 @@ class TokenFormat:
     @cached_property
     def shown(self) -> Mapping[int, bytes]:
         """What special tokens are written out as, by their ids."""
-        return {token: (MARKED + text).encode() for text, token in self.special.items()}
+        return {token: written.special(text).encode() for text, token in self.special.items()}
 
     @property
     def opening(self) -> str:
@@ -70,9 +72,16 @@ class TokenFormat:
         thinking = self.marked.thinking
         if thinking is None or not thinking.open:
             return "may"
-        pieces = [self.shown.get(token) or tokenizer.token_bytes(token) for token in prompt[-TAIL:]]
-        text = b"".join(pieces).decode("utf-8", "ignore").rstrip()
+        names = {token: MARKED + text for text, token in self.special.items()}
+        runs = groupby(prompt[-TAIL:], key=names.get)
+        text = "".join(
+            _ordinary(tokenizer, run) if name is None else name * len(list(run)) for name, run in runs
+        ).rstrip()
         return "does" if text.endswith(thinking.open.rstrip()) else "may"
+
+
+def _ordinary(tokenizer: Tokenizer, tokens: Iterable[int]) -> str:
+    return b"".join(map(tokenizer.token_bytes, tokens)).decode("utf-8", "ignore")
 
 
 def format_of(tokenizer: Tokenizer) -> TokenFormat | None:

@@ -12,11 +12,12 @@ from daguerre.errors import InputError
 from daguerre.models.chat_format.deriving import Derived
 from daguerre.models.chat_format.named import ASSUMED, assumed
 from daguerre.models.chat_format.news import message_of
-from daguerre.models.chat_format.probe import parsed, tools_of
+from daguerre.models.chat_format.probe import tools_of
 from daguerre.models.chat_format.readers import reader_of
 from daguerre.models.chat_format.sentinels import THOUGHT
 from daguerre.models.chat_format.sentinels import message as sentinel
 from daguerre.models.chat_format.thoughts import unthought
+from daguerre.models.chat_messages import parsed
 
 Message = Mapping[str, Any]
 

@@ -215,6 +215,13 @@ class ModelConfig(ModelShape):
             raise CheckpointError(f"heads of width {self.head_width} cannot be rotated: make it even")
         if self.rope_scaling is not None and self.positions != "rotary":
             raise CheckpointError("rope_scaling belongs to rotary positions: leave it out")
+        if self.rope_scaling is not None and self.rope_scaling.kind == "longrope":
+            for name, divisors in (("short", self.rope_scaling.short), ("long", self.rope_scaling.long)):
+                if 2 * len(divisors) != self.rotary_width:
+                    raise CheckpointError(
+                        f"rope_scaling has {len(divisors)} {name} factors, and heads that rotate {self.rotary_width} "
+                        "numbers, in pairs, need one for each pair: copy the config again"
+                    )
         if self.windows is not None:
             self._check_windows(self.windows)
         if self.output_bias and self.tied:

@@ -44,6 +44,10 @@ class RopeScaling:
         check(self, SCALING, "rope_scaling: ")
         for name in ("short", "long"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
+        if self.kind == "longrope" and self.original_positions == 1 and self.attention_factor is None:
+            raise CheckpointError(
+                "rope_scaling of kind longrope needs original_positions above 1: copy the config again"
+            )
         if (self.kind == "longrope") != bool(self.short and self.long):
             raise CheckpointError("rope_scaling of kind longrope, and no other, has lists `short` and `long`")
         if self.kind != "linear" and self.original_positions < 1:
@@ -66,6 +70,8 @@ class Windows:
 
     def __post_init__(self) -> None:
         check(self, WINDOWS, "windows: ")
+        if not self.layers:
+            raise CheckpointError("windows: layers must be one or more: leave windows out of a model without any")
         object.__setattr__(self, "layers", tuple(sorted({*self.layers})))
 
 

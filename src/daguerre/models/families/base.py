@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from daguerre.errors import CheckpointError, shown
+from daguerre.errors import CheckpointError, UnsupportedError, shown
 from daguerre.models.core.config import ModelConfig
 
 Change = Callable[[Tensor], Tensor]
@@ -63,6 +64,18 @@ class Piece:
     change: Change | None = None
     copy: bool = False
     undo: Change | None = None
+
+
+def changed_back(piece: Piece, ours: Tensor) -> Tensor:
+    """A tensor as it was published. What is done when it is read undoes itself, or the piece says what does."""
+    if piece.undo is not None:
+        return piece.undo(ours)
+    if piece.change is None:
+        return ours.clone() if piece.copy else ours  # files hold no tensor twice
+    theirs = piece.change(ours)
+    if not torch.equal(piece.change(theirs), ours):
+        raise UnsupportedError(f"{piece.name} cannot be written back: save the model in another layout")
+    return theirs
 
 
 @dataclass(frozen=True, kw_only=True)

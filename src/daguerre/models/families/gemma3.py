@@ -57,7 +57,9 @@ def _read(published: Published) -> ModelConfig:
         "norm_placement": "both",
         "embedding_scale": width**0.5,
         "attention_scale": None if per_query == head else per_query**-0.5,
-        "windows": Windows(size=whole(config, "sliding_window", WINDOW), layers=sliding, rope_theta=local),
+        "windows": None
+        if not sliding
+        else Windows(size=whole(config, "sliding_window", WINDOW), layers=sliding, rope_theta=local),
     }
     return ModelConfig(**shape, **vocabulary(published, rows_of_embedding(published)))
 

@@ -127,7 +127,12 @@ def windows_of(config: Values) -> Windows | None:
     size = None if config.get("sliding_window") in (None, False) else count(config, "sliding_window")
     layers = whole(config, "num_hidden_layers")
     if kinds:
-        first, chosen = 0, [number for number, kind in enumerate(layer_kinds(kinds, layers)) if kind == SLIDING]
+        chosen = [number for number, kind in enumerate(layer_kinds(kinds, layers)) if kind == SLIDING]
+        if chosen and used is False:  # with which transformers fails, too
+            raise CheckpointError(
+                "config.json: use_sliding_window is false, and layer_types has sliding layers: set it to true, or make "
+                f"them {GLOBAL}"
+            )
     else:  # Mistral: a window is on where there is one; Qwen: in layers from max_window_layers on, if it is on
         first = 0 if used is None else count(config, "max_window_layers", 28)
         chosen = list(range(first, layers)) if used is None or used else []

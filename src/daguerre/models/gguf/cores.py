@@ -11,6 +11,8 @@ from daguerre.models.gguf.pieces import LONG_FACTORS, SHORT_FACTORS
 from daguerre.models.gguf.values import SCALE, Values
 
 Shape = Mapping[str, Any]
+WINDOW = "attention.sliding_window"
+"""The key of a window."""
 PATTERN, LOCAL_THETA = 6, 10_000.0
 """Of a Gemma 3 that does not say every which layer is global, and the base of rotary positions in the others."""
 SCALED_BY_WIDTH = 62
@@ -35,15 +37,15 @@ def _gemma3(values: Values, shape: Shape) -> dict[str, Any]:
     return {
         "hidden_activation": "gelu_pytorch_tanh",
         "query_pre_attn_scalar": per_query,
-        "sliding_window": values.whole("attention.sliding_window"),
-        "sliding_window_pattern": values.whole("attention.sliding_window_pattern", PATTERN),
+        "sliding_window": values.whole(WINDOW),
+        "sliding_window_pattern": values.whole(f"{WINDOW}_pattern", PATTERN),
         "rope_local_base_freq": values.number("rope.freq_base_swa", LOCAL_THETA),
     }
 
 
 def _phi3(values: Values, shape: Shape) -> dict[str, Any]:
     rotated = values.whole("rope.dimension_count", shape["head_dim"])
-    window = values.get("attention.sliding_window")
+    window = values.get(WINDOW)
     made: dict[str, Any] = {"partial_rotary_factor": rotated / shape["head_dim"], "sliding_window": window or None}
     if LONG_FACTORS not in values.header.entries:
         return made
@@ -94,5 +96,5 @@ MORE: dict[str, Callable[[Values, Shape], dict[str, Any]]] = {
 }
 MIXED = tuple(arch for arch, made in MORE.items() if made in (_experts, _llada_moe))
 """Architectures with experts."""
-SLIDING = ("gemma3", "phi3")
+WINDOWED = ("gemma3", "phi3")
 """Architectures with windows."""

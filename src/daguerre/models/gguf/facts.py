@@ -12,7 +12,7 @@ import numpy as np
 from daguerre.errors import CheckpointError, InputError, UnsupportedError, shown, unknown
 from daguerre.models.families import FAMILIES
 from daguerre.models.families.base import Published
-from daguerre.models.gguf.cores import MIXED, SLIDING, more_of
+from daguerre.models.gguf.cores import MIXED, WINDOW, WINDOWED, more_of
 from daguerre.models.gguf.header import Header, read_header
 from daguerre.models.gguf.parts import stem_of
 from daguerre.models.gguf.values import Values, rope_scaling
@@ -85,8 +85,6 @@ OTHERS = (
     *("logit_scale", "embedding_scale", "residual_scale", "attn_logit_softcapping", "final_logit_softcapping"),
 )
 """Keys of what the cores do not compute; a 0 is as if they were not there."""
-WINDOW = "attention.sliding_window"
-"""The key of a window."""
 SHIFTED = {"dream": True, "llada": False, "llada-moe": False, "rnd1": True}
 """Whether these architectures, which denoise, have a shift, which diffusion.shift_logits says, too."""
 WITH_BLOCKS = {"qwen3": "sdar", "qwen3moe": "sdar_moe"}
@@ -174,7 +172,7 @@ def _shape(values: Values, family: str) -> dict[str, Any]:
             raise UnsupportedError(
                 f"{header.path}: {values.arch}.{key} is not {head}, the width of a head: not supported"
             )
-    sliding = values.arch in SLIDING or family == "mistral"
+    sliding = values.arch in WINDOWED or family == "mistral"
     for key in (*OTHERS, *(() if sliding else (WINDOW,)), *(() if values.arch in MIXED else ("expert_count",))):
         if values.get(key):
             raise UnsupportedError(f"{header.path}: {values.arch}.{key}={shown(values.get(key))} is not supported")

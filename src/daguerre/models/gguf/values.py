@@ -12,7 +12,7 @@ from daguerre.errors import CheckpointError, UnsupportedError, shown
 from daguerre.models.core.limits import MOST_LAYERS, MOST_POSITIONS
 from daguerre.models.gguf.file import GgufFile
 from daguerre.models.gguf.header import Header
-from daguerre.models.gguf.pieces import ROPE_FACTORS
+from daguerre.models.gguf.pieces import LONG_FACTORS, ROPE_FACTORS
 
 SCALE = "rope.scaling."
 
@@ -100,6 +100,8 @@ def rope_scaling(values: Values, head_width: int, theta: float) -> dict[str, Any
         return _llama3(values, head_width, theta)
     if kind == "none" or (kind == "linear" and factor == 1):
         return None
+    if kind == "longrope" and values.arch == "phi3" and LONG_FACTORS in values.header.entries:
+        return None  # `cores` reads it
     if kind == "linear":
         return {"rope_type": "linear", "factor": factor}
     if kind != "yarn":

@@ -12,7 +12,7 @@ from daguerre.models.export import CARRIED
 from daguerre.models.gguf.cores import LOCAL_THETA, PATTERN, SCALED_BY_WIDTH
 from daguerre.models.gguf.pieces import PAIRED
 
-MIXED = {"causal": "qwen3moe", "block": "qwen3moe"}
+MIXTURES = {"causal": "qwen3moe", "block": "qwen3moe"}
 """The architecture of mixtures whose weights are normalized, by context; in full context rnd1."""
 PHI3 = ("windows", "rope_share", "rope_scaling")
 """What is different in Phi-3, of the fields that others do not have."""
@@ -99,7 +99,7 @@ def _mixture(config: ModelConfig, experts: Experts) -> str:
         return "rnd1" if config.shift else "llada-moe"
     if not experts.normalized:
         raise _none_with(f"experts={experts!r:.200}")
-    return MIXED[config.context]
+    return MIXTURES[config.context]
 
 
 def _check_gemma3(config: ModelConfig) -> None:

@@ -15,6 +15,7 @@ Answers are encoded apart from what is before them, as a model that writes them 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -23,7 +24,7 @@ import numpy as np
 from daguerre.errors import InputError
 from daguerre.models.chat_format.chat_format import ChatFormat
 from daguerre.models.chat_format.named import ASSUMED
-from daguerre.models.chat_messages import fitted
+from daguerre.models.chat_messages import apart, fitted
 from daguerre.models.chat_template import ChatTemplate
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.tokenizer import Tokenizer
@@ -65,7 +66,15 @@ class Renderer:
             return [self._filled(row)]
         if isinstance(row, Pair):
             return [self._text([(row.prompt, False), (row.completion, True)])]
-        return [self._text(pieces) for pieces in self._pieces(row)]
+        return [self._text(pieces) for pieces in self._pieces(self._apart(row))]
+
+    def _apart(self, talk: Conversation) -> Conversation:
+        """A conversation whose calls are each an answer of its own, where the template takes one call in a message."""
+        parts = apart(talk.messages)
+        if len(parts) == len(talk.messages) or self.template.wants(bool(talk.tools)).several:
+            return talk
+        answers = tuple(talk.answers[number] for number, _ in parts)
+        return replace(talk, messages=tuple(one for _, one in parts), answers=answers)
 
     def _pieces(self, talk: Conversation) -> Iterator[list[Piece]]:
         turns = [self._turn(talk, number) for number, answer in enumerate(talk.answers) if answer]
