@@ -25,9 +25,10 @@ PAGE = ROUND
 
 @dataclass(eq=False)
 class Stored:
-    """A page, and how many tasks read it."""
+    """A page, whether all layers have its rows (`KeyCache.kept_from`), and how many tasks read it."""
 
     rows: Any
+    whole: bool
     references: int = 0
 
 
@@ -47,12 +48,12 @@ class Prefixes:
 
     def fill(self, cache: KeyCache, rows: np.ndarray, kind: object) -> list[bytes]:
         """Put the stored pages that these rows, int64 (n, 4), begin with into an empty cache; returns their hashes, to
-        be released once the cache is not read any more.
+        be released once the cache is not read any more. Only as many as the cache can go on behind.
 
         kind: what else the rows depend on.
         """
         keys = list(takewhile(self._pages.__contains__, _keys(rows, kind)))
-        cache.append([row for key in keys for row in self._pages[key].rows])
+        keys = keys[: cache.append([row for key in keys for row in self._pages[key].rows])]
         self._use(keys)
         self.asked, self.found = self.asked + len(rows), self.found + len(keys) * PAGE
         return keys
@@ -63,11 +64,14 @@ class Prefixes:
         """
         keys, new, most = list[bytes](), list[bytes](), room + len(self._pages)
         for number, key in enumerate(_keys(rows, kind)):
+            whole = number * PAGE >= cache.kept_from
             if key not in self._pages:
                 if len(self._pages) >= most:
                     break
-                self._pages[key] = Stored(cache.copy(number * PAGE, (number + 1) * PAGE))
+                self._pages[key] = Stored(cache.copy(number * PAGE, (number + 1) * PAGE), whole)
                 new.append(key)
+            elif whole and not self._pages[key].whole:
+                self._pages[key].rows, self._pages[key].whole = cache.copy(number * PAGE, (number + 1) * PAGE), True
             keys.append(key)
         self._use(keys)
         self.release([key for key in keys if key not in new])
