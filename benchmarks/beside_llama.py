@@ -3,8 +3,8 @@
     PYTHONPATH=src:tests python benchmarks/beside_llama.py gemma3-270m --out benchmarks/results/beside-gemma3-270m
 
 Each engine is a process of its own that has one thread and stays; in every round each writes a text once, in turn.
-Times are the processor's. The files are those of tests/real/files.py, llama.cpp is node-llama-cpp's build, made for many
-levels of processors, of which it takes the best. The prompt is the beginning of a held-out file.
+Times are the processor's. The files are those of tests/real/files.py, llama.cpp is node-llama-cpp's build, made for
+many levels of processors, of which it takes the best. The prompt is the beginning of a held-out file.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import torch
 import daguerre
 from daguerre.engine.engine import Engine
 from daguerre.model import Model
-from daguerre.models.forward import Forward, Layout, Logits
+from daguerre.models.forward import Forward, Hidden, Layout, Logits
 from daguerre.scoring.decisions import Choice
 from real.conftest import FULL, some
 from real.files import bring, bring_llama_cpp
@@ -255,6 +255,21 @@ def test_every_way_of_decoding_agrees_behind_a_long_prompt(plain: Model) -> None
             for job, cut in zip(jobs[1:], (3, 700), strict=True):
                 alone = model.generate(ids[:-cut], TOKENS, mode="ar", **how)
                 assert [token.id for token in job.result(600).tokens] == [token.id for token in alone.tokens]
+
+
+@pytest.mark.skipif(not FULL, reason="make real runs it")
+def test_the_cache_of_8_000_tokens_has_the_keys_of_windows(plain: Model) -> None:
+    """In bytes: 3 layers of all rows, and 15 of 640, in place of 18 of all."""
+    backend, num, piece = plain.denoiser.backend, 8000, 500
+    cache: Any = backend.cache(num + 64)
+    ids = np.random.default_rng(0).choice(plain.config.ordinary_ids, num + 1)
+    for start in [*range(0, num, piece), num]:
+        rows = min(piece, num + 1 - start)
+        end = np.arange(start + 1, start + rows + 1, dtype=np.int32)
+        layout = Layout(np.arange(start, start + rows), end, rows)
+        backend.forward([Forward(ids[start : start + rows], layout, cache, np.array([rows - 1], np.int32), Hidden())])
+    a_row = 2 * 256 * 2  # a key and a value in bfloat16
+    assert cache.num_bytes == a_row * (3 * 8064 + 15 * 640) < 0.24 * a_row * 18 * num
 
 
 def test_what_is_asked_of_a_base_model_works(plain: Model) -> None:

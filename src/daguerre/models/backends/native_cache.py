@@ -201,13 +201,19 @@ class NativeCache:
 
 
 class LayeredNativeCache:
-    """A cache of a model with windows: a `NativeCache` of its sliding layers, and one of all others."""
+    """A cache of a model with windows: a `NativeCache` of its sliding layers, and one of all others.
+
+    After a forward the first lets go of pages that no row behind the cache's length before that forward, less a page,
+    sees: whatever a forward added can be taken back, a rejected draft of any length included. A stored page that has
+    lost its sliding layers is taken only where the whole window before the end of what is taken is there.
+    """
 
     shares = True
 
     def __init__(self, config: ModelConfig, capacity: int, dtype: torch.dtype, int8: bool = False) -> None:
         self.config = config
         kinds = config.layers_by_kind
+        assert config.windows is not None
         self._structs = (interface.Cache * len(kinds))()
         self._parts = {
             number: NativeCache(config, capacity, dtype, int8, layers, window)
