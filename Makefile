@@ -116,7 +116,7 @@ fuzz: .venv/.dev .venv-fuzz/.atheris
 SANITIZED := tests/models/test_native.py tests/models/test_native_draft_rows.py tests/models/test_native_gemma.py \
   tests/models/test_kernels.py tests/models/test_edits.py tests/models/test_draws.py tests/models/test_int4.py \
   tests/models/test_experts_on_disk.py
-SANITIZED_ONCE := tests/contracts \
+SANITIZED_ONCE := tests/contracts tests/models/test_windows.py tests/models/test_window_caches.py \
   $(addprefix tests/sampling/constraints/test_,compiled.py limits.py programme.py regex.py schema.py tokens.py)
 sanitize: export OMP_NUM_THREADS ?= 1
 sanitize: export HF_HUB_OFFLINE := 1

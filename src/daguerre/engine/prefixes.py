@@ -29,9 +29,12 @@ PART = 8
 
 @dataclass(eq=False)
 class Stored:
-    """A page, how many tasks read it, and the hashes of its first rows."""
+    """A page, whether all layers have its rows (`KeyCache.kept_from`), the hashes of its first rows, and how many tasks
+    read it.
+    """
 
     rows: Any
+    whole: bool
     parts: list[bytes]
     references: int = 0
 
@@ -52,23 +55,25 @@ class Prefixes:
         return len(self._pages)
 
     def fill(self, cache: KeyCache, rows: np.ndarray, kind: object) -> tuple[list[bytes], int]:
-        """Put the stored rows that these, int64 (n, 4), begin with into an empty cache. Returns the hashes of the whole
-        pages, to be released once the cache is not read any more, and the number of rows.
+        """Put the stored rows that these, int64 (n, 4), begin with into an empty cache, as many as it can go on behind.
+        Returns the hashes of the whole pages, to be released once the cache is not read any more, and the number of
+        rows.
 
         kind: what else the rows depend on.
         """
         keys = list(takewhile(self._pages.__contains__, _keys(rows, kind)))
         parts = list(_parts(rows, len(keys) * PAGE, keys[-1] if keys else _hash(kind)))
         num, last = next(((num, self._parts[key]) for num, key in reversed(parts) if key in self._parts), (0, None))
-        pages = [*keys, *([] if last is None else [last])]
-        if pages:
-            cache.append([row for key in pages for row in self._pages[key].rows])
-        if last is not None:
+        added = self._append(cache, [*keys, *([] if last is None else [last])])
+        if last is not None and added > len(keys):
             cache.truncate(len(keys) * PAGE + num)
             self._pages.move_to_end(last)
+            if not cache.length:  # it has let go of what rows behind these see
+                added = self._append(cache, keys)
+        keys = keys[:added]
         self._use(keys)
-        self.asked, self.found = self.asked + len(rows), self.found + len(keys) * PAGE + num
-        return keys, len(keys) * PAGE + num
+        self.asked, self.found = self.asked + len(rows), self.found + cache.length
+        return keys, cache.length
 
     def store(self, cache: KeyCache, rows: np.ndarray, kind: object, room: int) -> list[bytes]:
         """Keep the pages of a cache that holds these rows, at most `room` new ones; returns the hashes of the new whole
@@ -76,12 +81,15 @@ class Prefixes:
         """
         keys, new, before = list[bytes](), list[bytes](), _hash(kind)
         for number, key in enumerate(_keys(rows, kind)):
+            whole = number * PAGE >= cache.kept_from
             if key not in self._pages:
                 if room <= 0:
                     break
                 self._put(key, cache, number, [part for _, part in _parts(rows, number * PAGE, before)])
                 new.append(key)
                 room -= 1
+            elif whole and not self._pages[key].whole:
+                self._pages[key].rows, self._pages[key].whole = cache.copy(number * PAGE, (number + 1) * PAGE), True
             keys.append(key)
             before = key
         else:
@@ -92,8 +100,13 @@ class Prefixes:
         self.release([key for key in keys if key not in new])
         return new
 
+    def _append(self, cache: KeyCache, keys: list[bytes]) -> int:
+        """Put these pages into a cache; returns how many it takes."""
+        return cache.append([row for key in keys for row in self._pages[key].rows])
+
     def _put(self, key: bytes, cache: KeyCache, number: int, parts: list[bytes]) -> None:
-        self._pages[key] = Stored(cache.copy(number * PAGE, (number + 1) * PAGE), parts)
+        whole = number * PAGE >= cache.kept_from
+        self._pages[key] = Stored(cache.copy(number * PAGE, (number + 1) * PAGE), whole, parts)
         self._parts |= dict.fromkeys(parts, key)
 
     def release(self, keys: Iterable[bytes]) -> None:

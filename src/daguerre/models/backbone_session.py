@@ -173,7 +173,8 @@ class BackboneSession:
         """
         num, after_root = len(given) - 1, tree.parents + 1
         whole = Tree(np.concatenate([given[-1:], tree.tokens]), np.concatenate([[-1], after_root]))
-        clean = self._held_tokens if self._cache is not None and self._holds(given) else given[:-1]
+        kept = self._cache is not None and self._cache.reaches(num) and self._holds(given)
+        clean = self._held_tokens if kept else given[:-1]
         rows, ask = (len(clean) + after_root[wanted]).astype(np.int32), LogProbs(tree.tokens[wanted])
         plan = plan_tree(num, whole, len(clean))
         (answer,) = yield [self._forward(plan, clean, whole.tokens, rows, ask, by_row=True)]
@@ -249,13 +250,15 @@ class BackboneSession:
             known = min(known, self._cache.length)
         if self.config.block_size is not None and self.config.context == "block":  # its rows see each other
             known -= known % self.config.block_size
+        if self._cache is not None:
+            self._cache.truncate(known)
+            known = self._cache.length  # 0, where windows have let go of what the next rows see
         self._held_tokens, self._held_rows = tokens, plan
         query, new = len(plan.noisy) + plan.num_read, plan.num_clean - known - plan.num_read
         if self._cache is None:
             self.counts.add_forward(query, new, again=known)
             return 0
         self.counts.add_forward(query, new, reused=known)
-        self._cache.truncate(known)
         return known
 
 

@@ -207,8 +207,17 @@ class KeyCache(Protocol):
     def length(self) -> int:
         """Number of rows that forwards read."""
 
+    @property
+    def kept_from(self) -> int:
+        """The first row that all layers have. Those before it are in the layers alone that see everything: sliding
+        layers may let go of rows that no later row sees.
+        """
+
+    def reaches(self, length: int) -> bool:
+        """Whether all that rows after the first `length` see is here."""
+
     def truncate(self, length: int) -> None:
-        """Discard all rows after the first `length`."""
+        """Discard all rows after the first `length`; all rows, unless it reaches so far back."""
 
     def moved(self, by: np.ndarray) -> KeyCache:
         """A copy whose rows are moved right by `by`, int64 (length,), positions."""
@@ -225,8 +234,10 @@ class KeyCache(Protocol):
         item for each ROUND of them. Of the last it may have fewer.
         """
 
-    def append(self, rows: list[Any]) -> None:
-        """Add such rows after its own, whose number is a multiple of ROUND; `truncate` takes what the last has not."""
+    def append(self, rows: list[Any]) -> int:
+        """Add such rows after its own, whose number is a multiple of ROUND; `truncate` takes what the last has not.
+        Returns how many items it has added: the most of the first ones behind which it has all that later rows see.
+        """
 
     def free(self) -> None:
         """Discard all rows, and their memory."""

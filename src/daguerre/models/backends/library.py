@@ -40,6 +40,7 @@ ERRORS = {
     3: "out of memory",
     4: "a token that the vocabulary does not have",
     5: "tokens and positions must be int64, the rest of a layout and wanted rows int32",
+    6: "keys that a cache has let go of",
 }
 """Meanings of the error codes of the library."""
 

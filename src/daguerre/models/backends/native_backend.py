@@ -94,7 +94,7 @@ class NativeBackend:
 
     def cache(self, capacity: int, *, int8: bool = False) -> KeyCache:
         """An empty cache for one request; see `Backend`."""
-        kind = NativeCache if self.config.gemma is None else LayeredNativeCache
+        kind = NativeCache if self.config.windows is None else LayeredNativeCache
         return kind(self.config, capacity, self.dtype, int8)
 
     def forward(self, batch: Sequence[Forward | DraftStep]) -> list[Answer]:
@@ -149,7 +149,7 @@ class NativeBackend:
         _check(self._library.daguerre_forward(self._this, call.given, *call.made))
         for forward in batch:
             if forward.cache is not None:
-                forward.cache.length += forward.layout.num_clean  # type: ignore[misc]
+                forward.cache.commit(forward.layout.num_clean)  # type: ignore[attr-defined]
         return call.answers()
 
     @torch.inference_mode()

@@ -41,12 +41,15 @@ class NativeCache:
         dtype: torch.dtype,
         int8: bool = False,
         layers: Sequence[int] | None = None,
+        window: int | None = None,
     ) -> None:
-        """layers: the layers whose rows it holds, all of one shape; None: all."""
+        """layers: the layers whose rows it holds, all of one shape; None: all. window: how many keys, its own included,
+        a row sees at most; what no row will see is let go. None: all.
+        """
         numbers = range(config.num_layers) if layers is None else layers
         ((self._num_kv, self._head),) = {config.key_shapes[number] for number in numbers}
         self.config, self.capacity, self.dtype, self.int8 = config, capacity, dtype, int8
-        self.length = 0
+        self.length, self.kept_from, self._window = 0, 0, window
         self._per = 4 // dtype.itemsize  # numbers in a word
         self._words = round_up(round_up(self._head, self._per) // self._per, WORDS)
         self._wide = round_up(self._head, COLUMNS)
@@ -54,18 +57,41 @@ class NativeCache:
         size = 1 if int8 else dtype.itemsize
         self._sizes = [self._heads * n * COLUMNS * size for n in (self._words * self._per, self._wide)]
         self._sizes += [self._heads * COLUMNS * 2 * 4] if int8 else []
-        self._pages: list[Page] = []
+        self._pages: list[Page | None] = []  # None: let go
         self._table = (ctypes.c_void_p * (round_up(capacity, COLUMNS) // COLUMNS))()
         self._struct = interface.Cache(ctypes.addressof(self._table), None, len(numbers), int(int8))
 
     @property
     def num_bytes(self) -> int:
         """Bytes of keys and values, and of their scales."""
-        return sum(page.memory.nbytes for page in self._pages)
+        return sum(page.memory.nbytes for page in self._pages if page is not None)
+
+    def reaches(self, length: int) -> bool:
+        """Whether all that rows after the first `length` see is here."""
+        return self._first_seen(length) >= self.kept_from
+
+    def _first_seen(self, length: int) -> int:
+        """The first of the pages' rows that rows after the first `length` see."""
+        return 0 if self._window is None else max(0, length + 1 - self._window) // COLUMNS * COLUMNS
 
     def truncate(self, length: int) -> None:
-        """Discard all rows after the first `length`."""
-        self.length = min(self.length, length)
+        """Discard all rows after the first `length`; or all, if those that rows after them see were let go."""
+        if length < self.length:
+            if self.reaches(length):
+                self.length = length
+            else:
+                self.free()
+
+    def commit(self, num_rows: int) -> None:
+        """Make the rows that were stored last part of the cache, and let go of those that no later row sees: not even
+        once these, and a page of those before, are taken back.
+        """
+        kept = self._first_seen(self.length - COLUMNS)
+        self.length += num_rows
+        if num_rows and kept > self.kept_from:
+            for number in range(self.kept_from // COLUMNS, kept // COLUMNS):
+                self._pages[number] = self._table[number] = None
+            self.kept_from = kept
 
     def address(self, num_new: int) -> int:
         """The address of the C struct, with memory for `num_new` more rows. InputError beyond the capacity."""
@@ -79,45 +105,64 @@ class NativeCache:
         for number in range(self.length // COLUMNS, -(-need // COLUMNS)):
             if number == len(self._pages):
                 self._put(number, Page(torch.zeros(sum(self._sizes), dtype=torch.uint8)))
-            elif self._pages[number].shared:
-                self._put(number, Page(self._pages[number].memory.clone()))
+            elif (page := self._pages[number]) is not None and page.shared:
+                self._put(number, Page(page.memory.clone()))
         return self._struct
 
-    def _put(self, number: int, page: Page) -> None:
+    def _put(self, number: int, page: Page | None) -> None:
         self._pages[number:] = [page, *self._pages[number + 1 :]]
-        self._table[number] = page.memory.data_ptr()
+        self._table[number] = None if page is None else page.memory.data_ptr()
 
     @property
     def kind(self) -> str:
         """What rows must have in common to be copied; see `KeyCache`."""
         return f"native {self.dtype} {self.int8}"
 
-    def copy(self, start: int, stop: int) -> list[Page]:
-        """Rows for other caches; see `KeyCache`. Their pages are shared, not copied."""
+    def copy(self, start: int, stop: int) -> list[Page | None]:
+        """Rows for other caches; see `KeyCache`. Their pages are shared, not copied; None: let go."""
         pages = self._pages[start // COLUMNS : stop // COLUMNS]
         for page in pages:
-            page.shared = True
+            if page is not None:
+                page.shared = True
         return pages
 
-    def append(self, rows: list[Page]) -> None:
+    def append(self, rows: list[Page | None]) -> int:
         """Add rows of another cache; see `KeyCache`."""
-        for number, page in enumerate(rows, self.length // COLUMNS):
+        num = self.can_append(rows)
+        for number, page in enumerate(rows[:num], self.length // COLUMNS):
             self._put(number, page)
-        self.length += len(rows) * COLUMNS
+            if page is None:
+                self.kept_from = (number + 1) * COLUMNS
+        self.length += num * COLUMNS
+        return num
+
+    def can_append(self, rows: list[Page | None]) -> int:
+        """How many of these pages can be added so that all that later rows see is there."""
+        start, kept = self.length // COLUMNS, self.kept_from // COLUMNS
+        best = 0
+        for num, page in enumerate(rows, 1):
+            kept = start + num if page is None else kept
+            if self._first_seen((start + num) * COLUMNS) >= kept * COLUMNS:
+                best = num
+        return best
 
     def free(self) -> None:
         """Discard all rows, and their memory."""
-        self._pages, self.length = [], 0
+        self._pages, self.length, self.kept_from = [], 0, 0
 
     def _numbers(self, part: int, *shape: int) -> Tensor:
         """Keys, values or scales of all pages, (layers * K, pages, *shape)."""
         start, size = sum(self._sizes[:part]), self._sizes[part]
         kind = torch.float32 if part == 2 else torch.int8 if self.int8 else self.dtype
-        pages = [page.memory[start : start + size].view(kind).view(self._heads, *shape) for page in self._pages]
-        return torch.stack(pages, dim=1) if pages else torch.zeros(self._heads, 0, *shape, dtype=kind)
+        pages = [
+            torch.zeros(size, dtype=torch.uint8) if page is None else page.memory[start : start + size]
+            for page in self._pages
+        ]
+        numbers = [page.view(kind).view(self._heads, *shape) for page in pages]
+        return torch.stack(numbers, dim=1) if numbers else torch.zeros(self._heads, 0, *shape, dtype=kind)
 
     def read(self, layer: int) -> tuple[Tensor, Tensor]:
-        """Keys and values of one layer, (1, K, length, H) each, as `Cache.read` returns them."""
+        """Keys and values of one layer, (1, K, length, H) each, as `Cache.read` returns them; 0 of what was let go."""
         heads = slice(layer * self._num_kv, (layer + 1) * self._num_kv)
         keys, values = self._plain_keys()[heads], self._plain_values()[heads]
         if self.int8:
@@ -142,48 +187,70 @@ class NativeCache:
         out = NativeCache(self.config, self.capacity, self.dtype)
         if not self.length:
             return out
-        out.append([Page(page.memory.clone()) for page in self._pages])
+        pages = [page for page in self._pages if page is not None]  # all: only windows let go of any
+        out.append([Page(page.memory.clone()) for page in pages])
         out.length = self.length
         plain = self._plain_keys().new_zeros(self._heads, len(self._pages) * COLUMNS, self._words * self._per)
         keys = shifted_keys(self.config, self._plain_keys()[:, : self.length], torch.from_numpy(by))
         plain[:, : self.length, : self._head] = keys
         packed = plain.view(self._heads, -1, 4, QUARTER, self._words, self._per).transpose(-3, -2).flatten(2)
         for number, page in enumerate(out._pages):
+            assert page is not None
             page.memory[: self._sizes[0]] = packed[:, number].contiguous().flatten().view(torch.uint8)
         return out
 
 
 class LayeredNativeCache:
-    """A cache of DiffusionGemma: a `NativeCache` of its sliding layers, and one of its global ones."""
+    """A cache of a model with windows: a `NativeCache` of its sliding layers, and one of all others.
+
+    After a forward the first lets go of pages that no row behind the cache's length before that forward, less a page,
+    sees: whatever a forward added can be taken back, a rejected draft of any length included. A stored page that has
+    lost its sliding layers is taken only where the whole window before the end of what is taken is there.
+    """
 
     shares = True
 
     def __init__(self, config: ModelConfig, capacity: int, dtype: torch.dtype, int8: bool = False) -> None:
         self.config = config
         kinds = config.layers_by_kind
+        assert config.windows is not None
         self._structs = (interface.Cache * len(kinds))()
         self._parts = {
-            number: NativeCache(config, capacity, dtype, int8, layers) for number, layers in enumerate(kinds) if layers
+            number: NativeCache(config, capacity, dtype, int8, layers, window)
+            for number, (layers, window) in enumerate(zip(kinds, (config.windows.size, None), strict=True))
+            if layers
         }
+        self._first, *_ = self._parts.values()
 
     @property
     def length(self) -> int:
         """Number of rows that forwards read."""
-        return next(iter(self._parts.values())).length
+        return self._first.length
 
-    @length.setter
-    def length(self, length: int) -> None:
-        for part in self._parts.values():
-            part.length = length
+    @property
+    def kept_from(self) -> int:
+        """The first row whose keys are here in all layers; see `KeyCache`."""
+        return self._first.kept_from
 
     @property
     def num_bytes(self) -> int:
         """Bytes of keys and values, and of their scales."""
         return sum(part.num_bytes for part in self._parts.values())
 
+    def reaches(self, length: int) -> bool:
+        """Whether all that rows after the first `length` see is here; see `KeyCache`."""
+        return self._first.reaches(length)
+
     def truncate(self, length: int) -> None:
-        """Discard all rows after the first `length`."""
-        self.length = min(self.length, length)
+        """Discard all rows after the first `length`, or all; see `KeyCache`."""
+        length = length if self.reaches(length) else 0
+        for part in self._parts.values():
+            part.truncate(min(length, part.length))
+
+    def commit(self, num_rows: int) -> None:
+        """Make the rows that were stored last part of the cache; see `NativeCache`."""
+        for part in self._parts.values():
+            part.commit(num_rows)
 
     def address(self, num_new: int) -> int:
         """The address of both C structs; see `NativeCache`."""
@@ -194,16 +261,18 @@ class LayeredNativeCache:
     @property
     def kind(self) -> str:
         """What rows must have in common to be copied; see `KeyCache`."""
-        return next(iter(self._parts.values())).kind
+        return self._first.kind
 
     def copy(self, start: int, stop: int) -> list[Any]:
         """Rows for other caches; see `KeyCache`."""
         return list(zip(*(part.copy(start, stop) for part in self._parts.values()), strict=True))
 
-    def append(self, rows: list[Any]) -> None:
+    def append(self, rows: list[Any]) -> int:
         """Add rows of another cache; see `KeyCache`."""
+        num = self._first.can_append([page[0] for page in rows])
         for number, part in enumerate(self._parts.values()):
-            part.append([page[number] for page in rows])
+            part.append([page[number] for page in rows[:num]])
+        return num
 
     def free(self) -> None:
         """Discard all rows, and their memory."""

@@ -44,7 +44,7 @@ class Cache:
     answer does not depend on which rows were cached. Needs little more than half of the memory of bfloat16.
     """
 
-    shares = False
+    shares, kept_from = False, 0
 
     def __init__(
         self,
@@ -118,6 +118,10 @@ class Cache:
         """Make the first `num_rows` rows stored by the last forward part of the cache."""
         self.length += num_rows
 
+    def reaches(self, length: int) -> bool:
+        """Yes: all rows are kept, also those that no row sees."""
+        return True
+
     def truncate(self, length: int) -> None:
         """Discard all rows after the first `length`."""
         self.length = min(self.length, length)
@@ -132,13 +136,14 @@ class Cache:
         numbers = range(start, stop, ROUND)
         return [[stored[:, :, :, at : at + ROUND].clone() for stored in self._stored] for at in numbers]
 
-    def append(self, rows: list[list[Tensor]]) -> None:
+    def append(self, rows: list[list[Tensor]]) -> int:
         """Add copied rows; see `KeyCache`."""
         self.reserve(self.length + len(rows) * ROUND, self.length)
         for page in rows:
             for stored, more in zip(self._stored, page, strict=True):
                 stored[:, :, :, self.length : self.length + ROUND] = more
             self.length += ROUND
+        return len(rows)
 
     def free(self) -> None:
         """Discard all rows, and their memory."""
@@ -169,7 +174,7 @@ def shifted_keys(config: ModelConfig, keys: Tensor, by: Tensor) -> Tensor:
 class LayeredCache:
     """A cache of layers whose keys have different shapes: one `Cache` for the layers of each shape."""
 
-    shares = False
+    shares, kept_from = False, 0
 
     def __init__(
         self, config: ModelConfig, capacity: int, *, dtype: torch.dtype, device: torch.device | str, int8: bool = False
@@ -203,6 +208,10 @@ class LayeredCache:
         for part in self._parts:
             part.commit(num_rows)
 
+    def reaches(self, length: int) -> bool:
+        """Yes: all rows are kept, also those that no row sees."""
+        return True
+
     def truncate(self, length: int) -> None:
         """Discard all rows after the first `length`."""
         for part in self._parts:
@@ -217,10 +226,11 @@ class LayeredCache:
         """A copy of rows; see `KeyCache`."""
         return list(zip(*(part.copy(start, stop) for part in self._parts), strict=True))
 
-    def append(self, rows: list[Any]) -> None:
+    def append(self, rows: list[Any]) -> int:
         """Add copied rows; see `KeyCache`."""
         for number, part in enumerate(self._parts):
             part.append([page[number] for page in rows])
+        return len(rows)
 
     def free(self) -> None:
         """Discard all rows, and their memory."""

@@ -37,6 +37,8 @@ ROPE_FACTORS = "rope_freqs.weight"
 """What frequencies are divided by, for Llama 3's scaling: read as a part of the config."""
 SHORT_FACTORS, LONG_FACTORS = "rope_factors_short.weight", "rope_factors_long.weight"
 """What frequencies are divided by for longrope."""
+UNTIED = ("llada-moe",)
+"""Architectures that llama.cpp reads only with a matrix of its own for the vocabulary's projection."""
 PAIRED = ("llama", "llada")
 """Architectures in which llama.cpp rotates neighbors, so that the rows of queries and keys are in another order."""
 

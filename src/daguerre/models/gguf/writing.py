@@ -28,7 +28,7 @@ from daguerre.models.gguf.facts import ARCHITECTURES, BLOCK, FAMILY, SHIFTED
 from daguerre.models.gguf.file import BLOCK as NUMBERS
 from daguerre.models.gguf.header import KINDS
 from daguerre.models.gguf.k_types import QUANTIZED, quantize_k
-from daguerre.models.gguf.pieces import LONG_FACTORS, ROPE_FACTORS, SHORT_FACTORS, as_pairs, gguf_pieces
+from daguerre.models.gguf.pieces import LONG_FACTORS, ROPE_FACTORS, SHORT_FACTORS, UNTIED, as_pairs, gguf_pieces
 from daguerre.models.gguf.writing_cores import add_windows
 from daguerre.models.gguf.writing_cores import arch_of as arch_of
 from daguerre.models.gguf.writing_words import add_tokenizer
@@ -181,7 +181,7 @@ def _add_rotary(writer: Any, gguf: Any, config: ModelConfig) -> None:
 def _write_tensors(writer: Any, gguf: Any, backbone: Backbone, kind: str) -> dict[str, int]:
     """Write one tensor after another, so that one of them at a time is in memory a second time."""
     config, parts = backbone.config, backbone.state_dict()
-    pieces = [piece for piece in gguf_pieces(config, writer.arch) if not piece.copy]
+    pieces = [piece for piece in gguf_pieces(config, writer.arch) if not piece.copy or writer.arch in UNTIED]
     kinds = {piece.name: _kind(piece, parts[piece.target][piece.index], kind, config) for piece in pieces}
     factors = rope_factors(config)
     for name, numbers in factors.items():
@@ -210,7 +210,7 @@ def _kind(piece: Piece, tensor: Tensor, kind: str, config: ModelConfig) -> str:
     """
     if tensor.ndim < 2 or piece.target.endswith("router.weight"):
         return "F32"
-    projects = piece.name == ("token_embd.weight" if config.tied else "output.weight")
+    projects = piece.name == ("token_embd.weight" if config.tied else "output.weight") or piece.copy
     kind = PROJECTION.get(kind, kind) if projects else kind
     if tensor.shape[-1] % KINDS[kind].block:
         kind = SHORTER.get(kind, "F16")

@@ -59,7 +59,7 @@ template <> struct Stored<uint16_t> { typedef Bfloat16 Product; };
 // Keys and values of one request, in pages of COLUMNS rows. A page has a panel of keys for each head of each layer, then as many of
 // values, and with `codes`, where its numbers are 8-bit codes in the same order, the scales (heads of all layers, COLUMNS, 2).
 struct Cache {
-  char* const* pages;  // one for each panel; null: they follow one another in `memory`
+  char* const* pages;  // one for each panel, null once no row sees it; null: they follow one another in `memory`
   char* memory;
   int32_t layers;  // 1: each layer may overwrite the one before
   int32_t codes;

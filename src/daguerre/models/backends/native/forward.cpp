@@ -30,12 +30,14 @@ std::vector<Place> places_of(const Edit* edit, int rows) {
   return places;
 }
 
-// Calls a function; the code of an error, 3 if there is no memory for it, else 0.
+// Calls a function; the code of an error, 3 if there is no memory for it, 6 if keys are gone that it reads, else 0.
 template <class Function> int guarded(Function function) {
   try {
     function();
   } catch (const std::bad_alloc&) {
     return 3;
+  } catch (const Gone&) {
+    return 6;
   }
   return 0;
 }

@@ -94,10 +94,11 @@ template <class T, class C> struct Stack {
     static thread_local Scratch experts_room;
     const Mixture<T> mixture(m, most, experts_room);
 
-    const std::vector<Keys> keys = keys_in<C>(b, heads, memory);
+    const int others = m.window ? 1 : 0;  // the number of the caches of layers that do not slide
+    const std::vector<Keys> keys = keys_in<C>(b, heads, memory, others);
     std::vector<int32_t> begin;
     std::vector<uint8_t> mask;
-    const std::vector<Keys> within = m.window ? in_windows(b, keys, m.window, begin, mask) : std::vector<Keys>();
+    const std::vector<Keys> within = m.window ? in_windows(b, keys_in<C>(b, heads, memory), m.window, begin, mask) : std::vector<Keys>();
     const Queries every(b, heads, false), last(b, heads, true);
     const std::vector<int32_t> part_of = parts_of(b, false), part_of_wanted = parts_of(b, true);
     const Norm norm = {m.centered != 0, m.eps};
@@ -107,15 +108,18 @@ template <class T, class C> struct Stack {
     {
       const Worker worker;
       embed(part_of, x);
+      int next[2] = {0, 0};  // of other layers, and of sliding ones: the number of the next in its caches
       for (int index = 0; index < m.num_layers; index++) {
         const Layer& layer = m.layers[index];
+        const std::vector<Keys>& seen_keys = layer.sliding ? within : keys;
+        const int number = next[layer.sliding != 0]++;
         const bool end = index == m.num_layers - 1;
         const int num = end ? some : rows;
         const std::vector<int32_t>& part_of_num = end ? part_of_wanted : part_of;
         prepare<T>(x, rows, width, layer.qkv.words, inputs, units, seen, norm, modulated(part_of, 6 * index));
         multiply(worker, layer.qkv, layer.qkv_draft, inputs, rows, drafts, qkv, qkv_width, false);
-        place<C>(m, layer, b, keys, part_of, index, qkv, qkv_width, factors);
-        (end ? last : every).template attend<C>(worker, layer.sliding ? within : keys, index, qkv, qkv_width, y, all_heads, shortage);
+        place<C>(m, layer, b, seen_keys, part_of, number, qkv, qkv_width, factors);
+        (end ? last : every).template attend<C>(worker, seen_keys, number, qkv, qkv_width, y, all_heads, shortage);
         if (end) {
 #pragma omp single
           gather_wanted(b, width, x, units);

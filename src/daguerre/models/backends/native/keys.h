@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <exception>
 #include <vector>
 
 #include "model.h"
@@ -62,9 +63,11 @@ template <class C> std::vector<Keys> keys_in(const Batch& b, const Heads& heads,
   return out;
 }
 
+struct Gone : std::exception {};
+
 // The same keys as rows of sliding layers see them: those at the last `window` positions up to a row's own. Noisy rows without a mask
 // see one another, and what a clean row in the first noisy place would see (models/forward.py, `Layout.within`). `begin` and `mask`
-// are memory for where the runs of rows begin, and for their masks.
+// are memory for where the runs of rows begin, and for their masks. Throws `Gone` where a row sees keys whose page was let go.
 inline std::vector<Keys> in_windows(const Batch& b, std::vector<Keys> keys, int window, std::vector<int32_t>& begin,
                                     std::vector<uint8_t>& mask) {
   size_t masked = 0;
@@ -75,15 +78,20 @@ inline std::vector<Keys> in_windows(const Batch& b, std::vector<Keys> keys, int 
     const Part& part = b.parts[p];
     const int64_t* position = b.position + part.first;
     const int width = keys[p].mask_width, base = part.past + part.rows - width;  // the first key that the mask is about
+    int lowest = keys[p].mask ? base : part.past;
     for (int i = 0; i < part.rows; i++) {
       const int64_t place = keys[p].mask ? position[i] : part.past + std::min(i, part.clean);
       begin[part.first + i] = std::max((int)(place + 1 - window), keys[p].first(i));
+      lowest = std::min(lowest, begin[part.first + i]);
       for (int j = 0; j < width; j++) {
         const int key = base + j;
         const int64_t at = key < part.past ? key : position[key - part.past];
         to[(size_t)i * width + j] = keys[p].mask[(size_t)i * width + j] && at > place - window;
       }
     }
+    char* const* pages = keys[p].cache.pages;
+    for (int panel = lowest / COLUMNS; pages && panel * COLUMNS < part.past; panel++)
+      if (!pages[panel]) throw Gone();
     keys[p].begin = begin.data() + part.first;
     if (keys[p].mask) keys[p].mask = to, to += (size_t)part.rows * width;
   }

@@ -99,8 +99,8 @@ struct Edit {
 // One request's part of a batch: its rows and the kind of answer. `given`, `positions` and `groups` are indices into `longs`
 // and `ints`.
 struct Part {
-  const Cache* cache;    // of its clean rows; null: they are kept in the call's memory. Of a model with `gemma`, that of sliding
-                         // layers, and that of global ones
+  const Cache* cache;    // of its clean rows; null: they are kept in the call's memory. Of a model with a window, that of sliding
+                         // layers, and that of all others
   const uint8_t* mask;   // (rows, mask_width): which of the last keys a row sees in addition to its run; or null
   const int32_t* begin;  // (rows,): where a row's run of keys begins; null: at 0
   const float* added;    // (D,): added to every row; or null. Of an adaptive model, which adds nothing: (6 layers + 2, D), bias and
