@@ -31,7 +31,7 @@ from daguerre.server.protocol.shaping import NAMES, REFUSED
 from daguerre.server.protocol.stops import MOST_STOPS, check_stops
 from daguerre.server.settings import Settings
 from daguerre.server.slots import Slots
-from daguerre.wanted import Asker, asked_by, asker
+from daguerre.wanted import Asker, asked_by, planning
 
 NEW_TOKENS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "n_predict")
 TEXTS = ("messages", "input", "prompt", "input_prefix", "text", "content")
@@ -151,8 +151,7 @@ class BoundedEngine(Engine):
         check_stops(more.get("stop") or (), "stop", MOST_STOPS)
         if not any(more.get(name) for name in CONSTRAINTS):
             return super()._plan(make_plan, values, **more)
-        with self._slots.taken(more.get("owner", "")):
-            began = asker().began = time.thread_time()
+        with self._slots.taken(more.get("owner", "")), planning() as began:
             try:
                 return super()._plan(make_plan, values, **more)
             finally:
