@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 
 from daguerre.errors import CancelledError, TimeUpError
@@ -65,23 +65,32 @@ def asked_by(one: Asker) -> None:
     _ASKER.set(one)
 
 
-_BEGAN: ContextVar[float | None] = ContextVar("began", default=None)
+
+Place = Callable[[], AbstractContextManager[None]]
+_PLANNING: ContextVar[tuple[float, Place] | None] = ContextVar("planning", default=None)
 
 
 @contextmanager
-def planning() -> Iterator[float]:
-    """Within it one request is planned: budgets that are made there count from its beginning, all together. It yields
-    that: the processor time of this thread, in seconds, which is of no use to another one.
+def planning(place: Place = nullcontext) -> Iterator[float]:
+    """Within it one request is planned: budgets that are made there count from its beginning, all together, and what is
+    compiled there is compiled in a `place`. It yields that beginning: the processor time of this thread, in seconds,
+    which is of no use to another one.
     """
     began = time.thread_time()
-    token = _BEGAN.set(began)
+    token = _PLANNING.set((began, place))
     try:
         yield began
     finally:
-        _BEGAN.reset(token)
+        _PLANNING.reset(token)
 
 
 def began() -> float:
     """Where a budget that is made now counts from, on the clock of this thread's processor time."""
-    found = _BEGAN.get()
-    return time.thread_time() if found is None else found
+    found = _PLANNING.get()
+    return time.thread_time() if found is None else found[0]
+
+
+def compiling() -> AbstractContextManager[None]:
+    """The place for what takes a processor for seconds; outside of `planning` there is always one."""
+    found = _PLANNING.get()
+    return nullcontext() if found is None else found[1]()

@@ -39,6 +39,7 @@ from daguerre.sampling.constraints.programme import Weighed, shortest
 from daguerre.sampling.constraints.store import kept
 from daguerre.sampling.constraints.wording import Wording, compile_wording
 from daguerre.sampling.logits import Proposals, SamplingParams
+from daguerre.wanted import compiling
 
 COMPILERS: dict[str, Callable[[Any, Tokenizer, bool, bool], TokenAutomaton]] = {
     "schema": lambda schema, tokenizer, lenient, strict: compile_schema(
@@ -253,7 +254,7 @@ def _num_bytes(automaton: TokenAutomaton) -> int:
     return automaton.num_bytes
 
 
-@cached(MAX_BYTES, _num_bytes)
+@cached(MAX_BYTES, _num_bytes, compiling)
 def _compiled(
     option: str | None,
     content: str,
