@@ -244,6 +244,13 @@ def make_constraint(
     return Constraint(automata, filler, floors)
 
 
+def automaton_of(option: str, value: Any, tokenizer: Tokenizer, *, lenient: bool = False) -> TokenAutomaton:
+    """The automaton of an option of `Decode` alone, kept as those of requests are. `value`: as `Settings.language` has
+    it. InputError for what cannot be compiled.
+    """
+    return _compiled(option, json.dumps(value), None, lenient, False, Wording(), tokenizer, (), None)
+
+
 def _template_of(tokenizer: Tokenizer) -> str:
     """The chat template of a tokenizer, which equal tokenizers may differ in."""
     template = getattr(tokenizer, "chat_template", None)
