@@ -65,7 +65,6 @@ def asked_by(one: Asker) -> None:
     _ASKER.set(one)
 
 
-
 Place = Callable[[], AbstractContextManager[None]]
 _PLANNING: ContextVar[tuple[float, Place] | None] = ContextVar("planning", default=None)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextvars
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -122,13 +122,12 @@ def test_a_batch_may_ask_for_many_at_once(tiny: Model, tmp_path: Path) -> None:
     rows = [make(number) for number in range(MANY) for make in (shaped, embedded)]
     lines = [{"custom_id": str(number), "url": url, "body": body} for number, (url, body) in enumerate(rows)]
     (tmp_path / "in").write_bytes(b"\n".join(map(orjson.dumps, lines)))
-    told: Callable[[int, int], None] = lambda done, total: None
     with (
         closing(ModelPool({"tiny": lambda: tiny}, max_waiting=1 << 30)) as pool,
         ThreadPoolExecutor(1) as threads,
         taken(pool.get().engine) as (engine, held),
     ):
-        done = threads.submit(answer_file, pool, tmp_path / "in", tmp_path / "out", 2 * MANY, told)
+        done = threads.submit(answer_file, pool, tmp_path / "in", tmp_path / "out", 2 * MANY, lambda *_: None)
         wait_until(lambda: done.done() or all_wait(engine))
         held.close()
         assert done.result() == (2 * MANY, 0)

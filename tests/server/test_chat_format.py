@@ -190,7 +190,9 @@ def test_a_mark_that_an_answer_needs_is_not_forbidden() -> None:
 
 def test_calls_without_marks_are_compiled_once_and_off_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled, threads, text = list[str](), set[threading.Thread](), '{"name": "now", "arguments": {"zone": "a"}}'
-    before, body = COMPILERS["tools"], ChatBody.model_validate({**ASK, "tool_choice": "auto", "max_tokens": 4})
+    own = {**TOOL, "parameters": {**SCHEMA, "maxProperties": 1}}  # which no other test has compiled
+    asking = {**ASK, "tool_choice": "auto", "max_tokens": 4, "tools": [{"type": "function", "function": own}]}
+    before, body = COMPILERS["tools"], ChatBody.model_validate(asking)
 
     def compiling(how: Json, *more: Any) -> Any:
         compiled.append(how["choice"])

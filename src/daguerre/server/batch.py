@@ -80,9 +80,7 @@ class Writer:
         os.fsync(self._file.fileno())
 
 
-async def _answer_all(
-    app: FastAPI, pool: ModelPool, left: list[dict[str, Any]], together: int, writer: Writer
-) -> None:
+async def _answer_all(app: FastAPI, pool: ModelPool, left: list[dict[str, Any]], together: int, writer: Writer) -> None:
     asyncio.get_running_loop().set_default_executor(request_threads(pool))
     waiting = iter(left)
 

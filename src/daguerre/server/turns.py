@@ -19,12 +19,13 @@ from daguerre.decoding.request import Text
 from daguerre.decoding.result import Result, StreamEvent
 from daguerre.engine.job import Job
 from daguerre.model import CHAT_TOKENS
+from daguerre.models.chat_format.description import Thinks
 from daguerre.models.chat_format.tokens import TokenFormat, format_of
 from daguerre.sampling.constrained import automaton_of
 from daguerre.sampling.constraints import TokenAutomaton
 from daguerre.sampling.constraints.tools import OPENING, REQUIRED
 from daguerre.server.answers import effort_of, finish_of, naming, refuse_fields
-from daguerre.server.calls import Call, CallReader, Said, Thinks, joined
+from daguerre.server.calls import Call, CallReader, Said, joined
 from daguerre.server.errors import ApiError
 from daguerre.server.format_calls import FormatCallReader
 from daguerre.server.json_calls import JsonCalls

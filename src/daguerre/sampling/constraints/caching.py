@@ -32,7 +32,7 @@ def cached(
                 return kept
             with place():
                 kept = look(args)
-                return make(args) if kept is None else kept
+                return keep(args, function(*args, **kwargs)) if kept is None else kept
 
         def look(args: tuple[Any, ...]) -> T | None:
             with lock:
@@ -40,9 +40,8 @@ def cached(
                     held.move_to_end(args)
                 return held.get(args)
 
-        def make(args: tuple[Any, ...]) -> T:
+        def keep(args: tuple[Any, ...], made: T) -> T:
             nonlocal total
-            made = function(*args)
             with lock:
                 if args not in held:
                     held[args], total = made, total + size(made)
