@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 
 from daguerre.errors import CancelledError, TimeUpError
@@ -17,15 +19,12 @@ from daguerre.errors import CancelledError, TimeUpError
 class Asker:
     """Who waits for a computation. `left` is set once, from any thread; compiled code reads it at `address`.
 
-    began      the processor time of the thread that plans the request, when it began to, in seconds: its budgets count
-               from there, all together; None: each from where it is made
     max_bytes  of the memory of one compilation; None: what budgets have by default
     owner      whose request it is
     until      when its time is up, on the clock of `time.monotonic`; None: never
     """
 
     def __init__(self, max_bytes: int | None = None, owner: str = "", until: float | None = None) -> None:
-        self.began: float | None = None
         self.max_bytes, self.owner, self.until = max_bytes, owner, until
         self._left = ctypes.c_int32(0)
 
@@ -64,3 +63,33 @@ def asker() -> Asker:
 def asked_by(one: Asker) -> None:
     """Say who waits for what is computed in this context from here on."""
     _ASKER.set(one)
+
+
+Place = Callable[[], AbstractContextManager[None]]
+_PLANNING: ContextVar[tuple[float, Place] | None] = ContextVar("planning", default=None)
+
+
+@contextmanager
+def planning(place: Place = nullcontext) -> Iterator[float]:
+    """Within it one request is planned: budgets that are made there count from its beginning, all together, and what is
+    compiled there is compiled in a `place`. It yields that beginning: the processor time of this thread, in seconds,
+    which is of no use to another one.
+    """
+    began = time.thread_time()
+    token = _PLANNING.set((began, place))
+    try:
+        yield began
+    finally:
+        _PLANNING.reset(token)
+
+
+def began() -> float:
+    """Where a budget that is made now counts from, on the clock of this thread's processor time."""
+    found = _PLANNING.get()
+    return time.thread_time() if found is None else found[0]
+
+
+def compiling() -> AbstractContextManager[None]:
+    """The place for what takes a processor for seconds; outside of `planning` there is always one."""
+    found = _PLANNING.get()
+    return nullcontext() if found is None else found[1]()

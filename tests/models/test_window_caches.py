@@ -153,11 +153,10 @@ def stored_of(backend: NativeBackend, prefixes: Prefixes, num: int, piece: int =
     """Computes a text of so many rows behind what is stored of it, and stores it; returns the cache."""
     cache = backend.cache(500)
     rows = rows_of(forward_of(backend, cache, 0, num), num)
-    keys = prefixes.fill(cache, rows, "")
+    keys, found = prefixes.fill(cache, rows, "")
     for start in range(cache.length, num, piece):
         logits_of(backend, cache, start, min(piece, num - start))
     assert cache.length == num
-    found = len(keys) * PAGE
     prefixes.release([*keys, *prefixes.store(cache, rows, "", 100)])
     assert np.array_equal(logits_of(backend, cache, num, 5), logits_of(backend, None, 0, num + 5)[num:])
     return found

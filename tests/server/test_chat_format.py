@@ -6,8 +6,11 @@ text.
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Iterator
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -23,9 +26,15 @@ from daguerre.models.chat_format.tokens import format_of
 from daguerre.models.chat_template import ChatTemplate
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.published_tokenizer import PublishedTokenizer
+from daguerre.sampling.constrained import COMPILERS
+from daguerre.server import turns
 from daguerre.server.app import make_app
 from daguerre.server.format_calls import FormatCallReader
 from daguerre.server.models import ModelPool
+from daguerre.server.protocol.chat import ChatBody
+from daguerre.server.settings import Settings
+from daguerre.server.streams import Delta
+from daguerre.server.turns import Turn
 from published_runs import config_of
 from served import Json, asked, streamed
 from server.conftest import running
@@ -215,3 +224,36 @@ def test_a_mark_that_an_answer_needs_is_not_forbidden() -> None:
     assert found is not None
     shared = replace(found, form=replace(found.form, ends=(found.opening, *found.form.ends)))
     assert shared.opening_is_shared
+
+
+def test_calls_without_marks_are_compiled_once_and_off_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled, threads, text = list[str](), set[threading.Thread](), '{"name": "now", "arguments": {"zone": "a"}}'
+    own = {**TOOL, "parameters": {**SCHEMA, "maxProperties": 1}}  # which no other test has compiled
+    asking = {**ASK, "tool_choice": "auto", "max_tokens": 4, "tools": [{"type": "function", "function": own}]}
+    before, body = COMPILERS["tools"], ChatBody.model_validate(asking)
+
+    def compiling(how: Json, *more: Any) -> Any:
+        compiled.append(how["choice"])
+        return before(how, *more)
+
+    def automaton(self: Turn, own: Any = Turn._automaton) -> Any:
+        threads.add(threading.current_thread())
+        return own(self)
+
+    async def read(turn: Turn) -> list[Any]:
+        result = await asyncio.to_thread(turn.job.result, 60)
+
+        async def whole(*_: object) -> AsyncIterator[Delta]:
+            yield Delta(0, text, None, result)
+
+        monkeypatch.setattr(turns, "deltas", whole)
+        return [one async for piece in turns.pieces(turn) for one in piece.said]
+
+    monkeypatch.setitem(COMPILERS, "tools", compiling)
+    monkeypatch.setattr(Turn, "_automaton", automaton)
+    with closing(ModelPool({"tagged": lambda: model_of(WAYS["tagged"])})) as pool:
+        for _ in range(2):
+            said = asyncio.run(read(turns.begin_turn(pool.get(), body, "", Settings())))
+            assert [one.call.name for one in said if one.call is not None] == ["now"]
+    assert compiled == ["auto", "required"]
+    assert threads and threading.main_thread() not in threads

@@ -11,7 +11,7 @@ import pytest
 
 from daguerre.canvas import Canvas
 from daguerre.decoding.drive import drive
-from daguerre.decoding.following import Follower
+from daguerre.decoding.following import Texts
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.plans import plan_fill, plan_generate, plan_infill, plan_stream
 from daguerre.decoding.reading import committed_text, draft_text
@@ -74,7 +74,7 @@ class Followed:
     """Follows events both ways."""
 
     def __init__(self, plan: Plan) -> None:
-        self.plan, self.drafts, self.following = plan, Drafts(plan), Follower(plan)
+        self.plan, self.drafts, self.following = plan, Drafts(plan), Texts(plan)
         self.facts: dict[int, Any] = {}
         self.before = board_of(plan, plan.canvas, {}, "")
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import base64
+import contextvars
+from typing import Any
 
 import httpx2
 import numpy as np
 import pytest
 
+from daguerre.errors import CancelledError
 from daguerre.model import Model
+from daguerre.wanted import Asker, asked_by
 from served import Json, asked, refused
 
 PATH = "/v1/embeddings"
@@ -63,6 +67,24 @@ def test_texts_become_tokens_and_texts_again(client: httpx2.Client, tiny: Model)
     assert asked(client, "/detokenize", {"model": "tiny", "tokens": ids})["prompt"] == text
     assert refused(client, "/detokenize", {"model": "tiny", "tokens": [99999]})["param"] == "tokens"
     assert "prompt" in refused(client, "/tokenize", {"model": "tiny"})["message"]
+
+
+def test_no_text_is_encoded_for_who_has_left(tiny: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    leaving, encoded, encode = Asker(), list[str](), type(tiny.tokenizer).encode
+
+    def noted(self: Any, text: str, **how: Any) -> list[int]:
+        encoded.append(text)
+        leaving.leave()
+        return encode(self, text, **how)
+
+    def ask() -> None:
+        asked_by(leaving)
+        with pytest.raises(CancelledError):
+            tiny.embed(TEXTS)
+
+    monkeypatch.setattr(type(tiny.tokenizer), "encode", noted)
+    contextvars.copy_context().run(ask)
+    assert encoded == TEXTS[:1]
 
 
 def test_a_conversation_has_the_tokens_of_its_prompt(client: httpx2.Client) -> None:

@@ -20,6 +20,7 @@ from fastapi.responses import StreamingResponse
 from daguerre.engine.engine import Engine
 from daguerre.engine.job import Job
 from daguerre.model import Model
+from daguerre.sampling.constrained import COMPILERS
 from daguerre.sampling.constraints import compile as compile_module
 from daguerre.sampling.constraints.budget import Budget
 from daguerre.server.app import make_app
@@ -249,22 +250,21 @@ def test_a_pattern_that_is_nested_too_deep_is_refused(client: httpx2.Client) -> 
 
 def test_hostile_patterns_are_compiled_two_at_a_time(tiny: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     at_once, most, lock, go_on = [0], [0], threading.Lock(), threading.Event()
-    plan = Engine._plan
+    compiler = COMPILERS["regex"]
 
-    def counted(engine: Engine, make_plan: Any, values: Any, **more: Any) -> Any:
-        if more.get("regex"):
-            with lock:
-                at_once[0] += 1
-                most[0] = max(most[0], at_once[0])
-            go_on.wait(60)
-            with lock:
-                at_once[0] -= 1
-        return plan(engine, make_plan, values, **more)
+    def counted(*what: Any) -> Any:
+        with lock:
+            at_once[0] += 1
+            most[0] = max(most[0], at_once[0])
+        go_on.wait(60)
+        with lock:
+            at_once[0] -= 1
+        return compiler(*what)
 
-    monkeypatch.setattr(Engine, "_plan", counted)
+    monkeypatch.setitem(COMPILERS, "regex", counted)
     with served(tiny) as (_, url):
-        hostile = {"regex": "a{4}"}
-        askers = [threading.Thread(target=lambda: ask(url, daguerre=hostile)) for _ in range(12)]
+        hostile = [{"regex": f"hostile {number}"} for number in range(12)]
+        askers = [threading.Thread(target=ask, args=(url,), kwargs={"daguerre": one}) for one in hostile]
         for asker in askers:
             asker.start()
         assert ask(url).status_code == 200  # while all of them wait

@@ -12,6 +12,7 @@ import httpx2
 import pytest
 
 from daguerre.errors import InputError
+from daguerre.server.incoming import MOST_BYTES
 from daguerre.server.settings import Keys, hash_of
 from server.processes import wait_until
 
@@ -100,6 +101,14 @@ def test_a_large_body_is_refused_whether_its_length_is_said_or_not(serve: Serve)
     response = client.post("/v1/completions", content=parts(), headers={"content-type": "application/json"})  # type: ignore[arg-type]
     assert response.status_code == 413
     assert "2000 bytes" in response.json()["error"]["message"]
+
+
+def test_a_body_may_be_as_large_as_an_operator_says(serve: Serve) -> None:
+    """Also where that is more than all bodies on their way may have otherwise."""
+    most = MOST_BYTES + (1 << 20)
+    content, headers = json.dumps(ASK).encode().rjust(most), {"content-type": "application/json"}
+    client = serve(max_body=most)
+    assert client.post("/v1/completions", content=content, headers=headers).status_code == 200
 
 
 def test_the_log_has_no_text(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:

@@ -8,6 +8,9 @@ from typing import Any
 import httpx2
 import pytest
 
+from daguerre.server.bodies import check_body
+from daguerre.server.errors import ApiError
+
 VALUES: tuple[Any, ...] = (
     *(None, True, -1, 0, 2**64, 10**400, 1.5, 1e999, float("nan"), "", "no", "a\0b", "x" * 5000),
     *([], [None], ["a"], [[1]], {}, {"20": True}, {"a": {"a": 1}}),
@@ -56,6 +59,14 @@ def sent_to(path: str) -> list[tuple[str, bytes]]:
         some = VALUES[paths.index(path) :: len(paths)] if name in OPTIONS and name != "stop" else VALUES
         out += [(name, json.dumps(body | {name: value}).encode()) for value in some]
     return out
+
+
+@pytest.mark.parametrize("before", ["1e2", "NaN", str(2**64), "9" * 4_000])
+def test_half_a_pair_of_surrogates_is_found_behind_any_number(before: str) -> None:
+    with pytest.raises(ApiError, match="half of a pair of surrogates") as caught:
+        check_body(b'{"x": 1, "prompt": [%s, "\\ud800"]}' % before.encode())
+    assert (caught.value.http_status, caught.value.param) == (400, "prompt")
+    check_body(b'{"prompt": [%s, "\\ud83d\\ude00"]}' % before.encode())
 
 
 @pytest.mark.parametrize("path", BODIES)

@@ -6,6 +6,8 @@ import re
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx2
@@ -39,21 +41,24 @@ except CheckpointError as error:
 """
 
 
-def begun(path: Path) -> tuple[subprocess.Popen[str], str]:
-    """The process, and where it listens."""
+@contextmanager
+def begun(path: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The process, which is ended at the end, and where it listens."""
     path.write_text("")
-    process = subprocess.Popen([sys.executable, "-c", SCRIPT, str(path)], stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    found = re.search(r"loading slow; .*(http://\S+)/ready", process.stderr.readline())
-    assert found
-    return process, found[1]
+    with subprocess.Popen([sys.executable, "-c", SCRIPT, str(path)], stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            found = re.search(r"loading slow; .*(http://\S+)/ready", process.stderr.readline())
+            assert found
+            yield process, found[1]
+        finally:
+            process.kill()
 
 
 def test_a_server_that_loads_says_so_and_requests_wait(tmp_path: Path) -> None:
-    process, url = begun(tmp_path / "go")
     answers = list[httpx2.Response]()
     body = {"prompt": "x = ", "max_tokens": 2}
-    with httpx2.Client(base_url=url, timeout=120) as client:
+    with begun(tmp_path / "go") as (process, url), httpx2.Client(base_url=url, timeout=120) as client:
         wait_until(lambda: "read" in client.get("/ready").json())
         health, ready = client.get("/health"), client.get("/ready")
         assert (health.status_code, health.json()) == (200, {"status": "loading", "model": "slow", "read": 0.25})
@@ -65,13 +70,13 @@ def test_a_server_that_loads_says_so_and_requests_wait(tmp_path: Path) -> None:
         assert answers[0].status_code == 200
         assert process.stderr is not None and any("serving slow at" in line for line in process.stderr)
         assert client.get("/ready").json() == {"status": "ready"}
-    process.terminate()
-    process.communicate(timeout=60)
-    assert process.returncode == 0
+        process.terminate()
+        process.communicate(timeout=60)
+        assert process.returncode == 0
 
 
 def test_a_server_whose_model_cannot_be_loaded_ends_with_the_reason(tmp_path: Path) -> None:
-    process, _ = begun(tmp_path / "go")
-    (tmp_path / "go").write_text("fail")
-    _, said = process.communicate(timeout=120)
+    with begun(tmp_path / "go") as (process, _):
+        (tmp_path / "go").write_text("fail")
+        _, said = process.communicate(timeout=120)
     assert process.returncode == 2 and said.rstrip().endswith("the file is damaged")

@@ -41,8 +41,9 @@ from daguerre.decoding.context import SHOWING
 from daguerre.decoding.modes import MODES
 from daguerre.decoding.pins import Pin
 from daguerre.decoding.revision import ODDS
-from daguerre.decoding.settings import ChatThinks, DrafterName, FillEnd, RankedBy, Settings
+from daguerre.decoding.settings import DrafterName, FillEnd, RankedBy, Settings
 from daguerre.errors import InputError
+from daguerre.models.chat_format.description import Thinks
 from daguerre.models.denoiser import CACHE_MODES
 from daguerre.models.wrappers.guidance import SCHEDULES
 from daguerre.sampling import logits
@@ -125,7 +126,7 @@ OPTIONS: dict[str, Kind] = {
     "tools": Anything(),
     "tool_choice": TEXT,
     "parallel_calls": SWITCH,
-    "chat_format": OneOf(known=get_args(ChatThinks), none=True),
+    "chat_format": OneOf(known=get_args(Thinks), none=True),
     "keywords": SeveralWords(),
     "forbidden": SeveralWords(),
     "ending": Words(empty=False, none=True),

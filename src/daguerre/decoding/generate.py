@@ -12,7 +12,7 @@ from typing import Any
 from daguerre.arguments import checks
 from daguerre.decoding.checks import CALLS
 from daguerre.decoding.drive import Together, drive
-from daguerre.decoding.following import Follower
+from daguerre.decoding.following import Texts
 from daguerre.decoding.options import Decode
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.plans import (
@@ -183,9 +183,9 @@ def only_sample(denoiser: Denoiser, plan: Plan, timeout: float | None) -> Sample
 
 def stream_events(one: Sample) -> Iterator[StreamEvent]:
     """The events of a sample, with the text after each, and its result."""
-    following = Follower(one.plan)
+    texts = Texts(one.plan)
     for event in drive(one):
-        yield following.event(event)
+        yield texts.event(event)
     result = one.result()
     yield StreamEvent(result.text, result.text, None, result)
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from daguerre.decoding.pins import Pin
 from daguerre.decoding.revision import RevisionReading
 from daguerre.decoding.steering import Steering, forbid
+from daguerre.models.chat_format.description import Thinks
 from daguerre.models.denoiser import CacheMode
 from daguerre.models.wrappers.guidance import Guidance, Scorer, chained
 from daguerre.sampling.logits import SamplingParams
@@ -23,8 +24,6 @@ ModeName = Literal["ar", "block", "full", "speculative", "beam", "ancestral", "r
 DrafterName = Literal["auto", "head", "lookup"]
 
 RankedBy = Literal["model", "drawn"]
-
-ChatThinks = Literal["may", "does"]
 
 FillEnd = Literal["fit", "model"]
 
@@ -95,7 +94,7 @@ class Settings:
     tools: Sequence[Mapping[str, Any]] | None = None
     tool_choice: str = "auto"
     parallel_calls: bool = True
-    chat_format: ChatThinks | None = None
+    chat_format: Thinks | None = None
     keywords: str | Sequence[str] = ()
     forbidden: str | Sequence[str] = ()
     ending: str | None = None

@@ -9,6 +9,8 @@ from typing import Any
 
 import orjson
 
+from daguerre.router.reading import dicts
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -67,7 +69,7 @@ def has_text(event: object) -> bool:
         return True
     return any(
         any(said.get(name) for name in ("text", "content", "refusal", "tool_calls", "function_call"))
-        for choice in _dicts(choices)
+        for choice in dicts(choices)
         for said in (choice, _dict(choice.get("delta")), _dict(choice.get("message")))
     )
 
@@ -83,14 +85,10 @@ def _dict(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _dicts(value: object) -> list[dict[str, Any]]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
-
-
 def _text(value: object) -> str:
     """A text, or the texts of a list of parts."""
     if isinstance(value, list):
-        return "".join(_text(part.get("text")) for part in _dicts(value))
+        return "".join(_text(part.get("text")) for part in dicts(value))
     return value if isinstance(value, str) else ""
 
 
@@ -98,7 +96,7 @@ def _of_choices(values: Iterable[dict[str, Any]]) -> Answer | None:
     """Chat, completions, fim and edit: whole answers, and streams of deltas or of snapshots of the whole text."""
     text, calls, finish, found = "", dict[int, list[str]](), None, False
     for value in values:
-        choice = next((one for one in _dicts(value.get("choices")) if one.get("index", 0) == 0), None)
+        choice = next((one for one in dicts(value.get("choices")) if one.get("index", 0) == 0), None)
         if choice is None:
             continue
         found = True
@@ -115,7 +113,7 @@ def _of_choices(values: Iterable[dict[str, Any]]) -> Answer | None:
 
 def _join_calls(calls: dict[int, list[str]], said: Mapping[str, Any]) -> None:
     """Add the tool calls of a message or a delta, or a function call of the older kind, to those so far."""
-    given = _dicts(said.get("tool_calls"))
+    given = dicts(said.get("tool_calls"))
     given += [{"function": said["function_call"]}] if isinstance(said.get("function_call"), dict) else []
     for place, call in enumerate(given):
         number = call.get("index", place)
@@ -139,7 +137,7 @@ def _of_response(values: list[dict[str, Any]], streamed: bool) -> Answer | None:
     response = values[0]
     if not isinstance(response.get("output"), list) or response.get("status") == "failed":
         return None
-    items = _dicts(response["output"])
+    items = dicts(response["output"])
     text = "".join(_text(one.get("content")) for one in items if one.get("type") == "message")
     calls = tuple(
         (_text(one.get("name")), _text(one.get("arguments"))) for one in items if one.get("type") == "function_call"

@@ -72,7 +72,7 @@ def read(operation: str, body: object) -> Reading:
     turns, images = _turns(given)
     if operation in ("decisions", "embeddings"):
         turns += [Turn(role="user", text=" ".join(strings(given.get(name)))) for name in ("state", "questions")]
-    tools = [one for name in ("tools", "functions") for one in _dicts(given.get(name))]
+    tools = [one for name in ("tools", "functions") for one in dicts(given.get(name))]
     functions = [_dict(one.get("function")) or one for one in tools]
     format_, schema, strict, labels = _format(given)
     sizes = [sized(strings(one)) for one in (*tools, schema)]
@@ -129,7 +129,8 @@ def _dict(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _dicts(value: object) -> list[dict[str, Any]]:
+def dicts(value: object) -> list[dict[str, Any]]:
+    """The objects in a list of JSON values; none where it is no list."""
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
@@ -147,7 +148,7 @@ def _turns(body: dict[str, Any]) -> tuple[list[Turn], int]:
         value = body.get(name)
         if name == "text" and isinstance(value, dict):
             continue
-        several = _dicts(value)
+        several = dicts(value)
         if value and not several:
             out.append(Turn(role="user", text=_prompt(value)))
         for one in several:
@@ -165,7 +166,7 @@ def _turn(item: dict[str, Any]) -> tuple[Turn, int]:
         text, images = _content(item.get("output", item.get("content")))
         return Turn(role="tool", text=text), images
     text, images = _content(item.get("content", item.get("text")))
-    calls = _dicts(item.get("tool_calls"))
+    calls = dicts(item.get("tool_calls"))
     called = [f"{_text(one.get('name'))} {_text(one.get('arguments'))}" for call in calls for one in _functions(call)]
     role = "system" if role in SYSTEM else role if role == "assistant" else "user"
     return Turn(role=role, text=" ".join([text, *called]).strip(), calls=len(calls)), images
@@ -179,7 +180,7 @@ def _content(value: object) -> tuple[str, int]:
     """The text of a content, and how many images it has."""
     if isinstance(value, str):
         return value, 0
-    parts = _dicts(value) if isinstance(value, list) else _dicts([value])
+    parts = dicts(value) if isinstance(value, list) else dicts([value])
     texts = [_text(part.get("text")) or _text(part.get("content")) for part in parts]
     texts += [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
     return "\n".join(text for text in texts if text), sum(part.get("type") in IMAGES for part in parts)

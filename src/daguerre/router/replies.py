@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 
 from daguerre.router.answers import has_text
+from daguerre.router.reading import dicts
 
 MOST_ANSWER = 64 << 20
 """Bytes of an answer that is not streamed."""
@@ -186,7 +187,7 @@ class EventCheck:
             self.usage = response["usage"]
         self.tool_calls += tool_calls_of(event)[: MOST_CALLS - len(self.tool_calls)]
         self._done = self._done or event.get("type") in ENDS
-        for place, choice in enumerate(_dicts(event.get("choices"))):
+        for place, choice in enumerate(dicts(event.get("choices"))):
             number = choice.get("index", place)
             self._choices.add(number if isinstance(number, int) else place)
             reason = choice.get("finish_reason")
@@ -220,13 +221,13 @@ def tool_calls_of(value: Mapping[str, Any]) -> list[str]:
     it.
     """
     out = list[object]()
-    for choice in _dicts(value.get("choices")):
+    for choice in dicts(value.get("choices")):
         said = choice.get("message") or choice.get("delta")
-        out += [one.get("id") for one in _dicts(said.get("tool_calls") if isinstance(said, dict) else None)]
+        out += [one.get("id") for one in dicts(said.get("tool_calls") if isinstance(said, dict) else None)]
     response = value.get("response") if isinstance(value.get("response"), dict) else value
     assert isinstance(response, Mapping)
     if response.get("object") == "response":
-        calls = [one for one in _dicts(response.get("output")) if one.get("type") == "function_call"]
+        calls = [one for one in dicts(response.get("output")) if one.get("type") == "function_call"]
         out += [response.get("id"), *(one.get("call_id") for one in calls)]
     return [one for one in out if isinstance(one, str) and 0 < len(one) <= LONGEST]
 
@@ -241,7 +242,3 @@ def tokens_of(usage: Mapping[str, Any], most: int) -> tuple[int, int] | None:
     if any(isinstance(one, bool) or not isinstance(one, int) or not 0 <= one <= most for one in counts):
         return None
     return counts[0], counts[1]
-
-
-def _dicts(value: object) -> list[dict[str, Any]]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []

@@ -39,6 +39,7 @@ from daguerre.sampling.constraints.programme import Weighed, shortest
 from daguerre.sampling.constraints.store import kept
 from daguerre.sampling.constraints.wording import Wording, compile_wording
 from daguerre.sampling.logits import Proposals, SamplingParams
+from daguerre.wanted import compiling
 
 COMPILERS: dict[str, Callable[[Any, Tokenizer, bool, bool], TokenAutomaton]] = {
     "schema": lambda schema, tokenizer, lenient, strict: compile_schema(
@@ -243,6 +244,13 @@ def make_constraint(
     return Constraint(automata, filler, floors)
 
 
+def automaton_of(option: str, value: Any, tokenizer: Tokenizer, *, lenient: bool = False) -> TokenAutomaton:
+    """The automaton of an option of `Decode` alone, kept as those of requests are. `value`: as `Settings.language` has
+    it. InputError for what cannot be compiled.
+    """
+    return _compiled(option, json.dumps(value), None, lenient, False, Wording(), tokenizer, (), None)
+
+
 def _template_of(tokenizer: Tokenizer) -> str:
     """The chat template of a tokenizer, which equal tokenizers may differ in."""
     template = getattr(tokenizer, "chat_template", None)
@@ -253,7 +261,7 @@ def _num_bytes(automaton: TokenAutomaton) -> int:
     return automaton.num_bytes
 
 
-@cached(MAX_BYTES, _num_bytes)
+@cached(MAX_BYTES, _num_bytes, compiling)
 def _compiled(
     option: str | None,
     content: str,

@@ -23,8 +23,16 @@ from daguerre.server.routes import ROUTERS
 from daguerre.server.settings import Settings
 from daguerre.server.sites import allowing
 
-THREADS = 64
-"""In which requests are planned, and models loaded."""
+THREADS, MOST_THREADS = 64, 1024
+"""In which requests are planned, and models loaded; and with those beside them that wait for a place (`slots`), which
+hold up nobody so.
+"""
+
+
+def request_threads(pool: ModelPool) -> ThreadPoolExecutor:
+    """The threads for the requests to these models. None of them is started before it is needed."""
+    waiting = 2 * pool.max_waiting * len(pool.names)
+    return ThreadPoolExecutor(min(THREADS + waiting, MOST_THREADS), "daguerre-request")
 
 
 def make_app(pool: ModelPool, settings: Settings | None = None) -> FastAPI:
@@ -33,8 +41,7 @@ def make_app(pool: ModelPool, settings: Settings | None = None) -> FastAPI:
 
     @asynccontextmanager
     async def living(app: FastAPI) -> AsyncIterator[None]:
-        threads = ThreadPoolExecutor(THREADS, "daguerre-request")
-        asyncio.get_running_loop().set_default_executor(threads)
+        asyncio.get_running_loop().set_default_executor(request_threads(pool))
         yield
         await asyncio.to_thread(pool.close, settings.drain)
 

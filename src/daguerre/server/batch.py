@@ -20,7 +20,7 @@ import orjson
 from fastapi import FastAPI
 
 from daguerre.errors import DataError, EngineError
-from daguerre.server.app import make_app
+from daguerre.server.app import make_app, request_threads
 from daguerre.server.bodies import is_writable
 from daguerre.server.errors import error_body
 from daguerre.server.models import ModelPool
@@ -54,7 +54,7 @@ def answer_file(pool: ModelPool, requests: Path, answers: Path, together: int, p
             left = [one for one in asked if one["custom_id"] not in done]
             app = make_app(pool, Settings(playground=False, max_body=MAX_BODY))
             writer = Writer(file, len(asked) - len(left), len(asked), progress)
-            asyncio.run(_answer_all(app, left, together, writer))
+            asyncio.run(_answer_all(app, pool, left, together, writer))
             return len(left), writer.failed
     except OSError as error:
         raise DataError(f"cannot write {answers}: {error.strerror}; run again once there is room") from None
@@ -80,7 +80,8 @@ class Writer:
         os.fsync(self._file.fileno())
 
 
-async def _answer_all(app: FastAPI, left: list[dict[str, Any]], together: int, writer: Writer) -> None:
+async def _answer_all(app: FastAPI, pool: ModelPool, left: list[dict[str, Any]], together: int, writer: Writer) -> None:
+    asyncio.get_running_loop().set_default_executor(request_threads(pool))
     waiting = iter(left)
 
     async def work() -> None:

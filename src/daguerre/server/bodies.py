@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 
-import orjson
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from daguerre.server.errors import ApiError, answer
@@ -115,7 +114,7 @@ def _check_surrogates(body: bytes) -> None:
 def is_writable(value: object) -> bool:
     """Whether a value can be written as JSON in UTF-8: it has no lone surrogate."""
     try:
-        orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
-    except TypeError as error:
-        return "surrogates" not in str(error)
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
     return True

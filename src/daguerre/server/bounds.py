@@ -9,8 +9,8 @@ import json
 import time
 import weakref
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from threading import Condition, Lock, Thread
 from typing import Any
 
@@ -31,7 +31,7 @@ from daguerre.server.protocol.shaping import NAMES, REFUSED
 from daguerre.server.protocol.stops import MOST_STOPS, check_stops
 from daguerre.server.settings import Settings
 from daguerre.server.slots import Slots
-from daguerre.wanted import Asker, asked_by, asker
+from daguerre.wanted import Asker, asked_by, planning
 
 NEW_TOKENS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "n_predict")
 TEXTS = ("messages", "input", "prompt", "input_prefix", "text", "content")
@@ -45,13 +45,11 @@ LOGGED = 128
 COMPILING = 2
 """Constraints that are compiled at once, and patterns that are looked for; more wait."""
 COMPILING_BYTES = 64 << 20
-"""Of memory, for each."""
+"""Of memory, that each of them may take."""
 BESIDE = 4
 """Requests that are computed beside those of the queue at once (embeddings, decisions, scores of prompts)."""
 SHORT = 0.1
-"""Seconds of processor time, in which little memory is taken."""
-LATER = 16
-"""Of one owner, how many wait for either; more are refused."""
+"""Seconds of processor time: what took no longer has taken little memory, and none is given back after it."""
 
 
 async def within_bounds(request: Request) -> None:
@@ -126,7 +124,9 @@ class BoundedEngine(Engine):
         self._bounds, self._counts = bounds, counts or SampleCounts()
         super().__init__(model, on_done, **limits)
         self._watch = Watch(self)
-        self._slots, self.beside = Slots(COMPILING, 1, LATER), Slots(BESIDE, BESIDE // 2, LATER)
+        waiting = self.limits.max_waiting
+        self._slots = Slots("constraints and patterns", COMPILING, 1, waiting, self.weight)
+        self.beside = Slots("embeddings, decisions and scores", BESIDE, BESIDE // 2, waiting, self.weight)
 
     def edit(
         self,
@@ -151,10 +151,15 @@ class BoundedEngine(Engine):
         check_stops(more.get("stop") or (), "stop", MOST_STOPS)
         if not any(more.get(name) for name in CONSTRAINTS):
             return super()._plan(make_plan, values, **more)
-        with self._slots.taken(more.get("owner", "")):
-            began = asker().began = time.thread_time()
+        with self.planning(more.get("owner", "")):
+            return super()._plan(make_plan, values, **more)
+
+    @contextmanager
+    def planning(self, owner: str) -> Iterator[None]:
+        """Within it constraints of a request are compiled: all in the time of one, and few at once."""
+        with planning(lambda: self._slots.taken(owner)) as began:
             try:
-                return super()._plan(make_plan, values, **more)
+                yield
             finally:
                 if time.thread_time() - began > SHORT:
                     give_back()

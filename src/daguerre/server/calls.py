@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
 
+from daguerre.models.chat_format.description import Thinks
+from daguerre.models.chat_format.reader import PlainCalls
 from daguerre.sampling.constraints.tools import CLOSING, OPENING
 from daguerre.server.answers import new_id
 
-Thinks = Literal["may", "does"]
 HEAD, MIDDLE = '{"name":', ',"arguments":'
 
 
@@ -34,14 +34,6 @@ class Said:
     call: Call | None = None
     arguments: str = ""
     thought: str = ""
-
-
-class PlainCalls(Protocol):
-    """Reads calls that are written without marks around them (`server.json_calls`)."""
-
-    def may_be(self, text: str) -> bool: ...
-
-    def read(self, text: str) -> list[tuple[str, str]]: ...
 
 
 THINK, THOUGHT = "<think>", "</think>"

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from daguerre.models.chat_format.description import Format
+from daguerre.models.chat_format.description import Format, Thinks
 from daguerre.models.chat_format.news import News
+from daguerre.models.chat_format.reader import PlainCalls
 from daguerre.models.chat_format.readers import reader_of
 from daguerre.models.chat_format.written import Marks
 from daguerre.server.answers import new_id
-from daguerre.server.calls import Call, PlainCalls, Said, Thinks
+from daguerre.server.calls import Call, Said
 
 
 class FormatCallReader:

@@ -20,7 +20,7 @@ from starlette.datastructures import Headers, MutableHeaders, State
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from daguerre.server.errors import ApiError, answer
-from daguerre.server.incoming import ClientLeft, Incoming, received, too_large
+from daguerre.server.incoming import MOST_BYTES, ClientLeft, Incoming, received, too_large
 from daguerre.server.log import ACCESS, stamp
 from daguerre.server.settings import Settings
 from daguerre.server.sites import check_site, under
@@ -57,7 +57,7 @@ class Gate:
         self._app, self._settings, self._metrics = app, settings, metrics
         self._asked: dict[str, deque[float]] = defaultdict(deque)
         self._running: dict[str, int] = defaultdict(int)
-        self._incoming = Incoming(settings.body_timeout)
+        self._incoming = Incoming(settings.body_timeout, most_bytes=max(MOST_BYTES, settings.max_body))
 
     def around(self, app: ASGIApp) -> Gate:
         """The same limits and counts before another application."""

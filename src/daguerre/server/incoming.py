@@ -1,9 +1,9 @@
 """Bodies of requests on their way in: each has a deadline and a least rate, and all of them together a limit, which
 those who send share.
 
-Where there are too many, or too many bytes, one is given up, with status 503: of the owner that has most on its way, of
-that owner's address that has most, and there the one that began first; or the one that came last, where its own sender
-has as much as any.
+Where there are too many, or too many bytes, one is given up, with status 503. It is one of the owner that has most on
+its way, and there one of the address that has most. If the body for which there is no room comes from that owner and
+that address, it is itself given up; else it is the oldest of theirs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from daguerre.server.errors import ApiError
 
 MOST_BODIES = 256
 MOST_BYTES = 64 << 20
-"""Of all bodies on their way."""
+"""Of all bodies on their way; or as many as one may have, where an operator allows it more."""
 LEAST_RATE = 1024
 """Bytes a second."""
 FREE_SECONDS = 10.0

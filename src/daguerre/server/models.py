@@ -14,6 +14,7 @@ from typing import Any
 
 from daguerre.engine.engine import Engine
 from daguerre.engine.job import Job
+from daguerre.engine.scheduler import Limits
 from daguerre.errors import DaguerreError, EngineError, InputError, shown
 from daguerre.model import Model
 from daguerre.server.bounds import BoundedEngine, SampleCounts
@@ -91,6 +92,11 @@ class ModelPool:
     def names(self) -> tuple[str, ...]:
         """All models, loaded or not."""
         return tuple(self._loaders)
+
+    @property
+    def max_waiting(self) -> int:
+        """How many requests of each model may wait."""
+        return int(self._limits.get("max_waiting", Limits.max_waiting))
 
     @property
     def loaded(self) -> tuple[Served, ...]:

@@ -5,10 +5,12 @@ Other surfaces that converse make a `ChatBody` of theirs, and write what comes o
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -17,11 +19,13 @@ from daguerre.decoding.request import Text
 from daguerre.decoding.result import Result, StreamEvent
 from daguerre.engine.job import Job
 from daguerre.model import CHAT_TOKENS
+from daguerre.models.chat_format.description import Thinks
 from daguerre.models.chat_format.tokens import TokenFormat, format_of
-from daguerre.sampling.constraints import TokenAutomaton, compile_tools
+from daguerre.sampling.constrained import automaton_of
+from daguerre.sampling.constraints import TokenAutomaton
 from daguerre.sampling.constraints.tools import OPENING, REQUIRED
 from daguerre.server.answers import effort_of, finish_of, naming, refuse_fields
-from daguerre.server.calls import Call, CallReader, Said, Thinks, joined
+from daguerre.server.calls import Call, CallReader, Said, joined
 from daguerre.server.errors import ApiError
 from daguerre.server.format_calls import FormatCallReader
 from daguerre.server.json_calls import JsonCalls
@@ -33,6 +37,7 @@ from daguerre.server.protocol.common import decode_options
 from daguerre.server.scorers import Recorder
 from daguerre.server.settings import Settings
 from daguerre.server.streams import deltas
+from daguerre.wanted import asker
 
 SHAPING = ("schema", "tools", "regex", "choices", "keywords", "forbidden", "forbid_exactly", "ending", "pins")
 """Options that decide where a text ends, beside which `Decode` takes no stop strings: the server cuts at them."""
@@ -87,13 +92,14 @@ class Turn:
         return JsonCalls(tools, accepts, self.body.parallel_tool_calls)
 
     def _automaton(self) -> TokenAutomaton | None:
-        """The language of calls as `calls.written` writes them."""
+        """The language of calls as `calls.written` writes them. May compile: not for the event loop."""
         if self.job.plan.constraint is None:
             return None
         if self.form is None:
             return next(iter(self.job.plan.constraint.automata.values()))
-        tools = [tool_option(tool) for tool in self.body.usable_tools]
-        return compile_tools(tools, self.served.model.tokenizer, choice=REQUIRED, lenient=True)
+        calls = {"tools": [tool_option(tool) for tool in self.body.usable_tools], "choice": REQUIRED}
+        with self.served.engine.planning(asker().owner):
+            return automaton_of("tools", calls, self.served.model.tokenizer, lenient=True)
 
 
 @dataclass(frozen=True)
@@ -286,7 +292,8 @@ async def pieces(turn: Turn) -> AsyncIterator[Piece]:
         async for delta in source:
             index, reader, log = delta.index, readers[delta.index], logs[delta.index]
             last = delta.result is not None
-            said = reader.feed(delta.text, last)
+            feed, whole = partial(reader.feed, delta.text, last), last and turn.tools
+            said = await asyncio.to_thread(feed) if whole else feed()  # whole answers may be calls without marks
             lengths[index] += len(delta.text)
             tokens: Sequence[Scored] = ()
             if delta.result is not None:

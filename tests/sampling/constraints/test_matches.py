@@ -98,3 +98,15 @@ def test_a_search_ends_once_nobody_waits() -> None:
             find_matches("(a+)+$", "a" * 5_000 + "!")
     finally:
         asked_by(before)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(?m)^a", "(?s)a.b", "(?x)a b", r"\Aa", r"a\Z", "a{,2}", "a++", "(?>a)b", "(?#c)a", "(?(1)a|b)"]
+)
+def test_what_serving_md_says_is_refused_is(pattern: str) -> None:
+    with pytest.raises(InputError):
+        find_matches(pattern, "ab")
+
+
+def test_the_end_of_a_text_is_behind_its_last_line_break() -> None:
+    assert find_matches("x$", "x\n") == [] and find_matches("x$", "\nx") == [(1, 2)]

@@ -4,6 +4,8 @@ bytes.
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
@@ -14,7 +16,7 @@ from daguerre.sampling.constraints.budget import Budget
 from daguerre.sampling.constraints.caching import cached
 from daguerre.sampling.constraints.programme import Programme, shortest
 from daguerre.sampling.constraints.wording import Wording, avoiding, compile_wording
-from daguerre.wanted import Asker, asked_by, asker
+from daguerre.wanted import Asker, asked_by, asker, planning
 
 
 def test_the_shortest_text_is_followed_little_beyond_the_room(
@@ -51,6 +53,14 @@ def test_compiling_ends_once_nobody_waits(tokenizer: Tokenizer) -> None:
     finally:
         asked_by(before)
     assert Budget().max_bytes > 1 << 20
+
+
+def test_all_budgets_of_a_request_count_together() -> None:
+    with planning() as began:
+        while time.thread_time() == began:
+            pass
+        assert Budget().began == Budget().began == began
+    assert Budget().began > began
 
 
 def test_a_cache_is_bounded_by_bytes() -> None:

@@ -8,10 +8,10 @@ from typing import Any
 
 from daguerre.arguments import Instance, Words, checks
 from daguerre.models.chat_format.deriving import Derived, derive
-from daguerre.models.chat_format.description import Format
+from daguerre.models.chat_format.description import Format, Thinks
 from daguerre.models.chat_format.news import message_of
 from daguerre.models.chat_format.probe import Probe
-from daguerre.models.chat_format.reader import FormatReader, Thinks
+from daguerre.models.chat_format.reader import FormatReader
 from daguerre.models.chat_format.readers import reader_of
 from daguerre.models.chat_format.writer import AnswerWriter, checked
 from daguerre.models.chat_template import ChatTemplate

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from daguerre.models.chat_format.calls_reader import CallsReader, openings
-from daguerre.models.chat_format.description import Calls, Format, Slot
+from daguerre.models.chat_format.description import Calls, Format, Slot, Thinks
 from daguerre.models.chat_format.marks import MARK
 from daguerre.models.chat_format.news import Failed, News, Report
 from daguerre.models.chat_format.source import MARKED, Fit, Source, Steps
 from daguerre.models.chat_format.values import Schemas
 
-Thinks = Literal["may", "does"]
 CALL, THINK, SKIP, AGAIN, END, STOP = range(6)
 """What a mark means: a call begins; a thought does; nothing; a message does anew; the answer ends; its text does."""
 SIGNS = f"<[|]{MARKED}"

@@ -15,9 +15,8 @@ from typing import Any
 from daguerre.errors import DaguerreError
 from daguerre.models.chat_format import written
 from daguerre.models.chat_format.chat_format import ChatFormat
-from daguerre.models.chat_format.description import Format
+from daguerre.models.chat_format.description import Format, Thinks
 from daguerre.models.chat_format.named import ASSUMED
-from daguerre.models.chat_format.reader import Thinks
 from daguerre.models.chat_format.source import MARKED
 from daguerre.models.chat_template import ChatTemplate
 from daguerre.models.tokenizer import Tokenizer

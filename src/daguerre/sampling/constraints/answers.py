@@ -17,11 +17,12 @@ from daguerre.models.chat_format.calls_reader import openings
 from daguerre.models.chat_format.description import Calls, Format, Slot
 from daguerre.sampling.constraints.automata import new_nfa
 from daguerre.sampling.constraints.budget import Budget
-from daguerre.sampling.constraints.call_arguments import ArgumentLanguage, holding
+from daguerre.sampling.constraints.call_arguments import ArgumentLanguage
 from daguerre.sampling.constraints.dfa import Dfa, subtract
 from daguerre.sampling.constraints.nfa import Nfa
 from daguerre.sampling.constraints.regex import regex_dfa
 from daguerre.sampling.constraints.tools import AUTO, NONE, REQUIRED
+from daguerre.sampling.constraints.wording import holding
 
 ID = "[a-zA-Z0-9]{9}"
 """The ids of calls that models write: nine letters and digits suit all templates."""
@@ -143,7 +144,7 @@ def free_text(without: Sequence[str], budget: Budget) -> Dfa:
     """Any text in which some others do not occur."""
     text = regex_dfa("[^]*", budget)
     for one in without:
-        text = subtract(text, holding(one, budget), budget)
+        text = subtract(text, holding(one.encode(), budget), budget)
     return text
 
 

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from daguerre.arguments import Number, Whole, check_fields
 from daguerre.errors import InputError
-from daguerre.wanted import Asker, asker
+from daguerre.wanted import Asker, asker, began
 
 MAX_STATES = 250_000
 MAX_STEPS = 2_000_000
@@ -58,7 +58,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Budget:
-    """Limits of one compilation. The clock starts when it is made.
+    """Limits of one compilation. The clock starts when it is made, or where the planning of its request began.
 
     max_states: of an automaton over bytes; max_steps: states of all nondeterministic automata before them;
     max_edges: of the token automaton; max_bytes: of memory, for all of it together; seconds: of this thread's processor
@@ -70,7 +70,7 @@ class Budget:
     max_edges: int = MAX_EDGES
     max_bytes: int = field(default_factory=lambda: asker().max_bytes or MAX_BYTES)
     seconds: float = SECONDS
-    began: float = field(default_factory=lambda: asker().began or time.thread_time())
+    began: float = field(default_factory=began)
     memory: Memory = field(default_factory=Memory, repr=False, compare=False)
     asker: Asker = field(default_factory=asker, repr=False, compare=False)
 

@@ -17,7 +17,7 @@ from daguerre.sampling.constraints.budget import Budget
 from daguerre.sampling.constraints.dfa import Dfa, subtract
 from daguerre.sampling.constraints.keywords import read_schema
 from daguerre.sampling.constraints.nfa import Nfa
-from daguerre.sampling.constraints.regex import regex_dfa
+from daguerre.sampling.constraints.wording import holding
 from daguerre.sampling.constraints.writing import Writer
 
 ANY_DEPTH, MOST_NESTED = 1, 6
@@ -26,12 +26,6 @@ OTHERS = tuple(kind for kind in TYPES if kind != "string")
 Json = Mapping[str, Any]
 Write = Callable[[int], int]
 """Adds a part behind a state, and gives its last state."""
-
-
-def holding(text: str, budget: Budget) -> Dfa:
-    """The texts in which a text occurs."""
-    escaped = "".join(char if char.isalnum() and char.isascii() else f"\\u{{{ord(char):x}}}" for char in text)
-    return regex_dfa(escaped, budget, search=True)
 
 
 class ArgumentLanguage:
@@ -133,7 +127,7 @@ class ArgumentLanguage:
         read = read_schema(self._within(schema), self._budget, **self._how)
         dfa: Dfa = read.values(read.root).strings
         for text in without:
-            dfa = subtract(dfa, holding(text, self._budget), self._budget)
+            dfa = subtract(dfa, holding(text.encode(), self._budget), self._budget)
         return dfa
 
     def _json(self, schema: object, kinds: Sequence[str]) -> Dfa:

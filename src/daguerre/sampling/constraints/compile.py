@@ -12,10 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from daguerre.arguments import Instance, Kind, NamedWords, OneOf, PathName, Several, Switch, Whole, Words, checks
 from daguerre.errors import InputError, UnsupportedError
+from daguerre.models.chat_format.description import Thinks
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.sampling.constraints.answers import answer_dfa, code_of, coded
 from daguerre.sampling.constraints.budget import Budget
@@ -60,7 +61,7 @@ KINDS: dict[str, Kind] = {
     "strict": Switch(),
     "parallel": Switch(),
     "choice": Words(),
-    "chat_format": OneOf(known=("may", "does"), none=True),
+    "chat_format": OneOf(known=get_args(Thinks), none=True),
     "limits": Instance(of=(Limits,), what="Limits"),
     "budget": Instance(of=(Budget,), what="a Budget", none=True),
     "folder": PathName(none=True),

@@ -18,6 +18,7 @@ from daguerre.sampling.constraints.keywords import read_schema
 from daguerre.sampling.constraints.regex import regex_dfa
 from daguerre.sampling.constraints.schema import Schema
 from daguerre.sampling.constraints.text import compact
+from daguerre.sampling.constraints.wording import holding
 from daguerre.sampling.constraints.writing import Writer
 
 ANY_DEPTH, TEXT_DEPTH = 1, 2
@@ -100,7 +101,7 @@ def _text(
 ) -> tuple[Dfa, tuple[str, ...]]:
     """(the automaton, what was ignored) of the text: any in which no call begins, or JSON of a schema."""
     if schema is None:
-        return subtract(regex_dfa("[^]*", budget), _holding(marks[0], budget), budget), ()
+        return subtract(regex_dfa("[^]*", budget), holding(marks[0].encode(), budget), budget), ()
     held = read_schema(schema, budget, **how)
     return Writer(held, depth, budget).dfa(held.root, TEXT_DEPTH), tuple(held.ignored)
 
@@ -124,9 +125,3 @@ def _language(
     if text is not None:
         nfa.link(nfa.embed(entry, text), last)
     return nfa.determinize(entry, last)
-
-
-def _holding(mark: str, budget: Budget) -> Dfa:
-    """The texts in which a mark occurs."""
-    escaped = "".join(char if char.isalnum() and char.isascii() else f"\\u{{{ord(char):x}}}" for char in mark)
-    return regex_dfa(escaped, budget, search=True)

@@ -47,9 +47,9 @@ def _embed(served: Served, body: EmbeddingBody) -> tuple[np.ndarray, int]:
     if body.dimensions is not None and body.dimensions > model.config.width:
         message = f"an embedding of this model has {model.config.width} dimensions, not {body.dimensions}"
         raise ApiError(message, param="dimensions")
-    with naming(default="input"):
-        ids = [checked_ids(model.config, model.tokenizer, text) for text in body.texts]
     with served.engine.beside.taken(asker().owner):
+        with naming(default="input"):
+            ids = [checked_ids(model.config, model.tokenizer, text) for text in body.texts]
         vectors = model.embed(ids)
     if body.dimensions is not None:
         vectors = vectors[:, : body.dimensions]
