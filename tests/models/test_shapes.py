@@ -147,14 +147,16 @@ def test_the_backbone_is_its_formulas(subtests: pytest.Subtests) -> None:
 
 @needs_compiler
 def test_the_native_backend_is_near_float32_with_smaller_numbers(subtests: pytest.Subtests) -> None:
-    """Measured: 0.1% to 0.9% in bfloat16, where PyTorch has 0.5% to 1.3%; 1.3% to 3.4% with 8-bit matrices."""
+    """Measured: less than 0.4% in bfloat16 where rows are not rounded, and PyTorch has 0.5% to 1.3%; 1.5% to 4.5% with
+    8-bit matrices.
+    """
     for index in sorted(SOME):
         with subtests.test(str(index), **SHAPES[index]):
             exact = copy.deepcopy(settled(index)).to(torch.bfloat16).float()
             want = logits_of(TorchBackend(exact), 7 * index)
             small = NativeBackend(copy.deepcopy(exact).to(torch.bfloat16))
             assert 1e-4 < error(logits_of(small, 7 * index), want) < 0.015
-            assert 1e-3 < error(logits_of(NativeBackend(exact, "int8"), 7 * index), want) < 0.05
+            assert 1e-3 < error(logits_of(NativeBackend(exact, "int8"), 7 * index), want) < 0.06
 
 
 def rounding(x: Tensor, weight: Tensor) -> Tensor:
