@@ -227,23 +227,18 @@ def test_logits_are_those_of_transformers(loaded: Any, backend: str, subtests: p
 
 
 def rounded_experts(backbone: Any) -> Any:
-    """A backbone with the numbers of 4-bit matrices, without the norms that are multiplied into them."""
+    """A backbone with the numbers of 4-bit matrices."""
     out = copy.deepcopy(backbone)
     with torch.no_grad():
         for layer in out.layers:
             attention, mlp = layer.attention, layer.mlp
-            matrices = [(layer.attention_norm, attention.qkv.weight), (None, attention.out.weight)]
+            matrices = [attention.qkv.weight, attention.out.weight]
             if isinstance(mlp, Mixture):
-                mlp.router.weight.mul_(layer.mlp_norm.weight)
-                matrices += [(layer.mlp_norm, one) for one in mlp.gate_up.weight]
-                matrices += [(None, one) for one in mlp.down.weight]
+                matrices += [*mlp.gate_up.weight, *mlp.down.weight]
             else:
-                matrices += [(layer.mlp_norm, mlp.gate_up.weight), (None, mlp.down.weight)]
-            for norm, weight in matrices:
-                whole = weight * (1 if norm is None else norm.weight)
-                weight.copy_(ungrouped(*grouped(whole), whole.shape[1]))
-            layer.attention_norm.weight.fill_(1)
-            layer.mlp_norm.weight.fill_(1)
+                matrices += [mlp.gate_up.weight, mlp.down.weight]
+            for weight in matrices:
+                weight.copy_(ungrouped(*grouped(weight), weight.shape[1]))
     return out
 
 

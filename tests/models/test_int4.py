@@ -84,20 +84,12 @@ def test_groups_that_16_bit_scales_cannot_tell_from_zero_are_zero() -> None:
 
 
 def rounded_matrices(backbone: Any) -> Any:
-    """A backbone whose layers have the numbers of 4-bit matrices, without the norms that are multiplied into them."""
+    """A backbone whose layers have the numbers of 4-bit matrices."""
     out = copy.deepcopy(backbone)
     with torch.no_grad():
         for layer in out.layers:
-            for norm, linear in (
-                (layer.attention_norm, layer.attention.qkv),
-                (None, layer.attention.out),
-                (layer.mlp_norm, layer.mlp.gate_up),
-                (None, layer.mlp.down),
-            ):
-                weight = linear.weight * (1 if norm is None else norm.weight)
-                linear.weight.copy_(ungrouped(*grouped(weight), weight.shape[1]))
-                if norm is not None:
-                    norm.weight.fill_(1)
+            for linear in (layer.attention.qkv, layer.attention.out, layer.mlp.gate_up, layer.mlp.down):
+                linear.weight.copy_(ungrouped(*grouped(linear.weight), linear.in_features))
     return out
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from backends import needs_compiler
 from daguerre.errors import CheckpointError, InputError
 from daguerre.models.backends.native_backend import NativeBackend
-from daguerre.models.backends.packing import fold, folded
+from daguerre.models.backends.packing import behind, shift
 from daguerre.models.backends.rounding import rounded
 from daguerre.models.backends.torch_backend import TorchBackend
 from daguerre.models.core.backbone import MLP, Backbone, Layer, Norm
@@ -147,14 +147,16 @@ def test_the_backbone_is_its_formulas(subtests: pytest.Subtests) -> None:
 
 @needs_compiler
 def test_the_native_backend_is_near_float32_with_smaller_numbers(subtests: pytest.Subtests) -> None:
-    """Measured: 0.1% to 0.9% in bfloat16, where PyTorch has 0.5% to 1.3%; 1.3% to 3.4% with 8-bit matrices."""
+    """Measured: less than 0.4% in bfloat16 where rows are not rounded, and PyTorch has 0.5% to 1.3%; 1.5% to 4.5% with
+    8-bit matrices.
+    """
     for index in sorted(SOME):
         with subtests.test(str(index), **SHAPES[index]):
             exact = copy.deepcopy(settled(index)).to(torch.bfloat16).float()
             want = logits_of(TorchBackend(exact), 7 * index)
             small = NativeBackend(copy.deepcopy(exact).to(torch.bfloat16))
             assert 1e-4 < error(logits_of(small, 7 * index), want) < 0.015
-            assert 1e-3 < error(logits_of(NativeBackend(exact, "int8"), 7 * index), want) < 0.05
+            assert 1e-3 < error(logits_of(NativeBackend(exact, "int8"), 7 * index), want) < 0.06
 
 
 def rounding(x: Tensor, weight: Tensor) -> Tensor:
@@ -165,17 +167,12 @@ def rounding(x: Tensor, weight: Tensor) -> Tensor:
     return (near.double() @ codes.double().T).float() * scale * step
 
 
-def multiplied(weight: Tensor, bias: Tensor | None, factor: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """A matrix with the factors of its columns multiplied in, and its bias."""
-    return (weight if factor is None else weight.float() * factor), bias
-
-
 class Rounding(torch.nn.Module):
-    """A product that rounds, of a matrix into which the norm before it is multiplied."""
+    """A product that rounds, of a matrix whose bias has that of the norm before it."""
 
     def __init__(self, linear: torch.nn.Linear, norm: Norm | None) -> None:
         super().__init__()
-        self.matrix, self.add = multiplied(*folded(linear, norm))
+        self.matrix, self.add = behind(norm, linear)
 
     def forward(self, x: Tensor) -> Tensor:
         out = rounding(x, self.matrix)
@@ -190,17 +187,15 @@ def round_mlp(mlp: MLP, norm: Norm | None) -> None:
 
 def round_mixture(mixture: Mixture, norm: Norm | None) -> None:
     """All but the router, which is in float32."""
-    ups = [multiplied(*fold(weight, None, norm)) for weight in mixture.gate_up.weight]
+    biases = [shift(norm, weight) for weight in mixture.gate_up.weight]
 
     def expert(number: int, rows: Tensor) -> Tensor:
-        weight, bias = ups[number]
+        weight, bias = mixture.gate_up.weight[number], biases[number]
         gate, up = (rounding(rows, weight) + (0 if bias is None else bias)).chunk(2, dim=-1)
         return rounding(mixture.activation(gate) * up, mixture.down.weight[number])
 
     mixture._expert = expert  # type: ignore[method-assign]
-    weight, bias = multiplied(*folded(mixture.router, norm))
-    assert bias is None
-    mixture.router.weight.copy_(weight)
+    assert shift(norm, mixture.router.weight) is None
     if mixture.shared is not None:
         round_mlp(mixture.shared, norm)
 
@@ -215,10 +210,8 @@ def that_rounds(backbone: Backbone) -> Backbone:
         attention.qkv, attention.out = Rounding(attention.qkv, before[0]), Rounding(attention.out, None)
         (round_mixture if isinstance(mlp, Mixture) else round_mlp)(mlp, before[1])
         for norm in before:
-            if norm is not None:
-                norm.weight.fill_(1.0)
-                if norm.bias is not None:
-                    norm.bias.zero_()
+            if norm is not None and norm.bias is not None:
+                norm.bias.zero_()
     codes, scale, _ = rounded(out.embedding.weight)
     projection = out.projection.detach().clone()
     out.embedding.weight.copy_(codes * scale[:, None])

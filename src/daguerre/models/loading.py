@@ -184,8 +184,8 @@ def advise(loaded: Loaded, bits: int) -> None:
     """Say which `quantize` takes about the memory of a GGUF file whose quantized weights become numbers of so many
     bits.
     """
-    weights, uneven = loaded.backbone.num_parameters, loaded.backbone.config.norm_placement == "both"
-    if uneven or not is_gguf(loaded.folder) or 8 * size_of(loaded.folder) > ADVISED * bits * weights:
+    weights = loaded.backbone.num_parameters
+    if not is_gguf(loaded.folder) or 8 * size_of(loaded.folder) > ADVISED * bits * weights:
         return
     stored = 8 * size_of(loaded.folder) / weights
     better, less = ("int8", 8) if stored > BETWEEN else ("approximate_int4", 4.5)

@@ -25,6 +25,7 @@ template <class T, class C> struct Whole {
   std::vector<std::vector<Linear>> linears;
   const Row expert_bias = random_rows(1, EXPERTS, 11, 0.2f)[0];
   Rows embedding = random_rows(VOCAB, WIDTH, 1), learned = random_rows(POSITIONS, WIDTH, 2);
+  const Rows before = random_rows(2, WIDTH, 12);  // weights of the norms of attention and of the MLP
   std::vector<C> stored;
   Row learned_flat, qk, final_weight, cos, sin;
   std::vector<Matrices> matrices;
@@ -53,7 +54,8 @@ template <class T, class C> struct Whole {
       matrices.push_back({make((HEADS + 2 * KV_HEADS) * HEAD, WIDTH, 5), make(WIDTH, HEADS * HEAD, 6), Matrix<T>(up), make(WIDTH, INNER, 8)});
     }
     for (const Matrices& own : matrices)
-      layers.push_back({own.qkv.linear, own.out.linear, own.up.linear, own.down.linear, {}, {}, {}, qk.data(), nullptr, nullptr, nullptr, nullptr});
+      layers.push_back({own.qkv.linear, own.out.linear, own.up.linear, own.down.linear, {}, {}, {}, qk.data(), before[0].data(), before[1].data(),
+                        nullptr, nullptr, nullptr, nullptr});
     for (int layer = 0; layer < LAYERS && mixed; layer++) add_experts(layer);
     for (int layer = 0; layer < LAYERS && mixed; layer++) {
       layers[layer].router = routers[layer].linear, layers[layer].expert_bias = expert_bias.data();
@@ -105,6 +107,13 @@ template <class T, class C> struct Whole {
     return out;
   }
 
+  // What a norm makes of a row.
+  Row weighted(const Row& row, const Row& weight) const {
+    Row out = unit(row.data(), WIDTH, classic);
+    for (int j = 0; j < WIDTH; j++) out[j] *= weight[j];
+    return out;
+  }
+
   // Query and key heads, normed and turned, and values as they are.
   Rows heads(const Row& qkv, int position) const {
     Rows out;
@@ -148,7 +157,7 @@ template <class T, class C> struct Whole {
     for (int layer = 0; layer < LAYERS; layer++) {
       const Matrices& own = matrices[layer];
       std::vector<Rows> made;
-      for (int i = 0; i < num; i++) made.push_back(heads(own.qkv.of(unit(x[i].data(), WIDTH, classic)), i));
+      for (int i = 0; i < num; i++) made.push_back(heads(own.qkv.of(weighted(x[i], before[0])), i));
       for (int i = 0; i < num; i++) {
         Row gathered;
         for (int head = 0; head < HEADS; head++) {
@@ -161,15 +170,13 @@ template <class T, class C> struct Whole {
         add(x[i], own.out.of(gathered));
       }
       for (Row& row : x) {
-        const Row given = unit(row.data(), WIDTH, classic);
+        const Row given = weighted(row, before[1]);
         add(row, own.down.of(inside(own.up.of(given), INNER)));
         if (mixed) add(row, experts_of(given, layer));
       }
     }
     for (const Row& row : x) {
-      Row last = unit(row.data(), WIDTH, classic);
-      for (int j = 0; j < WIDTH; j++) last[j] *= final_weight[j];
-      out.push_back(head.of(last));
+      out.push_back(head.of(weighted(row, final_weight)));
     }
     return out;
   }

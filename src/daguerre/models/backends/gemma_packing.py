@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from daguerre.models.backends import library as interface
-from daguerre.models.backends.packing import fold, folded, pack_around, pack_mlp, with_layers
+from daguerre.models.backends.packing import behind, pack_around, pack_mlp, weight_of, with_layers
 from daguerre.models.backends.panels import TYPES, Packing, gates
-from daguerre.models.core.backbone import Norm
 from daguerre.models.core.gemma import GemmaAttention, GemmaBackbone, GemmaExperts, GemmaLayer, gemma_of
 
 TOKENS = 1024
@@ -43,6 +42,7 @@ def _gemma(backbone: GemmaBackbone, layers: list[GemmaLayer], packing: Packing) 
         beyond,
         (ctypes.c_void_p * 2)(*map(packing.hold, turns)),
         (interface.Linear * len(mean))(*mean),
+        packing.hold(weight_of(mixing.norm)),
         *pack_mlp(mixing.mlp, mixing.norm, packing),
         (ctypes.c_int32 * 2)(*map(len, turns)),
         *(shape.global_kv_heads, shape.global_head_width, TOKENS),
@@ -52,31 +52,29 @@ def _gemma(backbone: GemmaBackbone, layers: list[GemmaLayer], packing: Packing) 
 
 def _beyond(layer: GemmaLayer, is_global: bool, number: int, packing: Packing) -> interface.GemmaLayer:
     """What a layer has beyond those of other models; `number`: its place among those of its kind."""
-    norms = [packing.hold(_weight(norm)) for norm in (layer.after_experts_norm, layer.after_norm)]
-    return interface.GemmaLayer(*norms, (ctypes.c_float * 2)(*layer.scalars.tolist()), is_global, number)
+    norms = layer.experts.norm, layer.after_experts_norm, layer.after_norm
+    weights = [packing.hold(weight_of(norm)) for norm in norms]
+    return interface.GemmaLayer(*weights, (ctypes.c_float * 2)(*layer.scalars.tolist()), is_global, number)
 
 
 def _layer(layer: GemmaLayer, packing: Packing) -> interface.Layer:
     attention, no_draft, hold = layer.attention, interface.LowRank(), packing.hold
     return interface.Layer(
-        packing.linear(*folded(attention.qkv, layer.attention_norm)),
-        packing.linear(*folded(attention.out, None)),
+        packing.linear(*behind(layer.attention_norm, attention.qkv)),
+        packing.linear(*behind(None, attention.out)),
         *pack_mlp(layer.mlp, layer.mlp_norm, packing),
         *(no_draft, no_draft, no_draft),
         hold(_weights_of_heads(attention)),
-        *(hold(_weight(layer.after_attention_norm)), None, hold(_weight(layer.after_mlp_norm)), None),
+        *(hold(weight_of(layer.attention_norm)), hold(weight_of(layer.mlp_norm))),
+        *(hold(weight_of(layer.after_attention_norm)), None, hold(weight_of(layer.after_mlp_norm)), None),
         *_experts(layer.experts, packing),
     )
-
-
-def _weight(norm: Norm) -> Tensor:
-    return norm.weight.detach().float()
 
 
 def _weights_of_heads(attention: GemmaAttention) -> Tensor:
     """The weights of the norms of queries and keys, (N + K, H)."""
     num_queries, num_keys = attention.heads[:2]
-    queries, keys = (_weight(norm) for norm in (attention.q_norm, attention.k_norm))
+    queries, keys = (weight_of(norm) for norm in (attention.q_norm, attention.k_norm))
     return torch.cat([queries.expand(num_queries, -1), keys.expand(num_keys, -1)])
 
 
@@ -90,7 +88,7 @@ def _experts(
     return (
         packing.of("float32").linear(router),
         None,
-        matrices(*(packing.expert(*gates(*fold(x, None, experts.norm))) for x in mixture.gate_up.weight.detach())),
+        matrices(*(packing.expert(*gates(x, None)) for x in mixture.gate_up.weight.detach())),
         matrices(
             *(packing.expert(x.float() * scale) for x, scale in zip(mixture.down.weight.detach(), scales, strict=True))
         ),

@@ -61,7 +61,7 @@ class Unpacked(ctypes.Structure):
     """A matrix, and where it is packed to: `native/packer.h`."""
 
     _fields_ = [
-        *_fields("weight factor", Pointer),
+        ("weight", Pointer),
         *_fields("out num_in", Long),
         *_fields("is_bfloat16 product", Int),
         *_fields("to scale offset", Pointer),
@@ -76,12 +76,12 @@ class LowRank(ctypes.Structure):
 
 
 class Layer(ctypes.Structure):
-    """The matrices of a layer, and the weights of norms that are not folded into them."""
+    """The matrices of a layer, and the weights of its norms."""
 
     _fields_ = [
         *_fields("qkv out up down", Linear),
         *_fields("qkv_draft out_draft down_draft", LowRank),
-        *_fields("qk_weight attention_weight attention_bias mlp_weight mlp_bias", Pointer),
+        *_fields("qk_weight before_attention before_mlp attention_weight attention_bias mlp_weight mlp_bias", Pointer),
         ("router", Linear),
         ("expert_bias", Pointer),
         *_fields("expert_up expert_down", ctypes.POINTER(Linear)),
@@ -115,7 +115,7 @@ class GemmaLayer(ctypes.Structure):
     """What a layer of DiffusionGemma's core has beyond those of other models."""
 
     _fields_ = [
-        *_fields("experts_weight sum_weight", Pointer),
+        *_fields("before_experts experts_weight sum_weight", Pointer),
         ("scale", ctypes.c_float * 2),
         *_fields("is_global number", Int),
     ]
@@ -128,6 +128,7 @@ class Gemma(ctypes.Structure):
         ("layers", ctypes.POINTER(GemmaLayer)),
         ("turns", Pointer * 2),
         ("mean", ctypes.POINTER(Linear)),
+        ("before", Pointer),
         *_fields("up down", Linear),
         ("pairs", Int * 2),
         *_fields("kv_heads head chunk", Int),

@@ -62,11 +62,6 @@ class NativeBackend:
         reason = cannot_run(backbone)
         if reason:
             raise UnsupportedError(f'backend "native" cannot run a model {reason}: leave out backend')
-        if quantize is not None and backbone.config.norm_placement == "both":
-            raise UnsupportedError(
-                f'quantize="{quantize}" changes the answers of a model with norms behind its branches (Gemma 3) '
-                "beyond use: leave out quantize"
-            )
         self._library = interface.library()
         self.config, self.backbone = backbone.config, backbone
         self.dtype = backbone.embedding.weight.dtype

@@ -1,6 +1,8 @@
 """Packs a backbone for the native backend: its shape, options and weights as `native/model.h` reads them.
 
-The weight of a norm before a matrix is multiplied into the matrix.
+The weights of a norm are no part of the matrix behind it: rows are multiplied by them. In its columns they would decide
+the scale of its 8-bit numbers, and those of some models (Gemma 3) are of all magnitudes. What the matrix makes of the
+norm's bias is part of its own bias.
 """
 
 from __future__ import annotations
@@ -166,13 +168,14 @@ def _layer(config: ModelConfig, number: int, layer: Layer, packing: Packing) -> 
     mixture = layer.mlp if isinstance(layer.mlp, Mixture) else None
     mlp = cast(MLP | None, layer.mlp if mixture is None else mixture.shared)
     return interface.Layer(
-        packing.linear(*folded(attention.qkv, norms[0])),
-        packing.linear(*folded(attention.out, None)),
+        packing.linear(*behind(norms[0], attention.qkv)),
+        packing.linear(*behind(None, attention.out)),
         *pack_mlp(mlp, norms[1], packing),
         _low_rank(attention.qkv_draft, norms[0], packing),
         _low_rank(attention.out_draft, None, packing),
         _low_rank(None if mlp is None else mlp.down_draft, None, packing),
         hold(both),
+        *(None if norm is None else hold(weight_of(norm)) for norm in norms),
         *(
             None if norm is None or x is None else hold(x.detach().float())
             for norm in post_norms
@@ -184,11 +187,11 @@ def _layer(config: ModelConfig, number: int, layer: Layer, packing: Packing) -> 
 
 
 def _low_rank(weights: LowRank | None, norm: Norm | None, packing: Packing) -> interface.LowRank:
-    """Low-rank weights, with the norm before them multiplied into A; without weights both are empty."""
+    """Low-rank weights behind a norm; without weights both are empty."""
     if weights is None:
         return interface.LowRank()
     return interface.LowRank(
-        packing.linear(*folded(weights.a, norm)),
+        packing.linear(*behind(norm, weights.a)),
         packing.linear(weights.b.weight.detach(), narrow=True),
         round_up(min(weights.a.out_features, COLUMNS), QUARTER) // QUARTER,
     )
@@ -198,17 +201,17 @@ def pack_mlp(mlp: MLP | None, norm: Norm | None, packing: Packing) -> tuple[inte
     """The matrices of an MLP behind a norm; empty ones without an MLP."""
     if mlp is None:
         return interface.Linear(), interface.Linear()
-    up = folded(mlp.gate_up if mlp.gated else mlp.up, norm)
-    return packing.linear(*(gates(*up) if mlp.gated else up)), packing.linear(*folded(mlp.down, None))
+    up = behind(norm, mlp.gate_up if mlp.gated else mlp.up)
+    return packing.linear(*(gates(*up) if mlp.gated else up)), packing.linear(*behind(None, mlp.down))
 
 
 def _mixture(mixture: Mixture, norm: Norm | None, packing: Packing) -> tuple[Any, ...]:
     """The router, in float32, the bias of experts, and the matrices of each expert."""
     matrices = interface.Linear * mixture.experts.num
     return (
-        packing.of("float32").linear(*folded(mixture.router, norm)),
+        packing.of("float32").linear(*behind(norm, mixture.router)),
         None if mixture.expert_bias is None else packing.hold(mixture.expert_bias.detach().float()),
-        matrices(*(packing.expert(*gates(*fold(x, None, norm))) for x in mixture.gate_up.weight.detach())),
+        matrices(*(packing.expert(*gates(x, shift(norm, x))) for x in mixture.gate_up.weight.detach())),
         matrices(*(packing.expert(x) for x in mixture.down.weight.detach())),
     )
 
@@ -233,18 +236,20 @@ def _products_of_tokens(head: DraftHead, embedding: Tensor) -> Tensor:
     return F.pad(products, (0, -len(up) % COLUMNS))
 
 
-def folded(linear: torch.nn.Linear, norm: Norm | None) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """A matrix (out, in), its bias with that of the norm before it, and the norm's weight, by which the matrix's
-    columns are multiplied.
-    """
-    return fold(linear.weight.detach(), None if linear.bias is None else linear.bias.detach().float(), norm)
+def behind(norm: Norm | None, linear: torch.nn.Linear) -> tuple[Tensor, Tensor | None]:
+    """A matrix (out, in), and its bias with what it makes of the bias of the norm before it."""
+    weight, more = linear.weight.detach(), shift(norm, linear.weight.detach())
+    if linear.bias is None:
+        return weight, more
+    bias = linear.bias.detach().float()
+    return weight, bias if more is None else bias + more
 
 
-def fold(weight: Tensor, bias: Tensor | None, norm: Norm | None) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """The same for a matrix that is no module."""
-    if norm is None:
-        return weight, bias, None
-    if norm.bias is not None:
-        shift = weight.float() @ norm.bias.detach().float()
-        bias = shift if bias is None else bias + shift
-    return weight, bias, norm.weight.detach().float()
+def shift(norm: Norm | None, weight: Tensor) -> Tensor | None:
+    """What a matrix (out, in) makes of the bias of the norm before it; None if there is none."""
+    return None if norm is None or norm.bias is None else weight.float() @ norm.bias.detach().float()
+
+
+def weight_of(norm: Norm) -> Tensor:
+    """The weights (D,) of a norm."""
+    return norm.weight.detach().float()

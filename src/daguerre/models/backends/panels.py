@@ -51,9 +51,9 @@ def interleaved(gate_up: Tensor) -> Tensor:
     return torch.stack([gate, up], dim=1).flatten(0, 2)
 
 
-def gates(weight: Tensor, bias: Tensor | None, factor: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor | None]:
+def gates(weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
     """A matrix of gates and values, and its bias, in alternating groups."""
-    return interleaved(weight), None if bias is None else interleaved(bias[:, None])[:, 0], factor
+    return interleaved(weight), None if bias is None else interleaved(bias[:, None])[:, 0]
 
 
 class Packing:
@@ -69,9 +69,9 @@ class Packing:
         other._held = self._held
         return other
 
-    def expert(self, weight: Tensor, bias: Tensor | None = None, factor: Tensor | None = None) -> interface.Linear:
+    def expert(self, weight: Tensor, bias: Tensor | None = None) -> interface.Linear:
         """The same as `linear` for a matrix of an expert, which may be in a file."""
-        return self._linear(weight, bias, factor, words_of(weight.shape[1], self.numbers), self.experts)
+        return self._linear(weight, bias, words_of(weight.shape[1], self.numbers), self.experts)
 
     def hold(self, x: Tensor) -> int:
         """The address of a tensor, which is kept alive."""
@@ -83,17 +83,13 @@ class Packing:
         """Bytes of all that is kept alive."""
         return sum(x.nbytes for x in self._held)
 
-    def linear(
-        self, weight: Tensor, bias: Tensor | None = None, factor: Tensor | None = None, narrow: bool = False
-    ) -> interface.Linear:
-        """Pack a matrix (out, in), whose columns are multiplied by `factor` first. A `narrow` one has the words of a
-        multiple of QUARTER inputs, whether tiles can multiply them or not.
+    def linear(self, weight: Tensor, bias: Tensor | None = None, narrow: bool = False) -> interface.Linear:
+        """Pack a matrix (out, in). A `narrow` one has the words of a multiple of QUARTER inputs, whether tiles can
+        multiply them or not.
         """
-        return self._linear(weight, bias, factor, words_of(weight.shape[1], self.numbers, narrow), None)
+        return self._linear(weight, bias, words_of(weight.shape[1], self.numbers, narrow), None)
 
-    def _linear(
-        self, weight: Tensor, bias: Tensor | None, factor: Tensor | None, words: int, file: ExpertsFile | None
-    ) -> interface.Linear:
+    def _linear(self, weight: Tensor, bias: Tensor | None, words: int, file: ExpertsFile | None) -> interface.Linear:
         weight = (weight if weight.dtype in TYPES else weight.float()).contiguous()
         num_out, num_in = weight.shape
         panels, rounds = -(-num_out // COLUMNS), self.numbers == "int8"
@@ -101,9 +97,8 @@ class Packing:
         made = torch.empty(size, dtype=torch.int32) if file is None else file.take(size)
         scale = torch.empty(panels * COLUMNS, dtype=torch.float32) if rounds else None
         offset = torch.empty(panels * COLUMNS, dtype=torch.int32) if rounds else None
-        factor = None if factor is None else factor.float().contiguous()
         about = interface.Unpacked(
-            *(weight.data_ptr(), None if factor is None else factor.data_ptr(), num_out, num_in),
+            *(weight.data_ptr(), num_out, num_in),
             *(int(weight.dtype == torch.bfloat16), PRODUCTS[self.numbers]),
             *(None if x is None else x.data_ptr() for x in (made, scale, offset)),
             *(words, panels),
@@ -115,9 +110,9 @@ class Packing:
         return interface.Linear(self.hold(made), *more, words, panels)
 
 
-def slow_linear(weight: Tensor, numbers: Numbers, factor: Tensor | None = None, narrow: bool = False) -> list[Tensor]:
+def slow_linear(weight: Tensor, numbers: Numbers, narrow: bool = False) -> list[Tensor]:
     """What `Packing.linear` makes, computed by PyTorch: words, and for int8 scales and offsets."""
-    weight = weight.float() if factor is None else weight.float() * factor
+    weight = weight.float()
     panels, words = -(-len(weight) // COLUMNS), words_of(weight.shape[1], numbers, narrow)
     more = (0, panels * COLUMNS - len(weight))
     if numbers == "int4":

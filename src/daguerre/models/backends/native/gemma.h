@@ -1,6 +1,5 @@
 // From tokens to hidden states in DiffusionGemma, whose layers differ from those of `Stack` in nearly every step; what they
-// compute is said in models/core/gemma.py. The norms before branches all divide a row by the same number, so their weights are
-// multiplied into the matrices behind them, those of the router too.
+// compute is said in models/core/gemma.py. The weights of the router's norm are multiplied into its matrix, which is in float32.
 
 #pragma once
 
@@ -77,7 +76,8 @@ template <class T, class C> struct GemmaStack {
         const Layer& layer = m.layers[index];
         const int kind = g.layers[index].global, number = g.layers[index].number;
         const bool end = index == m.num_layers - 1;
-        prepare<T>(memory.x, b.rows, width, layer.qkv.words, memory.inputs, memory.units, m.width, norm);
+        prepare<T>(memory.x, b.rows, width, layer.qkv.words, memory.inputs, memory.units, m.width, norm,
+                   weighted(layer.before_attention));
         multiply(worker, layer.qkv, memory.inputs, b.rows, memory.qkv, qkv_width);
         place(layer, kind, number, keys[kind], part_of, memory);
         const Queries& queries = (end ? last : every)[kind];
@@ -161,7 +161,7 @@ template <class T, class C> struct GemmaStack {
         float* row = to.branch + (size_t)i * width;
         std::fill(std::copy(told[i].conditioning, told[i].conditioning + m.width, row), row + width, 0.0f);
       }
-      prepare<T>(to.branch, num, width, g.up.words, to.inputs, to.units, m.width, norm);
+      prepare<T>(to.branch, num, width, g.up.words, to.inputs, to.units, m.width, norm, weighted(g.before));
       mlp(worker, g.up, g.down, to, num);
     }
 #pragma omp for schedule(static)
@@ -171,6 +171,11 @@ template <class T, class C> struct GemmaStack {
       float* x = to.x + (size_t)row * width;
       if (roles[row]) normalize(x, m.width, width, false, m.eps, x);
     }
+  }
+
+  // What multiplies the normalized numbers of a row by the weights of their norm.
+  auto weighted(const float* weights) const {
+    return [this, weights](int, float* unit) { weigh(unit, weights, m.width); };
   }
 
   void add(const float* from, float* to) const {
@@ -224,8 +229,12 @@ template <class T, class C> struct GemmaStack {
     prepare<T>(at.y[more.global], rows, strides[more.global], layer.out.words, at.inputs);
     multiply(worker, layer.out, at.inputs, rows, at.units, width);
     add_normalized(m, at.units, rows, width, layer.attention_weight, nullptr, at.x);
-    prepare<T>(at.x, rows, width, layer.up.words, at.inputs, at.units, m.width, norm);
-    mixture.gather(worker, layer, at.units, at.inputs, rows);
+    prepare<T>(at.x, rows, width, layer.expert_up->words, at.inputs, at.units, m.width, norm, [&](int row, float* unit) {
+      std::memcpy(at.branch + (size_t)row * width, unit, width * 4);  // which the router reads
+      weigh(unit, more.before_experts, m.width);
+    });
+    mixture.gather(worker, layer, at.branch, at.inputs, rows);
+    prepare<T>(at.x, rows, width, layer.up.words, at.inputs, at.units, m.width, norm, weighted(layer.before_mlp));
     mlp(worker, layer.up, layer.down, at, rows);
 #pragma omp for schedule(static)
     for (int row = 0; row < rows; row++) std::memset(at.units + (size_t)row * width, 0, width * 4);

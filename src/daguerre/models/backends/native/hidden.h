@@ -116,7 +116,8 @@ template <class T, class C> struct Stack {
         const bool end = index == m.num_layers - 1;
         const int num = end ? some : rows;
         const std::vector<int32_t>& part_of_num = end ? part_of_wanted : part_of;
-        prepare<T>(x, rows, width, layer.qkv.words, inputs, units, seen, norm, modulated(part_of, 6 * index));
+        prepare<T>(x, rows, width, layer.qkv.words, inputs, units, seen, norm,
+                   weighted(layer.before_attention, part_of, 6 * index));
         multiply(worker, layer.qkv, layer.qkv_draft, inputs, rows, drafts, qkv, qkv_width, false);
         place<C>(m, layer, b, seen_keys, part_of, number, qkv, qkv_width, factors);
         (end ? last : every).template attend<C>(worker, seen_keys, number, qkv, qkv_width, y, all_heads, shortage);
@@ -133,7 +134,7 @@ template <class T, class C> struct Stack {
         if (m.adaptive) add_gated(units, num, part_of_num, 6 * index + 2, x);
         const bool mixed = layer.router.panels > 0;
         prepare<T>(x, num, width, mixed ? layer.expert_up->words : layer.up.words, inputs, units, seen, norm,
-                   modulated(part_of_num, 6 * index + 3));
+                   weighted(layer.before_mlp, part_of_num, 6 * index + 3));
         if (mixed) mixture.gather(worker, layer, m.pre_norm ? units : x, inputs, num);
         if (layer.up.panels) {
           float* inside = mixed ? mixture.shared : h;
@@ -158,7 +159,7 @@ template <class T, class C> struct Stack {
         float* to = out + (size_t)row * width;
         normalize(x + (size_t)row * width, m.width, width, m.centered, m.eps, to);
         if (m.adaptive) {
-          modulated(part_of_wanted, 6 * m.num_layers)(row, to);
+          weighted(nullptr, part_of_wanted, 6 * m.num_layers)(row, to);
           continue;
         }
         for (int i = 0; i < m.width; i++) to[i] = to[i] * m.final_weight[i] + (m.final_bias ? m.final_bias[i] : 0);
@@ -249,11 +250,11 @@ template <class T, class C> struct Stack {
   // Vector `number` of those that a part's noise level gives to an adaptive model.
   const float* vector(int part, int number) const { return b.parts[part].added + (size_t)number * m.width; }
 
-  // What changes the normalized numbers of a row of an adaptive model: the bias, which is vector `number` of the row's part, and
-  // the weight, the one after it. No change in other models.
-  auto modulated(const std::vector<int32_t>& part_of, int number) const {
-    return [this, &part_of, number](int row, float* unit) {
-      if (!m.adaptive) return;
+  // What changes the normalized numbers of a row: the weights of the norm; in an adaptive model the bias, which is vector `number`
+  // of the row's part, and the weight, the one after it.
+  auto weighted(const float* weights, const std::vector<int32_t>& part_of, int number) const {
+    return [this, weights, &part_of, number](int row, float* unit) {
+      if (!m.adaptive) return weigh(unit, weights, m.width);
       const float *bias = vector(part_of[row], number), *weight = bias + m.width;
       for (int i = 0; i < m.width; i++) unit[i] = unit[i] * weight[i] + bias[i];
     };

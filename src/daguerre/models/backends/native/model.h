@@ -15,6 +15,7 @@ struct Layer {
   Linear qkv, out, up, down;  // in a gated model `up` holds gates and values; up and down may be empty beside experts
   LowRank qkv_draft, out_draft, down_draft;  // added for the rows of drafts alone; or empty
   const float* qk_weight;     // (N + K, H)
+  const float *before_attention, *before_mlp;  // (D,) of norms before products; null without them, and in an adaptive model
   const float *attention_weight, *attention_bias, *mlp_weight, *mlp_bias;  // (D,) of post-norms, or null
   Linear router;                          // in float32; empty without experts
   const float* expert_bias;               // (experts,), or null
@@ -34,11 +35,11 @@ struct Experts {
 // that are applied to a row, to the previous state, and to their activations.
 struct Head { Linear logits, up_row, up_state, down; };
 
-// What a layer of DiffusionGemma's core has beyond `Layer`: weights (D,) of the norms after the experts and after the sum of both
-// branches; what the layer's results are multiplied by, in clean rows and in noisy ones; whether it is global; and its number
+// What a layer of DiffusionGemma's core has beyond `Layer`: weights (D,) of the norms before and after the experts, and after the sum
+// of both branches; what the layer's results are multiplied by, in clean rows and in noisy ones; whether it is global; and its number
 // among the layers of its kind.
 struct GemmaLayer {
-  const float *experts_weight, *sum_weight;
+  const float *before_experts, *experts_weight, *sum_weight;
   float scale[2];
   int32_t global, number;
 };
@@ -48,6 +49,7 @@ struct Gemma {
   const GemmaLayer* layers;
   const float* turns[2];      // (pairs,) of sliding and of global layers: radians from one position to the next
   const Linear* mean;         // the embedding transposed, (D, tokens), in matrices of `chunk` tokens; the last may have fewer
+  const float* before;        // (D,): weights of the norm before self-conditioning
   Linear up, down;            // the MLP of self-conditioning
   int32_t pairs[2];           // how many pairs of numbers of a head are rotated
   int32_t kv_heads, head;     // of global layers

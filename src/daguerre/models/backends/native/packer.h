@@ -11,11 +11,9 @@
 #include <sys/mman.h>
 #endif
 
-// A matrix (out, in) of float32 or bfloat16, whose columns are multiplied by `factor`, if it is not null, before they are rounded;
-// and where it is packed to. Padding is written, too.
+// A matrix (out, in) of float32 or bfloat16, and where it is packed to. Padding is written, too.
 struct Unpacked {
   const void* weight;
-  const float* factor;  // (in,)
   int64_t out, in;
   int32_t is_bfloat16, product;  // `product`: see Model
   uint32_t* to;                  // (panels, 4, words, 16)
@@ -60,7 +58,6 @@ struct Packer {
       F v{};
       if (some) v = m.is_bfloat16 ? widen(static_cast<const uint16_t*>(m.weight) + row * m.in + i, some)
                                   : widen(static_cast<const float*>(m.weight) + row * m.in + i, some);
-      if (some && m.factor) v = v * widen(m.factor + i, some);
       store(to + i, v);
     }
   }

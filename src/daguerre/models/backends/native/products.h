@@ -343,6 +343,11 @@ struct Norm {
   float eps;
 };
 
+// Multiplies a row of `num` numbers by the weights of its norm.
+inline void weigh(float* row, const float* weight, int num) {
+  for (int i = 0; i < num; i++) row[i] *= weight[i];
+}
+
 inline void as_it_is(int, float*) {}
 
 // Converts x (rows, stride) to inputs of a product with `words` words. If `num` is not 0, the first `num` numbers of each row
