@@ -138,7 +138,7 @@ def rounding(model: Model, oracle: Any, ids: list[int]) -> float:
 
 
 def test_transformers_has_the_numbers_of_the_file(path: Path, oracle: Any) -> None:
-    """Those that the package gguf makes of its blocks; norms are stored with 1 added."""
+    """Those that the package gguf makes of its blocks; norms are stored with 1 added. CI looks at two layers."""
     import gguf
 
     state = oracle.state_dict()
@@ -160,9 +160,9 @@ def test_transformers_has_the_numbers_of_the_file(path: Path, oracle: Any) -> No
     checked = 0
     for tensor in gguf.GGUFReader(path).tensors:
         block, _, name = tensor.name.removeprefix("blk.").removesuffix(".weight").partition(".")
-        if not name:
+        if not name and FULL:
             name = {"token_embd": "model.embed_tokens", "output_norm": "model.norm"}[block]
-        elif int(block) < some(18, 6):
+        elif name and int(block) in (0, 5, *range(some(18, 0))):
             name = f"model.layers.{block}.{named[name]}"
         else:
             continue
@@ -170,7 +170,7 @@ def test_transformers_has_the_numbers_of_the_file(path: Path, oracle: Any) -> No
         stored = state[f"{name}.weight"]
         assert torch.equal(stored + 1 if "norm" in name else stored, numbers) or torch.equal(stored, numbers - 1), name
         checked += 1
-    assert checked == 2 + 13 * some(18, 6)
+    assert checked == some(2 + 13 * 18, 13 * 2)
 
 
 def test_the_windows_are_those_of_the_publisher(exact: Model) -> None:
@@ -183,7 +183,7 @@ def test_the_windows_are_those_of_the_publisher(exact: Model) -> None:
 def test_logits_are_those_of_transformers(exact: Model, oracle: Any) -> None:
     """Within 1e-4 of the largest, also where windows end."""
     for ids, rows in (
-        *((ids, list(range(len(ids)))) for ids in prompts_of(exact, some(8, 3))),
+        *((ids, list(range(len(ids)))) for ids in prompts_of(exact, some(8, 1))),
         (long_prompt(exact), [10, WINDOW - 1, WINDOW, WINDOW + 1, 1000, LONG - 1]),
     ):
         got, want = logits_of(exact, ids, rows), theirs(oracle, ids, rows)
@@ -191,6 +191,7 @@ def test_logits_are_those_of_transformers(exact: Model, oracle: Any) -> None:
         assert known.mean() > 0.99 and np.abs(got - want)[known].max() < 1e-4 * np.abs(want).max()
 
 
+@pytest.mark.skipif(not FULL, reason="make real runs it")
 def test_the_long_prompt_shows_the_windows(exact: Model, oracle: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without them transformers computes other logits from the first row on that sees less than all."""
     ids, rows = long_prompt(exact), [WINDOW - 1, WINDOW + 50, LONG - 1]
@@ -203,7 +204,7 @@ def test_the_long_prompt_shows_the_windows(exact: Model, oracle: Any, monkeypatc
 @pytest.mark.filterwarnings("default:ties")
 def test_greedy_texts_are_those_of_transformers(exact: Model, oracle: Any, subtests: pytest.Subtests) -> None:
     ties = dict[str, list[str]]()
-    for number, ids in enumerate(prompts_of(exact, some(30, 6))):
+    for number, ids in enumerate(prompts_of(exact, some(30, 4))):
         with subtests.test(number=number):
             want = written(oracle, ids, exact.config.ends)
             ties[f"prompt {number}"] = ties_in(exact, ids, want, lambda text: rounding(exact, oracle, text))
@@ -260,19 +261,18 @@ def relative_entropies(want: torch.Tensor, got: torch.Tensor) -> torch.Tensor:
 
 def test_every_way_of_decoding_agrees_behind_a_long_prompt(plain: Model) -> None:
     model = plain
-    ids = long_prompt(model)[len(model.config.first) :]
+    ids = long_prompt(model)[len(model.config.first) : some(LONG, WINDOW + 200)]
     how: dict[str, Any] = {"heal": False, "stop_loops": False}
     want = model.generate(ids, TOKENS, mode="ar", **how)
     texts = [token.id for token in want.tokens]
     for more in ({"mode": "speculative"}, {"mode": "ar", "draft": want.text}, {"mode": "ar", "regex": r"(.|\n)*"}):
         assert [token.id for token in model.generate(ids, TOKENS, **how, **more).tokens] == texts, more
+    shorter = [ids[:-3], ids[:-700]]
+    alone = [texts, *([token.id for token in model.generate(one, TOKENS, mode="ar", **how).tokens] for one in shorter)]
     with Engine(model) as engine:
         for _ in range(2):  # the second time from stored pages
-            jobs = [engine.generate(ids[:-cut] if cut else ids, TOKENS, mode="ar", **how) for cut in (0, 3, 700)]
-            assert [token.id for token in jobs[0].result(600).tokens] == texts
-            for job, cut in zip(jobs[1:], (3, 700), strict=True):
-                alone = model.generate(ids[:-cut], TOKENS, mode="ar", **how)
-                assert [token.id for token in job.result(600).tokens] == [token.id for token in alone.tokens]
+            jobs = [engine.generate(one, TOKENS, mode="ar", **how) for one in (ids, *shorter)]
+            assert [[token.id for token in job.result(600).tokens] for job in jobs] == alone
 
 
 @pytest.mark.skipif(not FULL, reason="make real runs it")
