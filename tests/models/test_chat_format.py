@@ -221,3 +221,26 @@ def test_answers_in_channels_are_read_whatever_the_order_of_their_headers(subtes
 def test_what_is_no_template_is_refused() -> None:
     with pytest.raises(DaguerreError, match="not Jinja"):
         ChatFormat("{% if %}").form  # noqa: B018
+
+
+def test_calls_behind_a_python_tag_are_read() -> None:
+    """Llama 3's, of tools that are built in; an object of JSON behind the tag is a call as without it."""
+    source = (
+        "{% for m in messages %}<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n"
+        "{% if m.tool_calls %}{% set f = m.tool_calls[0].function %}"
+        "{% if builtin_tools is defined and f.name in builtin_tools %}"
+        """{{ "<|python_tag|>" + f.name + ".call(" }}{% for k, v in f.arguments | items %}"""
+        """{{ k + '="' + v + '"' }}{% endfor %}{{ ")" }}{% else %}"""
+        """{{ '{"name": "' + f.name + '", "parameters": ' + f.arguments | tojson + '}' }}{% endif %}<|eot_id|>"""
+        "{% else %}{{ m.content }}<|eot_id|>{% endif %}{% endfor %}"
+        "{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}"
+    )
+    form = ChatFormat(source)
+    for text, made in (
+        ("<|python_tag|>web_search.call(query=\"2 'é' (x)\")", [("web_search", {"query": "2 'é' (x)"})]),
+        ('<|python_tag|>web_search.call(query="x", num=3)<|eot_id|>', [("web_search", {"query": "x", "num": 3})]),
+        ('<|python_tag|>{"name": "f", "parameters": {"a": 1}}<|eot_id|>', [("f", {"a": 1})]),
+        ('{"name": "f", "parameters": {"a": 1}}', [("f", {"a": 1})]),
+    ):
+        assert plain(form.read(text)) == ("", "", made), text
+    assert plain(form.read("<|python_tag|>print(2)"))[2] == []

@@ -169,6 +169,8 @@ class Format:
     header   what each turn begins with, and a prompt ends with
     text_beside_calls   whether a text stands before calls in one turn
     losses   what the template does not tell apart, or leaves out
+    tagged   another way in which calls may come, told by its first mark, behind which calls of the usual way may come
+             as well; it is read, and not written
     """
 
     source: str
@@ -180,6 +182,7 @@ class Format:
     header: str = ""
     text_beside_calls: bool = True
     losses: tuple[str, ...] = field(default=())
+    tagged: Calls | None = None
 
 
 TOOL_CALL = Calls(

@@ -23,6 +23,14 @@ PYTHON_CALLS = Calls(
 )
 """LFM2's: a list of calls in Python's syntax. Its newer templates write them, the older ones only read about them."""
 
+PYTHON_TAG = Calls(
+    begin="<|python_tag|>",
+    parts=(Slot.NAME, ".call(", Slot.ARGUMENTS, ")"),
+    separator="; ",
+    end="",
+    arguments=PYTHON_CALLS.arguments,
+)
+"""How Llama 3 calls the tools that its template calls built in: as methods, in Python's syntax."""
 
 ASSUMED = "assumed"
 """Where nothing shows how a model writes calls: `TOOL_CALL`, or a bare JSON object."""
@@ -34,6 +42,8 @@ def named(form: Format, source: str) -> Format:
         return replace(form, source="named (harmony, spaced)" if "<|constrain|> json" in source else "named (harmony)")
     if form.calls is None and ("<|tool_list_start|>" in source or '"List of tools: ["' in source):
         return replace(form, source="named (lfm2)", calls=PYTHON_CALLS)
+    if "<|python_tag|>" in source and '".call("' in source:
+        form = replace(form, tagged=PYTHON_TAG)
     return form if form.calls is not None else assumed(form)
 
 

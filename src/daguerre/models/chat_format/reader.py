@@ -224,8 +224,10 @@ class FormatReader:
     def _is_call(self, place: int, end: int, opening: str) -> Steps[bool]:
         """Read calls, if they begin at a place; the text before is reported then."""
         source, report = self._source, self._report
-        calls = self._calls
+        calls, tagged = self._calls, self._form.tagged
         assert calls is not None
+        if tagged is not None and opening == tagged.begin:
+            calls = tagged
         kept, start = self._before_call(place), source.at
         report.hold()
         self._say(source.text[start : max(start, kept)])
@@ -312,6 +314,8 @@ class _Marks:
             every += [(CALL, one) for one in opening]
             self.bare = calls.bare or form.source == "assumed"
             every += [(CALL, sign) for sign in ("{", "[") if self.bare]
+            if form.tagged is not None:
+                every += [(CALL, form.tagged.begin), (SKIP, form.tagged.begin)]
         self.tags: tuple[str, ...] = ()
         if form.thinking is not None and form.thinking.open:
             self.tags = tuple(one for one in (form.thinking.open, form.thinking.close) if TAG.match(one))
