@@ -102,8 +102,11 @@ def headed(make_model: Callable[..., Model]) -> Model:
 
 @pytest.fixture(scope="module")
 def concept_pool(headed: Model, tiny: Model) -> ModelPool:
-    """That model as "headed", and as "tiny" one without heads; PyTorch computes both. A server closes its pool."""
-    return ModelPool({"headed": lambda: headed, "tiny": lambda: Model(tiny.backbone, tiny.tokenizer, "torch")})
+    """That model as "headed", and as "tiny" one without heads; PyTorch computes both, whose last
+    bits depend on what is computed at once: no prefix is stored. A server closes its pool.
+    """
+    loaders = {"headed": lambda: headed, "tiny": lambda: Model(tiny.backbone, tiny.tokenizer, "torch")}
+    return ModelPool(loaders, store_prefixes=False)
 
 
 @pytest.fixture

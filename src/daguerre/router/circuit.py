@@ -46,6 +46,10 @@ class _Switch:
         """Whether failures are enough to open it. several: they must be of several owners."""
         return len(self.failed) >= rule.failures and (not several or len(self._owners) > 1)
 
+    def is_down(self, rule: Breaker) -> bool:
+        """Whether failures that no request can be the reason of are enough to open it."""
+        return sum(not isinstance(owner, str) for owner in self._owners) >= rule.failures
+
     def open(self, now: float, rule: Breaker) -> None:
         self.until = now + min(rule.cool * 2.0**self.openings, rule.most_cool)
         self.openings += 1
@@ -99,7 +103,7 @@ class Circuit:
         self.left(owner)
         if request is None:
             everyone.fail(rule, (object(), object()))
-            if tried_all or everyone.is_due(rule, several=False):
+            if tried_all or everyone.is_down(rule):
                 everyone.open(now, rule)
             if tried_own:
                 own.open(now, rule)

@@ -71,13 +71,13 @@ def converted(model: Backbone, tokenizer: Tokenizer, options: Convert, source: P
         raise UnsupportedError(
             "only an autoregressive model is converted: causal context, a shift, and no concept heads"
         )
+    if source is not None:
+        family_after(source, options)
     if config.windows is not None:
         raise UnsupportedError(
             f"{len(config.windows.layers)} of the model's layers see windows of {config.windows.size} positions, which "
             "belong to causal context: convert a model without sliding windows"
         )
-    if source is not None:
-        family_after(source, options)
     changes = CONVERSIONS[options.to] | ({"block_size": options.block_size} if options.block_size else {})
     facts: dict[str, Any] = {"block_size": None, "draft_head": 0, "draft_rank": 0, "draft_acceptance": (), **changes}
     mask, fresh = _mask(config, tokenizer)

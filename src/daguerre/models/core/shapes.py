@@ -70,8 +70,6 @@ class Windows:
 
     def __post_init__(self) -> None:
         check(self, WINDOWS, "windows: ")
-        if not self.layers:
-            raise CheckpointError("windows: layers must be one or more: leave windows out of a model without any")
         object.__setattr__(self, "layers", tuple(sorted({*self.layers})))
 
 
