@@ -36,6 +36,8 @@ from daguerre.server.settings import hash_of
 
 HONEST, HOSTILE = ("ana", "ben", "cem", "dia"), ("eve", "mal")
 KEPT, GROWTH, AT_ONCE = 0.6, 1.05, 24
+CACHE = 32_768
+"""Rows of keys and values that are stored: so few that they are all taken after the first round."""
 REQUESTS, CHAT = "/v1/daguerre/requests", "/v1/chat/completions"
 FIGURES = ("alone", "together", "attacked", "of_its_share")
 Headers = dict[str, str]
@@ -191,7 +193,7 @@ def run(minutes: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         keys = Path(folder) / "keys"
         keys.write_text("".join(f"{hash_of(f'key-of-{name}')} {name}\n" for name in (*HONEST, *HOSTILE)))
-        with serving("--keys", str(keys)) as (url, process):
+        with serving("--keys", str(keys), "--cache-rows", str(CACHE)) as (url, process):
             beside(url, [], seconds / 5)
             asyncio.run(rests(url, _headers(HONEST[0])))
             before = resident(process.pid)

@@ -21,6 +21,9 @@ TIMED = 16
 """
 FADES = 0.98
 """What is believed of the seconds of a small step after each larger one; so it is seen again."""
+STEPS = 0.5
+"""Of the machine what steps have while several owners share it: requests are read, planned and answered beside them.
+"""
 NUMBERS = 0.5
 """How many numbers of keys and values are multiplied in the time of a weight: fewer than one, as they come from further
 away and once for each row.
@@ -67,7 +70,8 @@ class Pace:
             return FIRST
         limit, total = self.seconds, sum(weight for weight, _ in needs)
         if len(needs) > 1:
-            limit = min(limit, *(total / weight * max(self._small, self._unit * need) for weight, need in needs))
+            alone = (total / weight * max(self._small, self._unit * need) for weight, need in needs)
+            limit = min(limit, STEPS * min(alone))
         return max(float(TIMED), limit / self._unit)
 
     def took(self, rows: int, work: float, seconds: float) -> None:

@@ -131,6 +131,7 @@ class Scheduler:
 
     def step(self) -> bool:
         """Compute one batch, of the next forwards of all that run; returns whether there was anything to do."""
+        begun = time.perf_counter()
         called = self._run_calls()
         self._admit()
         self._free_memory()
@@ -146,7 +147,7 @@ class Scheduler:
             seconds = time.perf_counter() - started
             self._rows += chosen.num_rows
             self._go_on({part.task for part in parts}, seconds)
-            self._pace.took(chosen.num_rows, chosen.num_work, time.perf_counter() - started)
+            self._pace.took(chosen.num_rows, chosen.num_work, time.perf_counter() - begun)
         self._pages_used = self._used
         return bool(parts) or called
 
