@@ -5,8 +5,7 @@
 One server, and clients of its own. First a long prompt by itself; then four streams, the same prompt again, and a short
 request in the middle of it: the longest that a stream was silent, the newcomer's first token, and how much longer the
 long prompt took. Then sixteen requests at once and one alone, in the default mode and in "ar", in turns; and a prompt
-with one thread and with two. Beside it, part by part, llama.cpp with the same file, in one context with as many
-sequences (`serving_llama.mjs`). Quote the ratios: times are those of a machine and its neighbors.
+with one thread and with two. Quote the ratios: times are those of a machine and its neighbors.
 """
 
 from __future__ import annotations
@@ -174,29 +173,10 @@ def reading(given: argparse.Namespace, num: int) -> dict[str, float]:
     return {"tokens": num, "one": one, "two": two, "faster": one / two}
 
 
-def ids_of(url: str, text: str) -> list[int]:
-    """A text's tokens."""
-    ids: list[int] = httpx2.post(f"{url}/tokenize", json={"prompt": text}, timeout=600).json()["tokens"]
-    return ids
-
-
-def llama_cpp(given: argparse.Namespace, **asked: Any) -> dict[str, Any]:
-    """What llama.cpp needs for a part of the load."""
-    sys.path.insert(0, str(ROOT / "tests"))
-    from real.files import bring_llama_cpp
-
-    asked |= {"packages": str(bring_llama_cpp()), "model": given.model, "threads": given.threads}
-    asked |= {"tokens": given.tokens, "rounds": given.rounds}
-    script = Path(__file__).with_suffix("").with_name("serving_llama.mjs")
-    done = subprocess.run(["node", script], input=json.dumps(asked), capture_output=True, text=True, check=True)
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
-
-
 def table(found: dict[str, Any]) -> str:
     """What was measured, as a page."""
     rows = [f"# {found['model']} under load\n", "| | | |", "|---|---|---:|"]
-    for part in ("crowd", "llama_crowd", "long_prompt", "llama_long_prompt", "reading"):
+    for part in ("long_prompt", "crowd", "reading"):
         rows += [f"| {part} | {name} | {value:.3g} |" for name, value in found.get(part, {}).items()]
     return "\n".join(rows) + "\n"
 
@@ -211,22 +191,12 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=TOKENS, help="that each of a crowd writes")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--alone", dest="beside", action="store_false", help="without llama.cpp")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "serving-real")
     given = parser.parse_args()
     found: dict[str, Any] = {"model": Path(given.model).name, "quantize": given.quantize, "machine": machine_facts()}
     with serving(given.model, given.quantize, given.threads) as url:
         found["crowd"] = crowd(url, given.crowd, given.tokens, given.rounds)
-        questions, long = [ids_of(url, question) for question in QUESTIONS], long_text(url, given.long + 1)
-        if given.beside:
-            theirs = llama_cpp(given, crowd=questions[: given.crowd])["crowd"]
-            middle = {name: statistics.median(values) for name, values in theirs.items()}
-            found["llama_crowd"] = {**middle, "crowd_over_one": middle["crowd"] / middle["one"]}
         found["long_prompt"] = long_prompt(url, given.long)
-        if given.beside:
-            more = {"streams": questions[:STREAMS], "newcomer": questions[-1]}
-            theirs = llama_cpp(given, long=[long[:-1], long[1:]], **more)["long"]
-            found["llama_long_prompt"] = {**theirs, "longer": theirs["seconds"] / theirs["alone"]}
     found["reading"] = reading(given, given.reading)
     given.out.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n")
     given.out.with_suffix(".md").write_text(table(found))
