@@ -107,7 +107,9 @@ def test_a_request_that_gave_up_its_memory_goes_on_as_if_it_had_not(
     for max_rows in (64, 2048):
         with subtests.test(f"{max_rows} rows"):
             samples = begin(denoiser, tokenizer, requests)
-            stats = run_all(samples, Limits(max_rows=max_rows, cache_rows=384, store_prefixes=max_rows == 64), 1)
-            assert stats.preemptions > 2
+            stats = run_all(
+                samples, Limits(max_rows=max_rows, cache_rows=384, step_seconds=None, store_prefixes=max_rows == 64), 1
+            )
+            assert stats.preemptions > 1
             for got, want in zip(samples, alone, strict=True):
                 check_same(got, want)
