@@ -110,6 +110,6 @@ def test_a_request_that_gave_up_its_memory_goes_on_as_if_it_had_not(
             stats = run_all(
                 samples, Limits(max_rows=max_rows, cache_rows=384, step_seconds=None, store_prefixes=max_rows == 64), 1
             )
-            assert stats.preemptions > 1
+            assert stats.preemptions > 2
             for got, want in zip(samples, alone, strict=True):
                 check_same(got, want)
