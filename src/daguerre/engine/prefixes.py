@@ -62,7 +62,7 @@ class Prefixes:
         kind: what else the rows depend on.
         """
         keys = list(takewhile(self._pages.__contains__, _keys(rows, kind)))
-        parts = list(_parts(rows, len(keys) * PAGE, keys[-1] if keys else _hash(kind)))
+        parts = list(_parts(rows, len(keys) * PAGE, keys[-1] if keys else _beginning(kind)))
         num, last = next(((num, self._parts[key]) for num, key in reversed(parts) if key in self._parts), (0, None))
         added = self._append(cache, [*keys, *([] if last is None else [last])])
         if last is not None and added > len(keys):
@@ -79,7 +79,7 @@ class Prefixes:
         """Keep the pages of a cache that holds these rows, at most `room` new ones; returns the hashes of the new whole
         ones, to be released once the cache is not read any more.
         """
-        keys, new, before = list[bytes](), list[bytes](), _hash(kind)
+        keys, new, before = list[bytes](), list[bytes](), _beginning(kind)
         for number, key in enumerate(_keys(rows, kind)):
             whole = number * PAGE >= cache.kept_from
             if key not in self._pages:
@@ -132,7 +132,7 @@ class Prefixes:
 
 def _keys(rows: np.ndarray, kind: object) -> Iterator[bytes]:
     """The hash of each whole page, as long as none of its rows sees a later page."""
-    key = _hash(kind)
+    key = _beginning(kind)
     for start in range(0, len(rows) - PAGE + 1, PAGE):
         page = rows[start : start + PAGE]
         if page[:, 3].max() > start + PAGE:
@@ -153,9 +153,11 @@ def _parts(rows: np.ndarray, start: int, before: bytes) -> Iterator[tuple[int, b
             yield num, _hash(before, page[:num])
 
 
-def _hash(before: object, rows: np.ndarray | None = None) -> bytes:
-    """The hash of rows after others; of no rows, that of what all depend on."""
-    if rows is None:
-        return blake2b(repr(before).encode(), digest_size=16).digest()
-    assert isinstance(before, bytes)
+def _beginning(kind: object) -> bytes:
+    """The hash of no rows: of what all depend on."""
+    return blake2b(repr(kind).encode(), digest_size=16).digest()
+
+
+def _hash(before: bytes, rows: np.ndarray) -> bytes:
+    """The hash of rows behind those of another hash."""
     return blake2b(before + np.ascontiguousarray(rows).tobytes(), digest_size=16).digest()
