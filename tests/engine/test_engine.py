@@ -453,6 +453,10 @@ def test_short_prompts_that_begin_alike_are_read_once(model: Model, backend: Any
         run_out(engine)
         assert ids(job.result()) == ids(model.generate(prompt, 70, mode="ar", heal=False, min_tokens=70))
         found[number] = job.cached_tokens
+        kept_pages = engine._scheduler._prefixes
+        assert kept_pages is not None
+        tails = {key for key, page in kept_pages._pages.items() if key in page.parts}
+        assert all(kept_pages._parts[key] == key for key in tails), "a page that nobody can find"
     first = model.generate(shared[:20], 1, mode="ar", heal=False).usage.prompt_tokens - 20
     kept = [(first + rows) // PART * PART for rows in (0, 20, 20, 45, 100, 20, 13)]
     assert list(found.values()) == [0, *kept[1:]]

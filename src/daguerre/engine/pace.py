@@ -17,10 +17,12 @@ UNLIMITED, MOST = 1e30, 1 << 30
 FIRST = 256.0
 """Work of a step before any was timed."""
 TIMED = 16
-"""Rows that a step has in any case. Steps of fewer tell nothing of what a row takes: the weights are read once for all.
+"""Rows that a step may have in any case. Steps of fewer tell nothing of what a row takes: the weights are read once for
+all.
 """
 FADES = 0.98
-"""What is believed of the seconds of a small step after each larger one; so it is seen again."""
+"""What is believed of the seconds of a small step after each larger one: so steps become small again, and it is timed.
+"""
 STEPS = 0.5
 """Of the machine what steps have while several owners share it: requests are read, planned and answered beside them.
 """
@@ -61,8 +63,8 @@ class Pace:
     def most(self, needs: Sequence[tuple[float, float]] = ()) -> float:
         """The work of a step.
 
-        needs  (weight, work that it wants next) of each owner that shares the step: it takes for nobody longer than the
-               steps that this owner would have alone take in its part of the machine
+        needs  (weight, work that it wants next) of each owner that shares the step. The step takes at most STEPS of the
+               time in which each of them would get one step of its own: what that step would take, over its share
         """
         if self.seconds is None:
             return UNLIMITED

@@ -1,10 +1,11 @@
 """Keys and values of texts that were computed before, in pages, for requests that begin with the same text.
 
-A page holds PAGE clean rows of all layers, or fewer, the last of a text. It is found by a hash of everything that they
-were computed from: the tokens, positions and runs of keys of these rows and of all rows before them, the noise level,
-and the kind of cache. So what is found is exact. Its first rows, in steps of PART, are found by hashes of their own: a
-text that goes on otherwise takes them, and a cache that adds rows to such a page copies it first. Pages are counted by
-references: one that a running task reads is not dropped.
+A page holds PAGE clean rows of all layers. It is found by a hash of everything that they were computed from: the
+tokens, positions and runs of keys of these rows and of all rows before them, the noise level, and the kind of cache. So
+what is found is exact. Its first rows, in steps of PART, are found by hashes of their own: a text that goes on
+otherwise takes them, and a cache that adds rows to such a page copies it first. The last page of a text may have fewer
+rows; it is found by these hashes alone, and its own is that of most rows. Pages are counted by references: one that a
+running task reads is not dropped.
 """
 
 from __future__ import annotations
@@ -81,20 +82,22 @@ class Prefixes:
         """
         keys, new, before = list[bytes](), list[bytes](), _beginning(kind)
         for number, key in enumerate(_keys(rows, kind)):
-            whole = number * PAGE >= cache.kept_from
-            if key not in self._pages:
+            held = self._pages.get(key)
+            if held is None:
                 if room <= 0:
                     break
                 self._put(key, cache, number, [part for _, part in _parts(rows, number * PAGE, before)])
                 new.append(key)
                 room -= 1
-            elif whole and not self._pages[key].whole:
-                self._pages[key].rows, self._pages[key].whole = cache.copy(number * PAGE, (number + 1) * PAGE), True
+            elif number * PAGE >= cache.kept_from and not held.whole:
+                held.rows, held.whole = cache.copy(number * PAGE, (number + 1) * PAGE), True
+                self._find_parts(key)
             keys.append(key)
             before = key
         else:
             parts = [part for _, part in _parts(rows, len(keys) * PAGE, before)]
-            if room > 0 and parts and parts[-1] not in self._parts:
+            found = self._parts.get(parts[-1]) if parts else None
+            if room > 0 and parts and (found is None or not self._pages[found].whole):
                 self._put(parts[-1], cache, len(keys), parts)
         self._use(keys)
         self.release([key for key in keys if key not in new])
@@ -107,7 +110,20 @@ class Prefixes:
     def _put(self, key: bytes, cache: KeyCache, number: int, parts: list[bytes]) -> None:
         whole = number * PAGE >= cache.kept_from
         self._pages[key] = Stored(cache.copy(number * PAGE, (number + 1) * PAGE), whole, parts)
-        self._parts |= dict.fromkeys(parts, key)
+        self._find_parts(key)
+
+    def _find_parts(self, key: bytes) -> None:
+        """Let a page's parts be found in it, but where another page has layers of them that it lacks. A page of fewer
+        rows that is not found any more goes.
+        """
+        page = self._pages[key]
+        for part in page.parts:
+            other = self._parts.get(part)
+            if other is None or page.whole or not self._pages[other].whole:
+                self._parts[part] = key
+        for part in page.parts:
+            if self._parts[part] != part:
+                self._pages.pop(part, None)
 
     def release(self, keys: Iterable[bytes]) -> None:
         """A task reads these pages no more."""

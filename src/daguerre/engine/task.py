@@ -126,9 +126,10 @@ class Piece:
         """Take the answer to a part; None for rows that came from elsewhere."""
         if self.rows is not None and isinstance(part, Forward):
             self.rows.add(part)
-        if part is not self._todo[0]:
-            assert isinstance(part, Forward) and isinstance(self._todo[0], Forward)
-            self._todo[0] = other_rows(self._todo[0], len(part.tokens))
+        first = self._todo[0]
+        if part is not first and num_rows(part) < num_rows(first):
+            assert isinstance(part, Forward) and isinstance(first, Forward)
+            self._todo[0] = other_rows(first, num_rows(part))
         elif len(self._todo) > 1:
             self._todo.pop(0)
         else:
@@ -236,7 +237,9 @@ class Task:
         for key, cache in self._caches.items():
             rows = self._rows[key]
             if rows.length == cache.length:
+                before = len(prefixes)
                 self._read += prefixes.store(cache, rows.rows, (rows.level, cache.kind, self.salt), room)
+                room -= len(prefixes) - before
 
     def release(self, prefixes: Prefixes) -> None:
         """It reads no stored pages any more."""

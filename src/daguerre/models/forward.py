@@ -236,7 +236,8 @@ class KeyCache(Protocol):
 
     def append(self, rows: list[Any]) -> int:
         """Add such rows after its own, whose number is a multiple of ROUND; `truncate` takes what the last has not.
-        Returns how many items it has added: the most of the first ones behind which it has all that later rows see.
+        Returns how many items it has added: as many of the first ones as possible, so that all keys that later rows see
+        are there.
         """
 
     def free(self) -> None:

@@ -83,8 +83,8 @@ class NativeCache:
                 self.free()
 
     def commit(self, num_rows: int) -> None:
-        """Make the rows that were stored last part of the cache, and let go of those that no later row sees: not even
-        once these, and a page of those before, are taken back.
+        """Make the rows that were stored last part of the cache. Let go of rows that no later row sees, even if these
+        and a page of rows before them are taken back.
         """
         kept = self._first_seen(self.length - COLUMNS)
         self.length += num_rows
