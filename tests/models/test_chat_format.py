@@ -243,4 +243,9 @@ def test_calls_behind_a_python_tag_are_read() -> None:
         ('{"name": "f", "parameters": {"a": 1}}', [("f", {"a": 1})]),
     ):
         assert plain(form.read(text)) == ("", "", made), text
-    assert plain(form.read("<|python_tag|>print(2)"))[2] == []
+        reader, news = form.reader(), []
+        for place, letter in enumerate(text, 1):
+            news += reader.feed(letter, place == len(text))
+        assert plain(message_of(news)) == ("", "", made), text
+    for text in ("print(2)", 'web_search.call("x", num=3)', 'web_search.call("x")', "requests.call(url)\nprint(1)"):
+        assert plain(form.read("<|python_tag|>" + text)) == (text, "", []), "other code is a text"

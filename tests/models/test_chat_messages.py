@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from daguerre.errors import InputError
-from daguerre.models.chat_messages import Calls, fitted
+from daguerre.models.chat_messages import Calls, apart, fitted
 from daguerre.models.chat_template import ChatTemplate
 
 Json = dict[str, Any]
@@ -260,3 +260,18 @@ def test_ids_that_are_missing_or_are_no_texts_are_no_error() -> None:
 def test_no_content_beside_calls_is_an_empty_one() -> None:
     strict = each("{{ m.content + '' }}" + AS_JSON)
     assert "now" in written(strict, USER, call(None), RESULT)
+
+
+def test_calls_that_are_sent_one_by_one_stand_before_their_own_results_whatever_their_ids() -> None:
+    def order(ids: tuple[Any, Any], results: tuple[Any, Any]) -> list[Any]:
+        made = [{**call()["tool_calls"][0], "id": key} for key in ids]
+        said = [{"role": "tool", "tool_call_id": key, "content": text} for key, text in zip(results, "ab", strict=True)]
+        sent = apart([{"role": "assistant", "content": "", "tool_calls": made}, *said])
+        return [message.get("content") or "call" for _, message in sent]
+
+    one_by_one = ["call", "a", "call", "b"]
+    assert order(("x", "y"), ("x", "y")) == one_by_one
+    assert order((None, None), (None, None)) == one_by_one
+    assert order(("x", "x"), ("x", "x")) == one_by_one
+    assert order(("x", "y"), (None, None)) == one_by_one
+    assert order(("x", "y"), ("y", "x")) == ["call", "b", "call", "a"]

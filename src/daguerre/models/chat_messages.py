@@ -146,7 +146,7 @@ class Wants:
 
     @cached_property
     def several(self) -> bool:
-        """Whether a message may have more than one call, or that is not worse than one message for each."""
+        """Whether one message may have several calls; also where a message for each would lose as much."""
         form = self.calls
         if form is None:
             return True
@@ -199,8 +199,10 @@ def apart(messages: Sequence[Message]) -> list[tuple[int, dict[str, Any]]]:
         bare = {name: held for name, held in messages[place].items() if name not in REASONING} | {"content": ""}
         for number, call in enumerate(calls):
             out.append((place, {**(bare if number else messages[place]), "tool_calls": [call]}))
-            own = [one for one in left if messages[one].get("tool_call_id") == keys[number] is not None]
-            own = own or [one for one in left if messages[one].get("tool_call_id") not in keys][:1]
+            key, named = keys[number], {key for key in keys if key is not None}
+            own = [one for one in left if messages[one].get("tool_call_id") == key is not None]
+            own = own[:1] if key in keys[number + 1 :] else own
+            own = own or [one for one in left if messages[one].get("tool_call_id") not in named][:1]
             out += [(one, dict(messages[one])) for one in own]
             left = [one for one in left if one not in own]
         out += [(one, dict(messages[one])) for one in left]

@@ -21,7 +21,7 @@ DEEPEST = 100
 def written(value: Any) -> str:
     """JSON of a value. Half of a surrogate pair, which no client could be sent, is escaped."""
     text = json.dumps(value, ensure_ascii=False).replace(MARKED, "")
-    return text if text.isascii() or _is_writable(text) else json.dumps(value)
+    return text if text.isascii() or _is_writable(text) else json.dumps(json.loads(text))
 
 
 def _is_writable(text: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from daguerre.models.chat_format.arguments import BareReader, ElementReader, Sink, TagReader, read_json
@@ -215,6 +215,28 @@ class CallsReader:
             if more and (yield from self._source.choose(wanted)) < 0:
                 raise Failed
             self._source.at = start
+            return
+        start = self._source.at
+        ended = bool(tail.strip()) and (yield from self._source.choose([" " + tail.strip()])) >= 0
+        self._source.at = start
+        if not ended:
+            yield from self._named_first({tag.between.strip()[:1] for tag in tags.tags.values()})
+            self._source.at = start
+
+    def _named_first(self, between: Collection[str]) -> Steps[None]:
+        """Failed where what stands before one of these characters is no name: other code of the language."""
+        source = self._source
+        yield from source.blank()
+        end = source.at
+        while True:
+            while end < len(source.text) and source.text[end] not in between and source.text[end] != "\n":
+                end += 1
+            if end < len(source.text) or source.closed:
+                break
+            yield
+        name = source.text[source.at : end].strip()
+        if not NAMED.fullmatch(name) and (name or end < len(source.text)):
+            raise Failed
 
     def _closed(self, literal: str) -> Steps[None]:
         """Read what closes a call or a section, as far as it is there."""

@@ -64,7 +64,7 @@ class Report:
             self.add(News(arguments=text))
 
     def tell(self, text: str) -> None:
-        """More arguments, of a call that is none any more that may be dropped."""
+        """More arguments. From here on the call cannot be dropped."""
         self.arguments(text)
         self.release()
 
