@@ -24,8 +24,8 @@ from daguerre.server.settings import Settings
 from daguerre.server.sites import allowing
 
 THREADS, MOST_THREADS = 64, 1024
-"""In which requests are planned, and models loaded; and with those beside them that wait for a place (`slots`), which
-hold up nobody so.
+"""In which requests are planned, and models loaded; and with those beside them that wait for a place (`slots`). These
+hold up nobody while they are at most `max_waiting` of one owner for each model, and fewer than MOST_THREADS.
 """
 
 

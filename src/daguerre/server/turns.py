@@ -18,6 +18,7 @@ from daguerre.decoding.defaults import with_sampling
 from daguerre.decoding.request import Text
 from daguerre.decoding.result import Result, StreamEvent
 from daguerre.engine.job import Job
+from daguerre.errors import QueueFullError
 from daguerre.model import CHAT_TOKENS
 from daguerre.models.chat_format.description import Thinks
 from daguerre.models.chat_format.tokens import TokenFormat, format_of
@@ -98,8 +99,11 @@ class Turn:
         if self.form is None:
             return next(iter(self.job.plan.constraint.automata.values()))
         calls = {"tools": [tool_option(tool) for tool in self.body.usable_tools], "choice": REQUIRED}
-        with self.served.engine.planning(asker().owner):
-            return automaton_of("tools", calls, self.served.model.tokenizer, lenient=True)
+        try:
+            with self.served.engine.planning(asker().owner):
+                return automaton_of("tools", calls, self.served.model.tokenizer, lenient=True)
+        except QueueFullError:  # the answer is written: it stays a text
+            return None
 
 
 @dataclass(frozen=True)
