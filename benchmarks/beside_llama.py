@@ -20,6 +20,7 @@ from statistics import median
 from typing import Any
 
 import torch
+from gguf_files import memory
 
 import daguerre
 from daguerre.errors import DaguerreError
@@ -143,13 +144,6 @@ def timed(events: Iterator[Any], times: list[float]) -> Iterator[Any]:
     for event in events:
         times.append(time.process_time())
         yield event
-
-
-def memory(name: str) -> int:
-    """Bytes of this process, as Linux counts them."""
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    (line,) = (line for line in lines if line.startswith(f"{name}:"))
-    return 1024 * int(line.split()[1])
 
 
 def table(results: dict[str, Any]) -> str:

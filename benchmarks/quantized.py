@@ -1,7 +1,8 @@
 """What weights in fewer bits cost a model: nats a token on held-out text, and how often the likeliest token is the one
 that float32 says.
 
-    python benchmarks/quantized.py [--model NAME] [--windows N] [--llama] [--out benchmarks/results/quantized-default]
+    python benchmarks/quantized.py [--model NAME] [--windows N] [--positions N] [--llama]
+                                   [--out benchmarks/results/quantized-default]
 
 Windows of the frozen held-out sample, evenly spread; every token is scored given those before it. With --llama,
 llama.cpp scores them, too, with files of the same weights by its own quantizer. Writes OUT.json and OUT.md.
@@ -81,15 +82,16 @@ def read(every: dict[str, Scores], windows: Sequence[Window]) -> Iterator[dict[s
         yield found
 
 
-def measure(model: str, num: int, peer: bool = False) -> dict[str, Any]:
+def measure(model: str, num: int, positions: int, peer: bool = False) -> dict[str, Any]:
     """The figures of each kind: nats a token, their difference to float32 with its standard error over windows, and
-    agreement.
+    agreement. positions: the most that a window has.
     """
     loaded = {dtype: load(model, dtype=dtype) for dtype in ("float32", "bfloat16")}
     one = loaded["float32"]
     if one.config.context != "causal":
         raise SystemExit(f"{model} has {one.config.context} context: this script scores causal models")
-    everything = make_windows(load_frozen(), one.tokenizer, one.config.max_positions)
+    positions = min(positions, one.config.max_positions)
+    everything = make_windows(load_frozen(), one.tokenizer, positions)
     windows = everything[:: max(1, len(everything) // num)][:num]
     every: dict[str, Scores] = {
         name: partial(logits_of, NativeBackend(loaded[dtype].backbone, quantize))
@@ -97,7 +99,7 @@ def measure(model: str, num: int, peer: bool = False) -> dict[str, Any]:
     }
     with tempfile.TemporaryDirectory() as folder:
         if peer:
-            every |= llama(one.backbone, one.config.max_positions, Path(folder))
+            every |= llama(one.backbone, positions, Path(folder))
         found = list(read(every, windows))
     counts = np.array([len(each["float32"][0]) for each in found])
     kinds = {}
@@ -112,7 +114,7 @@ def measure(model: str, num: int, peer: bool = False) -> dict[str, Any]:
             "agreement": float(sum((each[name][1] == each["float32"][1]).sum() for each in found) / counts.sum()),
         }
     return {
-        "model": model,
+        "model": Path(model).name,
         "parameters": one.backbone.num_parameters,
         "windows": len(windows),
         "tokens": int(counts.sum()),
@@ -150,10 +152,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="default")
     parser.add_argument("--windows", type=int, default=160)
+    parser.add_argument("--positions", type=int, default=1024, help="the most that a window has")
     parser.add_argument("--llama", action="store_true", help="llama.cpp beside it; needs the extra bench")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/quantized-default"))
     options = parser.parse_args()
-    found = measure(options.model, options.windows, options.llama)
+    found = measure(options.model, options.windows, options.positions, options.llama)
     options.out.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n")
     options.out.with_suffix(".md").write_text(table(found))
     print(table(found), end="")

@@ -37,7 +37,7 @@ from daguerre.server.settings import hash_of
 HONEST, HOSTILE = ("ana", "ben", "cem", "dia"), ("eve", "mal")
 KEPT, GROWTH, AT_ONCE = 0.6, 1.05, 24
 CACHE = 32_768
-"""Rows of keys and values that are stored: so few that they are all taken after the first round."""
+"""Rows of keys and values that are kept, 96 MiB of the default model's."""
 REQUESTS, CHAT = "/v1/daguerre/requests", "/v1/chat/completions"
 FIGURES = ("alone", "together", "attacked", "of_its_share")
 Headers = dict[str, str]
