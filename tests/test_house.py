@@ -1,0 +1,21 @@
+"""What `tools/house.py` counts stays within bounds."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+BOUNDS = {
+    "median lines of a function": 8,
+}
+"""The most that each count may be."""
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="files are those that git tracks")
+def test_counts_stay_within_their_bounds() -> None:
+    found = runpy.run_path(str(ROOT / "tools" / "house.py"))["counts"](ROOT)
+    over = {name: (found[name], bound) for name, bound in BOUNDS.items() if found[name] > bound}
+    assert not over, "each count with its bound"
