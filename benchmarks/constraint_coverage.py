@@ -1,7 +1,7 @@
 """Which schemas of a folder compile, what refuses the others, and whether their instances are told apart.
 
-    python benchmarks/constraints.py MASKBENCH/data --coverage --sample 600 --seed 1 --without shared/data/jsonschema \\
-        --processes 2 --out benchmarks/results/constraints.json
+    PYTHONPATH=tests python benchmarks/constraints.py MASKBENCH/data --coverage --sample 600 --seed 1 \\
+        --without shared/data/jsonschema --processes 2 --out benchmarks/results/constraints.json
 
 Each file holds a "schema" and "tests", a list of {"valid": ..., "data": ...}. A sample has as many files of each kind
 (the part of a name before "---" or the last "_") as the folder has, in proportion.
@@ -25,7 +25,7 @@ from daguerre.errors import InputError
 from daguerre.sampling.constraints.budget import Budget
 from daguerre.sampling.constraints.compile import DEPTH, written_dfa
 from daguerre.sampling.constraints.keywords import read_schema
-from daguerre.sampling.constraints.written import written
+from oracles.written_json import written
 
 Judge = Callable[[str, Any], str | None]
 

@@ -1,6 +1,7 @@
 """Generate under JSON Schemas, judge every result with jsonschema, and count the invalid ones: there must be none.
 
-    python benchmarks/constraints.py shared/data/jsonschema --generations 2000 --out benchmarks/results/constraints.json
+    PYTHONPATH=tests python benchmarks/constraints.py shared/data/jsonschema --generations 2000 \\
+        --out benchmarks/results/constraints.json
 
 The folder holds files with a "schema" each. Those that are not supported are listed with the reason. For each
 generation the weights (the model's or random ones), the kind (a completion or a gap), the mode, policy, block size,

@@ -4,11 +4,10 @@
 
 It has never run on a CUDA device; `--tiny --device cpu` shows that it runs.
 
-Weights are random, in bfloat16. A step draws the likeliest token for BLOCK rows of each request: at the shape of LLaDA
-all rows of the canvas are computed, at that of block diffusion those of the block, behind a cache, by the torch backend
-and, for one request on a CUDA device, by a captured graph. The floor is the larger of two times: bytes of weights and
-cache over the measured bandwidth of a copy, and operations over the measured rate of a product. Only our embeddings are
-tied. None: no memory.
+Weights are random, in bfloat16. A step of the torch backend draws the likeliest token for BLOCK rows of a request: at
+the shape of LLaDA all rows of the canvas are computed, at that of block diffusion those of the block, behind a cache.
+The floor is the larger of two times: bytes of weights and cache over the measured bandwidth of a copy, and operations
+over the measured rate of a product. Only our embeddings are tied. None: no memory.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ import numpy as np
 import torch
 
 from daguerre.evals.machine import machine_facts
-from daguerre.models.backends.graph_backend import GraphBackend
 from daguerre.models.backends.torch_backend import TorchBackend
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
@@ -105,14 +103,6 @@ def step(backend: TorchBackend, batch: int, context: int) -> Callable[[], object
     return lambda: backend.forward(forwards)
 
 
-def steps(backbone: Backbone, batch: int, context: int, device: str) -> dict[str, Callable[[], object]]:
-    """A step by each way to run it."""
-    backends = {"torch": TorchBackend(backbone)}
-    if device == "cuda" and batch == 1 and backbone.config.context != "full":
-        backends["graphs"] = GraphBackend(backbone)
-    return {name: step(backend, batch, context) for name, backend in backends.items()}
-
-
 def transformers_token(backbone: Backbone, batch: int, context: int, device: str) -> float:
     """Milliseconds of one more token by `generate` of transformers, its Llama at the same shape."""
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -151,10 +141,11 @@ def measure(device: str, tiny: bool) -> dict[str, Any]:
         backbone = random(lambda config=config: Backbone(config), device)
         for context, batch in itertools.product((64, 128) if tiny else CONTEXTS, (1, 2) if tiny else BATCHES):
             shape = backbone, batch, context, device
-            took = {key: or_none(lambda run=run: milliseconds(run, device)) for key, run in steps(*shape).items()}
-            least = floor(backbone, batch, context, limit)
-            over = {f"{key} / floor": None if ms is None else ms / least for key, ms in took.items()}
-            found.append({"shape": name, "context": context, "batch": batch, "floor": least, **took, **over})
+            run = step(TorchBackend(backbone), batch, context)
+            took, least = or_none(lambda run=run: milliseconds(run, device)), floor(backbone, batch, context, limit)
+            over = None if took is None else took / least
+            found.append({"shape": name, "context": context, "batch": batch, "floor": least})
+            found[-1] |= {"torch": took, "torch / floor": over}
             found[-1]["transformers token"] = or_none(lambda shape=shape: transformers_token(*shape))
             print(json.dumps(found[-1]), flush=True)
     return {"limits": limit, "milliseconds": found}

@@ -26,10 +26,10 @@ from daguerre.scoring.decisions import (
     YesNo,
     decide,
     label_texts,
-    score_slowly,
     score_texts,
 )
 from driving import Recording
+from oracles.decided import score_slowly
 
 STATE = "class Box:\n    def size(self, unit):\n        return self.width * unit\n\n    def area(self):\n"
 QUESTIONS: tuple[Question, ...] = (

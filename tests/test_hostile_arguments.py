@@ -368,7 +368,7 @@ def test_an_option_refuses_what_it_cannot_be(subtests: pytest.Subtests, small: M
             assert not wrongly_met(call, words, tried)
 
 
-LOADED = ("device", "dtype", "backend", "quantize", "experts", "threads", "graphs", "revision", "family", "adapter")
+LOADED = ("device", "dtype", "backend", "quantize", "experts", "threads", "revision", "family", "adapter")
 LOADED = (*LOADED, "tokenizer", "progress", "name", "rope_scaling", "tensor_parallel")
 MADE = tuple(inspect.signature(Model).parameters)
 

@@ -16,7 +16,7 @@ from conftest import GEMMA
 from daguerre.canvas import Canvas
 from daguerre.decoding.drive import compute
 from daguerre.decoding.options import Decode
-from daguerre.decoding.steering import MOST_NAMED, Operation, Steering, add, at_first, controls, forbid
+from daguerre.decoding.steering import MOST_NAMED, Operation, Steering, add, controls, forbid
 from daguerre.errors import DataError, InputError, UnsupportedError
 from daguerre.model import Model
 from daguerre.models.catalog import Catalog, NamedConcept
@@ -362,7 +362,7 @@ def test_a_forbidden_concepts_top_tokens_are_not_written(model: Model) -> None:
 
 
 def test_speculation_draws_the_steered_distribution(make_model: Callable[..., Model]) -> None:
-    programs = (at_first("for_loop", 5.0, tokens=4), add(11, 6.0, schedule="fade"), add(0, 4.0))
+    programs = (add("for_loop", 5.0, schedule="until", tokens=4), add(11, 6.0, schedule="fade"), add(0, 4.0))
     for backend in BACKENDS:
         model = with_heads(make_model, backend, draft_head=24)  # type: ignore[arg-type]
         for seed, program in product(range(3), programs):
@@ -476,7 +476,7 @@ def test_canvases_that_are_drawn_again_are_steered(make_model: Callable[..., Mod
     with pytest.raises(UnsupportedError, match="caps its logits"):
         model.generate(PROMPT, 8, explain=True, **how)
     with pytest.raises(UnsupportedError, match="commits nothing before the end"):
-        model.generate(PROMPT, 8, steer=at_first("loop"), **how)
+        model.generate(PROMPT, 8, steer=add("loop", 8.0, schedule="until", tokens=32), **how)
 
 
 def test_steering_does_not_choose_another_mode(plain: Model) -> None:
@@ -484,7 +484,7 @@ def test_steering_does_not_choose_another_mode(plain: Model) -> None:
     assert free == "beam"
     for options in ({"explain": True}, {"forbid": ["loop"]}, {"steer": add(0, 3.0)}):
         assert plain.infill(PROMPT, "\nx = 1\n", 4, **options).usage.mode == free  # type: ignore[arg-type]
-    for depending in (at_first("loop"), add(0, 3.0, span=0), add(0, 3.0, span=(1, 3))):
+    for depending in (add("loop", 8.0, schedule="until", tokens=32), add(0, 3.0, span=0), add(0, 3.0, span=(1, 3))):
         assert plain.infill(PROMPT, "\nx = 1\n", 4, steer=depending).usage.mode == "block"
     free = plain.generate(PROMPT, 4).usage.mode
     assert plain.generate(PROMPT, 4, steer=add(0, 3.0, span=0)).usage.mode == free

@@ -86,7 +86,6 @@ LOAD: dict[str, Kind] = {
     "quantize": OneOf(known=QUANTIZATIONS, none=True),
     "experts": OneOf(known=PLACES, none=True),
     "threads": Threads(none=True),
-    "graphs": SWITCH,
     "revision": Words(empty=False, none=True),
     "family": Words(empty=False, none=True),
     "adapter": PathName(none=True),
@@ -106,7 +105,7 @@ MODEL: dict[str, Kind] = {
     "concepts": Instance(of=(Catalog,), what="a Catalog", none=True),
     "tasks": Instance(of=(tuple,), what="a tuple of names"),
 }
-MODEL |= {name: LOAD[name] for name in ("backend", "quantize", "experts", "graphs", "family")}
+MODEL |= {name: LOAD[name] for name in ("backend", "quantize", "experts", "family")}
 """The kinds of the arguments of `Model`."""
 OPTIONS: dict[str, Kind] = {
     "decode": Instance(of=(Decode,), what="a Decode", none=True),
@@ -121,7 +120,7 @@ LOG = logging.getLogger("daguerre")
 class Model:
     """A backbone and its tokenizer. Calls share nothing that changes: a Model is safe to use from several threads.
 
-    backend, quantize, head, graphs, experts: see `daguerre.models.denoiser.BackboneDenoiser`. calibrations: those that
+    backend, quantize, head, experts: see `daguerre.models.denoiser.BackboneDenoiser`. calibrations: those that
     questions to `decide` may name. family, defaults: the name of the published family, and its defaults of generation,
     as options of `Decode`; sampling: how an autoregressive one has answers drawn. concepts: names of the concepts of a
     model with concept heads; it has numbers where they are not given. tasks: those of `daguerre.instructions` that the
@@ -139,7 +138,6 @@ class Model:
         quantize: Quantization | None = None,
         experts: Place | None = None,
         head: Head | None = None,
-        graphs: bool = False,
         family: str | None = None,
         defaults: Mapping[str, Any] | None = None,
         sampling: Mapping[str, Any] | None = None,
@@ -157,7 +155,7 @@ class Model:
         self.tokenizer = tokenizer
         self.family, self.defaults, self._sampling = family, dict(defaults or {}), dict(sampling or {})
         self.calibrations, self.tasks = dict(calibrations or {}), tasks
-        self.denoiser = BackboneDenoiser(backbone, backend, quantize, head, graphs, experts)
+        self.denoiser = BackboneDenoiser(backbone, backend, quantize, head, experts)
 
     @property
     def backbone(self) -> Backbone:
@@ -402,7 +400,6 @@ def load(
     quantize: Quantization | None = None,
     experts: Place | None = None,
     threads: int | Literal["auto"] | None = None,
-    graphs: bool = False,
     revision: str | None = None,
     family: str | None = None,
     adapter: str | os.PathLike[str] | None = None,
@@ -426,7 +423,6 @@ def load(
     threads   how many PyTorch uses on the CPU from now on, in the whole process; "auto" times a few numbers on this
               model and takes the best; None changes nothing. The native backend uses fewer while other processes want
               the processors
-    graphs    on a CUDA device, steps of decoding run as captured graphs; this has never run on a device
     revision  of a name on a hub: a branch, tag or commit; by default the main branch
     family    what a published model is, where its files do not say it
     adapter   a LoRA adapter in PEFT's layout, which is merged: a folder, or a name on a hub
@@ -440,25 +436,23 @@ def load(
     progress  called with the bytes of a published model that were read, and all of them
 
     CheckpointError when the folder is missing or damaged, or cannot be downloaded; UnsupportedError for a published
-    model that cannot be computed, and where the requested backend, quantize or graphs cannot run these weights here;
+    model that cannot be computed, and where the requested backend or quantize cannot run these weights here;
     InputError for a name that the hub does not have, and for a device that is not here.
     """
     where = usable_device(device)
     check_threads(threads, where)
     if tensor_parallel:
-        if backend == "native" or quantize is not None or graphs:
-            raise UnsupportedError(
-                "layers are shared by the torch backend alone: leave out native, quantize and graphs"
-            )
+        if backend == "native" or quantize is not None:
+            raise UnsupportedError("layers are shared by the torch backend alone: leave out native and quantize")
         where, backend = join_others(where), "torch"
     folder = model_folder(name, revision, family=family)
     beside = None if adapter is None else model_folder(adapter, what="an adapter")
-    kind = auto_dtype(where, backend, graphs) if dtype == "auto" else DTYPES[dtype]
+    kind = auto_dtype(where, backend) if dtype == "auto" else DTYPES[dtype]
     if dtype == "auto":
         LOG.info("computing in %s, which is fastest on this %s", _name(kind), PROCESSORS.get(where.type, "device"))
     words = tokenizer_folder(folder, tokenizer, family)
     scaling = read_scaling(rope_scaling) if isinstance(rope_scaling, str | Mapping) else rope_scaling
-    defer = where.type == "cpu" and not graphs and backend != "torch" and can_compile()
+    defer = where.type == "cpu" and backend != "torch" and can_compile()
     loaded = load_folder(
         folder,
         kind,
@@ -481,14 +475,13 @@ def load(
         calibrations,
         quantize=quantize,
         experts=experts,
-        graphs=graphs,
         family=loaded.family,
         defaults=loaded.decode,
         sampling=loaded.sampling,
         concepts=loaded.concepts,
         tasks=tasks_in(folder, beside),
     )
-    if backend is not None or quantize is not None or graphs or loaded.backbone.deferred is not None:
+    if backend is not None or quantize is not None or loaded.backbone.deferred is not None:
         model.denoiser.backend  # noqa: B018
     if threads is not None:
         use_threads(threads, model.denoiser.backend)

@@ -1,4 +1,4 @@
-"""Models on a CUDA device. DAGUERRE_TEST_DEVICE=cpu runs the same tests without one, captured steps imitated."""
+"""Models on a CUDA device. DAGUERRE_TEST_DEVICE=cpu runs the same tests without one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import torch
 
 from conftest import CONTEXTS
 from daguerre.model import Model
-from graphs import Repeats, replayed
 
 OnDevice = Callable[..., Model]
 DEVICE = os.environ.get("DAGUERRE_TEST_DEVICE", "cuda")
@@ -28,26 +27,20 @@ def device() -> str:
 
 @pytest.fixture(scope="session")
 def on_device(device: str, make_model: Any) -> OnDevice:
-    """Make a model of backend "torch": on_device(dtype, graphs, **facts of the config). In full context, which has no
-    step to capture, without graphs.
-    """
+    """Make a model of backend "torch": on_device(dtype, **facts of the config)."""
 
     @cache
-    def make(dtype: torch.dtype = torch.float32, graphs: bool = False, **facts: Any) -> Model:
+    def make(dtype: torch.dtype = torch.float32, **facts: Any) -> Model:
         made = make_model(**facts)
-        captured = graphs and made.config.context != "full"
-        model = Model(made.backbone.to(device, dtype), made.tokenizer, "torch", graphs=captured and device == "cuda")
-        if captured and device != "cuda":
-            model.denoiser = replayed(model.backbone, Repeats())
-        return model
+        return Model(made.backbone.to(device, dtype), made.tokenizer, "torch")
 
     return make
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["modules", "graphs"])
-def models(request: pytest.FixtureRequest, on_device: OnDevice) -> dict[str, Model]:
+@pytest.fixture(scope="module")
+def models(on_device: OnDevice) -> dict[str, Model]:
     """One model for each context, by name, in float32."""
-    return {name: on_device(torch.float32, request.param, **facts) for name, facts in CONTEXTS.items()}
+    return {name: on_device(torch.float32, **facts) for name, facts in CONTEXTS.items()}
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from daguerre.model import Model
 pytestmark = pytest.mark.gpu
 
 
-@pytest.fixture(scope="module", params=[(torch.float32, True), (torch.bfloat16, False)], ids=["graphs", "bfloat16"])
+@pytest.fixture(scope="module", params=[torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 def models(request: pytest.FixtureRequest, on_device: Any) -> dict[str, Model]:
     """One model for each context, by name."""
-    return {name: on_device(*request.param, **facts) for name, facts in CONTEXTS.items()}
+    return {name: on_device(request.param, **facts) for name, facts in CONTEXTS.items()}

@@ -1,4 +1,4 @@
-"""What only a device shows: answers beside those of the CPU, batches, caches in bfloat16, speculation, graphs, memory.
+"""What only a device shows: answers beside those of the CPU, batches, caches in bfloat16, speculation, memory.
 
 Bits are promised by the native backend alone; here logits agree to the last bits of their type, and tokens in float32.
 """
@@ -15,30 +15,23 @@ from conftest import CONTEXTS
 from contracts.test_contract_03_alone import CAUSAL, PROMPT, REQUESTS, check_tokens
 from contracts.test_contract_06_07_exact_cache import both, steps_of
 from contracts.test_contract_08_projection import wanted_of
-from daguerre.errors import UnsupportedError
-from daguerre.model import Model, load
+from daguerre.model import Model
 from daguerre.models.backends.torch_backend import TorchBackend
 from daguerre.models.core.backbone import Backbone
-from driving import logits_of
-from forwards import NUM_KINDS, Expected, difference, make
+from forwards import NUM_KINDS, Expected, make
 
 pytestmark = pytest.mark.gpu
 WIDE = {"width": 256, "mlp_width": 704}
 TIMED = {"context": "full", "shift": False, "time_input": True}
 SHARE = {torch.float32: 1e-5, torch.bfloat16: 1 / 64}
 """Of the largest logit, what two ways to compute it may differ by."""
-each_type = pytest.mark.parametrize("dtype", SHARE, ids=["float32", "bfloat16"])
-each_way = pytest.mark.parametrize("graphs", [False, True], ids=["modules", "graphs"])
 
 
-@each_way
 @pytest.mark.parametrize("facts", [{"draft_head": 24}, {"head_width": 24, "qkv_bias": True, "norm": "layer"}, TIMED])
-def test_every_forward_equals_that_of_the_cpu(
-    on_device: Any, make_model: Any, facts: dict[str, Any], graphs: bool
-) -> None:
+def test_every_forward_equals_that_of_the_cpu(on_device: Any, make_model: Any, facts: dict[str, Any]) -> None:
     """And its draws those of NumPy; alone, and all in one batch."""
     backend, reference = (
-        on_device(torch.float32, graphs, **facts).denoiser.backend,
+        on_device(torch.float32, **facts).denoiser.backend,
         TorchBackend(make_model(**facts).backbone),
     )
     expected = [Expected(reference, number) for number in range(NUM_KINDS)]
@@ -54,19 +47,15 @@ def test_requests_computed_together_have_the_tokens_of_each_alone(on_device: Any
     check_tokens(model.backbone, model.tokenizer, REQUESTS["drafting"][: len(CAUSAL)])
 
 
-@each_way
 @pytest.mark.parametrize("name", ["causal", "causal_unshifted", "block"])
-def test_in_bfloat16_a_cache_changes_the_last_bits_alone(on_device: Any, name: str, graphs: bool) -> None:
-    model = on_device(torch.bfloat16, graphs, **WIDE, **CONTEXTS[name])
+def test_in_bfloat16_a_cache_changes_the_last_bits_alone(on_device: Any, name: str) -> None:
+    model = on_device(torch.bfloat16, **WIDE, **CONTEXTS[name])
     assert both(model.denoiser, steps_of(model)) < 1 / 32
 
 
-@each_way
 @pytest.mark.parametrize("name", ["causal", "block"])
-def test_open_positions_alone_are_projected(
-    on_device: Any, name: str, graphs: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = on_device(torch.float32, graphs, **CONTEXTS[name])
+def test_open_positions_alone_are_projected(on_device: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = on_device(torch.float32, **CONTEXTS[name])
     projected: list[int] = []
     project = Backbone.logits
 
@@ -78,10 +67,9 @@ def test_open_positions_alone_are_projected(
     assert wanted_of(model.denoiser, model, {"mode": "block", "threshold": 0.5}) == projected
 
 
-@each_way
 @pytest.mark.parametrize("block_size", [None, 7])
-def test_in_float32_speculation_has_the_tokens_of_ar(on_device: Any, graphs: bool, block_size: int | None) -> None:
-    model = on_device(torch.float32, graphs, draft_head=24)
+def test_in_float32_speculation_has_the_tokens_of_ar(on_device: Any, block_size: int | None) -> None:
+    model = on_device(torch.float32, draft_head=24)
     for temperature in (0.0, 1.0):
         options = {"temperature": temperature, "seed": 5}
         want = model.generate(PROMPT, 40, mode="ar", **options)
@@ -89,41 +77,10 @@ def test_in_float32_speculation_has_the_tokens_of_ar(on_device: Any, graphs: boo
         assert [t.id for t in got.tokens] == [t.id for t in want.tokens]
 
 
-@each_type
-@pytest.mark.parametrize("name", ["causal", "causal_unshifted", "block", "block_shifted"])
-def test_a_captured_step_has_the_logits_of_the_modules(on_device: Any, name: str, dtype: torch.dtype) -> None:
-    """Sessions in turn, twice over: the first captures, the second replays in memory that the first gave back."""
-    model, plain = (on_device(dtype, graphs, **WIDE, **CONTEXTS[name]) for graphs in (True, False))
-    canvases = steps_of(plain)
-    for _ in range(2):
-        sessions = [[one.denoiser.session(canvases[0]) for one in (model, plain)] for _ in range(2)]
-        for canvas in canvases:
-            for pair in sessions:
-                a, b = (
-                    logits_of(one.denoiser, canvas, canvas.active_positions(), session)
-                    for one, session in zip((model, plain), pair, strict=True)
-                )
-                assert difference(a, b) < SHARE[dtype]
-        del sessions, pair
-
-
-def test_graphs_load_on_a_device_alone(device: str) -> None:
-    if device != "cuda":
-        with pytest.raises(UnsupportedError, match="need a CUDA device"):
-            load(device=device, backend="torch", graphs=True).generate(PROMPT, 2)
-        return
-    plain, captured = (load(device=device, dtype="float32", backend="torch", graphs=graphs) for graphs in (False, True))
-    texts = [model.generate(PROMPT, 40, mode="ar").text for model in (plain, captured)]
-    assert texts[0] == texts[1]
-
-
-@each_way
-def test_memory_of_a_request_does_not_grow_with_canvas_times_vocabulary(
-    on_device: Any, device: str, graphs: bool
-) -> None:
+def test_memory_of_a_request_does_not_grow_with_canvas_times_vocabulary(on_device: Any, device: str) -> None:
     if device != "cuda":
         pytest.skip("only a CUDA device tells how much memory it gave")
-    model: Model = on_device(torch.float32, graphs)
+    model: Model = on_device(torch.float32)
     num, options = 200, {"mode": "block", "block_size": 8, "threshold": 0.5, "heal": False}
     prompt = np.resize(model.tokenizer.encode(PROMPT), num - 30).tolist()
     model.generate(prompt, 24, **options)

@@ -15,7 +15,6 @@ import torch
 from backends import BACKENDS, every_isa, needs_compiler
 from conftest import GEMMA
 from daguerre.errors import UnsupportedError
-from daguerre.models.backends.graph_backend import GraphBackend
 from daguerre.models.backends.native_backend import NativeBackend
 from daguerre.models.backends.torch_backend import TorchBackend
 from daguerre.models.core.backbone import Backbone
@@ -41,7 +40,6 @@ from daguerre.models.forward import (
 from daguerre.sampling.logits import log_softmax
 from daguerre.sampling.random import Counter
 from forwards import NUM_KINDS, difference, drawn, make, same_bits
-from graphs import Repeats
 
 CONCEPTS = ConceptShape(known=11, discovered=70, rank=6, kept_known=4, kept_discovered=20)
 NUMBERS = [number for number in range(NUM_KINDS) if number % 6]
@@ -439,18 +437,6 @@ def test_a_head_in_place_of_the_projection_is_edited_and_not_explained(backbone:
             assert one is None or difference(one, other) < 1e-5  # type: ignore[arg-type]
         with pytest.raises(UnsupportedError, match="leave out head"):
             answer_of(headed, forward, explain=True)
-
-
-def test_replayed_graphs_answer_edits_as_the_modules_do(backbone: Backbone) -> None:
-    graphs, plain = GraphBackend(backbone, capture=Repeats()), TorchBackend(backbone)
-    for number in (1, 3, 4):
-        forward = make(graphs, number)
-        edit = edit_of(graphs.config, len(forward.wanted))
-        one = answer_of(graphs, forward, edit=edit, explain=True)
-        other = answer_of(plain, make(plain, number), edit=edit, explain=True)
-        assert one.logits is None or difference(one.logits, other.logits) < 1e-5  # type: ignore[arg-type]
-        assert one.tokens is None or np.array_equal(one.tokens, other.tokens)  # type: ignore[arg-type]
-        assert difference(one.evidence, other.evidence) < 1e-5  # type: ignore[arg-type]
 
 
 @needs_compiler

@@ -21,7 +21,6 @@ from daguerre.decoding.drive import compute
 from daguerre.errors import CheckpointError, UnsupportedError
 from daguerre.models.backbone_session import BackboneSession
 from daguerre.models.backends import answering, sliding
-from daguerre.models.backends.graph_backend import GraphBackend
 from daguerre.models.backends.torch_backend import TorchBackend
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.batched import BatchLayout, run_batch
@@ -326,7 +325,5 @@ def test_a_backend_is_made_again_when_the_numbers_of_a_layer_change() -> None:
 
 def test_what_cannot_run_it_says_so() -> None:
     backbone = pair()[1]
-    with pytest.raises(UnsupportedError, match="graphs cannot be used"):
-        GraphBackend(backbone, capture=lambda call: call)
     with pytest.raises(UnsupportedError, match="cannot be trained"):
         run_batch(backbone, torch.zeros(1, 4, dtype=torch.int64), BatchLayout.causal(4))

@@ -15,9 +15,10 @@ from daguerre import load
 from daguerre.models.backends.library import library
 from daguerre.models.backends.native_backend import NativeBackend
 from daguerre.models.backends.panels import COLUMNS, PRODUCTS, Packing
-from daguerre.models.backends.rounding import IN_GROUP, grouped, grouped_product, ungrouped
+from daguerre.models.backends.rounding import IN_GROUP, grouped
 from daguerre.models.backends.torch_backend import TorchBackend
 from forwards import error, logits_of
+from oracles.packed import grouped_product, ungrouped
 
 SHAPES = ((3, 5), (70, 130), (64, 64), (200, 300), (65, 1100))
 """Outputs and inputs; most fill no panel and no chunk, and the last one more chunks than tiles take at once."""

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from backends import every_isa
-from daguerre.models.backends.panels import PRODUCTS, Packing, slow_linear
+from daguerre.models.backends.panels import PRODUCTS, Packing
+from oracles.packed import slow_linear
 
 SHAPES = ((1, 1), (3, 5), (64, 64), (70, 130), (200, 300))
 

@@ -56,7 +56,7 @@ def test_weights_are_loaded_in_the_type_that_the_backend_is_fastest_in(monkeypat
     for level in LEVELS:
         pretend(monkeypatch, FEATURES[level])
         assert auto_dtype(cpu) == auto_dtype(cpu, "native") == torch.bfloat16
-        assert auto_dtype(cpu, "torch") == auto_dtype(cpu, graphs=True) == native_dtype()
+        assert auto_dtype(cpu, "torch") == native_dtype()
     pretend(monkeypatch, FEATURES["avx2"])
     monkeypatch.setattr(denoiser, "can_compile", lambda: False)
     assert auto_dtype(cpu) == torch.float32

@@ -101,7 +101,7 @@ def test_a_process_that_torchrun_did_not_start_cannot_share(monkeypatch: pytest.
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     with pytest.raises(InputError, match="start them with `torchrun"):
         load(tensor_parallel=True)
-    with pytest.raises(UnsupportedError, match="leave out native, quantize and graphs"):
+    with pytest.raises(UnsupportedError, match="leave out native and quantize"):
         load(tensor_parallel=True, quantize="int8")
 
 

@@ -14,7 +14,6 @@ from conftest import MakeModel, tiny_config
 from daguerre.engine.engine import Engine
 from daguerre.errors import CheckpointError, UnsupportedError
 from daguerre.model import Model
-from daguerre.models.backends.graph_backend import GraphBackend
 from daguerre.models.backends.native_backend import NativeBackend
 from daguerre.models.backends.torch_backend import TorchBackend
 from daguerre.models.core.batched import BatchLayout, run_batch
@@ -206,8 +205,6 @@ def test_what_cannot_have_windows_says_so(windowed: dict[str, Model], subtests: 
     backend = TorchBackend(windowed["gemma"].backbone)
     with pytest.raises(UnsupportedError, match="cannot be moved"):
         backend.cache(9).moved(np.zeros(0, np.int64))
-    with pytest.raises(UnsupportedError, match="sliding layers"):
-        GraphBackend(windowed["gemma"].backbone, capture=lambda call: call)
     windows = Windows(size=4, layers=(0,))
     for facts, said in (
         ({"windows": Windows(size=4, layers=(9,))}, "numbers of layers"),

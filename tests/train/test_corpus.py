@@ -10,7 +10,7 @@ import pytest
 
 from daguerre import heldout
 from daguerre.errors import DataError, InputError
-from daguerre.models.tokenizer import SPECIALS, Tokenizer
+from daguerre.models.tokenizer import Tokenizer
 from daguerre.train import bpe
 from daguerre.train.corpus import encode, harvest
 from daguerre.train.corpus.collect import Summary, collect_python
@@ -366,18 +366,6 @@ def test_the_vocabularies_are_compact_on_held_out_files(name: str, smallest: flo
     texts = [document.text for document in heldout.load_frozen()][::5]
     tokens = sum(len(tokenizer.encode(text)) for text in texts)
     assert sum(len(text.encode()) for text in texts) / tokens >= smallest
-
-
-def test_a_vocabulary_is_trained_on_the_training_split_alone(tmp_path: Path) -> None:
-    install(tmp_path / "site", "alpha", {"alpha/m.py": module_text("zebra")})
-    install(tmp_path / "site", "requests", {"requests/m.py": module_text("quokka")})
-    collect(tmp_path / "out", tmp_path / "site")
-    tokenizer = bpe.train_on_corpus(tmp_path / "out", 300)
-    tokens = [tokenizer.token_bytes(token) for token in range(tokenizer.vocab_size)]
-    assert tokenizer.vocab_size == 300
-    assert any(b"zeb" in token for token in tokens)
-    assert not any(b"quo" in token for token in tokens)
-    assert tokenizer.encode(SPECIALS[3]) != [3]
 
 
 @pytest.mark.parametrize(("size", "message"), [(100, "from 272"), (5000, "give more text")])

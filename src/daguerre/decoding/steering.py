@@ -220,11 +220,6 @@ def add(concept: str | int, strength: float, **more: Any) -> Steering:
     return Steering((Operation(kind="add", concepts=(concept,), strength=strength, **more),))
 
 
-def at_first(concept: str | int, strength: float = 8.0, tokens: int = 32) -> Steering:
-    """A program that adds a concept until so many tokens are committed, and then lets the text go on by itself."""
-    return add(concept, strength, schedule="until", tokens=tokens)
-
-
 def forbid(*concepts: str | int, strength: float = 10.0) -> Steering:
     """A program that forbids concepts everywhere."""
     return Steering((Operation(kind="forbid", concepts=concepts, strength=strength),))

@@ -13,7 +13,6 @@ from daguerre.errors import InputError, UnsupportedError, unknown
 from daguerre.models.backbone_session import BackboneSession
 from daguerre.models.backends.disk import PLACES as PLACES
 from daguerre.models.backends.disk import Place as Place
-from daguerre.models.backends.graph_backend import GraphBackend
 from daguerre.models.backends.native_backend import QUANTIZATIONS as QUANTIZATIONS
 from daguerre.models.backends.native_backend import (
     NativeBackend,
@@ -65,7 +64,6 @@ class BackboneDenoiser:
               be compiled, else torch
     quantize  "int8": matrices as 8-bit numbers; "approximate_int4": as 4-bit numbers with a scale for every 32 inputs.
               Both are approximations, for the native backend only
-    graphs    captured CUDA graphs of decoding steps (`models.backends.graph_backend`); never run on a GPU so far
     head      turns hidden states into logits in place of the vocabulary projection
     experts   where the native backend has the packed experts of a mixture: in "memory", or on the "disk", of which
               memory holds what it can (`models.backends.disk`); None: on the disk if they do not fit in free memory
@@ -80,7 +78,6 @@ class BackboneDenoiser:
         backend: BackendName | None = None,
         quantize: Quantization | None = None,
         head: Head | None = None,
-        graphs: bool = False,
         experts: Place | None = None,
     ) -> None:
         if backend not in (None, *BACKENDS):
@@ -89,15 +86,13 @@ class BackboneDenoiser:
             raise unknown("quantize", quantize, QUANTIZATIONS)
         if quantize and backend == "torch":
             raise UnsupportedError('backend "torch" multiplies no quantized matrices: leave out quantize or backend')
-        if graphs and (quantize or backend == "native"):
-            raise UnsupportedError('graphs are of backend "torch": leave out graphs, or quantize and backend')
         self.backbone, self.config = backbone, backbone.config
         if experts not in (None, *PLACES):
             raise unknown("experts", experts, PLACES)
-        if experts == "disk" and (backend == "torch" or graphs or not backbone.config.experts):
+        if experts == "disk" and (backend == "torch" or not backbone.config.experts):
             reason = "PyTorch has all in memory" if backbone.config.experts else "the model has no experts"
             raise UnsupportedError(f'experts="disk" has no part here, since {reason}: leave it out')
-        self.backend_name, self.quantize, self.graphs, self._head = backend, quantize, graphs, head
+        self.backend_name, self.quantize, self._head = backend, quantize, head
         self._experts = experts
         self._made: tuple[Stamp, Backend] | None = None
         self._fixed: Backend | None = None
@@ -109,7 +104,7 @@ class BackboneDenoiser:
 
     @property
     def _how(self) -> tuple[Any, ...]:
-        return self.backend_name, self.quantize, self._head, self.graphs, self._experts
+        return self.backend_name, self.quantize, self._head, self._experts
 
     @property
     def backend(self) -> Backend:
@@ -146,8 +141,6 @@ class BackboneDenoiser:
         return out
 
     def _make(self) -> Backend:
-        if self.graphs:
-            return GraphBackend(self.backbone, self._head)
         native = self.backend_name == "native" or self.quantize is not None
         if native or (self.backend_name is None and can_run(self.backbone)):
             return NativeBackend(self.backbone, self.quantize, self._head, self._experts)
@@ -173,11 +166,11 @@ class BackboneDenoiser:
         return BackboneSession(self.config, key_cache)
 
 
-def auto_dtype(device: torch.device, backend: BackendName | None = None, graphs: bool = False) -> torch.dtype:
+def auto_dtype(device: torch.device, backend: BackendName | None = None) -> torch.dtype:
     """The type of weights that forwards are fastest in: the native backend's own choice where it computes; elsewhere
     bfloat16 where the device multiplies it natively, else float32.
     """
-    if device.type == "cpu" and backend != "torch" and not graphs and can_compile():
+    if device.type == "cpu" and backend != "torch" and can_compile():
         return fastest_dtype()
     return native_dtype(device)
 

@@ -41,11 +41,10 @@ from daguerre.decoding.sides import TOKEN_LENGTH
 from daguerre.errors import InputError, UnsupportedError, shown, unknown
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.denoiser import BackboneDenoiser
-from daguerre.models.forward import Forward, Layout, Logits, LogProbs
+from daguerre.models.forward import Forward, Layout, LogProbs
 from daguerre.models.rows import Tree, plan_rows, plan_tree
 from daguerre.models.session import Asking, Counts
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.sampling.logits import log_softmax
 from daguerre.scoring.calibration import Calibration
 
 JOINED = 2
@@ -330,25 +329,7 @@ def _num_common(texts: Sequence[tuple[int, ...]]) -> int:
     return next(differs, min(map(len, texts)))
 
 
-def score_slowly(denoiser: BackboneDenoiser, text: Scored) -> float:
-    """The score of one text alone, one token a forward, with the rows of decoding: the reference of `decide`."""
-    config = denoiser.config
-    end = max(text.stop, _span(config, text, text.stop - 1)[1])
-    canvas = Canvas.lay_out([text.ids[: text.start], text.ids[end:]], [end - text.start], config.placeholder)
-    session = denoiser.session(canvas, "none")
-    total = 0.0
-    for position in range(text.start, text.stop):
-        now = canvas.at(_span(config, text, position))
-        answer = compute(session.ask(now, np.array([position]), Logits()), denoiser.backend)
-        assert answer.logits is not None
-        total += float(log_softmax(answer.logits)[0, text.ids[position]])
-        tokens, opened = canvas.tokens.copy(), canvas.open.copy()
-        tokens[position], opened[position] = text.ids[position], False
-        canvas = Canvas(tokens, opened, canvas.gaps)
-    return total
-
-
-def _span(config: ModelConfig, text: Scored, position: int) -> tuple[int, int]:
+def predicted_span(config: ModelConfig, text: Scored, position: int) -> tuple[int, int]:
     """The span in which a position is predicted: itself, the rest of its block, or the whole label. A block is whole
     even where the text ends before it.
     """
@@ -413,7 +394,7 @@ def _as_copies(config: ModelConfig, texts: Sequence[Scored]) -> Batch:
     copies: dict[tuple[tuple[int, ...], int, float], list[tuple[int, int, int]]] = {}
     for number, text in enumerate(texts):
         for position in range(text.start, text.stop):
-            start, end = _span(config, text, position)
+            start, end = predicted_span(config, text, position)
             first, tail = (start, ()) if config.context == "block" else (0, text.ids[end:])
             level = (text.stop - position) / (text.stop - text.start) if config.time_input else 0.0
             key = (*text.ids[:position], *[config.placeholder] * (end - position), *tail), first, level

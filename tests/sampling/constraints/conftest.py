@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from daguerre.sampling.constraints import written as writing
 from daguerre.sampling.constraints.schema import Schema
+from oracles import written_json as writing
 
 
 @pytest.fixture(scope="session")

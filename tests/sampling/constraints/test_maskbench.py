@@ -11,7 +11,7 @@ from daguerre.errors import InputError
 from daguerre.sampling.constraints.budget import Budget
 from daguerre.sampling.constraints.compile import DEPTH, written_dfa
 from daguerre.sampling.constraints.keywords import read_schema
-from daguerre.sampling.constraints.written import written
+from oracles.written_json import written
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = next((place for place in (ROOT.parent, ROOT) if (place / "shared").exists()), ROOT) / "shared/data/jsonschema"

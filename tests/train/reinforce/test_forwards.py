@@ -9,7 +9,7 @@ from daguerre.errors import UnsupportedError
 from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.scoring.likelihood import score_tokens
 from daguerre.train.reinforce.estimates import bounded, left_to_right
-from daguerre.train.reinforce.forwards import exact, in_views
+from oracles.views import exact, in_views
 
 GIVEN, LENGTH = 3, 9
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from daguerre.models.backends import library as interface
 from daguerre.models.backends.disk import ExpertsFile
-from daguerre.models.backends.rounding import IN_CHUNK, grouped, rounded
+from daguerre.models.backends.rounding import IN_CHUNK
 
 COLUMNS, QUARTER, GROUP, WORDS = 64, 16, 16, 16
 """Outputs of a panel; outputs of a quarter; size of the alternating groups of gates and values; words of a row are a
@@ -108,20 +108,3 @@ class Packing:
         padded = None if bias is None else F.pad(bias.float(), (0, panels * COLUMNS - len(bias)))
         more = (None if x is None else self.hold(x) for x in (padded, scale, offset))
         return interface.Linear(self.hold(made), *more, words, panels)
-
-
-def slow_linear(weight: Tensor, numbers: Numbers, narrow: bool = False) -> list[Tensor]:
-    """What `Packing.linear` makes, computed by PyTorch: words, and for int8 scales and offsets."""
-    weight = weight.float()
-    panels, words = -(-len(weight) // COLUMNS), words_of(weight.shape[1], numbers, narrow)
-    more = (0, panels * COLUMNS - len(weight))
-    if numbers == "int4":
-        codes, scales = grouped(weight)
-        halves = F.pad(codes, (0, 0, 0, 0, *more)).view(panels, 4, QUARTER, -1, 8, 2, 4)
-        packed = (halves[..., 0, :] | halves[..., 1, :] << 4).view(torch.int32)
-        both = F.pad(scales, (0, 0, *more)).view(panels, 4, QUARTER, -1, 1, 2).view(torch.int32)
-        return [torch.cat([packed, both], dim=-2).flatten(3).transpose(2, 3).flatten()]
-    matrix, *about = rounded(weight) if numbers == "int8" else [weight.to(getattr(torch, numbers))]
-    num = IN_WORD[numbers]
-    matrix = F.pad(matrix, (0, words * num - weight.shape[1], *more)).view(panels, 4, QUARTER, words, num)
-    return [matrix.transpose(2, 3).flatten().view(torch.int32), *(F.pad(x, more) for x in about)]

@@ -1,6 +1,6 @@
-"""Matrices in fewer bits, and the slow products that the native backend's are compared with.
+"""Matrices in fewer bits.
 
-Letters: O outputs, I inputs, G groups of IN_GROUP inputs, R rows.
+Letters: O outputs, I inputs, G groups of IN_GROUP inputs.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ IN_CHUNK = 64
 """Inputs that are packed together: two groups."""
 ZERO = 8
 """The 4-bit code of zero."""
+HALF = torch.finfo(torch.float16).max
 
 
 def rounded(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -40,28 +41,3 @@ def grouped(weight: Tensor) -> tuple[Tensor, Tensor]:
     steps = torch.where(scales == 0, 1.0, scales.float())[..., None]
     codes = torch.where(scales[..., None] == 0, 0.0, (parts / steps).round().clamp_(-ZERO, ZERO - 1)) + ZERO
     return codes.to(torch.uint8), scales
-
-
-HALF = torch.finfo(torch.float16).max
-
-
-def ungrouped(codes: Tensor, scales: Tensor, num_in: int) -> Tensor:
-    """The float32 matrix (O, I) of 4-bit codes and scales."""
-    return ((codes.float() - ZERO) * scales.float()[..., None]).flatten(1)[:, :num_in]
-
-
-def grouped_product(x: Tensor, codes: Tensor, scales: Tensor) -> Tensor:
-    """The product, float32 (R, O), of rows (R, I) with 4-bit weights: rows are rounded to 8 bits in the same groups, a
-    group's sum is exact, and groups are added in their order, each rounded as the processor's fused addition does.
-    """
-    num_groups = codes.shape[1]
-    parts = F.pad(x.float(), (0, num_groups * IN_GROUP - x.shape[1])).unflatten(1, (-1, IN_GROUP))
-    largest = parts.abs().amax(-1)
-    inverse = torch.where(largest > 0, INT8 / largest, 0.0)[..., None]
-    near = (parts.double() * inverse.double() + 128.5).float().floor() - 128
-    sums = torch.einsum("rgi,ogi->rog", near.double(), codes.double() - ZERO)
-    scaled, steps = sums.float() * scales.float(), largest / INT8
-    out = torch.zeros(len(x), len(codes))
-    for group in range(num_groups):
-        out = (scaled[..., group].double() * steps[:, None, group].double() + out.double()).float()
-    return out

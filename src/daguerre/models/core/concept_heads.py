@@ -149,9 +149,3 @@ def kept_weights(logits: Tensor, num: int) -> Tensor:
     """The weights (A, C) of logits (A, C), 0 for all but the `num` largest of each row."""
     places, values = largest(logits, num)
     return torch.zeros_like(logits).scatter(-1, places, values.sigmoid())
-
-
-def keep_largest(weights: Tensor, num: int) -> Tensor:
-    """Weights (A, C) with all but the `num` largest of each row set to 0."""
-    places, values = largest(weights, num)
-    return torch.zeros_like(weights).scatter(-1, places, values)

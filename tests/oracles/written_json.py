@@ -1,4 +1,4 @@
-"""How a value is written for a schema: what tests and benchmarks hold an automaton to."""
+"""How a value is written for a schema: what automata are held to."""
 
 from __future__ import annotations
 
