@@ -20,11 +20,12 @@ from statistics import median
 from typing import Any
 
 import torch
-from gguf_files import memory
 
 import daguerre
 from daguerre.errors import DaguerreError
-from daguerre.evals.machine import machine_facts
+from daguerre.evals.machine import machine_facts, memory
+from daguerre.evals.results import publish
+from daguerre.evals.tables import table
 from daguerre.heldout import load_frozen
 from real.files import MODELS, bring, bring_llama_cpp
 
@@ -50,11 +51,7 @@ def main() -> None:
         return
     results = {"model": options.model, "file": MODELS[options.model].name, "machine": machine_facts()}
     results |= measured(options.model)
-    text = table(results)
-    print(text)
-    if options.out:
-        options.out.with_suffix(".json").write_text(json.dumps(results, indent=2) + "\n")
-        options.out.with_suffix(".md").write_text(text)
+    publish(options.out, results, page(results))
 
 
 def measured(model: str) -> dict[str, Any]:
@@ -146,27 +143,26 @@ def timed(events: Iterator[Any], times: list[float]) -> Iterator[Any]:
         yield event
 
 
-def table(results: dict[str, Any]) -> str:
+def page(results: dict[str, Any]) -> str:
     machine = results["machine"]
-    lines = [
-        f"# {results['file']} beside llama.cpp\n",
+    about = (
+        f"# {results['file']} beside llama.cpp\n\n"
         f"Measured with `benchmarks/beside_llama.py {results['model']}` on {machine['processor']} "
         f"({machine['instruction_set']}), one thread, processor time, at commit {machine['commit']}: medians of "
-        f"{ROUNDS} interleaved rounds, a prompt of {PROMPT} tokens and {WRITTEN} written behind it.\n",
-        "| | load, s | ms a token of the prompt | ms a written token | resident, MB | of it its own, MB | peak, MB |",
-        "|---|---:|---:|---:|---:|---:|---:|",
-    ]
+        f"{ROUNDS} interleaved rounds, a prompt of {PROMPT} tokens and {WRITTEN} written behind it."
+    )
+    header = ("", "load, s", "ms a token of the prompt", "ms a written token")
+    header += ("resident, MB", "of it its own, MB", "peak, MB")
+    rows = []
     for name, side in results["sides"].items():
         rounds = side["rounds"]
         prompt, token = (1000 * median(one[key] for one in rounds) for key in ("prompt", "token"))
         last = rounds[-1]["memory"]
-        lines.append(
-            f"| {name if name == LLAMA else f'Daguerre, {name}'} | {side['load']['seconds']:.1f} "
-            f"| {prompt / PROMPT:.2f} | {token:.1f} "
-            f"| {' | '.join(f'{last[key] / 1e6:,.0f}' for key in ('VmRSS', 'RssAnon', 'VmHWM'))} |"
-        )
-    lines += [f"\nDaguerre, {name}, is refused: {why}" for name, why in results["refused"].items()]
-    return "\n".join(lines) + "\n"
+        sizes = [f"{last[key] / 1e6:,.0f}" for key in ("VmRSS", "RssAnon", "VmHWM")]
+        called, load = name if name == LLAMA else f"Daguerre, {name}", f"{side['load']['seconds']:.1f}"
+        rows.append([called, load, f"{prompt / PROMPT:.2f}", f"{token:.1f}", *sizes])
+    refused = [f"Daguerre, {name}, is refused: {why}" for name, why in results["refused"].items()]
+    return "\n\n".join([about, table(header, rows), *refused]) + "\n"
 
 
 if __name__ == "__main__":

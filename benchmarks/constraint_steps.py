@@ -26,7 +26,9 @@ import torch
 
 from daguerre.canvas import Canvas
 from daguerre.errors import DaguerreError
-from daguerre.evals.machine import machine_facts
+from daguerre.evals.machine import machine_facts, measured_on
+from daguerre.evals.results import write_report
+from daguerre.evals.tables import table
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.sampling.constrained import Constraint
 from daguerre.sampling.constraints import Budget, TokenAutomaton
@@ -197,62 +199,39 @@ def verdict(met: bool) -> str:
 
 def markdown(report: dict[str, Any]) -> str:
     """The report as a page, each row with what was aimed at."""
-    machine, rows = report["machine"], []
+    rows = []
     for row in report["rows"]:
         bar = row["softmax_ms"] + BEYOND_SOFTMAX_MS
-        cells = [row["schema"], f"{row['vocabulary']:,}", str(row["threads"]), row["sampling"]]
+        cells = [row["schema"], f"{row['vocabulary']:,}", row["threads"], row["sampling"]]
         cells += [f"{row['pairs']:,}", f"{row['mb']:.1f}"]
         cells += [f"{row[name]:.2f}" for name in ("softmax_ms", "full_median_ms", "median_ms", "mean_ms")]
         rows.append([*cells, f"{bar:.1f}", verdict(row["full_median_ms"] <= bar)])
-    header = [
-        "schema",
-        "vocabulary",
-        "threads",
-        "sampling",
-        "pairs",
-        "MB",
-        "softmax",
-        "full",
-        "median",
-        "mean",
-        "aimed at",
-        "full",
-    ]
-    lines = [
+    header = "schema, vocabulary, threads, sampling, pairs, MB, softmax, full, median, mean, aimed at, full".split(", ")
+    parts = [
         "# How long a constraint takes to compile and in each step",
-        "",
         "Milliseconds of `Constraint.forced` and `Constraint.propose`, with one thread of processor time: a tool-call "
         f'schema with a branch of free text, a span of {SPAN} positions. "plain" has two functions with strings, '
         'integers, an enum and a boolean; "bounded" limits a string to 40 characters and an integer to 1 to 14. '
         '"full" is the median with all positions open, "median" and "mean" are of all steps. sampled: temperature '
         "1; warm: temperature 0.7; top_p: temperature 1 and top-p 0.9. softmax: PyTorch's, of the same logits; aimed "
         f"at: {BEYOND_SOFTMAX_MS:g} ms more. MB: of the compiled constraint, aimed at {MAX_MB} at most.",
-        "",
-        *("| " + " | ".join(cells) + " |" for cells in (header, ["---"] * len(header), *rows)),
-        "",
+        table(header, rows, left=4),
     ]
     if cost := report.get("compiling"):
-        lines += [
+        parts += [
             f"Compiling {cost['schemas']} schemas drawn from a folder ({cost['refused']} refused), milliseconds, "
             f"the median of {cost['repeats']} times each:",
-            "",
-            "| vocabulary | quantile | ms | aimed at | |",
-            "| --- | --- | --- | --- | --- |",
+            table(["vocabulary", "quantile", "ms", "aimed at", ""], list(compiled_rows(cost["milliseconds"]))),
         ]
-        for size, held in cost["milliseconds"].items():
-            for q, ms in held.items():
-                bar = COMPILED_MS[float(q)]
-                lines.append(f"| {int(size):,} | {q} | {ms:.1f} | {bar:g} | {verdict(ms <= bar)} |")
-        lines.append("")
-    return "\n".join(
-        [
-            *lines,
-            f"Measured on {machine['processor']} ({machine['cores']} cores), Python {machine['python']}, "
-            f"numpy {machine['numpy']}, daguerre {machine['daguerre']} (commit {machine['commit']}), by `python "
-            "benchmarks/constraint_steps.py --schemas FOLDER`.",
-            "",
-        ]
-    )
+    command = "By `python benchmarks/constraint_steps.py --schemas FOLDER`."
+    return "\n\n".join([*parts, f"{measured_on(report['machine'])} {command}"]) + "\n"
+
+
+def compiled_rows(milliseconds: dict[str, dict[str, float]]) -> Iterator[list[str]]:
+    for size, held in milliseconds.items():
+        for q, ms in held.items():
+            bar = COMPILED_MS[float(q)]
+            yield [f"{int(size):,}", q, f"{ms:.1f}", f"{bar:g}", verdict(ms <= bar)]
 
 
 def main() -> None:
@@ -270,8 +249,7 @@ def main() -> None:
         report["rows"].append(row)
         print(*row.values(), sep="\t", flush=True)
     if given.out:
-        given.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-        given.out.with_suffix(".md").write_text(markdown(report), encoding="utf-8")
+        write_report(given.out, report, markdown(report))
 
 
 if __name__ == "__main__":

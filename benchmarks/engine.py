@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -21,6 +19,7 @@ from typing import Any
 
 import httpx2
 import torch
+from servers import serving
 
 from daguerre.engine.engine import Engine
 from daguerre.evals.bench.job import YARDSTICK, random_model
@@ -68,9 +67,7 @@ def compare_engine(model: Model, rounds: int) -> None:
         gains, costs = [], []
         for number in range(rounds + 1):
             one, many = engine_time(model, 1, options), engine_time(model, 16, options)
-            alone = timed(
-                lambda options=options: model.generate(PROMPTS[0], NEW, min_tokens=NEW, heal=False, **options)
-            )
+            alone = library_time(model, options)
             if number:  # the first is a warm-up
                 gains.append(16 * one / many)
                 costs.append(one / alone)
@@ -82,22 +79,16 @@ def compare_http(model: Model, rounds: int) -> None:
     """Print the server's ratios, with one request at a time whose prompt is stored."""
     with tempfile.TemporaryDirectory() as folder:
         save_model(folder, model.backbone, model.tokenizer, torch.bfloat16)
-        command = [sys.executable, "-m", "daguerre", "serve", "--model", f"model={folder}", "--port", "0"]
-        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ) as process:
-            assert process.stderr is not None
-            lines = iter(process.stderr.readline, "")
-            url = next(found.group() for line in lines if (found := re.search(r"http://\S+", line)))
+        with serving("--model", f"model={folder}") as (url, _), httpx2.Client(base_url=url, timeout=60) as client:
             own = {"mode": "ar", "min_tokens": NEW, "heal": False}
             body = {"prompt": PROMPTS[0], "max_tokens": NEW, "temperature": 0, "daguerre": own}
-            with httpx2.Client(base_url=url, timeout=60) as client:
-                whole, streamed = [], []
-                for number in range(rounds + 1):
-                    seconds = [http_time(client, body | more) for more in ({}, {"stream": True})]
-                    alone = library_time(model, {"mode": "ar"})
-                    if number:
-                        whole.append(seconds[0] / alone)
-                        streamed.append(seconds[1] / alone)
-            process.terminate()
+            whole, streamed = [], []
+            for number in range(rounds + 1):
+                seconds = [http_time(client, body | more) for more in ({}, {"stream": True})]
+                alone = library_time(model, {"mode": "ar"})
+                if number:
+                    whole.append(seconds[0] / alone)
+                    streamed.append(seconds[1] / alone)
     say(f"ar: HTTP against library {statistics.median(whole):.2f}, as a stream {statistics.median(streamed):.2f}")
 
 

@@ -26,7 +26,9 @@ import numpy as np
 import daguerre
 from daguerre.evals.bench.families import Forced
 from daguerre.evals.bench.family_files import config_of, tokenizer, write_shard
-from daguerre.evals.machine import machine_facts
+from daguerre.evals.machine import machine_facts, measured_on, memory
+from daguerre.evals.results import publish
+from daguerre.evals.tables import table
 from daguerre.models.backends.disk import gigabytes
 
 WIDTH, EXPERTS, CHOSEN, INNER, HEADS, KV_HEADS, HEAD, VOCABULARY, BLOCK = 2048, 128, 8, 768, 32, 4, 128, 151_936, 8
@@ -51,11 +53,7 @@ def main() -> None:
     if given.limit:
         runs[f"on the disk, {given.limit:g} GB of memory"] = run(given, "disk", int(given.limit * 1e9))
     results = {"layers": given.layers, "runs": runs, "machine": machine_facts()}
-    text = table(results)
-    print(text)
-    if given.out:
-        given.out.with_suffix(".json").write_text(json.dumps(results, indent=2) + "\n")
-        given.out.with_suffix(".md").write_text(text)
+    publish(given.out, results, page(results))
 
 
 def write(folder: Path, layers: int) -> None:
@@ -157,7 +155,7 @@ def measured(folder: Path, place: Any) -> dict[str, Any]:
         "read_per_forward": statistics.median(reads[1:]),
         "experts_bytes": disk.num_bytes if disk else None,
         "disk_speed": disk.speed() if disk else None,
-        "anonymous": _anonymous(),
+        "anonymous": memory("RssAnon"),
         "loading": loading,
     }
 
@@ -167,29 +165,23 @@ def _read() -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("read_bytes"))
 
 
-def _anonymous() -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
-
-
-def table(results: dict[str, Any]) -> str:
+def page(results: dict[str, Any]) -> str:
     """A page of Markdown."""
-    machine = results["machine"]
-    lines = [
+    about = (
         f"# Experts on the disk\n\nSDAR-30B-A3B's shape with {results['layers']} layers of {EXPERTS} experts, of which "
         f"a row has {CHOSEN}; random weights in 4 bits; blocks of {BLOCK}, {TOKENS} random tokens behind {PROMPT}, "
-        f"2.5 a forward; medians of {ROUNDS}. {machine['processor']}, {machine['threads']} threads.\n",
-        "| | tokens/s | experts on the disk | read in a forward | disk, a second | memory that is no file's |",
-        "| --- | ---: | ---: | ---: | ---: | ---: |",
-    ]
+        f"2.5 a forward; medians of {ROUNDS}. {measured_on(results['machine'])}"
+    )
+    header = ("", "tokens/s", "experts on the disk", "read in a forward", "disk, a second", "memory that is no file's")
+    rows = []
     for name, one in results["runs"].items():
-        on_disk = "" if one["experts_bytes"] is None else gigabytes(one["experts_bytes"])
-        speed = "" if one["disk_speed"] is None else gigabytes(one["disk_speed"])
-        lines.append(
-            f"| {name} | {one['tokens_per_second']:.1f} | {on_disk} | "
-            f"{one['read_per_forward'] / 1e6:,.0f} MB | {speed} | {gigabytes(one['anonymous'])} |"
+        size, speed, own = (
+            "" if one[key] is None else gigabytes(one[key]) for key in ("experts_bytes", "disk_speed", "anonymous")
         )
-    return "\n".join(lines) + "\n"
+        rows.append(
+            [name, f"{one['tokens_per_second']:.1f}", size, f"{one['read_per_forward'] / 1e6:,.0f} MB", speed, own]
+        )
+    return f"{about}\n\n{table(header, rows)}\n"
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ changes it, so a ratio is of forwards and not of texts. Leave the machine idle.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
 from pathlib import Path
@@ -19,7 +18,9 @@ from typing import Any
 import torch
 
 import daguerre
-from daguerre.evals.machine import machine_facts
+from daguerre.evals.machine import machine_facts, measured_on
+from daguerre.evals.results import write_report
+from daguerre.evals.tables import table
 from daguerre.model import Model
 
 PROMPT = 'import os\n\ndef read_lines(path):\n    """All lines of a file."""\n'
@@ -54,25 +55,15 @@ def measured(model: Model, mode: str, rounds: int) -> dict[str, Any]:
 
 def markdown(report: dict[str, Any]) -> str:
     """The report as a page."""
-    machine, columns = report["machine"], [way for way in WAYS if way != PLAIN]
-    rows = []
+    columns, rows = [way for way in WAYS if way != PLAIN], []
     for row in report["rows"]:
         said = [f"{row[way]:.2f}" + ("" if row[way] <= MOST else " **missed**") for way in columns]
         rows.append([f"`{row['mode']}`", f"{row['plain_us']:,}", *said])
-    header = ["mode", "plain, microseconds a forward", *columns]
-    return "\n".join(
-        [
-            "# What explaining and steering cost",
-            "",
-            f"Time of a forward beside a plain one, medians of {report['rounds']} interleaved rounds of {TOKENS} "
-            f"tokens, threads: {report['threads']}. The bar is {MOST}.",
-            "",
-            *("| " + " | ".join(cells) + " |" for cells in (header, ["---"] * len(header), *rows)),
-            "",
-            f"Measured on {machine['processor']}, Python {machine['python']}, daguerre {machine['daguerre']} (commit "
-            f"{machine['commit']}), by `python benchmarks/explaining.py`.",
-            "",
-        ]
+    return (
+        f"# What explaining and steering cost\n\nTime of a forward beside a plain one, medians of {report['rounds']} "
+        f"interleaved rounds of {TOKENS} tokens, threads: {report['threads']}. The bar is {MOST}.\n\n"
+        f"{table(['mode', 'plain, microseconds a forward', *columns], rows)}\n\n{measured_on(report['machine'])} "
+        "By `python benchmarks/explaining.py`.\n"
     )
 
 
@@ -90,8 +81,7 @@ def main() -> None:
         report["rows"].append(row)
         print(*row.values(), sep="\t", flush=True)
     if given.out is not None:
-        given.out.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-        given.out.with_suffix(".md").write_text(markdown(report), encoding="utf-8")
+        write_report(given.out, report, markdown(report))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -24,7 +23,9 @@ from typing import Any
 
 from daguerre.errors import MissingExtra
 from daguerre.evals.bench.family_files import SHAPES, checkpoint, gguf_files
-from daguerre.evals.machine import machine_facts
+from daguerre.evals.machine import machine_facts, memory
+from daguerre.evals.results import publish
+from daguerre.evals.tables import table
 
 KINDS = ("bfloat16", "int8", "approximate_int4")
 FILES = {"Q8_0": "int8", "Q4_0": "approximate_int4"}
@@ -32,11 +33,9 @@ FILES = {"Q8_0": "int8", "Q4_0": "approximate_int4"}
 MIB = 1 << 20
 
 
-def memory(name: str) -> float:
-    """A number of /proc/self/status, in MiB."""
-    found = re.search(rf"{name}:\s+(\d+)", Path("/proc/self/status").read_text())
-    assert found is not None
-    return int(found[1]) / 1024
+def resident() -> float:
+    """MiB of this process."""
+    return memory() / MIB
 
 
 def once(folder: Path, kind: str) -> dict[str, float]:
@@ -45,12 +44,12 @@ def once(folder: Path, kind: str) -> dict[str, float]:
     from daguerre.models.backends.native_backend import can_compile
 
     can_compile()
-    before, started, worked = memory("VmRSS"), time.perf_counter(), time.process_time()
+    before, started, worked = resident(), time.perf_counter(), time.process_time()
     words = folder.parent / folder.stem.rpartition("-")[0] if folder.is_file() else None  # such a file has none
     quantize: Any = None if kind == "bfloat16" else kind
     model = daguerre.load(folder, dtype="bfloat16", quantize=quantize, tokenizer=words)
     took, worked = time.perf_counter() - started, time.process_time() - worked
-    loaded, peak = memory("VmRSS") - before, memory("VmHWM") - before
+    loaded, peak = resident() - before, memory("VmHWM") / MIB - before
     model.generate("hello world", 8, mode="ar")
     return {
         "seconds": took,
@@ -59,29 +58,28 @@ def once(folder: Path, kind: str) -> dict[str, float]:
         "before": before,
         "loaded": loaded,
         "peak": peak,
-        "running": memory("VmRSS") - before,
+        "running": resident() - before,
     }
 
 
-def table(found: dict[str, Any]) -> str:
+def page(found: dict[str, Any]) -> str:
     """The figures in Markdown."""
-    lines = [
-        "# Loading published shapes",
-        "",
-        f"{found['machine']['processor']}, {found['threads']} thread(s), {found['cores']} cores, a warm disk. Memory "
-        "in MiB, beyond that before; the pages of a GGUF file, which is mapped, count as long as they are in memory.",
-        "",
-        "| shape | from | matrices | seconds | processor's | packed weights | after loading | times the weights | "
-        "at most | after eight tokens |",
-        "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
-    ]
-    lines += [
-        f"| {one['shape']} | {one['from']} | {one['kind']} | {one['seconds']:.1f} | {one['processor_seconds']:.1f} | "
-        f"{one['weights']:.0f} | {one['loaded']:.0f} | {one['loaded'] / one['weights']:.2f} | {one['peak']:.0f} | "
-        f"{one['running']:.0f} |"
+    header = ("shape", "from", "matrices", "seconds", "processor's", "packed weights", "after loading")
+    header += ("times the weights", "at most", "after eight tokens")
+    rows = [
+        [
+            *(one[name] for name in ("shape", "from", "kind")),
+            *(f"{one[name]:.1f}" for name in ("seconds", "processor_seconds")),
+            *(f"{one['weights']:.0f}", f"{one['loaded']:.0f}", f"{one['loaded'] / one['weights']:.2f}"),
+            *(f"{one[name]:.0f}" for name in ("peak", "running")),
+        ]
         for one in found["loads"]
     ]
-    return "\n".join(lines) + "\n"
+    return (
+        f"# Loading published shapes\n\n{found['machine']['processor']}, {found['threads']} thread(s), "
+        f"{found['cores']} cores, a warm disk. Memory in MiB, beyond that before; the pages of a GGUF file, which is "
+        f"mapped, count as long as they are in memory.\n\n{table(header, rows, left=3)}\n"
+    )
 
 
 def main() -> None:
@@ -115,10 +113,7 @@ def main() -> None:
             )  # fmt: skip
             loads.append({"shape": shape, "from": source, "kind": kind, **json.loads(done.stdout.splitlines()[-1])})
     found = {"machine": machine_facts(), "threads": options.threads, "cores": os.cpu_count(), "loads": loads}
-    if options.out is not None:
-        options.out.with_name(f"{options.out.name}.json").write_text(json.dumps(found, indent=1) + "\n")
-        options.out.with_name(f"{options.out.name}.md").write_text(table(found))
-    print(table(found), end="")
+    publish(options.out and options.out.with_name(f"{options.out.name}.json"), found, page(found))
 
 
 if __name__ == "__main__":

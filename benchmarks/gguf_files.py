@@ -22,7 +22,9 @@ import numpy as np
 import torch
 
 import daguerre
-from daguerre.evals.machine import machine_facts
+from daguerre.evals.machine import machine_facts, measured_on, memory
+from daguerre.evals.results import publish
+from daguerre.evals.tables import table
 from daguerre.heldout import load_frozen
 from daguerre.models.backends.torch_backend import TorchBackend
 from daguerre.models.core.build import make_backbone
@@ -50,11 +52,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "m.gguf"
         results = {"agreement": agreement(path), "loading": loadings(path), "machine": machine_facts()}
-    text = table(results)
-    print(text)
-    if options.out:
-        options.out.with_suffix(".json").write_text(json.dumps(results, indent=2) + "\n")
-        options.out.with_suffix(".md").write_text(text)
+    publish(options.out, results, page(results))
 
 
 def agreement(path: Path) -> list[dict[str, Any]]:
@@ -114,36 +112,32 @@ def loading(path: Path, dtype: str) -> dict[str, Any]:
     return {"weights": weights, "resident": after - before, "peak": peak - before, "seconds": round(seconds, 2)}
 
 
-def memory(name: str) -> int:
-    """Bytes of this process, as Linux counts them."""
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    (line,) = (line for line in lines if line.startswith(f"{name}:"))
-    return 1024 * int(line.split()[1])
-
-
-def table(results: dict[str, Any]) -> str:
-    machine = results["machine"]
-    lines = [
-        "# GGUF files\n",
-        f"Measured with `benchmarks/gguf_files.py` on {machine['processor']} ({machine['instruction_set']}), one "
-        f"thread, at commit {machine['commit']}.\n",
-        f"Likeliest tokens of the default model, llama.cpp beside Daguerre with the same file: {TEXTS} held-out texts, "
-        f"{TOKENS} tokens each at most.\n",
-        "| type | positions | same token | furthest logit |\n|---|---|---|---|",
-        *(
-            f"| {r['dtype']} | {r['positions']:,} | {100 * r['same']:.2f}% | {r['furthest']:.2g} |"
-            for r in results["agreement"]
-        ),
-        "\nLoading 197M parameters; MB beyond what the process had before; the file is mapped, and among the peak.\n",
-        "| stored as | file | loaded as | weights | resident after | peak | seconds of processor time |",
-        "|---|---|---|---|---|---|---|",
-        *(
-            f"| {r['stored']} | {mb(r['file'])} | {r['dtype']} | {mb(r['weights'])} | {mb(r['resident'])} "
-            f"| {mb(r['peak'])} | {r['seconds']} |"
-            for r in results["loading"]
-        ),
-    ]
-    return "\n".join(lines) + "\n"
+def page(results: dict[str, Any]) -> str:
+    header = "stored as, file, loaded as, weights, resident after, peak, seconds of processor time".split(", ")
+    sizes = ("weights", "resident", "peak")
+    return "\n\n".join(
+        [
+            f"# GGUF files\n\nBy `benchmarks/gguf_files.py`. {measured_on(results['machine'])}",
+            "Likeliest tokens of the default model, llama.cpp beside Daguerre with the same file: "
+            f"{TEXTS} held-out texts, {TOKENS} tokens each at most.",
+            table(
+                ["type", "positions", "same token", "furthest logit"],
+                [
+                    [r["dtype"], f"{r['positions']:,}", f"{100 * r['same']:.2f}%", f"{r['furthest']:.2g}"]
+                    for r in results["agreement"]
+                ],
+            ),
+            "Loading 197M parameters; MB beyond what the process had before; the file is mapped, and among the peak.",
+            table(
+                header,
+                [
+                    [r["stored"], mb(r["file"]), r["dtype"], *(mb(r[name]) for name in sizes), r["seconds"]]
+                    for r in results["loading"]
+                ],
+            )
+            + "\n",
+        ]
+    )
 
 
 def mb(num: int) -> str:

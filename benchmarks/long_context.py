@@ -33,8 +33,10 @@ import numpy as np
 import torch
 
 from daguerre.evals.bench.job import YARDSTICK, random_config, random_model, random_tokens, torch_dtype
-from daguerre.evals.machine import machine_facts
-from daguerre.evals.results import new_figure, write_figure, write_report
+from daguerre.evals.charts import new_figure, titled
+from daguerre.evals.machine import machine_facts, memory
+from daguerre.evals.results import write_report
+from daguerre.evals.tables import table
 from daguerre.models.backends.native_backend import NativeBackend
 from daguerre.models.backends.native_cache import NativeCache, Page
 from daguerre.models.backends.torch_backend import TorchBackend
@@ -80,12 +82,6 @@ def block(cache: KeyCache, tokens: np.ndarray) -> Forward:
     return Forward(tokens, layout, cache, np.arange(num, dtype=np.int32), Logits())
 
 
-def resident() -> int:
-    """Bytes of this process in memory now."""
-    with open("/proc/self/statm", encoding="ascii") as file:
-        return int(file.read().split()[1]) * resource.getpagesize()
-
-
 def timed(backend: Backend, forwards: Sequence[Forward], undo: KeyCache) -> float:
     """Median milliseconds of forwards, each behind the same cache."""
     length, took = undo.length, []
@@ -111,7 +107,7 @@ def grow(name: str, lengths: Sequence[int], rounds: int) -> list[dict[str, Any]]
     tokens = random_tokens(backend.config, (max(lengths) + PIECE,))
     backend.forward([clean(None, tokens[:PIECE], Logits())])  # what is made once is made before it is counted
     gc.collect()
-    before = resident()
+    before = memory()
     cache: Any = backend.cache(max(lengths) + PIECE, int8=side.int8)
     while cache.length < lengths[0]:
         backend.forward([clean(cache, tokens[cache.length : cache.length + PIECE], Hidden())])
@@ -121,7 +117,7 @@ def grow(name: str, lengths: Sequence[int], rounds: int) -> list[dict[str, Any]]
             doubled(cache)
         assert cache.length == length
         gc.collect()
-        allocated, grown = cache.num_bytes, resident() - before
+        allocated, grown = cache.num_bytes, memory() - before
         one = [clean(cache, tokens[length : length + 1], Logits()) for _ in range(rounds)]
         many = [block(cache, tokens[length : length + BLOCK]) for _ in range(rounds)]
         piece = [clean(cache, tokens[length : length + PIECE], Hidden())]
@@ -166,30 +162,29 @@ def page(report: dict[str, Any], picture: str) -> str:
     facts, machine = report["shape"], report["machine"]
     lines = [
         "# Exact caches of long texts",
-        "",
         f"Written by `{report['command']}`, {report['date']}, commit {machine['commit'] or 'not recorded'}. "
         f"{machine['processor']}, {machine['instruction_set']}, one thread, milliseconds of processor time; random "
         f"weights of the 34M shape ({facts['layers']} layers, {facts['kv_heads']} key heads of {facts['head_width']}). "
         "What it means: [docs/long-context.md](../../docs/long-context.md).",
-        "",
-        "| side | tokens | cache, computed | allocated | process grew by | bytes a token | a token, ms | "
-        "a block of 16, ms | a piece of 512, ms |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
-    for name, rows in report["sides"].items():
-        for row in rows:
+    header = ("side", "tokens", "cache, computed", "allocated", "process grew by", "bytes a token")
+    header += ("a token, ms", "a block of 16, ms", "a piece of 512, ms")
+    rows = []
+    for name, some in report["sides"].items():
+        for row in some:
             sizes = [f"{row[key] / 1e6:.1f} MB" for key in ("computed_bytes", "cache_bytes", "grown_bytes")]
-            each = f"{row['cache_bytes'] / row['length']:,.0f}"
             times = [f"{row[key]:.1f}" for key in ("token_ms", "block_ms", "piece_ms")]
-            lines.append(f"| {name} | {row['length']:,} | {' | '.join([*sizes, each, *times])} |")
-    lines += ["", "All of the text in one forward:", ""]
-    lines += ["| side | tokens | the process grew by, at most | seconds |", "|---|---:|---:|---:|"]
-    for name, row in report["whole"].items():
-        lines.append(f"| {name} | {row['length']:,} | {row['peak_bytes'] / 1e6:,.0f} MB | {row['seconds']:.0f} |")
-    return "\n".join([*lines, "", f"![Memory and time by length]({picture})", ""])
+            rows.append([name, f"{row['length']:,}", *sizes, f"{row['cache_bytes'] / row['length']:,.0f}", *times])
+    at_once = [
+        [name, f"{row['length']:,}", f"{row['peak_bytes'] / 1e6:,.0f} MB", f"{row['seconds']:.0f}"]
+        for name, row in report["whole"].items()
+    ]
+    whole_header = ("side", "tokens", "the process grew by, at most", "seconds")
+    lines += [table(header, rows), "All of the text in one forward:", table(whole_header, at_once)]
+    return "\n\n".join([*lines, f"![Memory and time by length]({picture})\n"])
 
 
-def draw(report: dict[str, Any], path: Path) -> None:
+def draw(report: dict[str, Any]) -> Any:
     """Memory, a token and a block against the length."""
     figure = new_figure(13.0, 4.2)
     panels = figure.subplots(1, 3)
@@ -201,14 +196,12 @@ def draw(report: dict[str, Any], path: Path) -> None:
     for panel, (key, unit, title) in zip(panels, titles, strict=True):
         for name, rows in report["sides"].items():
             panel.plot([row["length"] for row in rows], [unit * row[key] for row in rows], marker="o", label=name)
-        panel.set_title(title)
-        panel.set_xlabel("cached tokens")
+        titled(panel, title, "cached tokens")
         panel.set_xscale("log", base=2)
         panel.set_yscale("log")
         panel.xaxis.set_major_formatter("{x:,.0f}")
-        panel.grid(alpha=0.25)
     panels[0].legend(frameon=False, fontsize=8)
-    write_figure(figure, path)
+    return figure
 
 
 def main() -> None:
@@ -235,8 +228,7 @@ def main() -> None:
         "sides": {name: in_process(arguments, name) for name in options.sides},
         "whole": {name: in_process([*arguments, "--at-once"], name) for name in options.whole},
     }
-    write_report(options.out, report, page(report, options.out.with_suffix(".png").name))
-    draw(report, options.out.with_suffix(".png"))
+    write_report(options.out, report, page(report, options.out.with_suffix(".png").name), draw(report))
 
 
 if __name__ == "__main__":

@@ -28,8 +28,9 @@ import torch
 from daguerre.evals.bench.families import model_of
 from daguerre.evals.bench.family_files import FamilyShape, checkpoint, config_of, shape_of
 from daguerre.evals.bench.rows import behind
-from daguerre.evals.machine import machine_facts
+from daguerre.evals.machine import machine_facts, measured_on, memory
 from daguerre.evals.results import write_report
+from daguerre.evals.tables import table
 from daguerre.models.backends.native_cache import NativeCache, Page
 from daguerre.models.forward import Backend, Draws, Forward, Hidden, Layout, Rules
 
@@ -170,15 +171,15 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     for cache_type, int8 in CACHES.items():
         for num in given.contexts:
             backend = models["int8"].denoiser.backend
-            before = resident()
+            before = memory() / 1e6
             cache = filled(backend, num, int8)
-            grown = resident() - before
+            grown = memory() / 1e6 - before
             steps = {"token": behind_it(backend, cache, 1), "block": behind_it(backend, cache, BLOCK)}
             took = timed(steps, given.rounds, clock)
             found["contexts"].setdefault(cache_type, {})[num] = {
                 "cache_mb": cache.num_bytes / 1e6,
                 "resident_mb": grown,
-                "process_mb": resident(),
+                "process_mb": memory() / 1e6,
                 "seconds": {name: statistics.median(times) for name, times in took.items()},
             }
             print(cache_type, num, found["contexts"][cache_type][num], flush=True)
@@ -186,47 +187,40 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
-def resident() -> float:
-    """Megabytes of this process in memory (Linux)."""
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:")) / 1000
-
-
-def table(found: dict[str, Any]) -> str:
-    """The report in Markdown."""
-    processor = f"{found['machine']['processor']} ({found['machine']['instruction_set']})"
-    lines = [
-        "# Long prompts",
-        "",
-        f"Random weights of {found['shape']}'s shape, native backend; {processor}, {found['machine']['threads']} "
-        f"thread(s), median of {found['rounds']} rounds, by `python {found['command']}`.",
-        "",
-        "The share of the speed of bare products that a whole prompt has: products in bfloat16 by oneDNN, of all "
-        "matrices but the vocabulary's; and the same with PyTorch's causal attention in bfloat16 added.",
-        "",
-        "| tokens | weights | seconds | tokens a second | of the products' speed | of products and attention |",
-        "| ---: | --- | ---: | ---: | ---: | ---: |",
-    ]
+def table_of_prompts(found: dict[str, Any]) -> str:
+    header = ("tokens", "weights", "seconds", "tokens a second", "of the products' speed", "of products and attention")
+    rows = []
     for num, one in found["prompts"].items():
         for kind in WEIGHTS:
             took = one["seconds"][f"prompt {kind}"]
-            lines.append(
-                f"| {num} | {kind} | {took:.2f} | {int(num) / took:.0f} | {one['rate_of_products'][kind]:.2f} | "
-                f"{one['rate_of_both'][kind]:.2f} |"
-            )
-    lines += [
-        "",
-        "Behind a cache of so many tokens (int8 weights), a token and a block of 8:",
-        "",
-        "| cache | tokens | cache, MB | process, MB | ms a token | ms a block of 8 |",
-        "| --- | ---: | ---: | ---: | ---: | ---: |",
-    ]
+            rates = [f"{one[name][kind]:.2f}" for name in ("rate_of_products", "rate_of_both")]
+            rows.append([num, kind, f"{took:.2f}", f"{int(num) / took:.0f}", *rates])
+    return table(header, rows, left=2)
+
+
+def table_of_contexts(found: dict[str, Any]) -> str:
+    header, rows = ("cache", "tokens", "cache, MB", "process, MB", "ms a token", "ms a block of 8"), []
     for kind, contexts in found["contexts"].items():
         for num, one in contexts.items():
-            token, block = (1000 * one["seconds"][name] for name in ("token", "block"))
-            cells = f"{one['cache_mb']:.0f} | {one['process_mb']:.0f} | {token:.0f} | {block:.0f}"
-            lines.append(f"| {kind} | {int(num):,} | {cells} |")
-    return "\n".join([*lines, ""])
+            took = [f"{1000 * one['seconds'][name]:.0f}" for name in ("token", "block")]
+            rows.append([kind, f"{int(num):,}", f"{one['cache_mb']:.0f}", f"{one['process_mb']:.0f}", *took])
+    return table(header, rows)
+
+
+def page(found: dict[str, Any]) -> str:
+    """The report in Markdown."""
+    return "\n\n".join(
+        [
+            "# Long prompts",
+            f"Random weights of {found['shape']}'s shape, native backend; median of {found['rounds']} rounds, by "
+            f"`python {found['command']}`. {measured_on(found['machine'])}",
+            "The share of the speed of bare products that a whole prompt has: products in bfloat16 by oneDNN, of all "
+            "matrices but the vocabulary's; and the same with PyTorch's causal attention in bfloat16 added.",
+            table_of_prompts(found),
+            "Behind a cache of so many tokens (int8 weights), a token and a block of 8:",
+            table_of_contexts(found) + "\n",
+        ]
+    )
 
 
 def main() -> None:
@@ -240,7 +234,7 @@ def main() -> None:
     options.add_argument("--out", type=Path, default=RESULTS)
     given = options.parse_args()
     found = measure(given)
-    write_report(given.out, found, table(found))
+    write_report(given.out, found, page(found))
 
 
 if __name__ == "__main__":

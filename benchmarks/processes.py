@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import daguerre
-from daguerre.evals.machine import machine_facts
+from daguerre.evals.machine import machine_facts, measured_on
+from daguerre.evals.results import publish
+from daguerre.evals.tables import table
 
 MOST = 1.3
 """Times as long: what is aimed at."""
@@ -73,28 +75,16 @@ def measure(processes: list[subprocess.Popen[str]], rounds: int) -> list[dict[st
 
 def markdown(report: dict[str, Any]) -> str:
     """The report as a page."""
-    machine = report["machine"]
-    return "\n".join(
-        [
-            "# Two processes at once",
-            "",
-            f"`python benchmarks/processes.py --threads {report['threads']} --backend {report['backend']}`: the "
-            f"default model in mode `ar` in two processes, {report['tokens']} tokens or more each, one after another "
-            f"and at once. Aimed at: at most {MOST} times as long.",
-            "",
-            "| round | tokens/s, one after another | tokens/s, at once | times as long |",
-            "| ---: | ---: | ---: | ---: |",
-            *(
-                f"| {number} | {each['apart']:,.0f} | {each['at_once']:,.0f} | {each['times']:.2f} |"
-                for number, each in enumerate(report["rounds"], 1)
-            ),
-            "",
-            f"Median: {report['median']:.2f} times as long.",
-            "",
-            f"Measured on {machine['processor']} ({machine['cores']} cores, {machine['instruction_set']}), daguerre "
-            f"{machine['daguerre']} (commit {machine['commit']}), torch {machine['torch']}.",
-            "",
-        ]
+    header = ("round", "tokens/s, one after another", "tokens/s, at once", "times as long")
+    rows = [
+        [number, f"{each['apart']:,.0f}", f"{each['at_once']:,.0f}", f"{each['times']:.2f}"]
+        for number, each in enumerate(report["rounds"], 1)
+    ]
+    return (
+        f"# Two processes at once\n\n`python benchmarks/processes.py --threads {report['threads']} --backend "
+        f"{report['backend']}`: the default model in mode `ar` in two processes, {report['tokens']} tokens or more "
+        f"each, one after another and at once. Aimed at: at most {MOST} times as long.\n\n{table(header, rows, 0)}\n\n"
+        f"Median: {report['median']:.2f} times as long.\n\n{measured_on(report['machine'])}\n"
     )
 
 
@@ -122,10 +112,7 @@ def main() -> None:
         process.wait()
     report = {"threads": given.threads, "tokens": given.tokens, "backend": given.backend, "rounds": rounds}
     report |= {"median": statistics.median(each["times"] for each in rounds), "machine": machine_facts()}
-    print(f"median {report['median']:.2f}")
-    if given.out:
-        given.out.with_suffix(".json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-        given.out.with_suffix(".md").write_text(markdown(report), encoding="utf-8")
+    publish(given.out, report, markdown(report))
 
 
 if __name__ == "__main__":

@@ -11,9 +11,8 @@ llama.cpp scores them, too, with files of the same weights by its own quantizer.
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from daguerre.evals.bits import Window, make_windows
+from daguerre.evals.bits import make_windows
 from daguerre.evals.machine import machine_facts
+from daguerre.evals.results import publish
+from daguerre.evals.tables import table
 from daguerre.heldout import load_frozen
 from daguerre.model import load
 from daguerre.models.backends.native_backend import NativeBackend
@@ -69,23 +70,36 @@ def llama(backbone: Backbone, positions: int, folder: Path) -> Iterator[tuple[st
         yield f"llama.cpp {kind}", partial(scores, LlamaCpp(folder / f"{kind}.gguf", 1, positions))
 
 
-def read(every: dict[str, Scores], windows: Sequence[Window]) -> Iterator[dict[str, tuple[np.ndarray, np.ndarray]]]:
-    """For each window, by kind: nats of its tokens, and the likeliest tokens."""
-    for window in windows:
-        found = {}
-        for name, scores in every.items():
-            logits = scores(window.tokens).astype(np.float64)
-            top = logits.max(1)
-            mass = np.log(np.exp(logits - top[:, None]).sum(1)) + top
-            nats = mass - logits[np.arange(len(logits)), window.tokens[1:]]
-            found[name] = nats, logits.argmax(1)
-        yield found
+def scored(scores: Scores, text: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Nats (N,) of the tokens of a text behind the first, and the likeliest tokens."""
+    logits = scores(text).astype(np.float64)
+    top = logits.max(1)
+    mass = np.log(np.exp(logits - top[:, None]).sum(1)) + top
+    return mass - logits[np.arange(len(logits)), text[1:]], logits.argmax(1)
+
+
+def figures(found: dict[str, list[tuple[np.ndarray, np.ndarray]]]) -> dict[str, dict[str, float]]:
+    """Of the scores of all texts in each kind: nats a token, their difference to float32 with its standard error over
+    texts, and agreement.
+    """
+    counts, out = np.array([len(nats) for nats, _ in found["float32"]]), {}
+    for name, texts in found.items():
+        pairs = list(zip(texts, found["float32"], strict=True))
+        more = np.array([(nats - known).sum() for (nats, _), (known, _) in pairs])
+        mean = more.sum() / counts.sum()
+        spread = np.sqrt(((more - mean * counts) ** 2).sum() * len(more) / max(1, len(more) - 1)) / counts.sum()
+        agreed = sum((likeliest == known).sum() for (_, likeliest), (_, known) in pairs)
+        out[name] = {
+            "nats": float(sum(nats.sum() for nats, _ in texts) / counts.sum()),
+            "more": float(mean),
+            "stderr": float(spread),
+            "agreement": float(agreed / counts.sum()),
+        }
+    return out
 
 
 def measure(model: str, num: int, positions: int, peer: bool = False) -> dict[str, Any]:
-    """The figures of each kind: nats a token, their difference to float32 with its standard error over windows, and
-    agreement. positions: the most that a window has.
-    """
+    """The figures of each kind. positions: the most that a window has."""
     loaded = {dtype: load(model, dtype=dtype) for dtype in ("float32", "bfloat16")}
     one = loaded["float32"]
     if one.config.context != "causal":
@@ -100,52 +114,34 @@ def measure(model: str, num: int, positions: int, peer: bool = False) -> dict[st
     with tempfile.TemporaryDirectory() as folder:
         if peer:
             every |= llama(one.backbone, positions, Path(folder))
-        found = list(read(every, windows))
-    counts = np.array([len(each["float32"][0]) for each in found])
-    kinds = {}
-    for name in every:
-        more = np.array([(each[name][0] - each["float32"][0]).sum() for each in found])
-        mean = more.sum() / counts.sum()
-        spread = np.sqrt(((more - mean * counts) ** 2).sum() * len(found) / max(1, len(found) - 1)) / counts.sum()
-        kinds[name] = {
-            "nats": float(sum(each[name][0].sum() for each in found) / counts.sum()),
-            "more": float(mean),
-            "stderr": float(spread),
-            "agreement": float(sum((each[name][1] == each["float32"][1]).sum() for each in found) / counts.sum()),
-        }
+        found = {name: [scored(scores, one.tokens) for one in windows] for name, scores in every.items()}
     return {
         "model": Path(model).name,
         "parameters": one.backbone.num_parameters,
         "windows": len(windows),
-        "tokens": int(counts.sum()),
-        "kinds": kinds,
+        "tokens": sum(len(one.tokens) - 1 for one in windows),
+        "kinds": figures(found),
         "machine": machine_facts(torch.device("cpu")),
     }
 
 
-def table(found: dict[str, Any]) -> str:
+def page(found: dict[str, Any]) -> str:
     """The figures in Markdown."""
-    lines = [
-        f"# {found['model']}: weights in fewer bits",
-        "",
-        f"{found['tokens']:,} tokens of held-out text in {found['windows']} windows, by the native backend"
-        + (", and by llama.cpp." if len(found["kinds"]) > len(KINDS) else "."),
-        "",
-        *rows_of("matrices", found["kinds"]),
-    ]
-    return "\n".join(lines) + "\n"
+    peer = ", and by llama.cpp." if len(found["kinds"]) > len(KINDS) else "."
+    return (
+        f"# {found['model']}: weights in fewer bits\n\n{found['tokens']:,} tokens of held-out text in "
+        f"{found['windows']} windows, by the native backend{peer}\n\n{table_of_kinds(found['kinds'])}\n"
+    )
 
 
-def rows_of(what: str, kinds: dict[str, dict[str, float]]) -> list[str]:
-    """A table of the figures of each kind."""
-    return [
-        f"| {what} | nats a token | more than float32 | standard error | likeliest token as in float32 |",
-        "| --- | ---: | ---: | ---: | ---: |",
-        *(
-            f"| {name} | {kind['nats']:.4f} | {kind['more']:+.4f} | {kind['stderr']:.4f} | {kind['agreement']:.2%} |"
-            for name, kind in kinds.items()
-        ),
+def table_of_kinds(kinds: dict[str, dict[str, float]]) -> str:
+    """The figures of each kind."""
+    header = ("weights", "nats a token", "more than float32", "standard error", "likeliest token as in float32")
+    rows = [
+        [name, *(f"{one['nats']:.4f}", f"{one['more']:+.4f}", f"{one['stderr']:.4f}", f"{one['agreement']:.2%}")]
+        for name, one in kinds.items()
     ]
+    return table(header, rows)
 
 
 def main() -> None:
@@ -157,9 +153,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/quantized-default"))
     options = parser.parse_args()
     found = measure(options.model, options.windows, options.positions, options.llama)
-    options.out.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n")
-    options.out.with_suffix(".md").write_text(table(found))
-    print(table(found), end="")
+    publish(options.out, found, page(found))
 
 
 if __name__ == "__main__":

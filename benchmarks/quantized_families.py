@@ -15,19 +15,19 @@ import json
 import shutil
 import struct
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from quantized import KINDS, logits_of, rows_of
+from quantized import KINDS, Scores, figures, logits_of, scored, table_of_kinds
 
 from daguerre.evals.bench.family_files import WEIGHTS, checkpoint, quantize
 from daguerre.evals.bench.peers import LlamaCpp
 from daguerre.evals.bench.worker import versions
 from daguerre.evals.machine import machine_facts
-from daguerre.evals.results import write_report
+from daguerre.evals.results import publish
 from daguerre.model import load
 from daguerre.models.gguf.writing import write_gguf
 from daguerre.models.loading import load_folder
@@ -35,7 +35,6 @@ from daguerre.models.loading import load_folder
 SHARP = 4.0
 NORM = "model.norm.weight"
 RESULTS = Path(__file__).resolve().parent / "results" / "quantized-families.json"
-Logits = Callable[[np.ndarray], np.ndarray]
 
 
 def sharpened(name: str, parent: Path) -> Path:
@@ -67,14 +66,14 @@ def texts_of(folder: Path, number: int, length: int) -> list[np.ndarray]:
     return out
 
 
-def native(folder: Path, kind: str) -> Logits:
+def native(folder: Path, kind: str) -> Scores:
     """The native backend's logits."""
     dtype, rounded = KINDS[kind]
     backend = load(folder, dtype=dtype, quantize=rounded, backend="native").denoiser.backend
     return lambda tokens: logits_of(backend, tokens)
 
 
-def llama(file: Path, length: int) -> Iterator[Logits]:
+def llama(file: Path, length: int) -> Iterator[Scores]:
     """llama.cpp's."""
     peer = LlamaCpp(file, torch.get_num_threads(), length)
     yield lambda tokens: peer.logits(tokens[:-1].tolist())
@@ -93,64 +92,30 @@ def files_of(folder: Path) -> dict[str, Path]:
     return files
 
 
-def read(logits: Logits, texts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Nats (T, N) of the tokens of the texts, and the likeliest tokens."""
-    nats, likeliest = [], []
-    for text in texts:
-        rows = logits(text)
-        top = rows.max(1, keepdims=True)
-        mass = np.log(np.exp((rows - top).astype(np.float64)).sum(1)) + top[:, 0]
-        nats.append(mass - rows[np.arange(len(rows)), text[1:]])
-        likeliest.append(rows.argmax(1))
-    return np.array(nats), np.array(likeliest)
-
-
-def command(given: argparse.Namespace) -> str:
-    """What was called, without the folder's name."""
-    return " ".join("DIR" if one == str(given.folder) else one for one in sys.argv)
-
-
 def measure(given: argparse.Namespace) -> dict[str, Any]:
     """All kinds, one in memory at a time."""
     folder = sharpened(given.shape, given.folder)
     texts = texts_of(folder, given.texts, given.tokens)
-    files, found = files_of(folder), dict[str, tuple[np.ndarray, np.ndarray]]()
+    files, found = files_of(folder), dict[str, list[tuple[np.ndarray, np.ndarray]]]()
     for kind in KINDS:
-        found[kind] = read(native(folder, kind), texts)
-        print(kind, found[kind][0].mean(), flush=True)
+        logits = native(folder, kind)
+        found[kind] = [scored(logits, text) for text in texts]
     for kind, path in files.items():
-        (found[f"llama.cpp {kind}"],) = (read(logits, texts) for logits in llama(path, given.tokens))
-        print(kind, found[f"llama.cpp {kind}"][0].mean(), flush=True)
-    reference, likeliest = found["float32"]
-    kinds = {}
-    for name, (nats, top) in found.items():
-        more = (nats - reference).mean(1)
-        kinds[name] = {
-            "nats": float(nats.mean()),
-            "more": float(more.mean()),
-            "stderr": float(more.std(ddof=1) / len(more) ** 0.5),
-            "agreement": float((top == likeliest).mean()),
-        }
-    facts = {
-        "machine": machine_facts(),
-        "versions": versions(),
-        "command": command(given),
-        "sharp": SHARP,
-    }
-    return facts | {"shape": given.shape, "tokens": int(reference.size), "texts": len(texts), "kinds": kinds}
+        for logits in llama(path, given.tokens):
+            found[f"llama.cpp {kind}"] = [scored(logits, text) for text in texts]
+    command = " ".join("DIR" if one == str(given.folder) else one for one in sys.argv)
+    facts = {"machine": machine_facts(), "versions": versions(), "command": command, "sharp": SHARP}
+    tokens = sum(len(text) - 1 for text in texts)
+    return facts | {"shape": given.shape, "tokens": tokens, "texts": len(texts), "kinds": figures(found)}
 
 
-def table(found: dict[str, Any]) -> str:
+def page(found: dict[str, Any]) -> str:
     """The figures in Markdown."""
-    lines = [
-        f"# {found['shape']}: weights in fewer bits, beside llama.cpp",
-        "",
-        f"Random weights of the shape with a last norm {found['sharp']:g} times as large; {found['tokens']:,} tokens "
-        f"of {found['texts']} texts of its own. The reference is float32.",
-        "",
-        *rows_of("weights", found["kinds"]),
-    ]
-    return "\n".join(lines) + "\n"
+    return (
+        f"# {found['shape']}: weights in fewer bits, beside llama.cpp\n\nRandom weights of the shape with a last norm "
+        f"{found['sharp']:g} times as large; {found['tokens']:,} tokens of {found['texts']} texts of its own. The "
+        f"reference is float32.\n\n{table_of_kinds(found['kinds'])}\n"
+    )
 
 
 def main() -> None:
@@ -162,8 +127,7 @@ def main() -> None:
     options.add_argument("--out", type=Path, default=RESULTS)
     given = options.parse_args()
     found = measure(given)
-    write_report(given.out, found, table(found))
-    print(table(found), end="")
+    publish(given.out, found, page(found))
 
 
 if __name__ == "__main__":

@@ -32,10 +32,13 @@ from daguerre.decoding.denoise import denoise
 from daguerre.decoding.mode import Steps
 from daguerre.decoding.modes.ancestral import Sampler, times
 from daguerre.decoding.sampler import TokenSampler
-from daguerre.errors import DaguerreError, DataError, InputError, MissingExtra, unknown
+from daguerre.errors import DaguerreError, DataError, InputError, unknown
 from daguerre.evals.bits import bits_per_byte, spread
+from daguerre.evals.charts import new_figure, write_figure
 from daguerre.evals.documents import read_documents
 from daguerre.evals.machine import machine_facts
+from daguerre.evals.results import write_json
+from daguerre.evals.tables import table
 from daguerre.files import atomic_write
 from daguerre.heldout import Document, load_frozen
 from daguerre.model import Model, load
@@ -129,8 +132,7 @@ def run_entry(
     if (trained := read_extra(model)["trained"])["minutes"] < minutes:
         raise InputError(f"{name} was stopped before its {minutes:g} minutes: run the race again to go on")
     values = {"name": name, "minutes": minutes, "trained": trained, **measure(name, load(model), limits, documents)}
-    with atomic_write(result) as file:
-        file.write((json.dumps(values, indent=2) + "\n").encode())
+    write_json(result, values)
     return result
 
 
@@ -283,17 +285,16 @@ def run_race(names: Sequence[str], arguments: Sequence[str], out: Path, results:
     finished = [out / name / "result.json" for name in ENTRIES if (out / name / "result.json").is_file()]
     values = [json.loads(path.read_text(encoding="utf-8")) for path in finished]
     results.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(results) as file:
-        file.write((json.dumps(values, indent=2) + "\n").encode())
+    write_json(results, values)
 
 
-def write_report(results: Path, table: Path, picture: Path) -> None:
+def write_page(results: Path, to: Path, picture: Path) -> None:
     """The table and the picture from a race's JSON."""
     if not results.is_file():
         raise DataError(f"no race at {results}: run it first")
     values = json.loads(results.read_text(encoding="utf-8"))
     draw_picture(values, picture)
-    with atomic_write(table) as file:
+    with atomic_write(to) as file:
         file.write(markdown(values, picture.name).encode())
 
 
@@ -302,7 +303,6 @@ def markdown(values: Sequence[dict[str, Any]], picture: str) -> str:
     head = ["entry", "tokens seen", "ar", "blocks of 16", "full canvas"]
     head += [f"infill, {steps}" for steps in STEPS] + [f"completion, {steps}" for steps in STEPS]
     rows = [_row(value) for value in values]
-    lines = [head, ["---"] * len(head), *rows]
     limits = values[0]["limits"] if values else asdict(Limits())
     missing = [name for name in ENTRIES if name not in {value["name"] for value in values}]
     return "\n".join(
@@ -320,7 +320,7 @@ def markdown(values: Sequence[dict[str, Any]], picture: str) -> str:
             f"removed spans of {SPAN} that are found in a number of forwards, greedily, with the text on both sides "
             "(infill) or only before it (completion).",
             "",
-            *("| " + " | ".join(line) + " |" for line in lines),
+            table(head, rows, left=len(head)),
             "",
             *([f"Not raced yet: {', '.join(f'`{name}`' for name in missing)}.", ""] if missing else []),
             "`sedd` is the bound of the absorbing process as the loss, to which score entropy is equal once its scores "
@@ -367,13 +367,7 @@ def _shown(name: str, frames: dict[str, Any]) -> list[str]:
 
 def draw_picture(values: Sequence[dict[str, Any]], path: Path) -> None:
     """Accuracy against forwards for both tasks, and bits per byte. MissingExtra without matplotlib."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtra("matplotlib", "train") from None
-    figure = Figure(figsize=(15.0, 4.8), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(15.0, 4.8)
     infill, completion, bits = figure.subplots(1, 3)
     colors = {name: f"C{index}" for index, name in enumerate(ENTRIES)}
     for panel, task in ((infill, INFILL), (completion, COMPLETION)):
@@ -406,8 +400,7 @@ def draw_picture(values: Sequence[dict[str, Any]], path: Path) -> None:
     bits.invert_yaxis()
     bits.set_title("Bits per byte, the best of an entry's layouts")
     bits.grid(alpha=0.25, axis="x")
-    with atomic_write(path) as file:
-        figure.savefig(file, format="png")
+    write_figure(figure, path)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -435,7 +428,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace, given: list[str]) -> None:
     if options.report:
-        write_report(options.results, options.table, options.table.with_suffix(".png"))
+        write_page(options.results, options.table, options.table.with_suffix(".png"))
         return
     if options.data is None:
         raise InputError("say what to train on: --data CORPUS")

@@ -26,7 +26,6 @@ import asyncio
 import gc
 import json
 import os
-import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
@@ -49,6 +48,11 @@ from routing_backends import (
     started,
 )
 from routing_world import BACKENDS, COMPRESSED, KINDS, RATE, STEPS, STRONG, WEAK, Drawn, World, recorded, slo_of
+
+from daguerre.evals.charts import COLORS, GRAY, MARKERS, legend_of_figure, new_figure
+from daguerre.evals.machine import machine_facts
+from daguerre.evals.results import publish
+from daguerre.evals.tables import table
 
 OURS = ("daguerre, steps named", "daguerre, steps classified")
 DIRECT = {"all-strong": STRONG, "all-weak": WEAK}
@@ -273,41 +277,23 @@ def scores(world: World, outcomes: list[dict[str, Any]]) -> dict[str, float]:
     }
 
 
-def table(given: argparse.Namespace, world: World, found: dict[str, list[dict[str, Any]]]) -> str:
+def page(world: World, found: dict[str, list[dict[str, Any]]]) -> str:
     """Markdown."""
-    heads = [
-        "policy",
-        "in time",
-        "cost / oracle",
-        "where there was a choice",
-        "below the floor",
-        "quality",
-        "failed",
-        "taken twice",
-    ]
-    heads += ["p50 ms", "p95 ms"]
-    lines = [f"| {' | '.join(heads)} |", "| --- |" + " ---: |" * (len(heads) - 1)]
-    for policy, outcomes in found.items():
-        has = scores(world, outcomes)
-        cells = [
-            f"{has['met']:.2%}",
-            f"{has['cost']:.3f}",
-            f"{has['cost_of_choice']:.3f}",
-            f"{has['below']:.1%}",
-            f"{has['quality']:.3f}",
-        ]
-        cells += [f"{has['failed']:.2%}", f"{has['repeated']:.2%}", f"{has['p50']:.0f}", f"{has['p95']:.0f}"]
-        lines.append(f"| {policy} | {' | '.join(cells)} |")
+    header = "policy, in time, cost / oracle, where there was a choice, below the floor, quality, failed".split(", ")
+    forms = {"met": ".2%", "cost": ".3f", "cost_of_choice": ".3f", "below": ".1%", "quality": ".3f"}
+    forms |= {"failed": ".2%", "repeated": ".2%", "p50": ".0f", "p95": ".0f"}
+    scored = {policy: scores(world, outcomes) for policy, outcomes in found.items()}
+    rows = [[policy, *(f"{has[name]:{form}}" for name, form in forms.items())] for policy, has in scored.items()]
     could = sum(bool(world.able(one)) for one in world.requests)
-    about = f"{world.num} requests, of which the oracle serves {could} well enough and in time; {RATE:g} a second, "
-    about += f"time compressed {COMPRESSED:g} times, milliseconds of the world; seed {world.seed}.\n\n"
-    return about + "\n".join(lines) + "\n"
+    return (
+        f"{world.num} requests, of which the oracle serves {could} well enough and in time; {RATE:g} a second, time "
+        f"compressed {COMPRESSED:g} times, milliseconds of the world; seed {world.seed}.\n\n"
+        f"{table([*header, 'taken twice', 'p50 ms', 'p95 ms'], rows)}\n"
+    )
 
 
 def report(given: argparse.Namespace, world: World, found: dict[str, list[dict[str, Any]]]) -> None:
     """Write the numbers, the table, and the picture."""
-    from daguerre.evals.machine import machine_facts
-
     value = {
         "machine": machine_facts(),
         "requests": world.num,
@@ -321,10 +307,7 @@ def report(given: argparse.Namespace, world: World, found: dict[str, list[dict[s
             policy: dict(Counter(str(one["backend"]) for one in outcomes)) for policy, outcomes in found.items()
         },
     }
-    given.out.with_suffix(".json").write_text(json.dumps(value, indent=1) + "\n")
-    given.out.with_suffix(".md").write_text(table(given, world, found))
-    picture(world, found, given.out.with_suffix(".png"))
-    sys.stdout.write(table(given, world, found))
+    publish(given.out, value, page(world, found), picture(world, found))
 
 
 def _by_step(outcomes: list[dict[str, Any]]) -> dict[str, int]:
@@ -336,15 +319,9 @@ ROWS = 8
 """Lines of words over the bands of trouble, one below the other."""
 
 
-def picture(world: World, found: dict[str, list[dict[str, Any]]], path: Path) -> None:
+def picture(world: World, found: dict[str, list[dict[str, Any]]]) -> Any:
     """Promises met against cost, and promises broken over the run."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    from daguerre.evals.pictures import COLORS, DPI, GRAY, MARKERS
-
-    figure = Figure(figsize=(11, 4.2), dpi=DPI, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(11, 4.2)
     left, right = figure.subplots(1, 2)
     for place, (policy, outcomes) in enumerate(found.items()):
         color, again = COLORS[place % len(COLORS)], place >= len(COLORS)  # a color twice: hollow, and dashed
@@ -383,8 +360,8 @@ def picture(world: World, found: dict[str, list[dict[str, Any]]], path: Path) ->
     right.set_title("requests late that need not have been, so far", loc="left", fontsize=11, pad=10)
     for panel in (left, right):
         panel.spines[["top", "right"]].set_visible(False)
-    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False, fontsize=8)
-    figure.savefig(path)
+    legend_of_figure(figure, left, 4, 8)
+    return figure
 
 
 if __name__ == "__main__":

@@ -35,6 +35,11 @@ import numpy as np
 from routing_backends import Answer, Client, Plan, Process, answer, backend, events, free_port, router, serve, started
 from routing_requests import STEPS, request
 
+from daguerre.evals.charts import BLUE, GRAY, new_figure, titled
+from daguerre.evals.machine import machine_facts
+from daguerre.evals.results import publish
+from daguerre.evals.tables import table
+
 BACKENDS = ("steady", "faulty-1", "faulty-2", "faulty-3", "mortal")
 SHARE = 1 / 3
 """Of requests that meet a fault at a backend that is not steady."""
@@ -74,7 +79,7 @@ def main() -> None:
     num = 600 if given.short else given.requests
     with tempfile.TemporaryDirectory() as folder:
         found = run(num, given.keep or Path(folder))
-    report(given, found)
+    publish(given.out, {"machine": machine_facts(), **found}, page(found), draw(found))
 
 
 def fault_of(name: str, number: int) -> str | None:
@@ -311,53 +316,32 @@ def log_facts(log: Path, num: int) -> dict[str, Any]:
     return {"with_one_line": one_each, "lines": sum(lines.values()), "attempts": dict(attempts)}
 
 
-def table(found: dict[str, Any]) -> str:
+def page(found: dict[str, Any]) -> str:
     """Markdown."""
     num, warm = found["requests"], found["kilobytes_for_a_thousand_requests"]
     half = found["kilobytes_for_a_thousand_requests_in_the_last_half"]
-    rows = {f"ended: {name}": str(times) for name, times in sorted(found["outcomes"].items())}
+    rows = {f"ended: {name}": times for name, times in sorted(found["outcomes"].items())}
     rows |= {
-        "**lost without an error**": str(found["num_lost"]),
-        "**begun again after bytes had reached the client**": str(len(found["begun_after_bytes_reached_the_client"])),
-        "**two whole answers**": str(len(found["two_whole_answers"])),
-        "begun again before the first byte": str(found["begun_again_before_the_first_byte"]),
+        "**lost without an error**": found["num_lost"],
+        "**begun again after bytes had reached the client**": len(found["begun_after_bytes_reached_the_client"]),
+        "**two whole answers**": len(found["two_whole_answers"]),
+        "begun again before the first byte": found["begun_again_before_the_first_byte"],
         "memory, KB for a thousand requests once warm, and in the last half": f"{warm:+.0f}, {half:+.0f}",
         "memory, MB when warm and at the end": f"{found['megabytes_warm']:.1f}, {found['megabytes_at_the_end']:.1f}",
         "requests with exactly one line in the log": f"{found['log']['with_one_line']} of {num}",
         "replay": found["replay"]["said"].splitlines()[-1] if found["replay"]["said"] else "",
     }
-    lines = ["| | |", "| --- | ---: |", *(f"| {name} | {value} |" for name, value in rows.items())]
-    return f"{num} requests, {AT_ONCE} at once, {found['seconds']:.0f} s.\n\n" + "\n".join(lines) + "\n"
+    return f"{num} requests, {AT_ONCE} at once, {found['seconds']:.0f} s.\n\n{table(['', ''], rows.items())}\n"
 
 
-def report(given: argparse.Namespace, found: dict[str, Any]) -> None:
-    """Write the numbers, the table, and the picture."""
-    from daguerre.evals.machine import machine_facts
-
-    value = {"machine": machine_facts(), **found}
-    given.out.with_suffix(".json").write_text(json.dumps(value, indent=1) + "\n")
-    given.out.with_suffix(".md").write_text(table(found))
-    draw(found, given.out.with_suffix(".png"))
-    sys.stdout.write(table(found))
-
-
-def draw(found: dict[str, Any], path: Path) -> None:
+def draw(found: dict[str, Any]) -> Any:
     """The router's memory over the requests."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    from daguerre.evals.pictures import BLUE, DPI, GRAY
-
-    figure = Figure(figsize=(7, 3), dpi=DPI, layout="constrained")
-    FigureCanvasAgg(figure)
-    panel = figure.subplots()
+    figure = new_figure(7, 3)
+    panel = titled(figure.subplots(), "memory of the router, MB", "requests answered", size=11)
     panel.plot([one[0] for one in found["memory"]], [one[2] / 1024 for one in found["memory"]], color=BLUE)
     panel.axvline(WARM * found["requests"], color=GRAY, linewidth=0.8, linestyle="--")
     panel.set_ylim(0, max(one[2] for one in found["memory"]) / 1024 * 1.15)
-    panel.set_xlabel("requests answered")
-    panel.set_title("memory of the router, MB", loc="left", fontsize=11)
-    panel.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path)
+    return figure
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ import json
 import os
 import random
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -43,6 +42,11 @@ from routing_backends import (
     started,
 )
 from routing_requests import STEPS, request
+
+from daguerre.evals.charts import BLUE, GRAY, ORANGE, legend_of_figure, new_figure, titled
+from daguerre.evals.machine import machine_facts
+from daguerre.evals.results import publish
+from daguerre.evals.tables import table
 
 FIRST, GAP, WORDS = 0.02, 0.002, 16
 """Seconds until the backend's first byte and between events of a stream, and how many words it sends."""
@@ -89,7 +93,8 @@ def main() -> None:
         given.rounds, given.seconds, given.no_highest = 1, 4.0, True
     with tempfile.TemporaryDirectory() as folder:
         found, highest = measure(given, Path(folder))
-    report(given, found, highest)
+    about = {"machine": machine_facts(), "rate": given.rate, "seconds": given.seconds, "rounds": given.rounds}
+    publish(given.out, {**about, "highest": highest, "runs": found}, page(given, found, highest), draw(found))
 
 
 def steady(body: dict[str, Any]) -> Plan:
@@ -240,76 +245,59 @@ def say(one: dict[str, Any]) -> None:
     )
 
 
-def table(given: argparse.Namespace, found: list[dict[str, Any]], highest: dict[str, dict[str, float]]) -> str:
+def page(given: argparse.Namespace, found: list[dict[str, Any]], highest: dict[str, dict[str, float]]) -> str:
     """Medians over rounds, as Markdown."""
-    heads = ["answers", "side", "added ms until", *SHARES, "worst p99", "errors", "CPU ms each", "highest rate"]
-    lines = [f"| {' | '.join(heads)} |", "| --- | --- | --- |" + " ---: |" * (len(heads) - 3)]
+    header = ["answers", "side", "added ms until", *SHARES, "worst p99", "errors", "CPU ms each", "highest rate"]
+    rows = []
     for kind in ("whole", "stream"):
         for side in SIDES:
             here = [one for one in found if one["side"] == side and one["kind"] == kind]
-            if not here:
-                continue
-            for what in ("end",) if kind == "whole" else ("first", "end"):
-                if side == "direct":
-                    marks = [f"({statistics.median(one[what][mark] for one in here):.1f})" for mark in SHARES]
-                    worst = f"({max(one[what]['p99'] for one in here):.1f})"
-                else:
-                    some = {mark: overhead(found, side, kind, what, mark) for mark in SHARES}
-                    marks = [f"{statistics.median(some[mark]):.1f}" for mark in SHARES]
-                    worst = f"{max(some['p99']):.1f}"
+            for what in () if not here else ("end",) if kind == "whole" else ("first", "end"):
                 errors = sum(one["errors"] for one in here) / sum(one["requests"] for one in here)
                 cpu = statistics.median(one["cpu_ms"] for one in here)
                 rate = f"{highest[kind][side]:.0f}" if highest else ""
-                cells = [kind, side, what, *marks, worst, f"{errors:.1%}", f"{cpu:.1f}", rate]
-                lines.append(f"| {' | '.join(cells)} |")
+                marks = marks_of(found, here, side, kind, what)
+                rows.append([kind, side, what, *marks, f"{errors:.1%}", f"{cpu:.1f}", rate])
     busy = statistics.median(one["load"] for one in found)
-    about = f"{given.rate:g} requests a second, {given.rounds} rounds of {given.seconds:g} s; load of the machine "
-    about += f"{busy:.1f} on {os.cpu_count()} cores. In parentheses: "
-    return about + "the whole time of the direct way, not what is added.\n\n" + "\n".join(lines) + "\n"
+    return (
+        f"{given.rate:g} requests a second, {given.rounds} rounds of {given.seconds:g} s; load of the "
+        f"machine {busy:.1f} on {os.cpu_count()} cores. In parentheses: the whole time of the direct way, not what is "
+        f"added.\n\n{table(header, rows, left=3)}\n"
+    )
 
 
-def report(given: argparse.Namespace, found: list[dict[str, Any]], highest: dict[str, dict[str, float]]) -> None:
-    """Write the numbers, the table, and the picture."""
-    from daguerre.evals.machine import machine_facts
+def marks_of(found: list[dict[str, Any]], here: list[dict[str, Any]], side: str, kind: str, what: str) -> Iterator[str]:
+    """What a side adds at each quantile, and its worst p99; of the direct way the whole, in parentheses."""
+    for mark in SHARES:
+        if side == "direct":
+            yield f"({statistics.median(one[what][mark] for one in here):.1f})"
+        else:
+            yield f"{statistics.median(overhead(found, side, kind, what, mark)):.1f}"
+    if side == "direct":
+        yield f"({max(one[what]['p99'] for one in here):.1f})"
+    else:
+        yield f"{max(overhead(found, side, kind, what, 'p99')):.1f}"
 
-    about = {"machine": machine_facts(), "rate": given.rate, "seconds": given.seconds, "rounds": given.rounds}
-    value = {**about, "highest": highest, "runs": found}
-    given.out.with_suffix(".json").write_text(json.dumps(value, indent=1) + "\n")
-    given.out.with_suffix(".md").write_text(table(given, found, highest))
-    draw(found, given.out.with_suffix(".png"))
-    sys.stdout.write(table(given, found, highest))
 
-
-def draw(found: list[dict[str, Any]], path: Path) -> None:
+def draw(found: list[dict[str, Any]]) -> Any:
     """What is added at each quantile, a point for each round."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    from daguerre.evals.pictures import BLUE, DPI, GRAY, ORANGE
-
-    figure = Figure(figsize=(10, 3.4), dpi=DPI, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(10, 3.4)
     panels = {"whole answers": ("whole", "end"), "streams, first text": ("stream", "first")}
     panels |= {"streams, end": ("stream", "end")}
     for panel, (title, (kind, what)) in zip(figure.subplots(1, len(panels), sharey=True), panels.items(), strict=True):
+        titled(panel, title, size=11)
         for side, color, shift in (("daguerre", BLUE, -0.08), ("litellm", ORANGE, 0.08)):
             for place, mark in enumerate(SHARES):
-                values = overhead(found, side, kind, what, mark)
-                label = side if place == 0 and values else None
-                panel.plot(
-                    [place + shift] * len(values), [max(one, 0.1) for one in values], "o", color=color, label=label
-                )
+                ys = [max(one, 0.1) for one in overhead(found, side, kind, what, mark)]
+                panel.plot([place + shift] * len(ys), ys, "o", color=color, label=None if place or not ys else side)
         panel.axhline(3, color=GRAY, linewidth=0.8, linestyle=":")
         panel.axhline(10, color=GRAY, linewidth=0.8, linestyle="--")
         panel.set_yscale("log")
         panel.yaxis.set_major_formatter("{x:,g}")
         panel.set_xticks(range(len(SHARES)), list(SHARES))
-        panel.set_title(title, loc="left", fontsize=11)
-        panel.spines[["top", "right"]].set_visible(False)
     figure.axes[0].set_ylabel("ms added by the proxy")
-    handles = figure.axes[0].get_legend_handles_labels()
-    figure.legend(*handles, loc="outside lower center", ncols=2, frameon=False, fontsize=9)
-    figure.savefig(path)
+    legend_of_figure(figure, figure.axes[0], 2)
+    return figure
 
 
 if __name__ == "__main__":

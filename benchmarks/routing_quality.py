@@ -24,14 +24,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_union
 
+from daguerre.evals.charts import BLUE, GRAY, GREEN, new_figure
 from daguerre.evals.machine import machine_facts
-from daguerre.evals.pictures import BLUE, DPI, GRAY, GREEN
+from daguerre.evals.results import publish
+from daguerre.evals.tables import table
 from daguerre.router.quality_fit import PARTS, apgr, auc, calibration_error, cpt, curve, fit_quality, folds_of
 from daguerre.router.quality_rows import Outcomes
 from daguerre.router.reading import read
@@ -267,9 +267,8 @@ def by_subject(data: Data, runs: list[Run]) -> list[dict[str, Any]]:
     return out
 
 
-def picture(said: dict[str, Any], path: Path) -> None:
-    figure = Figure(figsize=(10, 4.2), layout="constrained")
-    FigureCanvasAgg(figure)
+def picture(said: dict[str, Any]) -> Any:
+    figure = new_figure(10, 4.2)
     for axes, kind in zip(figure.subplots(1, 2, sharey=True), SPLITS, strict=True):
         one = said["splits"][kind]
         for name, color in COLORS.items():
@@ -280,57 +279,49 @@ def picture(said: dict[str, Any], path: Path) -> None:
         axes.legend(frameon=False, loc="lower right")
         axes.grid(alpha=0.2)
     figure.axes[0].set_ylabel("part of the gap recovered")
-    figure.savefig(path, dpi=DPI)
+    return figure
 
 
-def table(said: dict[str, Any]) -> str:
+def page(said: dict[str, Any]) -> str:
     """The results as markdown."""
-    lines = [
-        "| split | side | APGR | 95% interval | deals | within subjects |",
-        "| --- | --- | ---: | ---: | ---: | ---: |",
-    ]
-    for split, one in said["splits"].items():
-        for side in SIDES:
-            each = one[side]
-            deals = " ".join(f"{value:.3f}" for value in each["deals"])
-            low, high = each["interval"]
-            numbers = f"{each['apgr']:.3f} | {low:.3f} to {high:.3f} | {deals} | {each['within_subjects']:.3f}"
-            lines.append(f"| {split} | {side} | {numbers} |")
-    lines += ["", "| split | fitted less | APGR | 95% interval | draws above 0 |", "| --- | --- | ---: | ---: | ---: |"]
-    for split, one in said["splits"].items():
-        for side in ("reference", "length"):
-            each = one[f"over_{side}"]
-            low, high = each["interval"]
-            lines.append(
-                f"| {split} | {side} | {each['apgr']:+.3f} | {low:+.3f} to {high:+.3f} | {each['above_0']:.1%} |"
-            )
-    lines += ["", "| split | side | CPT(.5) | CPT(.8) |", "| --- | --- | ---: | ---: |"]
-    for split, one in said["splits"].items():
-        for side in COLORS:
-            shares = [cpt(np.array(one["curves"][side]), part) for part in PARTS.values()]
-            lines.append(f"| {split} | {side} | {' | '.join(f'{share:.2f}' for share in shares)} |")
-        lines.append(f"| {split} | random | 0.50 | 0.80 |")
-    lines += ["", "CPT(x): the least share of requests to the stronger model at which the mean curve has x of the gap."]
-    lines += [
-        "",
-        "| split | side | model | log loss | Brier | ECE | AUC |",
-        "| --- | --- | --- | ---: | ---: | ---: | ---: |",
-    ]
-    for split, one in said["splits"].items():
-        for side, models in one["chances"].items():
-            for name, each in models.items():
-                numbers = " | ".join(f"{each[key]:.3f}" for key in ("loss", "brier", "ece", "auc"))
-                lines.append(f"| {split} | {side} | {name} | {numbers} |")
-    sides = (*COLORS, "random")
-    lines += ["", f"| held-out subject | rows | weak | strong | {' | '.join(sides)} | constants chosen on it |"]
-    lines += [f"| --- | ---: | ---: | ---: |{' ---: |' * len(sides)} --- |"]
+    sides, splits = (*COLORS, "random"), said["splits"].items()
+    recovered = [
+        [split, side, f"{each['apgr']:.3f}", f"{each['interval'][0]:.3f} to {each['interval'][1]:.3f}",
+         " ".join(f"{value:.3f}" for value in each["deals"]), f"{each['within_subjects']:.3f}"]
+        for split, one in splits for side, each in ((side, one[side]) for side in SIDES)
+    ]  # fmt: skip
+    less = [
+        [split, side, f"{each['apgr']:+.3f}", f"{each['interval'][0]:+.3f} to {each['interval'][1]:+.3f}",
+         f"{each['above_0']:.1%}"]
+        for split, one in splits for side, each in ((side, one[f"over_{side}"]) for side in ("reference", "length"))
+    ]  # fmt: skip
+    shares = list[list[str]]()
+    for split, one in splits:
+        curves = {side: np.array(one["curves"][side]) for side in COLORS}
+        parts = {side: [f"{cpt(each, part):.2f}" for part in PARTS.values()] for side, each in curves.items()}
+        shares += [[split, side, *each] for side, each in (parts | {"random": ["0.50", "0.80"]}).items()]
+    chances = [
+        [split, side, name, *(f"{each[key]:.3f}" for key in ("loss", "brier", "ece", "auc"))]
+        for split, one in splits for side, models in one["chances"].items() for name, each in models.items()
+    ]  # fmt: skip
+    subjects = []
     for subject in said["subjects"]:
         one = {"random": 0.5, **subject} if "fitted" in subject else subject
-        numbers = " | ".join(f"{one[key]:.3f}" if key in one else "" for key in ("weak", "strong", *sides))
-        lines.append(f"| {one['subject']} | {one['rows']} | {numbers} | {'yes' if one['design'] else 'no'} |")
-    lines += ["", f"Blank: the stronger model is not {LEAST_GAP} better there, too little for an APGR."]
-    lines += ["Random order has .5 of any gap."]
-    return "\n".join(lines) + "\n"
+        numbers = [f"{one[key]:.3f}" if key in one else "" for key in ("weak", "strong", *sides)]
+        subjects.append([one["subject"], one["rows"], *numbers, "yes" if one["design"] else "no"])
+    header = ("held-out subject", "rows", "weak", "strong", *sides, "constants chosen on it")
+    return "\n\n".join(
+        [
+            table(["split", "side", "APGR", "95% interval", "deals", "within subjects"], recovered, left=2),
+            table(["split", "fitted less", "APGR", "95% interval", "draws above 0"], less, left=2),
+            table(["split", "side", "CPT(.5)", "CPT(.8)"], shares, left=2),
+            "CPT(x): the least share of requests to the stronger model at which the mean curve has x of the gap.",
+            table(["split", "side", "model", "log loss", "Brier", "ECE", "AUC"], chances, left=3),
+            table(header, subjects),
+            f"Blank: the stronger model is not {LEAST_GAP} better there, too little for an APGR.\n"
+            "Random order has .5 of any gap.\n",
+        ]
+    )
 
 
 def main() -> None:
@@ -353,10 +344,7 @@ def main() -> None:
     said["bars"] = BARS
     said["subjects"] = by_subject(data, runs["unknown subjects"])
     said["seconds"] = round(time.monotonic() - began)
-    given.out.with_suffix(".json").write_text(json.dumps(said) + "\n", encoding="utf-8")
-    given.out.with_suffix(".md").write_text(table(said), encoding="utf-8")
-    picture(said, given.out.with_suffix(".png"))
-    print(table(said))
+    publish(given.out, said, page(said), picture(said))
 
 
 if __name__ == "__main__":

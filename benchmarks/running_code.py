@@ -26,6 +26,7 @@ from daguerre.evals.machine import machine_facts
 from daguerre.evals.results import write_report
 from daguerre.evals.running.cases import KINDS, Case, Judge, find_cases
 from daguerre.evals.running.scores import Score, answers, judged, score, writers
+from daguerre.evals.tables import between, table
 from daguerre.heldout import load_frozen
 from daguerre.model import load
 from daguerre.models.lora import CONFIG
@@ -65,37 +66,33 @@ def measure(
                     greedy.append(first)
                     passed.append(judged(judge, case, first, sampled))
                 scores.append(score(method, some, greedy, passed, samples))
-                print(line(name, scores[-1]), f"{time.perf_counter() - began:.0f} s", flush=True)
+                print(*line(name, scores[-1]), f"{time.perf_counter() - began:.0f} s", flush=True)
             if scores:
                 yield method, scores
 
 
-def line(name: str, one: Score) -> str:
+def line(name: str, one: Score) -> list[str]:
     """A row of the table."""
 
     def percent(share: float | None, interval: tuple[float, float] | None) -> str:
-        return (
-            "-"
-            if share is None or interval is None
-            else f"{100 * share:.1f} ({100 * interval[0]:.1f} to {100 * interval[1]:.1f})"
-        )
+        return "-" if share is None or interval is None else between(share, *interval).replace("%", "")
 
     cells = [name, one.method, one.kind, str(one.num), percent(one.greedy, one.greedy_interval)]
     cells += [f"{100 * one.exact:.1f}", percent(one.pass_1, one.pass_1_interval)]
-    return "| " + " | ".join([*cells, percent(one.pass_n, one.pass_n_interval)]) + " |"
+    return [*cells, percent(one.pass_n, one.pass_n_interval)]
 
 
-def table(found: dict[str, Any]) -> str:
+def page(found: dict[str, Any]) -> str:
     """The report in Markdown."""
     samples = found["samples"]
-    head = f"| model | method | missing | cases | greedy passes, % | exact, % | pass@1, % | pass@{samples}, % |"
+    header = ("model", "method", "missing", "cases", "greedy passes, %", "exact, %", "pass@1, %", f"pass@{samples}, %")
     rows = [line(name, Score(**one)) for name, scores in found["models"].items() for one in scores]
     about = (
         f"Held-out functions with a part missing; their doctests run in a sandbox. {samples} samples a case at "
         f"temperature {found['temperature']}; 95% intervals, by function. Packages: {', '.join(found['packages'])}."
     )
-    notes = [found["note"], ""] if found.get("note") else []
-    return "\n".join(["# Code that runs", "", about, "", *notes, head, "|" + " --- |" * 8, *rows, ""])
+    notes = [found["note"]] if found.get("note") else []
+    return "\n\n".join(["# Code that runs", about, *notes, table(header, rows, left=len(header))]) + "\n"
 
 
 def main() -> None:
@@ -130,7 +127,7 @@ def main() -> None:
         for method, scores in measure(given, judge, cases, name or path, path):
             kept = [one for one in found["models"].get(name or path, []) if one["method"] != method]
             found["models"][name or path] = kept + [asdict(one) for one in scores]
-            write_report(given.out, found, table(found))
+            write_report(given.out, found, page(found))
 
 
 if __name__ == "__main__":

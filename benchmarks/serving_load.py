@@ -26,13 +26,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
 from daguerre.evals.bench.gguf_file import write_gguf
 from daguerre.evals.bench.job import YARDSTICK, random_model
+from daguerre.evals.charts import BLUE, GRAY, GREEN, by_powers, legend_of_figure, new_figure, titled
 from daguerre.evals.machine import machine_facts
-from daguerre.evals.pictures import BLUE, DPI, GRAY, GREEN
+from daguerre.evals.results import publish
+from daguerre.evals.tables import table
 from daguerre.models.own_layout import save_model
 
 SIDES: dict[str, dict[str, Any]] = {
@@ -75,10 +75,7 @@ def main() -> None:
         "new": NEW,
         "rounds": given.rounds,
     }
-    given.out.with_suffix(".json").write_text(json.dumps({**facts, "runs": found}, indent=1) + "\n")
-    given.out.with_suffix(".md").write_text(table(found))
-    draw(found, given.out.with_suffix(".png"))
-    sys.stdout.write(table(found))
+    publish(given.out, {**facts, "runs": found}, page(found), draw(found))
 
 
 def measure(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -133,29 +130,14 @@ def ask(
     extra = {"temperature": 0, "min_tokens": NEW, **more}
     if "daguerre" in extra:
         extra["daguerre"] = {**extra["daguerre"], "min_tokens": extra.pop("min_tokens")}
-    command = [
-        given.aiperf,
-        "profile",
-        "--model",
-        "model",
-        "--url",
-        url,
-        "--endpoint-type",
-        "completions",
-        "--streaming",
-    ]
+    command = [given.aiperf, "profile", "--model", "model", "--url", url]
+    command += ["--endpoint-type", "completions", "--streaming"]
     command += ["--concurrency", str(places), "--request-count", str(max(LEAST, places * given.requests))]
     command += ["--warmup-request-count", str(places), "--tokenizer", str(ours), "--extra-inputs", json.dumps(extra)]
     command += ["--synthetic-input-tokens-mean", str(PROMPT), "--output-tokens-mean", str(NEW), "--random-seed", "1"]
     command += ["--artifact-dir", str(out), "--ui", "none", "--use-server-token-count"]
-    command += [
-        "--workers-max",
-        "1",
-        "--record-processor-service-count",
-        "1",
-        "--no-server-metrics",
-        "--no-gpu-telemetry",
-    ]
+    command += ["--workers-max", "1", "--record-processor-service-count", "1"]
+    command += ["--no-server-metrics", "--no-gpu-telemetry"]
     command += ["--goodput", f"request_latency:{WHOLE_MS} time_to_first_token:{FIRST_MS}"]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     if done.returncode:
@@ -164,20 +146,16 @@ def ask(
     return {name: read[metric][part] for name, (metric, part) in NUMBERS.items()}
 
 
-def table(found: list[dict[str, Any]]) -> str:
+def page(found: list[dict[str, Any]]) -> str:
     """Medians over rounds, as Markdown; the ratio is the median of those of a round, beside llama-server."""
-    heads = ["at once", "side", "tokens a second", "beside llama-server", "p50 ms", "p95 ms", "p99 ms", "first text ms"]
-    heads += ["goodput, requests a second"]
-    lines = [f"| {' | '.join(heads)} |", "| ---: | --- |" + " ---: |" * (len(heads) - 2)]
+    header = "at once, side, tokens a second, beside llama-server, p50 ms, p95 ms, p99 ms, first text ms".split(", ")
+    rows = []
     for places in sorted({one["places"] for one in found}):
         for side, numbers in medians(found, places).items():
-            rest = " | ".join(f"{numbers[name]:.0f}" for name in ("p50", "p95", "p99", "first"))
-            ratio = beside(found, places, side)
-            lines.append(
-                f"| {places} | {side} | {numbers['tokens_per_second']:.0f} | {ratio} | {rest} | "
-                f"{numbers['goodput']:.2f} |"
-            )
-    return "\n".join(lines) + "\n"
+            times = [f"{numbers[name]:.0f}" for name in ("p50", "p95", "p99", "first")]
+            rate, ratio = f"{numbers['tokens_per_second']:.0f}", beside(found, places, side)
+            rows.append([places, side, rate, ratio, *times, f"{numbers['goodput']:.2f}"])
+    return table([*header, "goodput, requests a second"], rows, left=2) + "\n"
 
 
 def medians(found: list[dict[str, Any]], places: int) -> dict[str, dict[str, float]]:
@@ -196,29 +174,24 @@ def beside(found: list[dict[str, Any]], places: int, side: str) -> str:
     return f"{statistics.median(ratios):.2f}" if ratios else ""
 
 
-def draw(found: list[dict[str, Any]], path: Path) -> None:
+def draw(found: list[dict[str, Any]]) -> Any:
     """Medians by the number of requests at once."""
-    figure = Figure(figsize=(11, 3.6), dpi=DPI, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(11, 3.6)
     numbers = sorted({one["places"] for one in found})
     for panel, (name, label) in zip(figure.subplots(1, len(PANELS)), PANELS.items(), strict=True):
         for side in dict.fromkeys(one["side"] for one in found):
             values = [medians(found, places)[side][name] for places in numbers]
             panel.plot(numbers, values, "o-", color=COLORS[side], label=side)
-        panel.set_xscale("log", base=2)
-        panel.set_xticks(numbers, [str(places) for places in numbers])
+        by_powers(panel, numbers)
         if name == "tokens_per_second":
             panel.set_ylim(bottom=0)
         else:
             panel.set_yscale("log")
         panel.yaxis.set_major_formatter("{x:,.0f}")
         panel.yaxis.set_minor_formatter("")
-        panel.set_title(label, loc="left", fontsize=11)
-        panel.set_xlabel("requests at once")
-        panel.spines[["top", "right"]].set_visible(False)
-    handles = figure.axes[0].get_legend_handles_labels()
-    figure.legend(*handles, loc="outside lower center", ncols=len(COLORS), frameon=False, fontsize=9)
-    figure.savefig(path)
+        titled(panel, label, "requests at once", size=11)
+    legend_of_figure(figure, figure.axes[0], len(COLORS))
+    return figure
 
 
 if __name__ == "__main__":

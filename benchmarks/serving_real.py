@@ -11,21 +11,19 @@ with one thread and with two. Quote the ratios: times are those of a machine and
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import statistics
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx2
+from servers import serving
 
 from daguerre.evals.machine import machine_facts
+from daguerre.evals.results import publish
+from daguerre.evals.tables import table
 
 ROOT = Path(__file__).resolve().parent.parent
 STREAMS, CROWD, TOKENS = 4, 16, 48
@@ -82,24 +80,10 @@ class Stream(threading.Thread):
         return max(after - before for before, after in zip(at, at[1:], strict=False))
 
 
-@contextmanager
-def serving(model: str, quantize: str | None, threads: int) -> Iterator[str]:
-    """A server's address."""
-    command = [sys.executable, "-m", "daguerre", "serve", "--model", f"m={model}", "--port", "0"]
-    command += [] if quantize is None else ["--quantize", quantize]
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    try:
-        for line in process.stderr:
-            if " serving " in line:
-                threading.Thread(target=process.stderr.read, daemon=True).start()
-                yield line.split(" at ")[1].split(" ")[0]
-                return
-        raise RuntimeError("the server did not start")
-    finally:
-        process.terminate()
-        process.wait(60)
+def started(given: argparse.Namespace, threads: int) -> Any:
+    """A server of the model."""
+    quantize = [] if given.quantize is None else ["--quantize", given.quantize]
+    return serving("--model", f"m={given.model}", *quantize, threads=threads)
 
 
 def long_text(url: str, num: int) -> list[int]:
@@ -165,7 +149,7 @@ def reading(given: argparse.Namespace, num: int) -> dict[str, float]:
     """Seconds of a prompt with one thread and with two, in turns."""
     found: dict[int, list[float]] = {1: [], 2: []}
     for threads in (1, 2):
-        with serving(given.model, given.quantize, threads) as url:
+        with started(given, threads) as (url, _):
             ids = long_text(url, num + given.rounds)
             for number in range(given.rounds):
                 found[threads].append(Stream(url, ids[number : num + number], 1).done())
@@ -173,12 +157,11 @@ def reading(given: argparse.Namespace, num: int) -> dict[str, float]:
     return {"tokens": num, "one": one, "two": two, "faster": one / two}
 
 
-def table(found: dict[str, Any]) -> str:
+def page(found: dict[str, Any]) -> str:
     """What was measured, as a page."""
-    rows = [f"# {found['model']} under load\n", "| | | |", "|---|---|---:|"]
-    for part in ("long_prompt", "crowd", "reading"):
-        rows += [f"| {part} | {name} | {value:.3g} |" for name, value in found.get(part, {}).items()]
-    return "\n".join(rows) + "\n"
+    parts = ("long_prompt", "crowd", "reading")
+    rows = [[part, name, f"{value:.3g}"] for part in parts for name, value in found.get(part, {}).items()]
+    return f"# {found['model']} under load\n\n{table(['', '', ''], rows, left=2)}\n"
 
 
 def main() -> None:
@@ -194,13 +177,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "serving-real")
     given = parser.parse_args()
     found: dict[str, Any] = {"model": Path(given.model).name, "quantize": given.quantize, "machine": machine_facts()}
-    with serving(given.model, given.quantize, given.threads) as url:
+    with started(given, given.threads) as (url, _):
         found["crowd"] = crowd(url, given.crowd, given.tokens, given.rounds)
         found["long_prompt"] = long_prompt(url, given.long)
     found["reading"] = reading(given, given.reading)
-    given.out.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n")
-    given.out.with_suffix(".md").write_text(table(found))
-    sys.stdout.write(table(found))
+    publish(given.out, found, page(found))
 
 
 if __name__ == "__main__":

@@ -14,20 +14,21 @@ import asyncio
 import json
 import random
 import re
-import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx2
+from servers import serving
 
 import daguerre
-from daguerre.evals.machine import machine_facts
+from daguerre.evals.machine import machine_facts, memory
+from daguerre.evals.results import publish
+from daguerre.evals.tables import table
 
 ROUTE = "/v1/completions"
 PROMPTS = (
@@ -103,7 +104,7 @@ class Load:
                 self.seen.wrong.append(f"request {number} ({kind}): {type(error).__name__}: {error}")
             self.seen.done += 1
             if self.seen.done % self._every == 0:
-                self.seen.memory.append((self.seen.done, resident(self._process)))
+                self.seen.memory.append((self.seen.done, memory(process=self._process)))
 
     async def _plain(self, number: int) -> None:
         body = body_of(number)
@@ -169,12 +170,6 @@ def of_library(model: daguerre.Model, body: dict[str, Any]) -> str:
     return model.generate(body["prompt"], body["max_tokens"], **options).text
 
 
-def resident(process: int) -> int:
-    """The memory of a process, in bytes."""
-    status = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
-    return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) * 1024  # type: ignore[index]
-
-
 async def soak(url: str, process: int, num: int) -> tuple[Seen, float]:
     """Run the load, and wait until the server rests."""
     async with httpx2.AsyncClient(base_url=url, timeout=300) as client:
@@ -197,29 +192,6 @@ async def rests(url: str, headers: dict[str, str] | None = None) -> float:
                 break
             await asyncio.sleep(0.1)
     return left
-
-
-@contextmanager
-def serving(*options: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """A server of the default model: its address, and its process."""
-    command = [str(Path(sys.executable).with_name("daguerre")), "serve", "--port", "0", *options]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    lines = list[str]()
-    for line in process.stderr:
-        lines.append(line)
-        if found := re.search(r"daguerre: serving .* at (http://\S+)", line):
-            break
-    else:
-        sys.exit(f"the server did not start: {''.join(lines)}")
-    reader = subprocess.Popen(["cat"], stdin=process.stderr, stdout=subprocess.DEVNULL)  # the log is not looked at
-    try:
-        yield found[1], process
-    finally:
-        process.terminate()
-        process.wait(60)
-        reader.wait()
-        process.stderr.close()
 
 
 def compare(seen: Seen, sample: int) -> int:
@@ -255,10 +227,7 @@ def main() -> None:
     if process.returncode != 0:
         seen.wrong.append(f"the server ended with status {process.returncode}")
     report = report_of(seen, seconds, compare(seen, given.sample), given.note)
-    print(markdown(report))
-    if given.out:
-        given.out.with_suffix(".json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-        given.out.with_suffix(".md").write_text(markdown(report), encoding="utf-8")
+    publish(given.out, report, markdown(report))
     sys.exit(bool(report["wrong"]))
 
 
@@ -289,27 +258,27 @@ def report_of(seen: Seen, seconds: float, compared: int, note: str) -> dict[str,
 def markdown(report: dict[str, Any]) -> str:
     """The report as a page."""
     first, last = report["memory_mib"][len(report["memory_mib"]) // 5], report["memory_mib"][-1]
-    lines = [
-        "# A long run of the server",
-        "",
-        f"`make soak`: {report['requests']:,} requests, {report['at_once']} at a time, in {report['seconds']:,} s. "
-        + report["note"],
-        "",
-        "| requests | statuses |",
-        "|---|---|",
-        *(
-            f"| {kind} | {', '.join(f'{status}: {num:,}' for status, num in sorted(counts.items()))} |"
-            for kind, counts in report["statuses"].items()
-        ),
-        "",
-        f"* Statuses of 500 or more: {report['server_errors']}.",
+    rows = [[kind, counted(counts)] for kind, counts in report["statuses"].items()]
+    return (
+        f"# A long run of the server\n\n`make soak`: {report['requests']:,} requests, {report['at_once']} at a time, "
+        f"in {report['seconds']:,} s. {report['note']}\n\n{table(['requests', 'statuses'], rows, left=2)}\n\n"
+        f"* Statuses of 500 or more: {report['server_errors']}.\n"
         f"* {report['distinct_requests']:,} distinct requests, the answers to each compared with each other, "
-        f"and those to {report['compared_with_library']} with the library's.",
+        f"and those to {report['compared_with_library']} with the library's.\n"
         f"* Memory: {first[1]} MiB after {first[0]:,} requests, {last[1]} MiB after {last[0]:,}; "
-        f"the most in between is {report['memory_growth']:.3f} times that after the warm-up (at most {GROWTH}).",
-        f"* What went wrong: {report['num_wrong']}." + "".join(f"\n  * {one}" for one in report["wrong"]),
-    ]
-    return "\n".join(lines) + "\n"
+        f"the most in between is {report['memory_growth']:.3f} times that after the warm-up (at most {GROWTH}).\n"
+        f"{listed('What went wrong', report['wrong'], report['num_wrong'])}\n"
+    )
+
+
+def counted(counts: Mapping[Any, int]) -> str:
+    """Answers by their status."""
+    return ", ".join(f"{status}: {num:,}" for status, num in sorted(counts.items()))
+
+
+def listed(what: str, faults: Sequence[str], num: int | None = None) -> str:
+    """A point of a page: how many faults there are, and below it what they are."""
+    return f"* {what}: {len(faults) if num is None else num}." + "".join(f"\n  * {one}" for one in faults)
 
 
 if __name__ == "__main__":

@@ -29,9 +29,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-from soak import JSON, ROUTE, Seen, body_of, compare, resident, rests, serving
+from servers import serving
+from soak import JSON, ROUTE, Seen, body_of, compare, counted, listed, rests
 
-from daguerre.evals.machine import machine_facts
+from daguerre.evals.machine import machine_facts, memory
+from daguerre.evals.results import publish
+from daguerre.evals.tables import table
 from daguerre.server.settings import hash_of
 
 HONEST, HOSTILE = ("ana", "ben", "cem", "dia"), ("eve", "mal")
@@ -196,12 +199,12 @@ def run(minutes: float) -> dict[str, Any]:
         with serving("--keys", str(keys), "--cache-rows", str(CACHE)) as (url, process):
             beside(url, [], seconds / 5)
             asyncio.run(rests(url, _headers(HONEST[0])))
-            before = resident(process.pid)
+            before = memory(process=process.pid)
             alone = {name: asyncio.run(rates(url, [one], seconds / 40))[0] for name, one in clients.items()}
             together = asyncio.run(rates(url, list(clients.values()), seconds / 20))
             found, statuses = beside(url, list(clients.values()), seconds)
             left = asyncio.run(rests(url, _headers(HONEST[0])))
-            after = resident(process.pid)
+            after = memory(process=process.pid)
     share = 1 / (len(HONEST) + len(HOSTILE))
     rows = [
         {
@@ -245,34 +248,18 @@ def run(minutes: float) -> dict[str, Any]:
 def markdown(report: dict[str, Any]) -> str:
     """The report as a page."""
     before, after = report["memory_mib"]
-    lines = [
-        "# Attacks on the server for minutes, beside honest clients",
-        "",
-        f"`make soak`: {report['minutes']:g} minutes, {AT_ONCE} hostile connections.",
-        "",
-        "| honest client | tokens a second alone | four together | beside the attacks | of a sixth of that alone |",
-        "|---|---:|---:|---:|---:|",
-        *(
-            " | ".join([f"| {row['client']}", *(f"{row[name]:.3g}" for name in FIGURES)]) + " |"
-            for row in report["clients"]
-        ),
-        "",
-        "| attack | answers |",
-        "|---|---|",
-        *(
-            f"| {name} | {', '.join(f'{one}: {num:,}' for one, num in counts.items())} |"
-            for name, counts in report["attacks"].items()
-        ),
-        "",
+    header = ("honest client", "tokens a second alone", "four together", "beside the attacks")
+    clients = [[row["client"], *(f"{row[name]:.3g}" for name in FIGURES)] for row in report["clients"]]
+    attacks = [[name, counted(counts)] for name, counts in report["attacks"].items()]
+    return (
+        f"# Attacks on the server for minutes, beside honest clients\n\n`make soak`: {report['minutes']:g} minutes, "
+        f"{AT_ONCE} hostile connections.\n\n{table([*header, 'of a sixth of that alone'], clients)}\n\n"
+        f"{table(['attack', 'answers'], attacks, left=2)}\n\n"
         f"* {report['distinct_requests']:,} distinct honest requests, whose answers are compared with each other, and "
-        f"those to {report['compared_with_library']} with the library's.",
-        f"* Memory at rest: {before} MiB after a first round of attacks, {after} MiB in the end.",
-        *(
-            f"* {what}: {len(report[name])}." + "".join(f"\n  * {one}" for one in report[name])
-            for what, name in (("Bars that are missed", "missed"), ("What went wrong", "wrong"))
-        ),
-    ]
-    return "\n".join(lines) + "\n"
+        f"those to {report['compared_with_library']} with the library's.\n"
+        f"* Memory at rest: {before} MiB after a first round of attacks, {after} MiB in the end.\n"
+        f"{listed('Bars that are missed', report['missed'])}\n{listed('What went wrong', report['wrong'])}\n"
+    )
 
 
 def main() -> None:
@@ -281,10 +268,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="where results go, without an ending")
     given = parser.parse_args()
     report = run(given.minutes)
-    print(markdown(report))
-    if given.out:
-        given.out.with_suffix(".json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-        given.out.with_suffix(".md").write_text(markdown(report), encoding="utf-8")
+    publish(given.out, report, markdown(report))
     sys.exit(bool(report["wrong"] or report["missed"]))
 
 

@@ -13,7 +13,6 @@ import argparse
 import gc
 import hashlib
 import json
-import os
 import random
 import re
 import sys
@@ -27,7 +26,9 @@ from typing import Any
 import numpy as np
 
 import daguerre
-from daguerre.evals.machine import machine_facts
+from daguerre.evals.machine import machine_facts, memory
+from daguerre.evals.results import publish
+from daguerre.evals.tables import table
 
 PROMPTS = (
     "def fib(n):\n    if n",
@@ -158,7 +159,7 @@ def run(model: daguerre.Model, num: int, seconds: float | None = None) -> tuple[
         call(model, kind, seed, seen)
         if (number + 1) % every == 0:
             gc.collect()
-            seen.memory.append((number + 1, resident()))
+            seen.memory.append((number + 1, memory()))
         if seconds is not None and time.monotonic() - begun > seconds:
             break
     return seen, time.monotonic() - begun
@@ -179,11 +180,6 @@ def call(model: daguerre.Model, kind: str, seed: int, seen: Seen) -> None:
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
     if seen.answers.setdefault((kind, seed), digest) != digest:
         seen.wrong.append(f"{kind}, seed {seed}: another answer than before")
-
-
-def resident() -> int:
-    """The memory of this process, in bytes."""
-    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def warmed(memory: list[Any]) -> int:
@@ -222,25 +218,16 @@ def report_of(seen: Seen, seconds: float, note: str) -> dict[str, Any]:
 
 def markdown(report: dict[str, Any]) -> str:
     """The report as a page."""
-    memory = report["memory_mib"]
-    warm, last = memory[warmed(memory)], memory[-1]
-    return "\n".join(
-        [
-            "# A long run of the library",
-            "",
-            f"`python benchmarks/soak_library.py`: {report['calls']:,} calls in {report['seconds']:,} s. "
-            + report["note"],
-            "",
-            "| kind | calls |",
-            "|---|---:|",
-            *(f"| {kind} | {num:,} |" for kind, num in report["kinds"].items()),
-            "",
-            f"* Memory: {warm[1]} MiB after {warm[0]:,} calls, {last[1]} MiB after {last[0]:,}: "
-            f"{report['bytes_a_call']:.0f} bytes a call after the warm-up (at most {SLOPE:.0f}).",
-            f"* {report['distinct']:,} distinct calls came again and again, with the same answer each time.",
-            f"* What went wrong: {report['num_wrong']}." + "".join(f"\n  * {one}" for one in report["wrong"]),
-            "",
-        ]
+    measured = report["memory_mib"]
+    warm, last = measured[warmed(measured)], measured[-1]
+    rows = [[kind, f"{num:,}"] for kind, num in report["kinds"].items()]
+    return (
+        f"# A long run of the library\n\n`python benchmarks/soak_library.py`: {report['calls']:,} calls in "
+        f"{report['seconds']:,} s. {report['note']}\n\n{table(['kind', 'calls'], rows)}\n\n"
+        f"* Memory: {warm[1]} MiB after {warm[0]:,} calls, {last[1]} MiB after {last[0]:,}: "
+        f"{report['bytes_a_call']:.0f} bytes a call after the warm-up (at most {SLOPE:.0f}).\n"
+        f"* {report['distinct']:,} distinct calls came again and again, with the same answer each time.\n"
+        f"* What went wrong: {report['num_wrong']}." + "".join(f"\n  * {one}" for one in report["wrong"]) + "\n"
     )
 
 
@@ -254,10 +241,7 @@ def main() -> None:
     given = parser.parse_args()
     seen, seconds = run(daguerre.load(), given.num, None if given.minutes is None else 60 * given.minutes)
     report = report_of(seen, seconds, given.note)
-    print(markdown(report))
-    if given.out:
-        given.out.with_suffix(".json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-        given.out.with_suffix(".md").write_text(markdown(report), encoding="utf-8")
+    publish(given.out, report, markdown(report))
     sys.exit(bool(report["wrong"]))
 
 

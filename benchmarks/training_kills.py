@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import json
 import os
 import random
 import signal
@@ -27,6 +26,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from daguerre.evals.machine import machine_facts
+from daguerre.evals.results import publish
+from daguerre.evals.tables import table
 from daguerre.train.checkpoint import PREFIX, UNFINISHED, list_checkpoints, load_checkpoint
 
 STEPS, EVERY = 1_000, 250
@@ -182,24 +183,15 @@ def run(folder: Path, kills: int, seed: int, minutes: float, longest: float, pau
 
 def markdown(report: dict[str, Any]) -> str:
     """The report as a page."""
-    return "\n".join(
-        [
-            "# Training that is killed",
-            "",
-            f"`python benchmarks/training_kills.py`: a run of {STEPS:,} steps, killed {report['kills']} times by "
-            f"SIGKILL, and resumed. Checkpoints come by time alone, after {60 * report['minutes']:g} seconds in place "
-            "of a recipe's minute: a kill may lose as much, and the step that is under way.",
-            "",
-            "| what it was doing | kills |",
-            "|---|---:|",
-            *(f"| {what} | {num} |" for what, num in report["moments"].items()),
-            "",
-            f"* Lost by one kill at most: {report['most_seconds_lost']:.1f} seconds and {report['most_steps_lost']} "
-            "steps that had ended.",
-            f"* The model is that of a run never killed, bit for bit: {'yes' if report['same_weights'] else 'NO'}.",
-            f"* What went wrong: {len(report['wrong'])}." + "".join(f"\n  * {one}" for one in report["wrong"]),
-            "",
-        ]
+    return (
+        f"# Training that is killed\n\n`python benchmarks/training_kills.py`: a run of {STEPS:,} steps, killed "
+        f"{report['kills']} times by SIGKILL, and resumed. Checkpoints come by time alone, after "
+        f"{60 * report['minutes']:g} seconds in place of a recipe's minute: a kill may lose as much, and the step that "
+        f"is under way.\n\n{table(['what it was doing', 'kills'], report['moments'].items())}\n\n"
+        f"* Lost by one kill at most: {report['most_seconds_lost']:.1f} seconds and {report['most_steps_lost']} "
+        "steps that had ended.\n"
+        f"* The model is that of a run never killed, bit for bit: {'yes' if report['same_weights'] else 'NO'}.\n"
+        f"* What went wrong: {len(report['wrong'])}." + "".join(f"\n  * {one}" for one in report["wrong"]) + "\n"
     )
 
 
@@ -217,10 +209,7 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         report = run(Path(folder), given.kills, given.seed, given.minutes, given.longest, given.pause)
     report = {"machine": machine_facts(), **report}
-    print(markdown(report))
-    if given.out:
-        given.out.with_suffix(".json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-        given.out.with_suffix(".md").write_text(markdown(report), encoding="utf-8")
+    publish(given.out, report, markdown(report))
     sys.exit(bool(report["wrong"]))
 
 

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from daguerre.evals.cells import table
+from daguerre.evals.tables import table
 from daguerre.files import atomic_write
 
 PAGE = Path(__file__).with_name("families.md")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import json
-import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -18,14 +17,11 @@ SCRIPT = Path(__file__).parents[1] / "benchmarks" / "soak.py"
 
 
 @pytest.fixture(scope="module")
-def soak() -> ModuleType:
-    """The script."""
-    spec = importlib.util.spec_from_file_location("soak", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["soak"] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+def soak() -> Iterator[ModuleType]:
+    """The script, which imports another one beside it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(SCRIPT.parent))
+        yield importlib.import_module("soak")
 
 
 def test_the_shares_of_a_run_are_those_that_are_promised(soak: ModuleType) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from daguerre.errors import MissingExtra
-from daguerre.evals import pictures
-from daguerre.evals.pictures import PICTURES, SIZE, draw_pictures
+from daguerre.evals import charts
+from daguerre.evals.charts import SIZE
+from daguerre.evals.pictures import PICTURES, draw_pictures
 
 PNG = b"\x89PNG\r\n"
 
@@ -213,8 +214,8 @@ def test_without_matplotlib_the_extra_is_named(hide_matplotlib: Callable[[], Non
 
 
 def test_no_two_lines_of_a_picture_look_the_same() -> None:
-    looks = list(zip(pictures.COLORS, pictures.MARKERS, strict=True))
-    assert len(set(pictures.COLORS)) == len(set(pictures.MARKERS)) == len(looks) >= 7
+    looks = list(zip(charts.COLORS, charts.MARKERS, strict=True))
+    assert len(set(charts.COLORS)) == len(set(charts.MARKERS)) == len(looks) >= 7
 
 
 def test_deadlines_are_drawn_as_what_is_right_and_what_is_filled() -> None:

@@ -163,6 +163,6 @@ def test_the_report_is_what_the_benchmark_writes_of_its_results_and_shows_its_no
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     found = json.loads(module.RESULTS.read_text())
-    page = module.table(found)
+    page = module.page(found)
     assert page == module.RESULTS.with_suffix(".md").read_text()
     assert found["note"] and found["note"] in page

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 from pathlib import Path
+
+import pytest
 
 from daguerre.model import Model
 from daguerre.server.app import make_app
@@ -13,10 +15,11 @@ from server.conftest import running
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "serving_real.py"
 
 
-def test_streams_and_a_newcomer_go_on_while_a_long_prompt_is_read(smollm2: Model) -> None:
-    spec = importlib.util.spec_from_file_location("serving_real", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    spec.loader.exec_module(script := importlib.util.module_from_spec(spec))
+def test_streams_and_a_newcomer_go_on_while_a_long_prompt_is_read(
+    smollm2: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    script = importlib.import_module("serving_real")
     with running(make_app(ModelPool({"m": lambda: smollm2}))) as url:
         found = script.long_prompt(url, 1200, 2)
     assert found["newcomer_before_it"] and found["fewest_pieces"] >= 4

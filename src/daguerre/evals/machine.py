@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,23 @@ def machine_facts(device: torch.device | str = "cpu") -> dict[str, Any]:
         "tokenizers": tokenizers.__version__,
         "commit": source_commit(),
     }
+
+
+def measured_on(machine: Mapping[str, Any]) -> str:
+    """Machine facts in a sentence."""
+    return (
+        f"Measured on {machine['processor']} ({machine['instruction_set']}), {machine['threads']} of "
+        f"{machine['cores']} cores, Python {machine['python']}, torch {machine['torch']}, daguerre "
+        f"{machine['daguerre']} (commit {machine['commit'] or 'not recorded'})."
+    )
+
+
+def memory(what: str = "VmRSS", process: int | str = "self") -> int:
+    """Bytes of a process by the name that Linux has for them in /proc: VmRSS, what is in memory; VmHWM, the most that
+    ever was; RssAnon, what is no file's.
+    """
+    lines = Path(f"/proc/{process}/status").read_text(encoding="utf-8").splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(f"{what}:"))
 
 
 def source_commit() -> str | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from daguerre.evals.cells import share, table
 from daguerre.evals.infilling import BEAM
+from daguerre.evals.tables import share, table
 
 
 def completion_modes(tasks: dict[str, Any]) -> str:

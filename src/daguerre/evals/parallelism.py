@@ -14,7 +14,7 @@ from itertools import pairwise
 from operator import itemgetter
 
 from daguerre.errors import InputError
-from daguerre.evals.cells import Column, Row, optional, table_of, text
+from daguerre.evals.tables import Column, Row, optional, table_of, text
 
 ALPHA, MOST_LOST = 3.0, 5.0
 Point = tuple[float, float]

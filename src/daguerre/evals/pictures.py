@@ -1,33 +1,38 @@
-"""Pictures of a report of `harness.evaluate`: one PNG for each task that has one, as wide as a README shows.
-
-Colors are those of Okabe and Ito, which the color-blind can tell apart; lines also differ in their markers.
-"""
+"""Pictures of a report of `harness.evaluate`: one PNG for each task that has one."""
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from daguerre.errors import MissingExtra
 from daguerre.evals.bits import NUM_BUCKETS
-from daguerre.evals.cells import layout_name, plus_minus
+from daguerre.evals.charts import (
+    BLACK,
+    BLUE,
+    COLORS,
+    GRAY,
+    MARKERS,
+    ORANGE,
+    RED,
+    SIZE,
+    SKY,
+    by_powers,
+    draw_parts,
+    legend_below,
+    legend_beside,
+    legend_of_figure,
+    titled,
+)  # fmt: skip
 from daguerre.evals.concepts.pictures import draw_concepts
 from daguerre.evals.deadline import METHODS
 from daguerre.evals.parallelism import curves, report_rows
-from daguerre.files import atomic_write
+from daguerre.evals.tables import layout_name, plus_minus
 
-BLACK, BLUE, ORANGE, GREEN, RED, PURPLE, SKY = (
-    "#000000", "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9",
-)  # fmt: skip
-COLORS, MARKERS = (BLACK, BLUE, GREEN, ORANGE, RED, SKY, PURPLE), "osD^vPX"
-GRAY = "#5c6670"
 ALONE = {"ar": "*", "truth": "D"}
 """Markers of texts that have no number of steps."""
-SIZE, DPI = (8.2, 4.4), 110
 
 
 def draw_pictures(report: dict[str, Any], path: str | os.PathLike[str]) -> list[Path]:
@@ -36,34 +41,13 @@ def draw_pictures(report: dict[str, Any], path: str | os.PathLike[str]) -> list[
     The picture of a file that is named after its task, such as NAME-bits.json, has the same name. MissingExtra without
     matplotlib.
     """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtra("matplotlib", "train") from None
-    out = []
-    for name, draw in PICTURES.items():
-        if name not in report:
-            continue
-        figure = Figure(figsize=SIZE, dpi=DPI, layout="constrained")
-        FigureCanvasAgg(figure)
-        draw(figure, report)
-        if not figure.axes:
-            continue
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format="png")
-        stem = Path(path).stem
-        alone = stem == name or stem.endswith(f"-{name}")
-        out.append(Path(path).with_name(f"{stem}.png" if alone else f"{stem}-{name}.png"))
-        with atomic_write(out[-1]) as file:
-            file.write(buffer.getvalue())
-    return out
+    return draw_parts(report, Path(path), PICTURES)
 
 
 def _bits(figure: Any, report: dict[str, Any]) -> None:
     """Bits per byte by position in the context, a line for each layout; bounds are dashed, chains dotted."""
     title = "Bits per byte by position in the context"
-    panel = _panel(figure.subplots(), title, "position in the context, tokens", "bits per byte")
+    panel = titled(figure.subplots(), title, "position in the context, tokens", "bits per byte")
     context = report["model"]["max_positions"] - 1
     for layout, color, marker in zip(report["bits"], COLORS, MARKERS, strict=False):
         points = [
@@ -76,7 +60,7 @@ def _bits(figure: Any, report: dict[str, Any]) -> None:
         name = f"{layout_name(layout['layout'])}{kind}: {layout['value']:.3f}"
         panel.plot(*zip(*points, strict=True), style, marker=marker, markersize=5, color=color, label=name)
     panel.set_xlim(0, context)
-    _legend(panel, "all positions")
+    legend_beside(panel, "all positions")
 
 
 def _draft(figure: Any, report: dict[str, Any]) -> None:
@@ -84,7 +68,7 @@ def _draft(figure: Any, report: dict[str, Any]) -> None:
     task = report["draft"]
     accepted = f"{task['accepted_a_cycle']:.2f}{plus_minus(task['accepted_stderr'])}"
     title = f"One-shot drafts: {accepted} tokens accepted per cycle, bonus token included"
-    panel = _panel(figure.subplots(), title, "position in the draft", f"share of {task['prompts']} prompts")
+    panel = titled(figure.subplots(), title, "position in the draft", f"share of {task['prompts']} prompts")
     position = range(1, len(task["match_by_position"]) + 1)
     errors = [value or 0.0 for value in task["match_stderr"]]
     panel.errorbar(
@@ -107,7 +91,7 @@ def _draft(figure: Any, report: dict[str, Any]) -> None:
     )
     panel.set_xticks(position)
     panel.set_ylim(0, 1)
-    _below(panel, title="equal to the model's greedy text (bars: standard error)")
+    legend_below(panel, title="equal to the model's greedy text (bars: standard error)")
 
 
 def _completion(figure: Any, report: dict[str, Any]) -> None:
@@ -126,7 +110,7 @@ def _settings(panel: Any, report: dict[str, Any]) -> None:
     (ar,) = (row for row in report["completion"]["rows"] if row["mode"] == "ar")
     rows = [row for row in report["completion"]["rows"] if row is not ar]
     title = "Next-line completion: tokens per forward, and what they cost (bars: 95%)"
-    _panel(panel, title, "tokens per forward", "similarity to the true line, less that of ar")
+    titled(panel, title, "tokens per forward", "similarity to the true line, less that of ar")
     panel.axhline(0, color=GRAY, linewidth=0.8)
     panel.plot(
         [ar["tokens_per_forward"]], [0], "*", color=BLACK, markersize=13, label=f"ar: similarity {ar['similarity']:.2f}"
@@ -146,7 +130,7 @@ def _settings(panel: Any, report: dict[str, Any]) -> None:
     for level, marker in marker_of.items():
         name = "fixed number of steps" if level is None else f"threshold {level:g}"
         panel.plot([], [], marker, color=GRAY, label=name)
-    _legend(panel, None)
+    legend_beside(panel, None)
 
 
 def _differences(rows: Sequence[dict[str, Any]]) -> tuple[list[float], list[float], list[list[float]]]:
@@ -165,7 +149,7 @@ def _parallelism(panels: dict[str, Any], task: dict[str, Any]) -> None:
     (ar,) = (row for row in task["rows"] if row["mode"] == "ar")
     shares = {"same_as_ar": ("Same line as ar", ar["same_as_ar"]), "exact": ("Exact lines", ar["accuracy"])}
     for name, (title, share_of_ar) in shares.items():
-        panel = _panel(panels[name], title, "tokens per forward", "percent of the lines")
+        panel = titled(panels[name], title, "tokens per forward", "percent of the lines")
         for curve in found:
             (color, marker), whole = looks[str(curve.policy)], curve.num == ar["num"]
             panel.plot(
@@ -179,7 +163,7 @@ def _parallelism(panels: dict[str, Any], task: dict[str, Any]) -> None:
             )
         panel.plot([ar["tokens_per_forward"]], [100 * share_of_ar], "*", color=BLACK, markersize=13, label="ar")
         panel.set_ylim(bottom=0)
-    _legend(panels["exact"], "upper envelopes")
+    legend_beside(panels["exact"], "upper envelopes")
 
 
 def _steps(figure: Any, report: dict[str, Any]) -> None:
@@ -194,22 +178,21 @@ def _steps(figure: Any, report: dict[str, Any]) -> None:
 
 def _span_steps(panel: Any, rows: Sequence[dict[str, Any]]) -> None:
     title = f"Held-out spans of {rows[0]['length']} tokens"
-    _panel(panel, title, "forwards", f"percent, of {rows[0]['num']} spans or their tokens")
+    titled(panel, title, "forwards", f"percent, of {rows[0]['num']} spans or their tokens")
     xs = [row["forwards"] for row in rows]
     for name, what, color, marker in (("token", "tokens right", BLUE, "o"), ("exact", "spans exact", RED, "s")):
         share = [100 * row["token_accuracy" if name == "token" else name] for row in rows]
         ends = [row[f"{name}_interval"] or (y / 100, y / 100) for row, y in zip(rows, share, strict=True)]
         errors = [[abs(100 * end[i] - y) for end, y in zip(ends, share, strict=True)] for i in (0, 1)]
         panel.errorbar(xs, share, errors, fmt=f"{marker}-", color=color, markersize=5, capsize=2, label=what)
-    panel.set_xscale("log", base=2)
-    panel.set_xticks(xs, [f"{x:g}" for x in xs])
+    by_powers(panel, xs)
     panel.set_ylim(bottom=0)
-    _below(panel, title="bars: 95%")
+    legend_below(panel, title="bars: 95%")
 
 
 def _text_steps(panel: Any, rows: Sequence[dict[str, Any]]) -> None:
     """The plane of likelihood and entropy: a curve over steps for each length and temperature, its ends labeled."""
-    _panel(panel, "Free text", "unigram entropy, nats", "nats per token, autoregressive")
+    titled(panel, "Free text", "unigram entropy, nats", "nats per token, autoregressive")
     color_of = dict(zip(sorted({row["length"] for row in rows}, reverse=True), (BLUE, RED), strict=False))
     ends: dict[int, list[dict[str, Any]]] = {}
     for kind in dict.fromkeys((row["layout"], row["length"], row["temperature"]) for row in rows):
@@ -229,7 +212,7 @@ def _text_steps(panel: Any, rows: Sequence[dict[str, Any]]) -> None:
     for name, marker in ALONE.items():
         panel.plot([], [], marker, color=GRAY, label=name)
     panel.plot([], [], "o", color=GRAY, markerfacecolor="white", label="hollow: temperature 1")
-    _below(panel)
+    legend_below(panel)
 
 
 def _apart(one: dict[str, Any], other: dict[str, Any]) -> float:
@@ -258,7 +241,7 @@ def _deadline(figure: Any, report: dict[str, Any]) -> None:
     for panel, name in zip(panels, names, strict=True):
         some = [row for row in task["rows"] if row["task"] == name]
         title = f"{name.capitalize()} of {task['length']} tokens"
-        _panel(panel, title, "forwards in the time given", f"percent of the tokens, {some[0]['num']} spans")
+        titled(panel, title, "forwards in the time given", f"percent of the tokens, {some[0]['num']} spans")
         for (method, words), color, marker in zip(METHODS.items(), (BLUE, RED), "os", strict=True):
             rows = [row for row in some if row["way"] == method]
             xs, right = [row["forwards"] for row in rows], [100 * row["token_accuracy"] for row in rows]
@@ -272,12 +255,9 @@ def _deadline(figure: Any, report: dict[str, Any]) -> None:
         panel.axvline(
             task["unhurried"][name], color=GRAY, linewidth=0.8, linestyle="--", label="forwards without a deadline"
         )
-        panel.set_xscale("log", base=2)
-        ticks = [x for x in sorted({row["forwards"] for row in some}) if x & (x - 1) == 0]
-        panel.set_xticks(ticks, [str(x) for x in ticks])
+        by_powers(panel, [x for x in sorted({row["forwards"] for row in some}) if x & (x - 1) == 0])
         panel.set_ylim(0, 103)
-    handles, names = panels[0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", frameon=False, fontsize=9, ncols=3)
+    legend_of_figure(figure, panels[0], 3)
 
 
 def _constrained(figure: Any, report: dict[str, Any]) -> None:
@@ -285,8 +265,8 @@ def _constrained(figure: Any, report: dict[str, Any]) -> None:
     outcomes = report["constrained"]["outcomes"]
     kinds, methods = (list(dict.fromkeys(o[name] for o in outcomes)) for name in ("kind", "method"))
     exact, seconds = figure.subplots(1, 2)
-    _panel(exact, "Literals and arguments filled in", "", "exact, percent")
-    _panel(seconds, "Time", "", "seconds per gap")
+    titled(exact, "Literals and arguments filled in", "", "exact, percent")
+    titled(seconds, "Time", "", "seconds per gap")
     width = 0.8 / len(methods)
     for index, (method, color) in enumerate(zip(methods, (BLUE, ORANGE, SKY), strict=True)):
         some = [o for o in outcomes if o["method"] == method]
@@ -314,7 +294,7 @@ def _decide(figure: Any, report: dict[str, Any]) -> None:
     for panel, outcome in zip(panels, outcomes, strict=False):
         before, after = outcome["figures"][0], outcome["figures"][-1]
         title = f"{outcome['kind']}: {outcome['num']} of {outcome['labels']} labels"
-        _panel(panel, title, "probability", "share right", 10)
+        titled(panel, title, "probability", "share right", 10)
         panel.plot([0, 1], [0, 1], "-", color=GRAY, linewidth=0.8)
         for figures, color, marker in ((before, RED, "s"), (after, BLUE, "o")):
             error = f"{figures['way']}: {figures['calibration_error']:.3f}"
@@ -325,29 +305,9 @@ def _decide(figure: Any, report: dict[str, Any]) -> None:
         )
         panel.set_xlim(0, 1)
         panel.set_ylim(0, 1.02)
-        _below(panel, ncols=1)
+        legend_below(panel, ncols=1)
     for panel in panels[len(outcomes) :]:
         panel.remove()
-
-
-def _panel(panel: Any, title: str, across: str, up: str, size: float = 12) -> Any:
-    panel.set_title(title, loc="left", fontsize=size)
-    panel.set_xlabel(across)
-    panel.set_ylabel(up)
-    panel.grid(alpha=0.25)
-    panel.spines[["top", "right"]].set_visible(False)
-    return panel
-
-
-def _below(panel: Any, title: str | None = None, ncols: int = 2) -> None:
-    """A legend below the panel, so that it covers nothing."""
-    place = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.17)}
-    panel.legend(title=title, frameon=False, fontsize=8.5, title_fontsize=8.5, ncols=ncols, **place)
-
-
-def _legend(panel: Any, title: str | None) -> None:
-    """A legend beside the panel, so that it covers nothing."""
-    panel.legend(title=title, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=9, alignment="left")
 
 
 PICTURES: dict[str, Callable[[Any, dict[str, Any]], None]] = {

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from daguerre.errors import InputError
-from daguerre.evals.cells import counted
 from daguerre.evals.sections import SECTIONS
+from daguerre.evals.tables import counted
 from daguerre.files import atomic_write
 
 

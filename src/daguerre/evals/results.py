@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from daguerre.errors import MissingExtra
+from daguerre.evals.charts import write_figure
 from daguerre.files import atomic_write
-
-DPI = 110
 
 
 def write_json(path: Path, values: Any) -> None:
@@ -18,26 +18,28 @@ def write_json(path: Path, values: Any) -> None:
         file.write((json.dumps(values, indent=1) + "\n").encode())
 
 
-def write_report(path: Path, values: Any, page: str) -> None:
-    """Values as JSON, and a page of the same name in Markdown."""
-    write_json(path, values)
+def write_report(path: Path, values: Any, page: str, figure: Any = None) -> None:
+    """Values as JSON, and a page and a picture of the same name in Markdown and PNG. The path may end in anything."""
+    write_json(path.with_suffix(".json"), values)
     with atomic_write(path.with_suffix(".md")) as file:
         file.write(page.encode())
+    if figure is not None:
+        write_figure(figure, path.with_suffix(".png"))
 
 
-def new_figure(width: float, height: float) -> Any:
-    """An empty figure of matplotlib, in inches. MissingExtra without it."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtra("matplotlib", "train") from None
-    figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
+def publish(path: Path | None, values: Any, page: str, figure: Any = None) -> None:
+    """Print a page; and write the report where there is a path."""
+    sys.stdout.write(page)
+    if path is not None:
+        write_report(path, values, page, figure)
 
 
-def write_figure(figure: Any, path: Path) -> None:
-    """A figure as PNG."""
+def read_lines(path: Path) -> list[Any]:
+    """The values of a file with one in each line; none where there is no file."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
+
+
+def write_lines(path: Path, values: Iterable[Any]) -> None:
+    """One value in each line of a file, which is whole, or as it was."""
     with atomic_write(path) as file:
-        figure.savefig(file, format="png")
+        file.write("".join(json.dumps(value) + "\n" for value in values).encode())

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from daguerre.evals.cells import (
+from daguerre.evals.concepts.report import concepts_section
+from daguerre.evals.deadline import METHODS
+from daguerre.evals.infilling import ENDED, NOVEL
+from daguerre.evals.parallelism import parallelism_section
+from daguerre.evals.speculation_section import speculation_section
+from daguerre.evals.tables import (
     Column,
     Row,
     counted,
@@ -20,11 +25,6 @@ from daguerre.evals.cells import (
     table_of,
     text,
 )
-from daguerre.evals.concepts.report import concepts_section
-from daguerre.evals.deadline import METHODS
-from daguerre.evals.infilling import ENDED, NOVEL
-from daguerre.evals.parallelism import parallelism_section
-from daguerre.evals.speculation_section import speculation_section
 
 
 def _bits(figures: Sequence[Row]) -> str:

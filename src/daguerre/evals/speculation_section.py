@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from daguerre.evals.cells import Column, Row, plus_minus, ratio, table_of, text
+from daguerre.evals.tables import Column, Row, plus_minus, ratio, table_of, text
 
 NAMES = {"auto": "both", "head": "the model", "lookup": "the text itself"}
 

@@ -8,7 +8,6 @@ what it replaced or opened again is framed.
 
 from __future__ import annotations
 
-import io
 import os
 import unicodedata
 from pathlib import Path
@@ -18,8 +17,8 @@ import numpy as np
 
 from daguerre.canvas import Canvas
 from daguerre.decoding.result import Result
-from daguerre.errors import InputError, MissingExtra
-from daguerre.files import atomic_write
+from daguerre.errors import InputError
+from daguerre.evals.charts import new_figure, write_figure
 from daguerre.models.tokenizer import Tokenizer
 
 AROUND = 6
@@ -27,8 +26,8 @@ AROUND = 6
 MOST_POSITIONS, MOST_STEPS = 96, 64
 LIGHT = 0.55
 """Confidence from which a cell is light enough for dark letters."""
-LETTER, ROOM, LEAST, CELL_HEIGHT, DPI = 0.068, 0.09, 0.3, 0.27, 110
-"""Inches: a letter of 8 points, the room beside a token, the narrowest cell and the height of a cell; dots an inch."""
+LETTER, ROOM, LEAST, CELL_HEIGHT = 0.068, 0.09, 0.3, 0.27
+"""Inches: a letter of 8 points, the room beside a token, the narrowest cell and the height of a cell."""
 FONT = {"family": "monospace", "fontsize": 8, "parse_math": False}
 GIVEN, KEPT, OPEN, INK, CHANGED = "#d5d8dc", "#bcd8f0", "#ffffff", "#1b1f24", "#d55e00"
 
@@ -44,10 +43,7 @@ def draw(result: Result, tokenizer: Tokenizer, path: str | os.PathLike[str]) -> 
     MissingExtra without matplotlib.
     """
     check_picture(path)
-    buffer = io.BytesIO()
-    figure_of(result, tokenizer).savefig(buffer, format="png")
-    with atomic_write(Path(path)) as file:
-        file.write(buffer.getvalue())
+    write_figure(figure_of(result, tokenizer), Path(path))
 
 
 def check_picture(path: str | os.PathLike[str]) -> None:
@@ -55,12 +51,11 @@ def check_picture(path: str | os.PathLike[str]) -> None:
     target = Path(path)
     if target.suffix != ".png" or target.is_dir() or not target.absolute().parent.is_dir():
         raise InputError(f"a picture cannot be written to {os.fspath(path)!r}: give a .png file in a folder there is")
-    _matplotlib()
+    new_figure()
 
 
 def figure_of(result: Result, tokenizer: Tokenizer) -> Any:
     """The picture as a matplotlib figure; its only axes have a cell for each step and position shown."""
-    figure_class, canvas_class, patch = _matplotlib()
     states = [result.trace.canvas, *result.trace.replay()]
     shown = _shown(states[0])
     if len(shown) > MOST_POSITIONS or len(states) - 1 > MOST_STEPS:
@@ -70,27 +65,16 @@ def figure_of(result: Result, tokenizer: Tokenizer) -> Any:
         )
     edges = _edges_across(result, states[-1], shown, tokenizer)
     width, height = edges[-1] + 2.0, len(states) * CELL_HEIGHT + 1.4
-    figure = figure_class(figsize=(max(6.0, width), height), dpi=DPI, layout="constrained")
-    canvas_class(figure)
+    figure = new_figure(max(6.0, width), height)
     axes = figure.subplots()
     down = np.arange(len(states) + 1) - 0.5
     axes.pcolormesh(edges, down, _colors(result, states, shown), rasterized=True)
     axes.invert_yaxis()
-    _marks(axes, result, (shown, edges), tokenizer, patch)
+    _marks(axes, result, (shown, edges), tokenizer)
     _edges(axes, states, (shown, edges), tokenizer)
     figure.colorbar(_scale(), ax=axes, pad=0.01, fraction=0.03).set_label("confidence at commit")
     _title(axes, result, states[-1], tokenizer.null_id)
     return figure
-
-
-def _matplotlib() -> tuple[Any, Any, Any]:
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-        from matplotlib.patches import Rectangle
-    except ImportError:
-        raise MissingExtra("matplotlib", "train") from None
-    return Figure, FigureCanvasAgg, Rectangle
 
 
 def _scale() -> Any:
@@ -145,8 +129,10 @@ def _letters(text: str) -> int:
     return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 
-def _marks(axes: Any, result: Result, places: Places, tokenizer: Tokenizer, patch: Any) -> None:
+def _marks(axes: Any, result: Result, places: Places, tokenizer: Tokenizer) -> None:
     """The tokens of each step in their cells, and a frame around what it replaced or opened again."""
+    from matplotlib.patches import Rectangle
+
     shown, edges = places
     column = {position: index for index, position in enumerate(shown.tolist())}
     middle = (edges[1:] + edges[:-1]) / 2
@@ -160,7 +146,9 @@ def _marks(axes: Any, result: Result, places: Places, tokenizer: Tokenizer, patc
                       **FONT)  # fmt: skip
         for position in [*decision.replace.tolist(), *decision.reopen.tolist()]:
             start, end = edges[column[position] :][:2]
-            frame = patch((start, row - 0.5), end - start, 1, fill=False, edgecolor=CHANGED, linewidth=2.2, zorder=3)
+            frame = Rectangle(
+                (start, row - 0.5), end - start, 1, fill=False, edgecolor=CHANGED, linewidth=2.2, zorder=3
+            )
             axes.add_patch(frame)
 
 

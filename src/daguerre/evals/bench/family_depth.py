@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from daguerre.evals.bench.family_files import WEIGHTS
-from daguerre.evals.cells import table
+from daguerre.evals.tables import table
 
 EXACT = "exact"
 DEEP_NOTE = (

@@ -10,8 +10,8 @@ from typing import Any
 from daguerre.evals.bench.families import ROWS
 from daguerre.evals.bench.family_depth import deep_models, deep_table
 from daguerre.evals.bench.family_files import DEEP_WEIGHTS, WEIGHTS
-from daguerre.evals.cells import table
-from daguerre.evals.pictures import BLUE, GRAY, GREEN, ORANGE
+from daguerre.evals.charts import BLUE, GRAY, GREEN, ORANGE, by_powers, legend_of_figure
+from daguerre.evals.tables import table
 
 MIN_AR, AR_BARS = 1.0, ("int8", "approximate_int4")
 MIN_BLOCK = {"amx": 2.2, "avx512": 1.6, "avx512_vnni": 1.6, "avx512_bf16": 1.6}
@@ -190,15 +190,13 @@ def paint(figure: Any, part: dict[str, Any]) -> None:
     left.set_title(
         "Daguerre (blue: ar, green: blocks, orange: full context), llama.cpp (gray)", loc="left", fontsize=10
     )
-    right.set_xscale("log", base=2)
-    right.set_xticks(ROWS, [str(rows) for rows in ROWS])
+    by_powers(right, ROWS)
     right.set_ylim(bottom=0)
     right.set_xlabel("rows of a forward")
     right.set_title("Time of a forward, times that of one row", loc="left", fontsize=10)
     right.grid(alpha=0.25)
     if several:
-        handles, labels = right.get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=8)
+        legend_of_figure(figure, right, 3, 8)
     else:
         right.remove()
     for panel in (left, right):

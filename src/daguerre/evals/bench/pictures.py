@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import io
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from daguerre.errors import MissingExtra
 from daguerre.evals.bench.family_report import paint as paint_families
 from daguerre.evals.bench.job import RANDOM
 from daguerre.evals.bench.report import threads_text
 from daguerre.evals.bench.rows import PRODUCTS, TORCH, crossing
 from daguerre.evals.bench.sides import OURS
-from daguerre.evals.pictures import BLUE, DPI, GRAY, GREEN, ORANGE, RED, SIZE
-from daguerre.files import atomic_write
+from daguerre.evals.charts import BLUE, GRAY, GREEN, ORANGE, RED, SIZE, by_powers, draw_parts, legend_below, titled
 
 LINES = {
     "native float32": ("o-", BLUE),
@@ -29,29 +27,14 @@ BAR = 0.17
 
 def draw(report: dict[str, Any], path: Path) -> list[Path]:
     """NAME-peers.png and NAME-modes.png, tokens a second; NAME-rows.png, what rows cost and where lines cross; and
-    NAME-families.png, or NAME.png for a file that is named after this part.
-
-    MissingExtra without matplotlib.
+    NAME-families.png, or NAME.png for a file that is named after this part. MissingExtra without matplotlib.
     """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtra("matplotlib", "train") from None
-    out = []
-    for name, paint in (("peers", _sides), ("modes", _sides), ("rows", _rows), ("families", paint_families)):
-        if name not in report:
-            continue
-        figure = Figure(figsize=SIZE, dpi=DPI, layout="constrained")
-        FigureCanvasAgg(figure)
-        paint(figure, report[name])
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format="png")
-        alone = path.stem.startswith(name)
-        out.append(path.with_name(f"{path.stem}.png" if alone else f"{path.stem}-{name}.png"))
-        with atomic_write(out[-1]) as file:
-            file.write(buffer.getvalue())
-    return out
+    paints = {"peers": _sides, "modes": _sides, "rows": _rows, "families": paint_families}
+    return draw_parts(report, path, {name: _of_part(name, paint) for name, paint in paints.items()})
+
+
+def _of_part(name: str, paint: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    return lambda figure, report: paint(figure, report[name])
 
 
 def _sides(figure: Any, part: dict[str, Any]) -> None:
@@ -83,9 +66,7 @@ def _rows(figure: Any, part: dict[str, Any]) -> None:
     for name, (style, color) in LINES.items():
         if name in (sides := found["models"][RANDOM]["sides"]):
             left.plot(sides[name]["rows"], sides[name]["ms"], style, color=color, label=name)
-    left.set_title(f"A forward by its rows, {threads_text(threads)}", loc="left", fontsize=11)
-    left.set_xlabel("rows")
-    left.set_ylabel("ms")
+    titled(left, f"A forward by its rows, {threads_text(threads)}", "rows", "ms", 11)
     many = [point["requests"] for point in found["concurrency"]]
     ar = [1e3 * point["requests"] / point["ar_ms"] for point in found["concurrency"]]
     right.plot(many, ar, "o-", color=GRAY, label="autoregressive")
@@ -94,12 +75,8 @@ def _rows(figure: Any, part: dict[str, Any]) -> None:
         place = crossing(found["concurrency"], per_forward)
         where = "never slower here" if place is None else "slower from 1" if place == 0 else f"slower from {place:.1f}"
         right.plot(many, block, "s-", color=color, label=f"blocks, {per_forward:g} a forward: {where}")
-    right.set_xscale("log", base=2)
-    right.set_xticks(many, [str(x) for x in many])
-    right.set_title("Tokens a second, all requests together", loc="left", fontsize=11)
-    right.set_xlabel("requests at once")
+    by_powers(right, many)
+    titled(right, "Tokens a second, all requests together", "requests at once", size=11)
     for panel in (left, right):
-        panel.grid(alpha=0.25)
-        panel.spines[["top", "right"]].set_visible(False)
         panel.set_ylim(bottom=0)
-        panel.legend(frameon=False, fontsize=8.5, loc="upper center", bbox_to_anchor=(0.5, -0.13))
+        legend_below(panel, ncols=1, down=0.13)

@@ -10,7 +10,7 @@ from daguerre.evals.bench.bars import bars
 from daguerre.evals.bench.family_report import families_table
 from daguerre.evals.bench.job import RANDOM
 from daguerre.evals.bench.rows import TORCH
-from daguerre.evals.cells import table
+from daguerre.evals.tables import table
 from daguerre.files import atomic_write
 
 BUSY = 0.05

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from daguerre.evals.charts import BLACK, BLUE, GRAY, GREEN, ORANGE, RED, legend_below, titled
 from daguerre.evals.concepts.cases import CONDITIONS
 from daguerre.evals.concepts.detection import OURS
 from daguerre.evals.concepts.injection import COMMENT, STEERED
 from daguerre.evals.concepts.suppression import CONSTRAINT, NONE, STEERING
 
-BLUE, ORANGE, GREEN, RED, GRAY, BLACK = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#5c6670", "#000000"
 STYLES = ((BLUE, "o", "-"), (GRAY, "s", ":"), (ORANGE, "D", "--"), (GREEN, "^", "--"), (RED, "v", "--"))
 SCATTERED = "reading, half masked"
 HEIGHT = 4.1
@@ -31,8 +31,6 @@ def draw_concepts(figure: Any, report: dict[str, Any]) -> None:
     figure.set_size_inches(11, HEIGHT * rows)
     panels = figure.subplots(rows, 2, squeeze=False).ravel()
     for panel, draw in zip(panels, drawn, strict=False):
-        panel.grid(alpha=0.25)
-        panel.spines[["top", "right"]].set_visible(False)
         draw(panel, task)
     for panel in panels[len(drawn) :]:
         panel.remove()
@@ -54,8 +52,8 @@ def _by_share(panel: Any, task: dict[str, Any]) -> None:
         if each.forecast and conditions[each.name]["concepts"]["all"]:
             value = _scorer(conditions[each.name], OURS)["all"]["auc"]
             panel.plot([0], [value], "*", color=BLACK, markersize=9, label=f"{OURS}, forecasting")
-    _titles(panel, "Detection", "masked, % of the span", "macro AUC")
-    _below(panel, 2)
+    titled(panel, "Detection", "masked, % of the span", "macro AUC")
+    legend_below(panel, ncols=2, down=0.13, size=8)
 
 
 def _scorer(condition: dict[str, Any], name: str) -> dict[str, Any]:
@@ -70,7 +68,7 @@ def _scatter(panel: Any, task: dict[str, Any]) -> None:
     rows = condition["by_concept"]
     if not controls:
         panel.hist([row[OURS] for row in rows], bins=25, color=BLUE)
-        _titles(panel, "Concepts, half masked", "AUC", "concepts")
+        titled(panel, "Concepts, half masked", "AUC", "concepts")
         return
     for lexical, color, marker, label in ((False, BLUE, "o", "structural"), (True, ORANGE, "s", "lexical")):
         some = [row for row in rows if row["lexical"] == lexical]
@@ -80,8 +78,8 @@ def _scatter(panel: Any, task: dict[str, Any]) -> None:
         panel.plot(best, [row[OURS] for row in some], marker, color=color, markersize=3.5, alpha=0.7, label=label)
     low = min([1.0, *(min(row[OURS], max(row[name] for name in controls)) for row in rows)])
     panel.plot([low, 1], [low, 1], color=GRAY, linewidth=0.8)
-    _titles(panel, "Each concept, half masked", "AUC of its best control", "AUC of the concept head")
-    _below(panel, 2)
+    titled(panel, "Each concept, half masked", "AUC of its best control", "AUC of the concept head")
+    legend_below(panel, ncols=2, down=0.13, size=8)
 
 
 def _shares(panel: Any, task: dict[str, Any]) -> None:
@@ -92,8 +90,8 @@ def _shares(panel: Any, task: dict[str, Any]) -> None:
         panel.plot([100 * each["rate"] for each in rates], [each[key] for each in rates], style, color=color,
                    marker=marker, markersize=5, label=name)  # fmt: skip
     panel.set_ylim(0, 1.05)
-    _titles(panel, "Share of predictions through concepts", "masked, % of the span", "share")
-    _below(panel, len(lines))
+    titled(panel, "Share of predictions through concepts", "masked, % of the span", "share")
+    legend_below(panel, ncols=len(lines), down=0.13, size=8)
 
 
 def _suppression(panel: Any, task: dict[str, Any]) -> None:
@@ -101,14 +99,14 @@ def _suppression(panel: Any, task: dict[str, Any]) -> None:
     rows = [row for row in task["suppression"]["rows"] if row["ways"]]
     ways = ((NONE, GRAY, "s"), (STEERING, BLUE, "o"), (CONSTRAINT, GREEN, "^"))
     _by_concept(panel, [(row["concept"], {each["way"]: each for each in row["ways"]}) for row in rows], ways)
-    _titles(panel, "Forbidden concepts", "uses the concept, %", "")
+    titled(panel, "Forbidden concepts", "uses the concept, %", "")
 
 
 def _injection(panel: Any, task: dict[str, Any]) -> None:
     """How often an asked concept is used, concept by concept."""
     ways = ((NONE, GRAY, "s"), (STEERED, BLUE, "o"), (COMMENT, ORANGE, "D"))
     _by_concept(panel, [(row["concept"], row["ways"]) for row in task["injection"]["rows"]], ways)
-    _titles(panel, "Asked concepts", "uses the concept in the next 48 tokens, %", "")
+    titled(panel, "Asked concepts", "uses the concept in the next 48 tokens, %", "")
 
 
 def _by_concept(panel: Any, rows: list[tuple[str, dict[str, Any]]], ways: tuple[tuple[str, str, str], ...]) -> None:
@@ -119,15 +117,4 @@ def _by_concept(panel: Any, rows: list[tuple[str, dict[str, Any]]], ways: tuple[
     panel.set_yticks(range(len(rows)), [name for name, _ in rows], fontsize=7)
     panel.invert_yaxis()
     panel.set_xlim(-3, 103)
-    _below(panel, len(ways))
-
-
-def _below(panel: Any, ncols: int) -> None:
-    """A legend below the panel, so that it covers nothing."""
-    panel.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=ncols)
-
-
-def _titles(panel: Any, title: str, across: str, up: str) -> None:
-    panel.set_title(title, loc="left", fontsize=12)
-    panel.set_xlabel(across)
-    panel.set_ylabel(up)
+    legend_below(panel, ncols=len(ways), down=0.13, size=8)

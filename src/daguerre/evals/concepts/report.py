@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from daguerre.evals.cells import Column, Row, optional, percent, share, table, table_of, text
 from daguerre.evals.concepts.detection import GROUPS
 from daguerre.evals.concepts.injection import COMMENT, STEERED
 from daguerre.evals.concepts.suppression import NONE
+from daguerre.evals.tables import Column, Row, optional, percent, share, table, table_of, text
 
 MET = {True: "met", False: "missed", None: ""}
 

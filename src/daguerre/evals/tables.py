@@ -12,10 +12,10 @@ Column = Callable[[Row], str]
 """What a column of a table shows of a row."""
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table, its columns after the first aligned to the right."""
-    lines = [header, ["---"] + ["---:"] * (len(header) - 1), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+def table(header: Sequence[str], rows: Iterable[Sequence[object]], left: int = 1) -> str:
+    """A Markdown table, its columns after the first, or after so many, aligned to the right."""
+    aligned = ["---" if place < left else "---:" for place in range(len(header))]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in [header, aligned, *rows])
 
 
 def table_of(columns: dict[str, Column], rows: Iterable[Row]) -> str:
@@ -36,6 +36,12 @@ def percent(name: str) -> Column:
 def share(value: float, interval: Sequence[float] | None) -> str:
     """A share in percent, with its interval."""
     return f"{100 * value:.1f}" + ("" if interval is None else f" [{100 * interval[0]:.1f}, {100 * interval[1]:.1f}]")
+
+
+def between(value: float, low: float, high: float, digits: int = 1) -> str:
+    """A share in percent, with its interval in words."""
+    value, low, high = (f"{100 * each:.{digits}f}" for each in (value, low, high))
+    return f"{value}% ({low} to {high})"
 
 
 def difference(value: float, interval: Sequence[float]) -> str:
