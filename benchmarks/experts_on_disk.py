@@ -14,8 +14,6 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +27,7 @@ from daguerre.evals.bench.family_files import config_of, tokenizer, write_shard
 from daguerre.evals.machine import machine_facts, measured_on, memory
 from daguerre.evals.results import publish
 from daguerre.evals.tables import table
+from daguerre.evals.workers import alone
 from daguerre.models.backends.disk import gigabytes
 
 WIDTH, EXPERTS, CHOSEN, INNER, HEADS, KV_HEADS, HEAD, VOCABULARY, BLOCK = 2048, 128, 8, 768, 32, 4, 128, 151_936, 8
@@ -42,16 +41,12 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--limit", type=float, help="gigabytes of memory of the last run")
     parser.add_argument("--out", type=Path, help="results, without an ending")
-    parser.add_argument("--measure", choices=("memory", "disk"), help=argparse.SUPPRESS)
     given = parser.parse_args()
     folder = given.folder / f"sdar-moe-{given.layers}"
-    if given.measure:
-        print(json.dumps(measured(folder, given.measure)))
-        return
     write(folder, given.layers)
-    runs = {"experts in memory": run(given, "memory", None), "on the disk, memory is free": run(given, "disk", None)}
+    runs = {"experts in memory": run(folder, "memory", None), "on the disk, memory is free": run(folder, "disk", None)}
     if given.limit:
-        runs[f"on the disk, {given.limit:g} GB of memory"] = run(given, "disk", int(given.limit * 1e9))
+        runs[f"on the disk, {given.limit:g} GB of memory"] = run(folder, "disk", int(given.limit * 1e9))
     results = {"layers": given.layers, "runs": runs, "machine": machine_facts()}
     publish(given.out, results, page(results))
 
@@ -112,31 +107,25 @@ def around() -> Iterator[tuple[str, tuple[int, ...]]]:
     yield "lm_head.weight", (VOCABULARY, WIDTH)
 
 
-def run(given: Any, place: str, limit: int | None) -> dict[str, Any]:
+def run(folder: Path, place: str, limit: int | None) -> dict[str, Any]:
     """What a process of its own measures, in a control group of so many bytes."""
-    enter, group = None, None
-    if limit is not None:
-        first = (GROUP / "memory").is_dir()
-        group = GROUP / ("memory" if first else "") / f"daguerre-{os.getpid()}"
-        group.mkdir()
-        (group / ("memory.limit_in_bytes" if first else "memory.max")).write_text(str(limit))
-        members = group / "cgroup.procs"
-        enter = lambda: members.write_text(str(os.getpid()))  # noqa: E731
-    command = [sys.executable, __file__, "--folder", str(given.folder), "--layers", str(given.layers)]
+    if limit is None:
+        return alone(measured, folder, place, None)
+    first = (GROUP / "memory").is_dir()
+    group = GROUP / ("memory" if first else "") / f"daguerre-{os.getpid()}"
+    group.mkdir()
+    (group / ("memory.limit_in_bytes" if first else "memory.max")).write_text(str(limit))
     try:
-        done = subprocess.run(
-            [*command, "--measure", place], check=True, stdout=subprocess.PIPE, text=True, preexec_fn=enter
-        )
+        return alone(measured, folder, place, group)
     finally:
-        if group is not None:
-            time.sleep(1)
-            group.rmdir()
-    said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return said
+        time.sleep(1)
+        group.rmdir()
 
 
-def measured(folder: Path, place: Any) -> dict[str, Any]:
-    """Answer tokens a second, bytes that a forward reads from the disk, and memory that is no file's."""
+def measured(folder: Path, place: Any, group: Path | None) -> dict[str, Any]:
+    """Answer tokens a second, bytes that a forward reads from the disk, and memory that is no file's; in a group."""
+    if group is not None:
+        (group / "cgroup.procs").write_text(str(os.getpid()))
     begun = time.perf_counter()
     model = daguerre.load(folder, quantize="approximate_int4", experts=place)
     loading, packing = time.perf_counter() - begun, model.denoiser.backend._packing  # type: ignore[attr-defined]

@@ -11,21 +11,21 @@ add to a process that has imported Daguerre and PyTorch. Linux only.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from daguerre.errors import MissingExtra
 from daguerre.evals.bench.family_files import SHAPES, checkpoint, gguf_files
 from daguerre.evals.machine import machine_facts, memory
 from daguerre.evals.results import publish
 from daguerre.evals.tables import table
+from daguerre.evals.workers import alone
 
 KINDS = ("bfloat16", "int8", "approximate_int4")
 FILES = {"Q8_0": "int8", "Q4_0": "approximate_int4"}
@@ -38,8 +38,9 @@ def resident() -> float:
     return memory() / MIB
 
 
-def once(folder: Path, kind: str) -> dict[str, float]:
+def once(folder: Path, kind: str, threads: int) -> dict[str, float]:
     """One load in this process."""
+    torch.set_num_threads(threads)
     import daguerre
     from daguerre.models.backends.native_backend import can_compile
 
@@ -90,11 +91,7 @@ def main() -> None:
     )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--once", nargs=2, metavar=("FOLDER", "KIND"), help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.once:
-        print(json.dumps(once(Path(options.once[0]), options.once[1])))
-        return
     loads = []
     for shape in options.shapes:
         folder, tried = checkpoint(shape, options.parent), list[tuple[str, Path, str]]()
@@ -106,12 +103,7 @@ def main() -> None:
                 with file.open("rb") as content:
                     while content.read(64 * MIB):
                         pass
-            command = [sys.executable, __file__, "--once", str(path), kind]
-            done = subprocess.run(
-                command, check=True, capture_output=True, text=True,
-                env=os.environ | {"OMP_NUM_THREADS": str(options.threads)},
-            )  # fmt: skip
-            loads.append({"shape": shape, "from": source, "kind": kind, **json.loads(done.stdout.splitlines()[-1])})
+            loads.append({"shape": shape, "from": source, "kind": kind, **alone(once, path, kind, options.threads)})
     found = {"machine": machine_facts(), "threads": options.threads, "cores": os.cpu_count(), "loads": loads}
     publish(options.out and options.out.with_name(f"{options.out.name}.json"), found, page(found))
 

@@ -10,9 +10,6 @@ are compared. Loading is measured in a process of its own: its peak beyond what 
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -25,6 +22,7 @@ import daguerre
 from daguerre.evals.machine import machine_facts, measured_on, memory
 from daguerre.evals.results import publish
 from daguerre.evals.tables import table
+from daguerre.evals.workers import alone
 from daguerre.heldout import load_frozen
 from daguerre.models.backends.torch_backend import TorchBackend
 from daguerre.models.core.build import make_backbone
@@ -42,13 +40,8 @@ LAYERS = 12
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, help="results, without an ending")
-    parser.add_argument("--load", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--dtype", default="bfloat16", help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    if options.load:
-        print(json.dumps(loading(options.load, options.dtype)))
-        return
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "m.gguf"
         results = {"agreement": agreement(path), "loading": loadings(path), "machine": machine_facts()}
@@ -93,14 +86,14 @@ def loadings(path: Path) -> list[dict[str, Any]]:
     for stored in ("bf16", "q8_0", "q4_0"):
         write_gguf(backbone, tokenizer, path, stored)
         for dtype in ("bfloat16", "float32"):
-            run = [sys.executable, __file__, "--load", str(path), "--dtype", dtype]
-            row = json.loads(subprocess.run(run, check=True, capture_output=True, text=True).stdout)
+            row = alone(loading, path, dtype)
             rows.append({"stored": stored, "file": path.stat().st_size, "dtype": dtype, **row})
     return rows
 
 
 def loading(path: Path, dtype: str) -> dict[str, Any]:
     """Bytes and seconds that one load takes in this process, after a small model, so that all is imported."""
+    torch.set_num_threads(1)
     load_folder(Path(daguerre.__file__).parent / "assets" / "default")
     import gguf  # noqa: F401
 

@@ -21,7 +21,6 @@ import gc
 import json
 import resource
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -37,6 +36,7 @@ from daguerre.evals.charts import new_figure, titled
 from daguerre.evals.machine import machine_facts, memory
 from daguerre.evals.results import write_report
 from daguerre.evals.tables import table
+from daguerre.evals.workers import alone
 from daguerre.models.backends.native_backend import NativeBackend
 from daguerre.models.backends.native_cache import NativeCache, Page
 from daguerre.models.backends.torch_backend import TorchBackend
@@ -150,13 +150,6 @@ def whole(name: str, lengths: Sequence[int]) -> dict[str, Any]:
     return {"length": longest, "peak_bytes": 1024 * (peak - before), "seconds": time.process_time() - started}
 
 
-def in_process(arguments: list[str], name: str) -> Any:
-    """What this file prints in a process of its own."""
-    command = [sys.executable, __file__, "--worker", name, *arguments]
-    found = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
-    return json.loads(found.stdout.splitlines()[-1])
-
-
 def page(report: dict[str, Any], picture: str) -> str:
     """The tables, in Markdown."""
     facts, machine = report["shape"], report["machine"]
@@ -211,22 +204,15 @@ def main() -> None:
     parser.add_argument("--whole", nargs="*", choices=SIDES, default=["native, bfloat16", "torch, float32"])
     parser.add_argument("--lengths", nargs="+", type=int, default=list(LENGTHS))
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--worker", choices=SIDES, help="measure one side here, and print JSON")
-    parser.add_argument("--at-once", action="store_true", help="of a worker: the text in one forward")
     options = parser.parse_args()
-    if options.worker:
-        alone = whole(options.worker, options.lengths) if options.at_once else None
-        print(json.dumps(alone or grow(options.worker, options.lengths, options.rounds)))
-        return
     config = random_config(YARDSTICK, max(options.lengths))
-    arguments = ["--rounds", str(options.rounds), "--lengths", *map(str, options.lengths)]
     report = {
         "command": "python benchmarks/long_context.py",
         "date": time.strftime("%Y-%m-%d"),
         "machine": machine_facts(),
         "shape": {"layers": config.num_layers, "kv_heads": config.num_kv_heads, "head_width": config.head_width},
-        "sides": {name: in_process(arguments, name) for name in options.sides},
-        "whole": {name: in_process([*arguments, "--at-once"], name) for name in options.whole},
+        "sides": {name: alone(grow, name, options.lengths, options.rounds) for name in options.sides},
+        "whole": {name: alone(whole, name, options.lengths) for name in options.whole},
     }
     write_report(options.out, report, page(report, options.out.with_suffix(".png").name), draw(report))
 

@@ -22,9 +22,10 @@ from typing import Any
 import numpy as np
 
 from daguerre.errors import DaguerreError, DataError, TrainingError
+from daguerre.evals.charts import legend_of_figure, new_figure
 from daguerre.evals.machine import machine_facts
-from daguerre.evals.results import new_figure, write_figure, write_json, write_report
-from daguerre.files import atomic_write
+from daguerre.evals.results import write_json, write_lines, write_report
+from daguerre.evals.tables import table
 from daguerre.heldout import load_frozen
 from daguerre.model import Model, load
 from daguerre.models.loading import read_extra
@@ -77,8 +78,7 @@ def data(out: Path) -> Path:
     if not path.exists():
         out.mkdir(parents=True, exist_ok=True)
         library = Path(sysconfig.get_paths()["stdlib"])
-        with atomic_write(path) as file:
-            file.write("".join(json.dumps({"text": row}) + "\n" for row in rows(library)).encode())
+        write_lines(path, ({"text": row} for row in rows(library)))
     return path
 
 
@@ -121,32 +121,29 @@ def bits_per_byte(model: Model) -> tuple[float, float]:
     return float(value), float(spread)
 
 
-def table(runs: list[dict[str, Any]]) -> str:
+def page(runs: list[dict[str, Any]]) -> str:
     """The report in Markdown; the cell of a run that was not made is empty."""
     by = {(run["name"], run["steps"]): run for run in runs}
-    start = next(run for run in runs if run["name"] == "ar")
-    steps = sorted({run["steps"] for run in runs if run["name"] != "ar"})
-    lines = [
-        "# Conversion against training from scratch",
-        "",
-        "Models of a million parameters (recipes/conversion/model.toml). The autoregressive one, after "
-        f"{start['steps']} steps: {start['bits']:.3f} bits per byte of held-out text (exact). Below: a bound on the "
-        "same text after so many steps of the same recipe and text, from that model and from scratch; standard errors "
-        "over files.",
-        "",
-        f"| to | steps | tokens | {' | '.join(HOW.values())} |",
-        "| --- | ---: | ---: | ---: | ---: | ---: |",
-    ]
+    start, rows = next(run for run in runs if run["name"] == "ar"), []
     for to in SHAPES:
-        for num in steps:
+        for num in sorted({run["steps"] for run in runs if run["name"] != "ar"}):
             row = [by.get((f"{to}-{how}", num)) for how in HOW]
             cells = [f"{run['bits']:.3f} ± {run['stderr']:.3f}" if run else "" for run in row]
-            tokens = next((f"{run['trained']['tokens']:,}" for run in row if run), "")
-            lines.append(f"| {to} | {num} | {tokens} | " + " | ".join(cells) + " |")
-    return "\n".join([*lines, "", f"![Bits per byte against steps]({RESULTS.stem}.png)", ""])
+            rows.append([to, num, next((f"{run['trained']['tokens']:,}" for run in row if run), ""), *cells])
+    return "\n\n".join(
+        [
+            "# Conversion against training from scratch",
+            "Models of a million parameters (recipes/conversion/model.toml). The autoregressive one, after "
+            f"{start['steps']} steps: {start['bits']:.3f} bits per byte of held-out text (exact). Below: a bound on "
+            "the same text after so many steps of the same recipe and text, from that model and from scratch; standard "
+            "errors over files.",
+            table(["to", "steps", "tokens", *HOW.values()], rows),
+            f"![Bits per byte against steps]({RESULTS.stem}.png)\n",
+        ]
+    )
 
 
-def draw(runs: list[dict[str, Any]], path: Path) -> None:
+def draw(runs: list[dict[str, Any]]) -> Any:
     """The curves."""
     figure = new_figure(9.6, 5.0)
     axes = figure.subplots()
@@ -155,21 +152,19 @@ def draw(runs: list[dict[str, Any]], path: Path) -> None:
             some = sorted((run["steps"], run["bits"], run["stderr"]) for run in runs if run["name"] == f"{to}-{how}")
             if some:
                 steps, bits, errors = zip(*some, strict=True)
-                axes.errorbar(
-                    steps, bits, errors, color=f"C{color}", linestyle=style, marker="o", label=f"{to}, {HOW[how]}"
-                )
+                label = f"{to}, {HOW[how]}"
+                axes.errorbar(steps, bits, errors, color=f"C{color}", linestyle=style, marker="o", label=label)
     axes.axhline(next(run["bits"] for run in runs if run["name"] == "ar"), color="gray", linewidth=1)
     axes.set(xscale="log", xlabel="steps (gray: the autoregressive model)", ylabel="bits per byte, a bound")
-    figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=8)
-    write_figure(figure, path)
+    legend_of_figure(figure, axes, 3, 8)
+    return figure
 
 
 def report(out: Path) -> None:
     runs = [json.loads(path.read_text()) for path in sorted(out.glob("*/result.json"))]
     if not any(run["name"] == "ar" for run in runs):
         raise DataError(f"{out} has no results: train first")
-    write_report(RESULTS, {"runs": runs}, table(runs))
-    draw(runs, RESULTS.with_suffix(".png"))
+    write_report(RESULTS, {"runs": runs}, page(runs), draw(runs))
 
 
 def main() -> None:

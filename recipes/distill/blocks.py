@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,21 +24,19 @@ sys.path.append(str(HERE.parent / "prefer"))
 
 from written import library_prompts  # noqa: E402
 
-from daguerre.decoding.drive import Together  # noqa: E402
 from daguerre.decoding.options import Decode  # noqa: E402
 from daguerre.decoding.plans import plan_generate  # noqa: E402
-from daguerre.decoding.sample import Sample  # noqa: E402
 from daguerre.errors import DataError  # noqa: E402
+from daguerre.evals.charts import in_percent, new_figure, titled  # noqa: E402
 from daguerre.evals.completion import AR, attempts  # noqa: E402
 from daguerre.evals.lines import make_examples  # noqa: E402
 from daguerre.evals.machine import machine_facts  # noqa: E402
-from daguerre.evals.results import new_figure, write_figure, write_report  # noqa: E402
-from daguerre.files import atomic_write  # noqa: E402
+from daguerre.evals.proofs import answered, train_on  # noqa: E402
+from daguerre.evals.results import write_json, write_lines, write_report  # noqa: E402
+from daguerre.evals.statistics import wilson  # noqa: E402
+from daguerre.evals.tables import between, table  # noqa: E402
 from daguerre.heldout import load_frozen  # noqa: E402
 from daguerre.model import Model, load  # noqa: E402
-from daguerre.router.values import wilson  # noqa: E402
-from daguerre.train.checkpoint import CHECKPOINTS, list_checkpoints  # noqa: E402
-from daguerre.train.run import run_training  # noqa: E402
 
 RESULTS = HERE.parents[1] / "benchmarks" / "results" / "distill-blocks.json"
 ANSWERS, POINTS = "answers.jsonl", "points.jsonl"
@@ -80,20 +77,17 @@ class Point:
 
 def write_answers(model: Model, num: int, path: Path) -> None:
     """What the model writes behind `num` beginnings of code."""
-    prompts, lines = library_prompts(model.tokenizer, num, 0), list[str]()
+    prompts, lines = library_prompts(model.tokenizer, num, 0), list[dict[str, str]]()
     for first in range(0, len(prompts), AT_ONCE):
         some = [prompt.text for prompt in prompts[first : first + AT_ONCE]]
-        plans = [
+        plans = (
             plan_generate(model.denoiser, model.tokenizer, text, TOKENS, mode="ar", temperature=0.0, heal=False)
             for text in some
-        ]
-        samples = [Sample(model.denoiser, plan, 0, None) for plan in plans]
-        Together(model.denoiser.backend, samples).run()
-        for text, sample in zip(some, samples, strict=True):
-            if sample.result().finish_reason != "stop":
-                lines.append(json.dumps({"prompt": text, "completion": sample.result().text}))
-    with atomic_write(path) as file:
-        file.write("".join(f"{line}\n" for line in lines).encode())
+        )
+        for text, result in zip(some, answered(model, plans), strict=True):
+            if result.finish_reason != "stop":
+                lines.append({"prompt": text, "completion": result.text})
+    write_lines(path, lines)
 
 
 def train(name: str, start: str, data: Path, minutes: float, out: Path) -> Path:
@@ -101,19 +95,7 @@ def train(name: str, start: str, data: Path, minutes: float, out: Path) -> Path:
     recipe, overrides = RUNS[name]
     if (model := out / name / "model").is_dir():
         return model
-    resume = bool(list_checkpoints(out / name / CHECKPOINTS))
-    return run_training(
-        str(HERE / recipe),
-        overrides=overrides,
-        resume=resume,
-        start_from=None if resume else start,
-        data=None if resume else data,
-        max_minutes=minutes,
-        out=out / name,
-        device="cpu",
-        clock=time.process_time,
-        began=time.process_time(),
-    )
+    return train_on(HERE / recipe, out / name, data, overrides, start, minutes)
 
 
 def measure(model: Model, num: int, known: Sequence[str]) -> tuple[list[Point], list[str]]:
@@ -124,9 +106,9 @@ def measure(model: Model, num: int, known: Sequence[str]) -> tuple[list[Point], 
     points = []
     for place, decode in enumerate(SETTINGS):
         done = [found[place] for found in each]
-        exact = sum(one.exact for one in done) / len(done)
-        same = sum(one.line == line for one, line in zip(done, known or lines, strict=True)) / len(done)
-        shares = [(share, *wilson(share, len(done))) for share in (exact, same)]
+        exact = sum(one.exact for one in done)
+        same = sum(one.line == line for one, line in zip(done, known or lines, strict=True))
+        shares = [(right / len(done), *wilson(right, len(done))) for right in (exact, same)]
         tokens = sum(one.tokens for one in done) / sum(one.forwards for one in done)
         points.append(Point(decode.threshold if place else None, len(done), *shares, tokens))
     return points, lines
@@ -140,8 +122,7 @@ def measured(name: str, model: Path | str, out: Path, num: int) -> None:
     known = [] if name == START else json.loads((out / START / POINTS).read_text())["lines"]
     points, lines = measure(load(model), num, known)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path) as file:
-        file.write(json.dumps({"points": [asdict(one) for one in points], "lines": lines}).encode())
+    write_json(path, {"points": [asdict(one) for one in points], "lines": lines})
     for one in points:
         print(f"{name} {one.threshold}: {one.tokens:.2f} tokens a forward, {100 * one.same[0]:.1f}% as ar, "
               f"{100 * one.exact[0]:.1f}% exact", flush=True)  # fmt: skip
@@ -161,52 +142,42 @@ def gather(out: Path) -> dict[str, Any]:
 
 def page(values: dict[str, Any]) -> str:
     """The table, in Markdown."""
-    machine, runs = values["machine"], values["runs"]
-    lines = [
-        f'# Next lines by mode "block" in blocks of {SIZE}, before and after distillation',
-        "",
-        "Written by `recipes/distill/blocks.py --report`; what it means: [docs/distill.md](../../docs/distill.md).",
-        "",
-        f"{machine['processor']}, {machine['instruction_set']}, one thread; {runs[START][0]['num']:,} held-out lines. "
-        'Tokens of a forward; lines that are those of the default model in mode "ar"; lines that are the file\'s (95% '
-        "intervals by Wilson).",
-        "",
-        "| threshold | " + " | ".join(runs) + " |",
-        "|---|" + "---|" * len(runs),
-    ]
-
-    def share(value: Sequence[float]) -> str:
-        return f"{100 * value[0]:.1f}% ({100 * value[1]:.1f} to {100 * value[2]:.1f})"
-
+    machine, runs, rows = values["machine"], values["runs"], []
     for place, first in enumerate(runs[START]):
         cells = [run[place] for run in runs.values()]
-        said = [f"{one['tokens']:.2f}; {share(one['same'])}; {share(one['exact'])}" for one in cells]
-        lines.append(f"| {'mode ar' if first['threshold'] is None else first['threshold']} | {' | '.join(said)} |")
-    return "\n".join([*lines, "", f"![Lines against tokens of a forward]({RESULTS.stem}.png)", ""])
+        said = [f"{one['tokens']:.2f}; {between(*one['same'])}; {between(*one['exact'])}" for one in cells]
+        rows.append(["mode ar" if first["threshold"] is None else first["threshold"], *said])
+    return "\n\n".join(
+        [
+            f'# Next lines by mode "block" in blocks of {SIZE}, before and after distillation',
+            "Written by `recipes/distill/blocks.py --report`; what it means: [docs/distill.md](../../docs/distill.md).",
+            f"{machine['processor']}, {machine['instruction_set']}, one thread; {runs[START][0]['num']:,} held-out "
+            'lines. Tokens of a forward; lines that are those of the default model in mode "ar"; lines that are the '
+            "file's (95% intervals by Wilson).",
+            table(["threshold", *runs], rows, left=len(runs) + 1),
+            f"![Lines against tokens of a forward]({RESULTS.stem}.png)\n",
+        ]
+    )
 
 
-def draw(values: dict[str, Any], path: Path) -> None:
+def draw(values: dict[str, Any]) -> Any:
     """Shares against tokens of a forward."""
     figure = new_figure(11.0, 4.4)
     titles = {"same": 'lines as of the default model in mode "ar"', "exact": "lines that are the file's"}
     for panel, (name, title) in zip(figure.subplots(1, 2), titles.items(), strict=True):
         for color, (run, points) in enumerate(values["runs"].items()):
-            some = [one for one in points if one["threshold"] is not None]
-            xs, ys = [one["tokens"] for one in some], [one[name][0] for one in some]
-            panel.plot(xs, ys, marker="o", markersize=4, color=f"C{color}", label=run)
-        panel.set_title(title)
-        panel.set_xlabel("tokens of a forward")
-        panel.grid(alpha=0.25)
-        panel.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g}%")
+            some = [(one["tokens"], one[name][0]) for one in points if one["threshold"] is not None]
+            panel.plot(*zip(*some, strict=True), marker="o", markersize=4, color=f"C{color}", label=run)
+        titled(panel, title, "tokens of a forward")
+        in_percent(panel)
     figure.axes[0].legend(frameon=False)
-    write_figure(figure, path)
+    return figure
 
 
 def report(out: Path, results: Path = RESULTS) -> None:
     """JSON, Markdown and picture of a folder of runs."""
     values = gather(out)
-    write_report(results, values, page(values))
-    draw(values, results.with_suffix(".png"))
+    write_report(results, values, page(values), draw(values))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -11,7 +11,6 @@ chosen, so letters that are committed at once may be the same. The checker is ex
 from __future__ import annotations
 
 import argparse
-import json
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -20,17 +19,14 @@ from typing import Any
 
 import numpy as np
 
-from daguerre.decoding.drive import Together
 from daguerre.decoding.plans import plan_fill
-from daguerre.decoding.sample import Sample
 from daguerre.errors import DataError
+from daguerre.evals.charts import in_percent, new_figure, titled
 from daguerre.evals.machine import machine_facts
-from daguerre.evals.results import new_figure, write_figure, write_report
-from daguerre.files import atomic_write
+from daguerre.evals.proofs import Share, answered, train_on
+from daguerre.evals.results import read_lines, write_lines, write_report
+from daguerre.evals.tables import between, table
 from daguerre.model import Model, load
-from daguerre.router.values import wilson
-from daguerre.train.checkpoint import CHECKPOINTS, list_checkpoints
-from daguerre.train.run import run_training
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE.parents[1] / "benchmarks" / "results" / "distill-lists.json"
@@ -96,52 +92,40 @@ def held_out(question: Question) -> bool:
 
 def write_rows(path: Path, num: int, seed: int = 0) -> Path:
     """Rows to train on, whose lists are not held out."""
-    rng = random.Random(seed)
-    with atomic_write(path) as file:
-        for question in questions(num, seed):
-            if not held_out(question):
-                fills = list(question.answer(rng))
-                row = {"template": question.prompt + "<gap>" * len(fills), "fills": fills}
-                file.write((json.dumps(row) + "\n").encode())
+    rng, rows = random.Random(seed), []
+    for question in questions(num, seed):
+        if not held_out(question):
+            fills = list(question.answer(rng))
+            rows.append({"template": question.prompt + "<gap>" * len(fills), "fills": fills})
+    write_lines(path, rows)
     return path
 
 
 @dataclass(frozen=True)
-class Measured:
-    """Of one task: the share of `num` answers that are right, with its 95% interval by Wilson, and the mean number of
-    forwards, by this policy with these options.
-    """
+class Measured(Share):
+    """Of one task: how many answers are right, and the mean number of forwards, by this policy with these options."""
 
     task: str
     policy: str
     options: dict[str, Any]
-    num: int
-    exact: float
-    low: float
-    high: float
     forwards: float
 
 
 def answers(model: Model, asked: Sequence[Question], **options: Any) -> list[tuple[str, int]]:
     """The model's answers and the forwards that each took, at temperature 0."""
     decode: dict[str, Any] = {"mark": MARK, "max_tokens": 1, "min_tokens": 1, "mode": "full", "temperature": 0.0}
-    samples = []
-    for question in asked:
-        text = question.prompt + MARK * ITEMS
-        plan = plan_fill(model.denoiser, model.tokenizer, text, heal=False, **decode, **options)
-        samples.append(Sample(model.denoiser, plan, 0, None))
-    Together(model.denoiser.backend, samples).run()
-    results = [sample.result() for sample in samples]
-    return [(result.text[-ITEMS:], result.usage.forwards) for result in results]
+    texts = (question.prompt + MARK * ITEMS for question in asked)
+    plans = (plan_fill(model.denoiser, model.tokenizer, text, heal=False, **decode, **options) for text in texts)
+    return [(result.text[-ITEMS:], result.usage.forwards) for result in answered(model, plans)]
 
 
 def measure(model: Model, task: str, num: int, policy: str, options: dict[str, Any]) -> Measured:
     """The figures of held-out lists."""
     asked = [question for question in questions(20 * num, 1, task) if held_out(question)][:num]
     found = answers(model, asked, policy=policy, **options)
-    exact = float(np.mean([question.is_right(text) for question, (text, _) in zip(asked, found, strict=True)]))
+    right = Share.of([question.is_right(text) for question, (text, _) in zip(asked, found, strict=True)])
     forwards = float(np.mean([each for _, each in found]))
-    return Measured(task, policy, options, len(asked), exact, *wilson(exact, len(asked)), forwards)
+    return Measured(**vars(right), task=task, policy=policy, options=options, forwards=forwards)
 
 
 def measured(name: str, model: Path, path: Path, num: int) -> None:
@@ -150,24 +134,9 @@ def measured(name: str, model: Path, path: Path, num: int) -> None:
         return
     loaded = load(model)
     found = [measure(loaded, task, num, policy, options) for task in TASKS for policy, options in POINTS]
-    with atomic_write(path) as file:
-        file.write("".join(json.dumps(asdict(one)) + "\n" for one in found).encode())
+    write_lines(path, map(asdict, found))
     for one in found:
         print(f"{name} {one.task} {one.policy} {one.options} {one.forwards:.2f} {100 * one.exact:.1f}%", flush=True)
-
-
-def train(recipe: str, folder: Path, data: Path, overrides: Sequence[str], start: Path | None = None) -> Path:
-    """The model of a run, trained or resumed."""
-    resume = bool(list_checkpoints(folder / CHECKPOINTS))
-    return run_training(
-        str(HERE / recipe),
-        overrides=overrides,
-        resume=resume,
-        start_from=None if resume or start is None else str(start),
-        data=None if resume else data,
-        out=folder,
-        device="cpu",
-    )
 
 
 def overrides_of(name: str, steps: int) -> list[str]:
@@ -184,9 +153,7 @@ def overrides_of(name: str, steps: int) -> list[str]:
 def gather(out: Path) -> dict[str, Any]:
     """All that was measured in a folder of runs."""
     paths = [out / name / "points.jsonl" for name in (START, MORE, *METHODS)]
-    points = {
-        path.parent.name: [json.loads(row) for row in path.read_text().splitlines()] for path in paths if path.is_file()
-    }
+    points = {path.parent.name: read_lines(path) for path in paths if path.is_file()}
     if not points:
         raise DataError(f"{out} has no points.jsonl: train first")
     return {"runs": points, "machine": machine_facts()}
@@ -194,30 +161,26 @@ def gather(out: Path) -> dict[str, Any]:
 
 def page(values: dict[str, Any]) -> str:
     """The tables, in Markdown."""
-    machine = values["machine"]
-    lines = [
-        "# Copy, replace and shuffle: right answers against forwards, before and after distillation",
-        "",
-        "Written by `recipes/distill/lists.py --report`; what it means: [docs/distill.md](../../docs/distill.md).",
-        "",
-        f"{machine['processor']}, {machine['instruction_set']}, one thread. Held-out lists; 95% intervals (Wilson).",
-        "",
-        "| run | policy | options | copy | replace | shuffle |",
-        "|---|---|---|---:|---:|---:|",
-    ]
+    machine, rows = values["machine"], []
     for name, points in values["runs"].items():
         for policy, options in POINTS:
-            cells = []
-            for task in TASKS:
-                (one,) = (p for p in points if (p["task"], p["policy"], p["options"]) == (task, policy, options))
-                share = f"{100 * one['exact']:.1f}% ({100 * one['low']:.1f} to {100 * one['high']:.1f})"
-                cells.append(f"{share} in {one['forwards']:.1f}")
-            said = ", ".join(f"{key} {value:g}" for key, value in options.items())
-            lines.append(f"| {name} | {policy} | {said} | {' | '.join(cells)} |")
-    return "\n".join([*lines, "", f"![Right answers against forwards]({RESULTS.stem}.png)", ""])
+            some = {p["task"]: p for p in points if (p["policy"], p["options"]) == (policy, options)}
+            cells = [between(*(some[task][key] for key in ("exact", "low", "high"))) for task in TASKS]
+            cells = [f"{cell} in {some[task]['forwards']:.1f}" for cell, task in zip(cells, TASKS, strict=True)]
+            rows.append([name, policy, ", ".join(f"{key} {value:g}" for key, value in options.items()), *cells])
+    return "\n\n".join(
+        [
+            "# Copy, replace and shuffle: right answers against forwards, before and after distillation",
+            "Written by `recipes/distill/lists.py --report`; what it means: [docs/distill.md](../../docs/distill.md).",
+            f"{machine['processor']}, {machine['instruction_set']}, one thread. Held-out lists; 95% intervals "
+            "(Wilson).",
+            table(["run", "policy", "options", *TASKS], rows, left=3),
+            f"![Right answers against forwards]({RESULTS.stem}.png)\n",
+        ]
+    )
 
 
-def draw(values: dict[str, Any], path: Path) -> None:
+def draw(values: dict[str, Any]) -> Any:
     """Right answers against forwards of each task, by run."""
     figure = new_figure(12.0, 4.2)
     panels = figure.subplots(1, len(TASKS), sharey=True)
@@ -227,19 +190,16 @@ def draw(values: dict[str, Any], path: Path) -> None:
                 mine = sorted((p["forwards"], p["exact"]) for p in points if (p["task"], p["policy"]) == (task, policy))
                 label = name if policy == "margin" else None
                 panel.plot(*zip(*mine, strict=True), style, color=f"C{color}", markersize=4, label=label)
-        panel.set_title(task)
-        panel.set_xlabel("forwards an answer (dashed: threshold)")
-        panel.grid(alpha=0.25)
-        panel.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.0f}%")
+        titled(panel, task, "forwards an answer (dashed: threshold)")
+    in_percent(*panels)
     panels[0].legend(frameon=False)
-    write_figure(figure, path)
+    return figure
 
 
 def report(out: Path, results: Path = RESULTS) -> None:
     """JSON, Markdown and picture of a folder of runs."""
     values = gather(out)
-    write_report(results, values, page(values))
-    draw(values, results.with_suffix(".png"))
+    write_report(results, values, page(values), draw(values))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -266,7 +226,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if not model.is_dir():
             own = [f"steps={options.steps}"] if name == START else overrides_of(name, options.more)
             recipe = "lists-distill.toml" if name in METHODS else "lists.toml"
-            model = train(recipe, folder, data, own, None if name == START else start)
+            model = train_on(HERE / recipe, folder, data, own, None if name == START else start)
         measured(name, model, folder / "points.jsonl", options.num)
 
 

@@ -11,9 +11,7 @@ kept, and a run that was killed goes on.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -22,17 +20,17 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent / "sudoku"))
 
-from evaluate import Measured, line, measure, read_rows, share  # noqa: E402
+from evaluate import Measured, cells_of, measure, read_rows  # noqa: E402
 from puzzles import GAPS, HELD  # noqa: E402
 
 from daguerre.errors import DataError, InputError  # noqa: E402
+from daguerre.evals.charts import in_percent, new_figure, titled  # noqa: E402
 from daguerre.evals.machine import machine_facts  # noqa: E402
-from daguerre.evals.results import new_figure, write_figure, write_report  # noqa: E402
-from daguerre.files import atomic_write  # noqa: E402
+from daguerre.evals.proofs import train_on  # noqa: E402
+from daguerre.evals.results import read_lines, write_lines, write_report  # noqa: E402
+from daguerre.evals.tables import table  # noqa: E402
 from daguerre.model import load  # noqa: E402
 from daguerre.models.loading import read_extra  # noqa: E402
-from daguerre.train.checkpoint import CHECKPOINTS, list_checkpoints  # noqa: E402
-from daguerre.train.run import run_training  # noqa: E402
 
 RESULTS = HERE.parents[1] / "benchmarks" / "results" / "distill.json"
 ON_POLICY = ["method=on_policy", "sharpness=4.0", "steps=8", "rollouts=4", "kl=0.05"]
@@ -61,19 +59,7 @@ def train(name: str, start: str, data: Path, minutes: float, out: Path) -> Path:
     model = folder / "model"
     if model.is_dir() and read_extra(model)["trained"]["minutes"] >= 0.9 * minutes:
         return model
-    resume = bool(list_checkpoints(folder / CHECKPOINTS))
-    made = run_training(
-        str(HERE / f"{recipe}.toml"),
-        overrides=overrides,
-        resume=resume,
-        start_from=None if resume else start,
-        data=None if resume else data / GAPS,
-        max_minutes=minutes,
-        out=folder,
-        device="cpu",
-        clock=time.process_time,
-        began=time.process_time(),
-    )
+    made = train_on(HERE / f"{recipe}.toml", folder, data / GAPS, overrides, start, minutes)
     if (spent := read_extra(made)["trained"]["minutes"]) < 0.9 * minutes:
         raise InputError(f"{folder} was stopped after {spent:.1f} of its {minutes:g} minutes: run it again to go on")
     return made
@@ -81,15 +67,14 @@ def train(name: str, start: str, data: Path, minutes: float, out: Path) -> Path:
 
 def measured(model: Path | str, path: Path, data: Path, num: int) -> None:
     """The effort curve of a model, a line a point; points that the file has are kept."""
-    found = [Measured(**json.loads(row)) for row in path.read_text().splitlines()] if path.is_file() else []
+    found = [Measured(**one) for one in read_lines(path)]
     done = {(one.policy, tuple(one.options.items())) for one in found}
     loaded, rows = load(model), read_rows(data / HELD, num)
     for policy, options in POINTS:
         if (policy, tuple(options.items())) not in done:
             found.append(measure(loaded, rows, policy, options))
-            print(path.parent.name, line(found[-1]), flush=True)
-            with atomic_write(path) as file:
-                file.write("".join(json.dumps(asdict(one)) + "\n" for one in found).encode())
+            print(path.parent.name, *cells_of(found[-1]), flush=True)
+            write_lines(path, map(asdict, found))
 
 
 # ---- the report -----------------------------------------------------------------------------------------------------
@@ -102,7 +87,7 @@ def gather(out: Path) -> dict[str, Any]:
         path, model = out / name / "effort.jsonl", out / name / "model"
         if path.is_file():
             trained = read_extra(model)["trained"] if model.is_dir() else None
-            runs[name] = {"trained": trained, "points": [json.loads(row) for row in path.read_text().splitlines()]}
+            runs[name] = {"trained": trained, "points": read_lines(path)}
     if not runs:
         raise DataError(f"{out} has no effort.jsonl: train first, with --from and --data")
     return {"runs": runs, "machine": machine_facts()}
@@ -110,30 +95,28 @@ def gather(out: Path) -> dict[str, Any]:
 
 def page(values: dict[str, Any]) -> str:
     """The tables, in Markdown."""
-    machine, runs = values["machine"], values["runs"]
+    machine, runs, rows = values["machine"], values["runs"], []
     num = runs["start"]["points"][0]["num"]
-    lines = [
-        "# Sudoku: exact share against forwards, before and after distillation",
-        "",
-        "Written by `recipes/distill/prove.py --report`; what it means: [docs/distill.md](../../docs/distill.md).",
-        "",
-        f"{machine['processor']}, {machine['instruction_set']}, one thread; {num:,} held-out puzzles; 95% intervals "
-        "(Wilson). In parentheses how long each run trained, in minutes of processor time.",
-        "",
-    ]
     heads = [f"{name} ({run['trained']['minutes']:.1f})" if run["trained"] else name for name, run in runs.items()]
-    lines += ["| policy | options | " + " | ".join(heads) + " |", "|---|---|" + "---:|" * len(heads)]
     for policy, options in POINTS:
         cells = []
         for run in runs.values():
             found = [Measured(**p) for p in run["points"] if (p["policy"], p["options"]) == (policy, options)]
-            cells.append(f"{share(found[0])} in {found[0].forwards:.1f}" if found else "")
-        said = ", ".join(f"{name} {value:g}" for name, value in options.items())
-        lines.append(f"| {policy} | {said} | {' | '.join(cells)} |")
-    return "\n".join([*lines, "", f"![Exact share against forwards]({RESULTS.stem}.png)", ""])
+            cells.append(f"{found[0].text} in {found[0].forwards:.1f}" if found else "")
+        rows.append([policy, ", ".join(f"{name} {value:g}" for name, value in options.items()), *cells])
+    return "\n\n".join(
+        [
+            "# Sudoku: exact share against forwards, before and after distillation",
+            "Written by `recipes/distill/prove.py --report`; what it means: [docs/distill.md](../../docs/distill.md).",
+            f"{machine['processor']}, {machine['instruction_set']}, one thread; {num:,} held-out puzzles; 95% "
+            "intervals (Wilson). In parentheses how long each run trained, in minutes of processor time.",
+            table(["policy", "options", *heads], rows, left=2),
+            f"![Exact share against forwards]({RESULTS.stem}.png)\n",
+        ]
+    )
 
 
-def draw(values: dict[str, Any], path: Path) -> None:
+def draw(values: dict[str, Any]) -> Any:
     """Exact share against forwards, a panel a policy."""
     figure = new_figure(13.0, 4.6)
     policies = list(dict.fromkeys(policy for policy, _ in POINTS))
@@ -141,24 +124,21 @@ def draw(values: dict[str, Any], path: Path) -> None:
     for panel, policy in zip(panels, policies, strict=True):
         for color, (name, run) in enumerate(values["runs"].items()):
             mine = sorted((Measured(**p) for p in run["points"] if p["policy"] == policy), key=lambda one: one.forwards)
-            xs, ys = [one.forwards for one in mine], [one.exact for one in mine]
-            errors = [max(0.0, one.exact - one.low) for one in mine], [one.high - one.exact for one in mine]
-            panel.errorbar(xs, ys, yerr=errors, marker="o", markersize=4, capsize=2, color=f"C{color}", label=name)
-        panel.set_title(policy.replace("_", " "))
-        panel.set_xlabel("forwards a puzzle")
-        panel.grid(alpha=0.25)
-        panel.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f}%")
+            points, errors = [(one.forwards, one.exact) for one in mine], [one.errors for one in mine]
+            style = {"marker": "o", "markersize": 4, "capsize": 2, "color": f"C{color}", "label": name}
+            panel.errorbar(*zip(*points, strict=True), yerr=list(zip(*errors, strict=True)), **style)
+        titled(panel, policy.replace("_", " "), "forwards a puzzle")
+    in_percent(*panels)
     panels[0].set_xscale("log", base=2)
     panels[0].xaxis.set_major_formatter("{x:g}")
     panels[0].legend(frameon=False)
-    write_figure(figure, path)
+    return figure
 
 
 def report(out: Path, results: Path = RESULTS) -> None:
     """JSON, Markdown and picture of a folder of runs."""
     values = gather(out)
-    write_report(results, values, page(values))
-    draw(values, results.with_suffix(".png"))
+    write_report(results, values, page(values), draw(values))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

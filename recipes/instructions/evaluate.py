@@ -29,14 +29,14 @@ from pieces import LONGEST, MOST
 from tasks import Row
 
 import daguerre
-from daguerre.decoding.drive import Together
 from daguerre.decoding.plans import plan_generate
-from daguerre.decoding.sample import Sample
 from daguerre.errors import InputError
+from daguerre.evals import proofs, tables
+from daguerre.evals.proofs import answered
+from daguerre.evals.results import write_json, write_lines
 from daguerre.instructions import apply_pattern, read_listing, read_merge, read_rename
 from daguerre.model import Model
 from daguerre.next_edits import Change, read_next_edit
-from daguerre.router.values import wilson
 
 MERGES = ("apply", "repeated", "bare")
 """Tasks whose answers are edits."""
@@ -50,23 +50,11 @@ LENGTHS = (100, 200, 300, 400, 500, 600)
 """Tokens of files, for the table by length."""
 
 
-@dataclass(frozen=True)
-class Share:
-    """How many of `num` tasks are exact, with the 95% interval by Wilson."""
-
-    num: int
-    exact: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, found: Sequence[bool]) -> Share:
-        """The share of what is true."""
-        exact = sum(found) / len(found)
-        return cls(len(found), exact, *wilson(exact, len(found)))
+class Share(proofs.Share):
+    """How many tasks are exact, and of how many, in words."""
 
     def __str__(self) -> str:
-        return f"{100 * self.exact:.1f}% of {self.num} ({100 * self.low:.1f} to {100 * self.high:.1f})"
+        return self.text.replace("%", f"% of {self.num}", 1)
 
 
 @dataclass(frozen=True)
@@ -95,25 +83,16 @@ def answers(model: Model, rows: Sequence[Row], given: str | None = None) -> Iter
     out: dict[int, str] = {}
     for first in range(0, len(order), AT_ONCE):
         chosen = order[first : first + AT_ONCE]
-        samples = [
-            Sample(
-                model.denoiser,
-                plan_generate(
-                    model.denoiser,
-                    model.tokenizer,
-                    rows[i].prompt,
-                    sizes[i] + MORE,
-                    heal=False,
-                    temperature=0.0,
-                    regex=_pattern(rows[i], given),
-                ),
-                0,
-                None,
+        plans = (
+            plan_generate(
+                *(model.denoiser, model.tokenizer, rows[i].prompt, sizes[i] + MORE),
+                heal=False,
+                temperature=0.0,
+                regex=_pattern(rows[i], given),
             )
             for i in chosen
-        ]
-        Together(model.denoiser.backend, samples).run()
-        out |= {i: sample.result().text for i, sample in zip(chosen, samples, strict=True)}
+        )
+        out |= {i: result.text for i, result in zip(chosen, answered(model, plans), strict=True)}
     yield from (out[i] for i in range(len(rows)))
 
 
@@ -233,14 +212,13 @@ def file_of(row: Row) -> str:
 
 def table(found: Sequence[Measured]) -> str:
     """Shares as a table in Markdown."""
-    lines = ["| task | exact | beside |", "|---|---|---|"]
+    rows = []
     for one in found:
-        beside = "; ".join(f"{name}: {share}" for name, share in one.beside.items())
-        lines.append(f"| {one.task} | {one.all} | {beside} |")
+        rows.append([one.task, one.all, "; ".join(f"{name}: {share}" for name, share in one.beside.items())])
         for name, part in (("kind", one.kinds), ("tokens of the file", one.lengths)):
             if len(part) > 1:
-                lines += [f"| &nbsp; {name}: {key} | {share} | |" for key, share in part.items()]
-    return "\n".join(lines)
+                rows += [[f"&nbsp; {name}: {key}", share, ""] for key, share in part.items()]
+    return tables.table(["task", "exact", "beside"], rows, left=3)
 
 
 def main() -> None:
@@ -256,9 +234,9 @@ def main() -> None:
     found, wrong = evaluate(daguerre.load(options.model), rows)
     print(table(found))
     if options.json is not None:
-        options.json.write_text(json.dumps([asdict(one) for one in found], indent=1) + "\n", encoding="utf-8")
+        write_json(options.json, [asdict(one) for one in found])
     if options.wrong is not None:
-        options.wrong.write_text("".join(json.dumps(one) + "\n" for one in wrong), encoding="utf-8")
+        write_lines(options.wrong, wrong)
 
 
 if __name__ == "__main__":

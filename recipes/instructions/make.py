@@ -10,7 +10,6 @@ The same seed makes the same files from the same installed packages.
 from __future__ import annotations
 
 import argparse
-import json
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,7 +21,7 @@ from pieces import LONGEST, MOST, Piece, held_files, pieces_of, training_files
 from statements import Donors
 from tasks import MAKERS, Row
 
-from daguerre.files import atomic_write
+from daguerre.evals.results import write_lines
 from daguerre.models.tokenizer import Tokenizer
 
 TRAIN, HELD = "train.jsonl", "held.jsonl"
@@ -100,13 +99,12 @@ def main() -> None:
     made = list(rows_of(pieces, donors, SHARES, options.seed, tokenizer))
     merges = rows_of(longer, donors, MERGE_SHARES, options.seed, tokenizer)
     made += list(islice(merges, int(MERGES * len(made))))
-    written = [json.dumps({"prompt": row.prompt, "completion": row.completion}) for row in made]
+    written = [{"prompt": row.prompt, "completion": row.completion} for row in made]
     windows = (row for turn in range(9) for row in plain_rows(files, options.seed + turn, tokenizer))
-    written += [json.dumps(row) for _, row in zip(range(int(PLAIN * len(made))), windows, strict=False)]
+    written += islice(windows, int(PLAIN * len(made)))
     rng.shuffle(written)
     options.out.mkdir(parents=True, exist_ok=True)
-    with atomic_write(options.out / TRAIN) as file:
-        file.write(("\n".join(written) + "\n").encode())
+    write_lines(options.out / TRAIN, written)
     print(f"{len(files):,} files, {len(pieces):,} pieces; tasks:", dict(Counter(row.task for row in made)), flush=True)
     rng = random.Random(f"{options.seed} held")  # what is held out does not depend on what is trained on
     held, longer = (
@@ -123,8 +121,7 @@ def main() -> None:
     for task, chosen in [("apply", longer), *((task, held) for task in HELD_TASKS)]:
         found = rows_of(chosen, donors, {task: 1.0}, options.seed, tokenizer)
         rows += (row for _, row in zip(range(options.held), found, strict=False))
-    with atomic_write(options.out / HELD) as file:
-        file.write("".join(json.dumps(asdict(row)) + "\n" for row in rows).encode())
+    write_lines(options.out / HELD, map(asdict, rows))
     print("held out:", dict(Counter(row.task for row in rows)))
 
 

@@ -21,16 +21,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from evaluate import Measured, Share, evaluate, read_rows, table
+from evaluate import Measured, Share, evaluate, read_rows
+from evaluate import table as table_of_tasks
 from make import HELD
 from tasks import Row
 
 import daguerre
 from daguerre.errors import DataError
 from daguerre.evals.bits import bits_per_byte
+from daguerre.evals.charts import in_percent, new_figure, titled
 from daguerre.evals.correction import Revision, revised_text
 from daguerre.evals.machine import machine_facts
-from daguerre.evals.results import new_figure, write_figure, write_json, write_report
+from daguerre.evals.results import read_lines, write_json, write_report
+from daguerre.evals.tables import table
 from daguerre.heldout import load_frozen
 from daguerre.model import Model
 from daguerre.models.core.backbone import Backbone
@@ -114,8 +117,7 @@ def gather(run: Path) -> dict[str, Any]:
     if not path.is_file():
         raise DataError(f"{run} has no measured.json: measure first, with --parts")
     values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    lines = (run / CURVE).read_text(encoding="utf-8").splitlines() if (run / CURVE).is_file() else []
-    return values | {"curve": [json.loads(line) for line in lines]}
+    return values | {"curve": read_lines(run / CURVE)}
 
 
 def page(values: dict[str, Any]) -> str:
@@ -124,55 +126,45 @@ def page(values: dict[str, Any]) -> str:
     if trained is not None:  # a mean of models says nothing of it
         spent = f" Trained for {trained['minutes']:.1f} minutes of wall clock: {trained['step']:,} steps, "
         spent += f"{trained['tokens']:,} tokens."
-    lines = [
+    parts = [
         "# Tasks on files of code, by the default model after sft",
-        "",
         "Written by `python recipes/instructions/prove.py --report`; what it means: "
         "[docs/instructions.md](../../docs/instructions.md).",
-        "",
-        f"{machine['processor']}, {machine['instruction_set']}.{spent}",
+        f"{machine['processor']}, {machine['instruction_set']}.{spent}\n"
         "Exact shares of held-out tasks with 95% intervals (Wilson).",
-        "",
     ]
-    lines += [values["note"], ""] if "note" in values else []
+    parts += [values["note"]] if "note" in values else []
     if "tasks" in values:
-        of = [_measured(one) for one in values["tasks"]["shares"]]
-        lines += [table(of), ""]
+        parts.append(table_of_tasks([_measured(one) for one in values["tasks"]["shares"]]))
     if "revise" in values:
-        lines += [
-            "## Planted errors: `revise`, told the wrong line",
-            "",
-            "| reading, order, threshold | exact | where the right line has as many tokens |",
-            "|---|---|---|",
-        ]
-        for way in values["revise"]["ways"]:
-            how = way["revision"]
-            name = f"{how['reading']}, {how['order']}, {how['threshold']:g}"
-            lines.append(f"| {name} | {share(way['all'])} | {share(way['as_long'])} |")
-        lines.append("")
+        parts += ["## Planted errors: `revise`, told the wrong line", table_of_ways(values["revise"]["ways"])]
     if "bits" in values:
         before, after = values["bits"]["before"], values["bits"]["after"]
-        lines += [
-            "## Bits per byte of the frozen held-out sample",
-            "",
-            "| | before | after | change |",
-            "|---|---:|---:|---:|",
+        rows = [
+            [name, f"{value:.4f}", f"{after[name]:.4f}", f"{100 * (after[name] / value - 1):+.1f}%"]
+            for name, value in before.items()
         ]
-        for name, value in before.items():
-            lines.append(f"| {name} | {value:.4f} | {after[name]:.4f} | {100 * (after[name] / value - 1):+.1f}% |")
-        lines.append("")
+        parts += ["## Bits per byte of the frozen held-out sample", table(["", "before", "after", "change"], rows)]
     if "rates" in values:
-        lines += ["## Rates", "", "| run | tokens | merges exact | bits per byte, 16 windows |", "|---|---:|---|---:|"]
-        lines += [f"| {one['run']} | {one['tokens']:,} | {one['apply']} | {one['bits']} |" for one in values["rates"]]
-        lines.append("")
+        rows = [[one["run"], f"{one['tokens']:,}", one["apply"], one["bits"]] for one in values["rates"]]
+        parts += ["## Rates", table(["run", "tokens", "merges exact", "bits per byte, 16 windows"], rows)]
     if values["curve"]:
         tasks = list(values["curve"][0]["exact"])
-        lines += ["## While it trains", "", f"| tokens | {' | '.join(tasks)} |", "|---:|" + "---:|" * len(tasks)]
-        for point in values["curve"]:
-            each = (f"{100 * point['exact'][task]['exact']:.0f}%" for task in tasks)
-            lines.append(f"| {point['tokens']:,} | {' | '.join(each)} |")
-        lines += ["", f"![Exact share by task while it trains]({RESULTS.stem}.png)", ""]
-    return "\n".join(lines).rstrip() + "\n"
+        rows = [
+            [f"{point['tokens']:,}", *(f"{100 * point['exact'][task]['exact']:.0f}%" for task in tasks)]
+            for point in values["curve"]
+        ]
+        parts += ["## While it trains", table(["tokens", *tasks], rows, left=0)]
+        parts.append(f"![Exact share by task while it trains]({RESULTS.stem}.png)")
+    return "\n\n".join(parts) + "\n"
+
+
+def table_of_ways(ways: Sequence[dict[str, Any]]) -> str:
+    """Ways of revising."""
+    names = ["{reading}, {order}, {threshold:g}".format_map(way["revision"]) for way in ways]
+    rows = [[name, share(way["all"]), share(way["as_long"])] for name, way in zip(names, ways, strict=True)]
+    header = ("reading, order, threshold", "exact", "where the right line has as many tokens")
+    return table(header, rows, left=3)
 
 
 def _measured(one: dict[str, Any]) -> Measured:
@@ -180,31 +172,20 @@ def _measured(one: dict[str, Any]) -> Measured:
     return Measured(one["task"], share(one["all"]), **tables)
 
 
-def draw(values: dict[str, Any], path: Path) -> None:
+def draw(values: dict[str, Any]) -> Any:
     """Exact shares against tokens of training."""
     figure = new_figure(7.0, 4.4)
-    panel = figure.subplots()
+    across = "millions of tokens of training (answers, prompts and plain code)"
+    panel = titled(figure.subplots(), "Held-out tasks answered exactly", across)
     for color, task in enumerate(values["curve"][0]["exact"]):
         points = [(point["tokens"] / 1e6, share(point["exact"][task])) for point in values["curve"]]
-        low = [max(0.0, one.exact - one.low) for _, one in points]
-        high = [max(0.0, one.high - one.exact) for _, one in points]
-        panel.errorbar(
-            [x for x, _ in points],
-            [one.exact for _, one in points],
-            yerr=[low, high],
-            label=task.replace("_", " "),
-            color=f"C{color}",
-            marker="o",
-            markersize=4,
-            capsize=2,
-        )
-    panel.set_title("Held-out tasks answered exactly")
-    panel.set_xlabel("millions of tokens of training (answers, prompts and plain code)")
+        xs, ys = [x for x, _ in points], [one.exact for _, one in points]
+        style = {"label": task.replace("_", " "), "color": f"C{color}", "marker": "o", "markersize": 4, "capsize": 2}
+        panel.errorbar(xs, ys, yerr=list(zip(*(one.errors for _, one in points), strict=True)), **style)
     panel.set_ylim(0, 1.02)
-    panel.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f}%")
-    panel.grid(alpha=0.25)
+    in_percent(panel)
     panel.legend(frameon=False)
-    write_figure(figure, path)
+    return figure
 
 
 def report(run: Path, results: Path = RESULTS) -> None:
@@ -212,9 +193,7 @@ def report(run: Path, results: Path = RESULTS) -> None:
     values = gather(run)
     if "tasks" in values:
         values["tasks"] = {"shares": values["tasks"]["shares"], "wrong": values["tasks"]["wrong"][:40]}
-    write_report(results, values, page(values))
-    if values["curve"]:
-        draw(values, results.with_suffix(".png"))
+    write_report(results, values, page(values), draw(values) if values["curve"] else None)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -23,9 +23,11 @@ from texts import DEPTHS, LENGTHS, Probe, probes
 import daguerre
 from daguerre.errors import DataError
 from daguerre.evals.bits import bits_per_byte
+from daguerre.evals.charts import new_figure
 from daguerre.evals.machine import machine_facts
-from daguerre.evals.results import new_figure, write_figure, write_json, write_report
+from daguerre.evals.results import write_json, write_report
 from daguerre.evals.statistics import wilson
+from daguerre.evals.tables import between, optional, table
 from daguerre.heldout import load_frozen
 from daguerre.model import Model
 from daguerre.models.forward import Forward, Hidden, KeyCache, Layout, Logits
@@ -119,67 +121,48 @@ def gather(out: Path) -> list[dict[str, Any]]:
 def share(cells: Sequence[dict[str, Any]]) -> str:
     """The exact share of cells with its 95% interval."""
     exact, num = sum(cell["exact"] for cell in cells), sum(cell["num"] for cell in cells)
-    low, high = wilson(exact, num)
-    return f"{100 * exact / num:.0f}% ({100 * low:.0f} to {100 * high:.0f})"
+    return between(exact / num, *wilson(exact, num), digits=0)
 
 
 def page(values: list[dict[str, Any]]) -> str:
     """The tables, in Markdown."""
-    machine = values[-1]["machine"]
-    lines = [
-        "# Needles, and bits per byte by position",
-        "",
-        "Written by `python recipes/needle/prove.py --report`; what it means: "
-        "[docs/long-context.md](../../docs/long-context.md). "
-        f"{machine['processor']}, {machine['instruction_set']}, one thread; commit "
-        f"{machine.get('commit') or 'not recorded'}.",
-        "",
-        "Held-out names, values and files. `exact`: the value, written at temperature 0, over all depths, with "
-        "95% intervals (Wilson); `digits`: of the value, each after the right ones.",
-        "",
-        "| model | tokens | questions | exact | digits |",
-        "|---|---:|---:|---:|---:|",
-    ]
+    machine, rows = values[-1]["machine"], []
     for one in values:
         for length in LENGTHS:
-            cells = [cell for cell in one["grid"] if cell["length"] == length]
-            if cells:
-                digits = 100 * np.mean([cell["digits"] for cell in cells])
-                num = sum(cell["num"] for cell in cells)
-                lines.append(f"| {one['model']} | {length:,} | {num} | {share(cells)} | {digits:.0f}% |")
-    lines += [
-        "",
-        "Bits per byte of held-out files, exact, windows of the model's positions, by eighth of the window:",
-        "",
+            if cells := [cell for cell in one["grid"] if cell["length"] == length]:
+                digits = f"{100 * np.mean([cell['digits'] for cell in cells]):.0f}%"
+                rows.append([one["model"], f"{length:,}", sum(cell["num"] for cell in cells), share(cells), digits])
+    bits = [
+        [one["model"], f"{one['positions']:,}", f"{one['bits']['all']:.3f}"]
+        + [optional(part, 3) for part in one["bits"]["by_position"]]
+        for one in values
     ]
-    lines += [
-        "| model | positions | all | " + " | ".join(map(str, range(1, 9))) + " |",
-        "|---|---:" + "|---:" * 9 + "|",
-    ]
-    for one in values:
-        parts = " | ".join("" if part is None else f"{part:.3f}" for part in one["bits"]["by_position"])
-        lines.append(f"| {one['model']} | {one['positions']:,} | {one['bits']['all']:.3f} | {parts} |")
-    lines += ["", f"![Exact and digits by length and depth]({RESULTS.stem}.png)", ""]
-    return "\n".join(lines)
+    return "\n\n".join(
+        [
+            "# Needles, and bits per byte by position",
+            "Written by `python recipes/needle/prove.py --report`; what it means: "
+            "[docs/long-context.md](../../docs/long-context.md). "
+            f"{machine['processor']}, {machine['instruction_set']}, one thread; commit "
+            f"{machine.get('commit') or 'not recorded'}.",
+            "Held-out names, values and files. `exact`: the value, written at temperature 0, over all depths, with "
+            "95% intervals (Wilson); `digits`: of the value, each after the right ones.",
+            table(["model", "tokens", "questions", "exact", "digits"], rows),
+            "Bits per byte of held-out files, exact, windows of the model's positions, by eighth of the window:",
+            table(["model", "positions", "all", *map(str, range(1, 9))], bits),
+            f"![Exact and digits by length and depth]({RESULTS.stem}.png)\n",
+        ]
+    )
 
 
-def draw(values: list[dict[str, Any]], path: Path) -> None:
+def draw(values: list[dict[str, Any]]) -> Any:
     """Heat maps: exact and digits by length and depth, a column for each model."""
     figure = new_figure(4.3 * len(values), 5.6)
     panels = figure.subplots(2, len(values), squeeze=False)
     for column, one in enumerate(values):
         lengths = sorted({cell["length"] for cell in one["grid"]})
         for row, what in enumerate(("exact", "digits")):
-            map_ = np.array(
-                [
-                    [
-                        100 * (cell["exact"] / cell["num"] if what == "exact" else cell["digits"])
-                        for cell in one["grid"]
-                        if cell["length"] == length
-                    ]
-                    for length in lengths
-                ]
-            )
+            shares = [cell["exact"] / cell["num"] if what == "exact" else cell["digits"] for cell in one["grid"]]
+            map_ = 100 * np.array(shares).reshape(len(lengths), -1)
             panel = panels[row, column]
             panel.imshow(map_, vmin=0, vmax=100, cmap="RdYlGn", aspect="auto")
             for (y, x), value in np.ndenumerate(map_):
@@ -188,14 +171,13 @@ def draw(values: list[dict[str, Any]], path: Path) -> None:
             panel.set_yticks(range(len(lengths)), [f"{length:,}" for length in lengths])
             panel.set_title(f"{one['model']}: {'exact, %' if what == 'exact' else 'digits, %'}", fontsize=10)
             panel.set_xlabel("depth of the needle, % of the text", fontsize=8)
-    write_figure(figure, path)
+    return figure
 
 
 def report(out: Path, results: Path = RESULTS) -> None:
     """JSON, Markdown and picture of what was measured."""
     values = gather(out)
-    write_report(results, values, page(values))
-    draw(values, results.with_suffix(".png"))
+    write_report(results, values, page(values), draw(values))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -29,7 +29,7 @@ import numpy as np
 from written import Prompt, Written, as_long_as, library_prompts, samples, up_to_failure, verdict
 
 import daguerre
-from daguerre.files import atomic_write
+from daguerre.evals import results
 from daguerre.models.tokenizer import Tokenizer
 
 TEXTS, LINES = "texts.jsonl", "lines.jsonl"
@@ -57,14 +57,13 @@ def pairs_of(prompt: Prompt, written: Sequence[Written], rng: np.random.Generato
 
 def write_texts(model: Any, prompts: Sequence[Prompt], num: int, seed: int, out: Path) -> Counter[str]:
     """Write the pairs of `num` samples of each prompt; how many samples have each verdict, and how many "pairs"."""
-    rng, counts, lines = np.random.default_rng(seed), Counter[str](), list[str]()
+    rng, counts, rows = np.random.default_rng(seed), Counter[str](), list[dict[str, str]]()
     for prompt, written in zip(prompts, samples(model, prompts, num, seed), strict=True):
         counts.update(one.verdict for one in written)
-        lines += [json.dumps(row) for row in pairs_of(prompt, written, rng)]
-    counts["pairs"] = len(lines)
+        rows += pairs_of(prompt, written, rng)
+    counts["pairs"] = len(rows)
     out.mkdir(parents=True, exist_ok=True)
-    with atomic_write(out / TEXTS) as file:
-        file.write("".join(f"{line}\n" for line in lines).encode())
+    results.write_lines(out / TEXTS, rows)
     return counts
 
 
@@ -76,8 +75,7 @@ def write_lines(model: Any, num: int, seed: int, out: Path, code: bool) -> int:
     if code:
         made += branches_of(model, rows, seed)
         np.random.default_rng(seed).shuffle(made)
-    with atomic_write(out / LINES) as file:
-        file.write("".join(f"{json.dumps(pair)}\n" for pair in made).encode())
+    results.write_lines(out / LINES, made)
     return len(made)
 
 

@@ -27,11 +27,11 @@ import daguerre
 from daguerre.errors import DataError
 from daguerre.evals.bits import bits_per_byte
 from daguerre.evals.machine import machine_facts
+from daguerre.evals.proofs import train_on
 from daguerre.evals.results import write_json, write_report
+from daguerre.evals.tables import table
 from daguerre.heldout import load_frozen
-from daguerre.train.checkpoint import CHECKPOINTS, list_checkpoints
 from daguerre.train.curves import read_columns
-from daguerre.train.run import run_training
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE.parents[1] / "benchmarks" / "results" / "prefer.json"
@@ -46,16 +46,7 @@ def train(data: Path, model: str, overrides: Sequence[str]) -> Path:
     out = data / RUN
     if (out / "adapter").is_dir() or (out / "model").is_dir():
         return next(path for name in ("adapter", "model") if (path := out / name).is_dir())
-    return run_training(
-        str(HERE / "code.toml"),
-        overrides=overrides,
-        resume=bool(list_checkpoints(out / CHECKPOINTS)),
-        start_from=model,
-        data=[data / LINES],
-        out=out,
-        device="cpu",
-        clock=time.process_time,
-    )
+    return train_on(HERE / "code.toml", out, data / LINES, overrides, model)
 
 
 def measure(model: Any, num: int, each: int, seed: int) -> dict[str, Any]:
@@ -135,66 +126,63 @@ def gather(data: Path) -> dict[str, Any]:
 CURVES = ("step", "preference", "margin", "accuracy", "chosen", "rejected", "drift", "variance", "grad_norm")
 
 
+def changed(value: float, low: float, high: float) -> str:
+    """A relative change with its interval, in percent."""
+    return f"{100 * value:+.1f}% ({100 * low:+.1f} to {100 * high:+.1f})"
+
+
 def page(values: dict[str, Any]) -> str:
     """The tables, in Markdown."""
-    moved, machine = values["change"], values["machine"]
-    lines = [
-        "# Preferences: Python that parses",
-        "",
-        "Written by `python recipes/prefer/prove.py --report`; what it means: [docs/prefer.md](../../docs/prefer.md).",
-        "",
-        f"{machine['processor']}, {machine['instruction_set']}, one thread. {values['pairs']:,} pairs, "
-        f"{values['training']['steps']} steps, {values['training']['minutes']:.1f} minutes of processor time. "
-        f"{int(moved['samples']):,} samples of {TOKENS} tokens at temperature {TEMPERATURE} behind prompts of "
-        f"{int(moved['files'])} held-out files.",
-        "",
-        "| | before | after | change |",
-        "|---|---:|---:|---:|",
-        f"| failures to parse | {100 * moved['before']:.1f}% | {100 * moved['after']:.1f}% | "
-        f"{100 * moved['relative']:+.1f}% ({100 * moved['low']:+.1f} to {100 * moved['high']:+.1f}) |",
-    ]
-    before, after = values["before"], values["after"]
+    moved, machine, before, after = (values[name] for name in ("change", "machine", "before", "after"))
+    moves = changed(moved["relative"], moved["low"], moved["high"])
+    rows = [["failures to parse", f"{100 * moved['before']:.1f}%", f"{100 * moved['after']:.1f}%", moves]]
     for word in ("whole", "open"):
-        old, new = (side["verdicts"].get(word, 0) / moved["samples"] for side in (before, after))
-        lines.append(f"| {word} | {100 * old:.1f}% | {100 * new:.1f}% | |")
+        shares = [100 * side["verdicts"].get(word, 0) / moved["samples"] for side in (before, after)]
+        rows.append([word, *(f"{each:.1f}%" for each in shares), ""])
     for old, new in zip(before["bits"], after["bits"], strict=False):
-        name = "bits per byte, left to right" if old["layout"] == "ar" else f"bits per byte, spans of {old['layout']}"
-        lines.append(
-            f"| {name} | {old['value']:.3f} | {new['value']:.3f} | {100 * (new['value'] / old['value'] - 1):+.2f}% |"
-        )
-    lines += [
-        f"| bytes in comments and long strings | {100 * before['hidden']:.1f}% | {100 * after['hidden']:.1f}% | |",
-        f"| bytes of a sample | {before['bytes']:.0f} | {after['bytes']:.0f} | |",
-        "",
-        "Held-out pairs:",
-        "",
-        "| step | loss | margin | in order | drift, nats/token |",
-        "|---:|---:|---:|---:|---:|",
-    ]
-    held = values["held"]
-    for row in zip(*(held[name] for name in ("step", "preference", "margin", "accuracy", "drift")), strict=True):
-        lines.append(f"| {row[0]:.0f} | {row[1]:.3f} | {row[2]:.3f} | {100 * row[3]:.1f}% | {row[4]:.4f} |")
-    return "\n".join([*lines, ""])
+        layout = "left to right" if old["layout"] == "ar" else f"spans of {old['layout']}"
+        more = f"{100 * (new['value'] / old['value'] - 1):+.2f}%"
+        rows.append([f"bits per byte, {layout}", f"{old['value']:.3f}", f"{new['value']:.3f}", more])
+    sides = (before, after)
+    rows.append(["bytes in comments and long strings", *(f"{100 * side['hidden']:.1f}%" for side in sides), ""])
+    rows.append(["bytes of a sample", *(f"{side['bytes']:.0f}" for side in sides), ""])
+    held = {"step": ".0f", "preference": ".3f", "margin": ".3f", "accuracy": ".1%", "drift": ".4f"}
+    columns = [[f"{value:{form}}" for value in values["held"][name]] for name, form in held.items()]
+    return "\n\n".join(
+        [
+            "# Preferences: Python that parses",
+            "Written by `python recipes/prefer/prove.py --report`; what it means: "
+            "[docs/prefer.md](../../docs/prefer.md).",
+            f"{machine['processor']}, {machine['instruction_set']}, one thread. {values['pairs']:,} pairs, "
+            f"{values['training']['steps']} steps, {values['training']['minutes']:.1f} minutes of processor time. "
+            f"{int(moved['samples']):,} samples of {TOKENS} tokens at temperature {TEMPERATURE} behind prompts of "
+            f"{int(moved['files'])} held-out files.",
+            table(["", "before", "after", "change"], rows),
+            "Held-out pairs:",
+            table(["step", "loss", "margin", "in order", "drift, nats/token"], zip(*columns, strict=True), left=0)
+            + "\n",
+        ]
+    )
+
+
+def others_table(others: dict[str, Any]) -> str:
+    """The main figures of other runs."""
+    header, rows = ("run", "pairs", "beta", "sft", "rate", "steps", "failures", "bits per byte", "in comments"), []
+    for name, one in others.items():
+        prefer, optim, moved = one["recipe"]["prefer"], one["recipe"]["optim"], one["change"]
+        bits = one["after"]["bits"][0]["value"] / one["before"]["bits"][0]["value"] - 1
+        rows.append([
+            name, one["pairs"], f"{prefer['beta']:g}", f"{prefer['sft']:g}", f"{optim['adamw_lr']:g}",
+            one["training"]["steps"], changed(moved["relative"], moved["low"], moved["high"]), f"{100 * bits:+.2f}%",
+            f"{100 * one['after']['hidden']:.1f}%",
+        ])  # fmt: skip
+    return f"\nOther runs of the same model:\n\n{table(header, rows)}\n"
 
 
 def report(data: Path, results: Path = RESULTS, others: Sequence[Path] = ()) -> None:
     """JSON and Markdown of what was measured; of other folders the main figures."""
     values = gather(data) | {"others": {folder.name: gather(folder) for folder in others}}
-    text = page(values)
-    if others:
-        heads = ("run", "pairs", "beta", "sft", "rate", "steps", "failures", "bits per byte", "in comments")
-        text += f"\nOther runs of the same model:\n\n| {' | '.join(heads)} |\n"
-        text += "|---|---:|---:|---:|---:|---:|---:|---:|---:|\n"
-    for name, one in values["others"].items():
-        prefer, optim = one["recipe"]["prefer"], one["recipe"]["optim"]
-        text += (
-            f"| {name} | {one['pairs']} | {prefer['beta']:g} | {prefer['sft']:g} | {optim['adamw_lr']:g} | "
-            f"{one['training']['steps']} | {100 * one['change']['relative']:+.1f}% "
-            f"({100 * one['change']['low']:+.1f} to {100 * one['change']['high']:+.1f}) | "
-            f"{100 * (one['after']['bits'][0]['value'] / one['before']['bits'][0]['value'] - 1):+.2f}% | "
-            f"{100 * one['after']['hidden']:.1f}% |\n"
-        )
-    write_report(results, values, text)
+    write_report(results, values, page(values) + (others_table(values["others"]) if others else ""))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -12,12 +12,11 @@ its numbers. An answer is right if it is such an expression, whichever was writt
 from __future__ import annotations
 
 import argparse
-import json
 import random
 from itertools import combinations_with_replacement, permutations, product
 from pathlib import Path
 
-from daguerre.files import atomic_write
+from daguerre.evals.results import write_lines
 
 HELD, TRAIN, FEW, ORDERS = "held.jsonl", "train.jsonl", "few.jsonl", "orders.jsonl"
 FORMS = ("{a}{o}{b}{p}{c}", "({a}{o}{b}){p}{c}", "{a}{o}({b}{p}{c})")
@@ -55,12 +54,6 @@ def in_every_order(chosen: list[Task]) -> list[dict[str, str]]:
     ]
 
 
-def write(path: Path, made: list[dict[str, str]]) -> None:
-    """JSON Lines."""
-    with atomic_write(path) as file:
-        file.write("".join(json.dumps(row) + "\n" for row in made).encode())
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="the folder to write to")
@@ -75,7 +68,7 @@ def main() -> None:
     orders = in_every_order(order[options.held :])
     rng.shuffle(orders)
     for name, made in ((HELD, held), (TRAIN, train), (FEW, train[: options.few]), (ORDERS, orders)):
-        write(options.out / name, made)
+        write_lines(options.out / name, made)
     print(f"{len(train):,} tasks to train on and {len(held):,} held out in {options.out}")
 
 

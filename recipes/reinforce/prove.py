@@ -28,16 +28,17 @@ sys.path[:0] = [str(HERE), str(SUDOKU)]
 import rewards  # noqa: E402
 from evaluate import measure, read_rows  # noqa: E402
 
-from daguerre.decoding.drive import Together  # noqa: E402
 from daguerre.decoding.plans import plan_generate  # noqa: E402
-from daguerre.decoding.sample import Sample  # noqa: E402
 from daguerre.errors import TrainingError  # noqa: E402
+from daguerre.evals.charts import new_figure, titled  # noqa: E402
 from daguerre.evals.machine import machine_facts  # noqa: E402
-from daguerre.evals.results import new_figure, write_figure, write_json, write_report  # noqa: E402
+from daguerre.evals.proofs import answered  # noqa: E402
+from daguerre.evals.results import write_json, write_report  # noqa: E402
+from daguerre.evals.statistics import wilson  # noqa: E402
+from daguerre.evals.tables import between, table  # noqa: E402
 from daguerre.files import atomic_write  # noqa: E402
 from daguerre.model import Model, load  # noqa: E402
 from daguerre.models.loading import read_extra  # noqa: E402
-from daguerre.router.values import wilson  # noqa: E402
 from daguerre.train.checkpoint import CHECKPOINTS, list_checkpoints  # noqa: E402
 from daguerre.train.curves import read_columns, smooth  # noqa: E402
 from daguerre.train.run import run_training  # noqa: E402
@@ -153,7 +154,6 @@ def score(task: str, what: str, out: Path) -> None:
     folder = out / f"{task}-{what}"
     model, held = load(folder / "model"), rows_of(task, out) / "held.jsonl"
     right, num = solved(task, model, held)
-    share = right / num
     value = {
         "task": task,
         "run": what,
@@ -161,8 +161,8 @@ def score(task: str, what: str, out: Path) -> None:
         "recipe": json.loads((folder / "recipe.json").read_text().replace(f"{HERE}/", "recipes/reinforce/")),
         "parameters": model.backbone.num_parameters,
         "num": num,
-        "exact": share,
-        "interval": wilson(share, num),
+        "exact": right / num,
+        "interval": wilson(right, num),
         "machine": machine_facts(),
     }
     write_json(folder / "result.json", value)
@@ -179,9 +179,7 @@ def solved(task: str, model: Model, held: Path) -> tuple[int, int]:
         plan_generate(model.denoiser, model.tokenizer, row.prompt, 12, heal=False, temperature=0.0, mode="ar")
         for row in rows
     )
-    samples = [Sample(model.denoiser, plan, 0, None) for plan in plans]
-    Together(model.denoiser.backend, samples).run()
-    texts = [sample.result().text for sample in samples]
+    texts = [result.text for result in answered(model, plans)]
     return int(sum(rewards.countdown(row.prompt, text) for row, text in zip(rows, texts, strict=True))), len(rows)
 
 
@@ -196,7 +194,11 @@ def report(out: Path, results: Path = RESULTS) -> None:
         for task, what in names
         if (path := out / f"{task}-{what}" / "result.json").is_file()
     ]
-    write_report(results, found, page(found))
+    write_report(results, found, page(found), draw(found, out))
+
+
+def draw(found: Sequence[dict[str, Any]], out: Path) -> Any:
+    """Rewards over the runs."""
     figure = new_figure(12.0, 4.2)
     for panel, task in zip(figure.subplots(1, 2), TASKS, strict=True):
         for one in (one for one in found if one["task"] == task and one["run"] not in (START, SFT)):
@@ -205,40 +207,31 @@ def report(out: Path, results: Path = RESULTS) -> None:
                 continue
             xs, ys = smooth(log["minutes"], log["reward"], 30)
             panel.plot(xs, 100 * ys, label=one["run"])
-        panel.set_title(f"{task}: answers drawn at temperature 1 that are right")
-        panel.set_xlabel("minutes of one core")
-        panel.set_ylabel("%")
-        panel.grid(alpha=0.25)
+        titled(panel, f"{task}: answers drawn at temperature 1 that are right", "minutes of one core", "%")
         if panel.lines:
             panel.legend(frameon=False)
-    write_figure(figure, results.with_suffix(".png"))
+    return figure
 
 
 def page(found: Sequence[dict[str, Any]]) -> str:
     """The table, in Markdown."""
-    machine = found[0]["machine"]
-    lines = [
-        "# Reinforcement from a weak start",
-        "",
-        "Written by `python recipes/reinforce/prove.py --report`; what it means: "
-        "[docs/reinforce.md](../../docs/reinforce.md).",
-        "",
-        f"{machine['processor']}, one thread; minutes of processor time; held-out puzzles and tasks that are answered "
-        "exactly at temperature 0, with 95% intervals (Wilson).",
-        "",
-        "| task | run | minutes | steps | exact | against the start |",
-        "|---|---|---:|---:|---:|---:|",
-    ]
-    starts = {one["task"]: one["exact"] for one in found if one["run"] == START}
+    starts, rows = {one["task"]: one["exact"] for one in found if one["run"] == START}, []
     for one in found:
-        low, high = (100 * value for value in one["interval"])
         more = "" if one["run"] == START else f"{100 * (one['exact'] - starts[one['task']]):+.1f}"
-        trained = one["trained"]
-        lines.append(
-            f"| {one['task']} | {one['run']} | {trained['minutes']:.2f} | {trained['step']:,} | "
-            f"{100 * one['exact']:.1f}% ({low:.1f} to {high:.1f}) of {one['num']} | {more} |"
-        )
-    return "\n".join([*lines, "", "![Rewards over the runs](reinforce.png)", ""])
+        spent = [f"{one['trained']['minutes']:.2f}", f"{one['trained']['step']:,}"]
+        exact = f"{between(one['exact'], *one['interval'])} of {one['num']}"
+        rows.append([one["task"], one["run"], *spent, exact, more])
+    return "\n\n".join(
+        [
+            "# Reinforcement from a weak start",
+            "Written by `python recipes/reinforce/prove.py --report`; what it means: "
+            "[docs/reinforce.md](../../docs/reinforce.md).",
+            f"{found[0]['machine']['processor']}, one thread; minutes of processor time; held-out puzzles and tasks "
+            "that are answered exactly at temperature 0, with 95% intervals (Wilson).",
+            table(["task", "run", "minutes", "steps", "exact", "against the start"], rows, left=2),
+            "![Rewards over the runs](reinforce.png)\n",
+        ]
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -20,12 +20,10 @@ from boards import EMPTY
 from puzzles import HELD
 
 import daguerre
-from daguerre.decoding.drive import Together
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.plans import plan_fill, plan_generate
-from daguerre.decoding.sample import Sample
+from daguerre.evals.proofs import Share, answered
 from daguerre.model import Model
-from daguerre.router.values import wilson
 
 STATIC = ("margin", "entropy", "random")
 STEPS = (1, 2, 4, 8, 16, 32, 51)
@@ -52,19 +50,20 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Measured:
-    """The share of `num` puzzles that were solved exactly, with its 95% interval by Wilson, the share of empty cells
-    that were right, and the mean number of forwards; of this policy with these options.
+class Measured(Share):
+    """How many puzzles were solved, the share of empty cells that were right, and the mean number of forwards; of this
+    policy with these options.
     """
 
     policy: str
     options: dict[str, Any]
-    num: int
-    exact: float
-    low: float
-    high: float
     cells: float
     forwards: float
+
+    @property
+    def how(self) -> str:
+        """The options in words."""
+        return ", ".join(f"{name} {value:g}" for name, value in self.options.items())
 
 
 def read_rows(path: Path, num: int) -> list[Row]:
@@ -87,11 +86,7 @@ def plan(model: Model, row: Row, **options: Any) -> Plan:
 def solve(model: Model, rows: Sequence[Row], **options: Any) -> Iterator[tuple[str, int]]:
     """The model's solution of each puzzle and the forwards that it took, in order."""
     for first in range(0, len(rows), AT_ONCE):
-        samples = [
-            Sample(model.denoiser, plan(model, row, **options), 0, None) for row in rows[first : first + AT_ONCE]
-        ]
-        Together(model.denoiser.backend, samples).run()
-        for result in (sample.result() for sample in samples):
+        for result in answered(model, (plan(model, row, **options) for row in rows[first : first + AT_ONCE])):
             yield result.text, result.usage.forwards
 
 
@@ -99,7 +94,7 @@ def measure(model: Model, rows: Sequence[Row], policy: str, options: dict[str, A
     """How many of the puzzles are solved. `policy` is one of diffusion's, or "ar"."""
     how = options if policy == "ar" else {"policy": policy, **options}
     found = list(solve(model, rows, **how))
-    exact = float(np.mean([text == row.completion for (text, _), row in zip(found, rows, strict=True)]))
+    right = Share.of([text == row.completion for (text, _), row in zip(found, rows, strict=True)])
     cells = [
         digit == right
         for (text, _), row in zip(found, rows, strict=True)
@@ -107,7 +102,7 @@ def measure(model: Model, rows: Sequence[Row], policy: str, options: dict[str, A
         if given == EMPTY
     ]
     forwards = float(np.mean([num for _, num in found]))
-    return Measured(policy, options, len(rows), exact, *wilson(exact, len(rows)), float(np.mean(cells)), forwards)
+    return Measured(**vars(right), policy=policy, options=options, cells=float(np.mean(cells)), forwards=forwards)
 
 
 def best(model: Model, rows: Sequence[Row]) -> Measured:
@@ -115,15 +110,12 @@ def best(model: Model, rows: Sequence[Row]) -> Measured:
     return measure(model, rows, "margin" if model.config.context == "full" else "ar", {})
 
 
-def line(one: Measured) -> str:
-    """A measurement as a row of a table."""
-    options = ", ".join(f"{name} {value:g}" for name, value in one.options.items())
-    return f"| {one.policy} | {options} | {one.forwards:.1f} | {share(one)} | {100 * one.cells:.1f}% |"
+COLUMNS = ("policy", "options", "forwards", "exact", "empty cells right")
 
 
-def share(one: Measured) -> str:
-    """The exact share with its interval."""
-    return f"{100 * one.exact:.1f}% ({100 * one.low:.1f} to {100 * one.high:.1f})"
+def cells_of(one: Measured) -> list[str]:
+    """A measurement as a row of a table with COLUMNS."""
+    return [one.policy, one.how, f"{one.forwards:.1f}", one.text, f"{100 * one.cells:.1f}%"]
 
 
 def main() -> None:
@@ -137,11 +129,11 @@ def main() -> None:
     options = parser.parse_args()
     model = daguerre.load(options.model, device=options.device)
     rows = read_rows(options.data / HELD if options.data.is_dir() else options.data, options.num)
-    print("| policy | options | forwards | exact | cells |\n|---|---|---|---|---|")
+    print(*COLUMNS, sep=" | ")
     found = []
     points = (measure(model, rows, *point) for point in POINTS) if options.effort else [best(model, rows)]
     for one in points:
-        print(line(one), flush=True)
+        print(*cells_of(one), sep=" | ", flush=True)
         found.append(asdict(one))
     if options.json is not None:
         options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

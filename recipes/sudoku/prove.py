@@ -13,24 +13,23 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from evaluate import ADAPTIVE, POINTS, STATIC, Measured, best, line, measure, read_rows, share
+from evaluate import ADAPTIVE, COLUMNS, POINTS, STATIC, Measured, best, cells_of, measure, read_rows
 from puzzles import GAPS, HELD, TRAIN
 
 from daguerre.errors import DataError, InputError
+from daguerre.evals.charts import in_percent, new_figure, titled
 from daguerre.evals.machine import machine_facts
-from daguerre.evals.results import new_figure, write_figure, write_json, write_report
-from daguerre.files import atomic_write
+from daguerre.evals.proofs import train_on
+from daguerre.evals.results import read_lines, write_json, write_lines, write_report
+from daguerre.evals.tables import table
 from daguerre.model import load
 from daguerre.models.loading import read_extra
-from daguerre.train.checkpoint import CHECKPOINTS, list_checkpoints
 from daguerre.train.recipe import Recipe, load_recipe
-from daguerre.train.run import run_training
 from daguerre.train.sft.corpus import AnswerFiles
 from daguerre.train.shards import is_corpus
 from daguerre.train.start import named_tokenizer
@@ -75,16 +74,7 @@ def run_side(side: Side, minutes: float, data: Path, out: Path, num: int, overri
         return result
     path = HERE / f"{side.recipe}.toml"
     recipe = load_recipe(str(path), overrides)
-    trained = run_training(
-        str(path),
-        overrides=overrides,
-        resume=bool(list_checkpoints(folder / CHECKPOINTS)),
-        data=corpus_of(side, recipe, data, out),
-        max_minutes=minutes,
-        out=folder,
-        device="cpu",
-        clock=time.process_time,
-    )
+    trained = train_on(path, folder, corpus_of(side, recipe, data, out), overrides, minutes=minutes)
     facts = read_extra(trained)["trained"]
     if facts["minutes"] < 0.9 * minutes and facts["step"] != recipe.steps:
         raise InputError(f"{folder} was stopped before its {minutes:g} minutes: run it again to go on")
@@ -111,15 +101,13 @@ def measure_effort(folder: Path, data: Path, num: int) -> Path:
     for policy, options in POINTS:
         if (policy, tuple(options.items())) not in done:
             found.append(measure(model, rows, policy, options))
-            with atomic_write(path) as file:
-                file.write("".join(json.dumps(asdict(one)) + "\n" for one in found).encode())
+            write_lines(path, map(asdict, found))
     return path
 
 
 def read_points(path: Path) -> list[Measured]:
     """The points of an effort curve; none where there is no file."""
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    return [Measured(**json.loads(line)) for line in lines]
+    return [Measured(**one) for one in read_lines(path)]
 
 
 # ---- the report -----------------------------------------------------------------------------------------------------
@@ -131,64 +119,53 @@ def gather(out: Path) -> dict[str, Any]:
     if not runs:
         raise DataError(f"{out} has no result.json: train first, with --data")
     runs.sort(key=lambda run: (run["minutes"], run["side"]))
-    effort = {
-        path.parent.name: [asdict(one) for one in read_points(path)] for path in sorted(out.glob("*/effort.jsonl"))
-    }
-    return {"runs": runs, "effort": effort}
+    return {"runs": runs, "effort": {path.parent.name: read_lines(path) for path in sorted(out.glob("*/effort.jsonl"))}}
 
 
 def page(values: dict[str, Any]) -> str:
     """The tables, in Markdown."""
-    runs, machine = values["runs"], values["runs"][0]["machine"]
-    lines = [
+    runs, machine, rows = values["runs"], values["runs"][0]["machine"], []
+    for run in runs:
+        _, _, forwards, exact, cells = cells_of(Measured(**run["best"]))
+        seen = f"{run['trained']['micro'] * run['sequences']:,}"
+        rows.append([run["side"], f"{run['minutes']:g}", seen, exact, cells, forwards])
+    parts = [
         "# Sudoku: diffusion against autoregression",
-        "",
         "Written by `python recipes/sudoku/prove.py --report`; what it means: [docs/sudoku.md](../../docs/sudoku.md).",
-        "",
         f"{machine['processor']}, {machine['instruction_set']}, one thread; {runs[0]['parameters']:,} parameters. "
         "Minutes of processor time; exact share of held-out puzzles with 95% intervals (Wilson).",
-        "",
-        "| side | minutes | puzzles seen | exact | empty cells right | forwards a puzzle |",
-        "|---|---:|---:|---:|---:|---:|",
+        table(["side", "minutes", "puzzles seen", "exact", "empty cells right", "forwards a puzzle"], rows),
     ]
-    for run in runs:
-        one, trained = Measured(**run["best"]), run["trained"]
-        seen = f"{trained['micro'] * run['sequences']:,}"
-        shares = f"{share(one)} | {100 * one.cells:.1f}%"
-        lines.append(f"| {run['side']} | {run['minutes']:g} | {seen} | {shares} | {one.forwards:.1f} |")
     for name, points in values["effort"].items():
-        lines += ["", f"## Exact share against forwards: `{name}`, {points[0]['num']:,} puzzles", ""]
-        lines += ["| policy | options | forwards | exact | empty cells right |", "|---|---|---:|---:|---:|"]
-        lines += [line(Measured(**point)) for point in points]
-    return "\n".join([*lines, "", f"![Exact share against time and against forwards]({RESULTS.stem}.png)", ""])
+        parts.append(f"## Exact share against forwards: `{name}`, {points[0]['num']:,} puzzles")
+        parts.append(table(COLUMNS, [cells_of(Measured(**point)) for point in points], left=2))
+    return "\n\n".join([*parts, f"![Exact share against time and against forwards]({RESULTS.stem}.png)\n"])
 
 
-def draw(values: dict[str, Any], path: Path) -> None:
+def draw(values: dict[str, Any]) -> Any:
     """Exact share against minutes of training, and against forwards by policy."""
     figure = new_figure(12.0, 4.8)
     time_panel, effort_panel = figure.subplots(1, 2)
     for color, side in enumerate(SIDES):
         points = [(run["minutes"], Measured(**run["best"])) for run in values["runs"] if run["side"].endswith(side)]
         _line(time_panel, points, color=f"C{color}", label=SIDES[side].what)
-    time_panel.set_title("Held-out puzzles solved exactly, by training")
-    time_panel.set_xlabel("minutes of one core, each a run of its own")
+    titled(time_panel, "Held-out puzzles solved exactly, by training", "minutes of one core, each a run of its own")
+    titled(effort_panel, "", "forwards a puzzle (dashed: the policy decides)")
     for name, values_of in values["effort"].items():
         measured = [Measured(**point) for point in values_of]
         for color, policy in enumerate([*STATIC, *ADAPTIVE]):
             points = [(one.forwards, one) for one in measured if one.policy == policy]
             style = "--" if policy in ADAPTIVE else "-"
             _line(effort_panel, points, color=f"C{color}", label=policy.replace("_", " "), linestyle=style)
-        effort_panel.set_title(f"The same by effort: {name}")
-    effort_panel.set_xlabel("forwards a puzzle (dashed: the policy decides)")
+        effort_panel.set_title(f"The same by effort: {name}", loc="left", fontsize=12)
     for panel in (time_panel, effort_panel):
         panel.set_xscale("log", base=2)
         panel.set_ylim(0, 1.02)
         panel.xaxis.set_major_formatter("{x:g}")
-        panel.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.0f}%")
-        panel.grid(alpha=0.25)
         if panel.lines:
             panel.legend(frameon=False)
-    write_figure(figure, path)
+    in_percent(time_panel, effort_panel)
+    return figure
 
 
 def _line(panel: Any, points: list[tuple[float, Measured]], **style: Any) -> None:
@@ -196,16 +173,14 @@ def _line(panel: Any, points: list[tuple[float, Measured]], **style: Any) -> Non
     if points:
         points = sorted(points, key=lambda point: point[0])
         xs, ys = [x for x, _ in points], [one.exact for _, one in points]
-        measured = [one for _, one in points]  # at a share of 0 the lower bound is 0 but for its rounding
-        errors = [[max(0.0, one.exact - one.low) for one in measured], [one.high - one.exact for one in measured]]
+        errors = list(zip(*(one.errors for _, one in points), strict=True))
         panel.errorbar(xs, ys, yerr=errors, marker="o", markersize=4, capsize=2, **style)
 
 
 def report(out: Path, results: Path = RESULTS) -> None:
     """JSON, Markdown and picture of a folder of runs."""
     values = gather(out)
-    write_report(results, values, page(values))
-    draw(values, results.with_suffix(".png"))
+    write_report(results, values, page(values), draw(values))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -14,7 +14,6 @@ takes a held-out puzzle to another one. Puzzle number i is a function of the see
 from __future__ import annotations
 
 import argparse
-import json
 import random
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -26,7 +25,7 @@ from typing import Any
 from boards import EMPTY, Board, Canonical, Grid, random_puzzle, random_solution
 
 from daguerre.decoding.text_spans import MARK
-from daguerre.files import atomic_write
+from daguerre.evals.results import write_lines
 
 HELD, TRAIN, GAPS = "held.jsonl", "train.jsonl", "gaps.jsonl"
 AT_ONCE = 256
@@ -104,13 +103,6 @@ def as_gaps(one: Puzzle, board: Board) -> dict[str, Any]:
     return {"template": board.written(one.puzzle).replace(EMPTY, MARK), "fills": fills}
 
 
-def write(path: Path, rows: Iterator[dict[str, Any]]) -> None:
-    """JSON Lines."""
-    with atomic_write(path) as file:
-        for row in rows:
-            file.write((json.dumps(row) + "\n").encode())
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="the folder to write to")
@@ -125,9 +117,9 @@ def main() -> None:
     held, train = split(source.all(options.processes), options.held, options.train)
     options.out.mkdir(parents=True, exist_ok=True)
     pair, gaps = partial(as_pair, board=board), partial(as_gaps, board=board)
-    write(options.out / HELD, map(pair, held))
-    write(options.out / TRAIN, map(pair, train))
-    write(options.out / GAPS, map(gaps, train))
+    write_lines(options.out / HELD, map(pair, held))
+    write_lines(options.out / TRAIN, map(pair, train))
+    write_lines(options.out / GAPS, map(gaps, train))
     print(f"{len(train):,} puzzles to train on and {len(held):,} held out in {options.out}")
 
 

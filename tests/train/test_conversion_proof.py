@@ -41,7 +41,7 @@ def test_a_model_is_converted_and_one_trained_from_scratch(
     assert (tmp_path / "conversion.png").stat().st_size > 1000
     runs = json.loads((tmp_path / "conversion.json").read_text())["runs"]
     assert len(runs) == 10 and all(0 < run["bits"] < 20 for run in runs)
-    some = script.table([run for run in runs if run["name"] not in ("sdar-lora", "diffullama-converted")])
+    some = script.page([run for run in runs if run["name"] not in ("sdar-lora", "diffullama-converted")])
     lines = {line.split(" | ")[0]: [cell.strip() for cell in line.split("|")[2:-1]] for line in some.splitlines()}
     assert [bool(cell) for cell in lines["| diffullama"]] == [True, True, False, True, True]
     assert [bool(cell) for cell in lines["| sdar"]] == [True, True, True, False, True]

@@ -10,7 +10,7 @@ from daguerre.evals.bench.bars import bars
 from daguerre.evals.bench.family_report import families_table
 from daguerre.evals.bench.job import RANDOM
 from daguerre.evals.bench.rows import TORCH
-from daguerre.evals.tables import table
+from daguerre.evals.tables import Column, optional, table, table_of, text
 from daguerre.files import atomic_write
 
 BUSY = 0.05
@@ -60,10 +60,7 @@ def machine_text(machine: dict[str, Any]) -> str:
 
 
 def _by_threads(part: dict[str, Any], write: Callable[[Any], str]) -> str:
-    blocks = []
-    for threads, found in part["threads"].items():
-        blocks.append(f"With {threads_text(threads)}:\n\n{write(found)}")
-    return "\n\n".join(blocks)
+    return "\n\n".join(f"With {threads_text(threads)}:\n\n{write(found)}" for threads, found in part["threads"].items())
 
 
 def threads_text(threads: str) -> str:
@@ -71,30 +68,19 @@ def threads_text(threads: str) -> str:
 
 
 def _sides(found: dict[str, Any]) -> str:
-    rows = [
-        [
-            name,
-            f"{side['tokens_per_second']:.0f}",
-            f"{side['decode_tokens_per_second']:.0f}",
-            f"{1e3 * side['first_seconds']:.0f}",
-            "" if side["forwards"] is None else f"{side['new_tokens'] / side['forwards']:.2f}",
-            "" if side["rows"] is None else f"{side['rows']:.0f}",
-            "" if side["tokens_as_ar"] is None else f"{side['tokens_as_ar']:.0%}",
-        ]
-        for name, side in found["sides"].items()
-    ]
-    header = [
-        "",
-        "tokens/s end to end",
-        "after the first",
-        "ms to the first",
-        "tokens a forward",
-        "rows",
-        "text of ar",
-    ]
+    columns: dict[str, Column] = {
+        "": text("{name}"),
+        "tokens/s end to end": text("{tokens_per_second:.0f}"),
+        "after the first": text("{decode_tokens_per_second:.0f}"),
+        "ms to the first": lambda s: f"{1e3 * s['first_seconds']:.0f}",
+        "tokens a forward": lambda s: "" if s["forwards"] is None else f"{s['new_tokens'] / s['forwards']:.2f}",
+        "rows": lambda s: optional(s["rows"], 0),
+        "text of ar": lambda s: "" if s["tokens_as_ar"] is None else f"{s['tokens_as_ar']:.0%}",
+    }
+    sides = table_of(columns, (side | {"name": name} for name, side in found["sides"].items()))
     notes = [f"Not measured: {name}: {reason}" for name, reason in found["failed"].items()]
     versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
-    return "\n\n".join([table(header, rows), *notes, f"With {versions}."])
+    return "\n\n".join([sides, *notes, f"With {versions}."])
 
 
 def _peers(part: dict[str, Any]) -> str:
@@ -118,22 +104,19 @@ def _modes(part: dict[str, Any]) -> str:
 
 
 def _mode_tables(found: dict[str, Any]) -> str:
-    rows = [
-        [
-            row["label"],
-            f"{row['num']}",
-            f"{100 * row['accuracy']:.1f}%",
-            f"{row['similarity']:.3f}",
-            f"{row['tokens_per_forward']:.2f}",
-            f"{row['tokens_per_second']:.0f}",
-            f"{row['tokens_per_second'] / found['completion']['rows'][0]['tokens_per_second']:.2f}",
-        ]
-        for row in found["completion"]["rows"]
-    ]
-    header = ["setting", "lines", "exact", "similarity", "tokens a forward", "tokens/s", "times ar"]
-    best = found["completion"]["best_no_worse"]
-    note = f"No worse than `ar` in exact lines and similarity (paired, 95%), and fastest: {best or 'none'}."
-    return f"{_sides(found)}\n\n{table(header, rows)}\n\n{note}"
+    done = found["completion"]
+    columns: dict[str, Column] = {
+        "setting": text("{label}"),
+        "lines": text("{num}"),
+        "exact": lambda row: f"{100 * row['accuracy']:.1f}%",
+        "similarity": text("{similarity:.3f}"),
+        "tokens a forward": text("{tokens_per_forward:.2f}"),
+        "tokens/s": text("{tokens_per_second:.0f}"),
+        "times ar": lambda row: f"{row['tokens_per_second'] / done['rows'][0]['tokens_per_second']:.2f}",
+    }
+    best = done["best_no_worse"] or "none"
+    note = f"No worse than `ar` in exact lines and similarity (paired, 95%), and fastest: {best}."
+    return f"{_sides(found)}\n\n{table_of(columns, done['rows'])}\n\n{note}"
 
 
 def _context(part: dict[str, Any]) -> str:
@@ -150,11 +133,9 @@ def _context(part: dict[str, Any]) -> str:
 
 
 def _infill(part: dict[str, Any]) -> str:
-    def write(found: list[dict[str, Any]]) -> str:
-        rows = [[f["model"], f["policy"], f"{f['ms']:.1f}", f"{f['forwards']:g}", f"{f['places']}"] for f in found]
-        return table(["", "policy", "ms, median", "forwards", "places"], rows)
-
-    return _by_threads(part, write)
+    columns = {"": "model", "policy": "policy", "ms, median": "ms:.1f", "forwards": "forwards:g", "places": "places"}
+    forms = {name: text(f"{{{form}}}") for name, form in columns.items()}
+    return _by_threads(part, lambda found: table_of(forms, found))
 
 
 def _rows(part: dict[str, Any]) -> str:
@@ -210,75 +191,42 @@ def _batch(part: dict[str, Any]) -> str:
 
 def batch_table(found: dict[str, Any]) -> str:
     """Every model and mode that was measured."""
-    header = [
-        "",
-        "tokens/s of one",
-        f"of {found['requests']}",
-        "times",
-        "after the first",
-        "`Together` against `drive`",
-        "`drive` against a bare loop",
-        "ms a step",
-        "Python, ms",
-        f"in a batch of {found['requests']}",
-        "same text",
-    ]
-    rows = [
-        [
-            f"{model}, {mode}",
-            f"{f['alone_tokens_per_second']:.0f}",
-            f"{f['together_tokens_per_second']:.0f}",
-            f"{f['gain']:.2f}",
-            f"{f['gain_behind_first']:.2f}",
-            f"{f['driver_overhead']:+.1%}",
-            f"{f['decoding_overhead']:+.1%}",
-            f"{f['step_ms']:.2f}",
-            f"{f['python_ms']:.3f}",
-            f"{f['python_ms_together']:.3f}",
-            "yes" if f["same_text"] else "no",
-        ]
-        for model, figures in found["models"].items()
-        for mode, f in figures["modes"].items()
-    ]
-    return table(header, rows)
+    columns: dict[str, Column] = {
+        "": text("{name}"),
+        "tokens/s of one": text("{alone_tokens_per_second:.0f}"),
+        f"of {found['requests']}": text("{together_tokens_per_second:.0f}"),
+        "times": text("{gain:.2f}"),
+        "after the first": text("{gain_behind_first:.2f}"),
+        "`Together` against `drive`": text("{driver_overhead:+.1%}"),
+        "`drive` against a bare loop": text("{decoding_overhead:+.1%}"),
+        "ms a step": text("{step_ms:.2f}"),
+        "Python, ms": text("{python_ms:.3f}"),
+        f"in a batch of {found['requests']}": text("{python_ms_together:.3f}"),
+        "same text": lambda f: "yes" if f["same_text"] else "no",
+    }
+    rows = ((model, mode, f) for model, of_model in found["models"].items() for mode, f in of_model["modes"].items())
+    return table_of(columns, (figures | {"name": f"{model}, {mode}"} for model, mode, figures in rows))
 
 
 def _endpoint(part: dict[str, Any]) -> str:
-    rows = [
-        [
-            f"{level['concurrency']}",
-            f"{level['completed']} of {level['requests']}",
-            *(_ms(level, name) for name in ("first_seconds", "first_seconds_p95", "gap_seconds", "gap_seconds_p95")),
-            *(
-                "" if level[name] is None else f"{level[name]:.0f}"
-                for name in ("tokens_per_second", "tokens_per_second_each")
-            ),
-        ]
-        for level in part["levels"]
-    ]
-    header = [
-        "at once",
-        "completed",
-        "ms to the first text",
-        "p95",
-        "ms between chunks",
-        "p95",
-        "tokens/s",
-        "a request",
-    ]
+    columns: dict[str, Column] = {
+        "at once": text("{concurrency}"),
+        "completed": text("{completed} of {requests}"),
+        "ms to the first text": _ms("first_seconds"),
+        "first text, p95": _ms("first_seconds_p95"),
+        "ms between chunks": _ms("gap_seconds"),
+        "chunks, p95": _ms("gap_seconds_p95"),
+        "tokens/s": lambda level: optional(level["tokens_per_second"], 0),
+        "a request": lambda level: optional(level["tokens_per_second_each"], 0),
+    }
     errors = {reason: count for level in part["levels"] for reason, count in level["errors"].items()}
+    about = f"{part['url']}, model `{part['model']}`, {part['route']}, at most {part['max_tokens']} tokens."
     notes = [f"Failed: {reason} ({count})." for reason, count in errors.items()]
-    return "\n\n".join(
-        [
-            f"{part['url']}, model `{part['model']}`, {part['route']}, at most {part['max_tokens']} tokens.",
-            table(header, rows),
-            *notes,
-        ]
-    )
+    return "\n\n".join([about, table_of(columns, part["levels"]), *notes])
 
 
-def _ms(level: dict[str, Any], name: str) -> str:
-    return "" if level[name] is None else f"{1e3 * level[name]:.0f}"
+def _ms(name: str) -> Column:
+    return lambda level: "" if level[name] is None else f"{1e3 * level[name]:.0f}"
 
 
 TITLES = {
