@@ -247,7 +247,7 @@ def run(minutes: float) -> dict[str, Any]:
             left = asyncio.run(rests(url, _headers(HONEST[0])))
             after = resident(process.pid)
     share = 1 / (len(HONEST) + len(HOSTILE))
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "client": name,
             "alone": alone[name],
@@ -269,7 +269,7 @@ def run(minutes: float) -> dict[str, Any]:
     wrong += [f"{left:g} requests are still in the engine"] if left else []
     missed += [f"memory is {after / before:.3f} times that before"] if after > GROWTH * before else []
     firsts = [first for client in clients.values() for first in client.first]
-    waits = {"probes": (probes, PROBE), "first tokens": (firsts, FIRST)}
+    waits: dict[str, tuple[list[float], float]] = {"probes": (probes, PROBE), "first tokens": (firsts, FIRST)}
     late = {name: percentiles(took) for name, (took, _) in waits.items()}
     missed += [f"{name} take {late[name][1]:.2f} s" for name, (_, bar) in waits.items() if late[name][1] > bar]
     all_seen = Seen()
