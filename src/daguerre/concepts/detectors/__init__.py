@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from daguerre.concepts.source import Source, Span
 
@@ -12,6 +12,7 @@ Rule = Literal["node", "header", "body", "token"]
 """What a span covers: the whole expression or statement; the lines of a block up to its colon; what is below that; or
 single tokens."""
 Detector = Callable[[Source], Iterable[Span]]
+Register = Callable[[Detector], Detector]
 REGISTERED: dict[str, Registered] = {}
 
 
@@ -32,14 +33,32 @@ class Registered:
     parents: tuple[str, ...] = ()
 
 
-def concept(
-    name: str, group: str, rule: Rule, description: str, *, lexical: bool = False, parents: tuple[str, ...] = ()
-) -> Callable[[Detector], Detector]:
-    """Register a detector."""
+@dataclass(frozen=True)
+class Group:
+    """Registers the detectors of a group's concepts: a decorator for each rule."""
 
-    def register(detect: Detector) -> Detector:
-        assert name not in REGISTERED, name
-        REGISTERED[name] = Registered(name, group, rule, description, detect, lexical, parents)
-        return detect
+    name: str
 
-    return register
+    def node(self, name: str, description: str, **more: Any) -> Register:
+        """A concept that covers the whole of a node."""
+        return self._register(name, "node", description, **more)
+
+    def header(self, name: str, description: str, **more: Any) -> Register:
+        """One that covers the lines of a block up to its colon."""
+        return self._register(name, "header", description, **more)
+
+    def body(self, name: str, description: str, **more: Any) -> Register:
+        """One that covers what is below that."""
+        return self._register(name, "body", description, **more)
+
+    def token(self, name: str, description: str, **more: Any) -> Register:
+        """One that covers single tokens."""
+        return self._register(name, "token", description, **more)
+
+    def _register(self, name: str, rule: Rule, description: str, **more: Any) -> Register:
+        def register(detect: Detector) -> Detector:
+            assert name not in REGISTERED, name
+            REGISTERED[name] = Registered(name, self.name, rule, description, detect, **more)
+            return detect
+
+        return register

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from daguerre.concepts.detectors import concept
+from daguerre.concepts.detectors import Group
 from daguerre.concepts.detectors.functions import decoration, trait
 from daguerre.concepts.detectors.signatures import parameters
 from daguerre.concepts.nodes import Function
 from daguerre.concepts.source import Source, Span
 
-GROUP = "types"
+GROUP = Group("types")
 TYPING = ("typing", "typing_extensions")
 ABSTRACT = """
     AsyncGenerator AsyncIterable AsyncIterator ByteString Collection Container Generator ItemsView Iterable Iterator
@@ -53,19 +53,15 @@ trait(
 decoration(GROUP, "typing_overload", "A function with the decorator `typing.overload`.", *typing_names("overload"))
 
 
-@concept("parameter_annotation", GROUP, "node", "A parameter with its annotation.", parents=("function_def",))
+@GROUP.node("parameter_annotation", "A parameter with its annotation.", parents=("function_def",))
 def parameter_annotation(source: Source) -> Iterator[Span]:
     for node in source.of(ast.arg):
         if node.annotation is not None:
             yield source.span(node)
 
 
-@concept(
-    "return_annotation",
-    GROUP,
-    "node",
-    "The annotation of what a function returns, without its arrow.",
-    parents=("function_def",),
+@GROUP.node(
+    "return_annotation", "The annotation of what a function returns, without its arrow.", parents=("function_def",)
 )
 def return_annotation(source: Source) -> Iterator[Span]:
     for one in source.functions:
@@ -73,7 +69,7 @@ def return_annotation(source: Source) -> Iterator[Span]:
             yield source.span(one.returns)
 
 
-@concept("annotated_assignment", GROUP, "node", "A statement that annotates a target, with a value or without.")
+@GROUP.node("annotated_assignment", "A statement that annotates a target, with a value or without.")
 def annotated_assignment(source: Source) -> Iterator[Span]:
     for node in source.of(ast.AnnAssign):
         yield source.span(node)
@@ -106,11 +102,8 @@ def is_bar(node: ast.AST | None) -> bool:
     return isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr)
 
 
-@concept(
-    "optional_union_type",
-    GROUP,
-    "node",
-    "`Optional[...]` or `Union[...]` of `typing`, or types joined by `|` in an annotation.",
+@GROUP.node(
+    "optional_union_type", "`Optional[...]` or `Union[...]` of `typing`, or types joined by `|` in an annotation."
 )
 def optional_union_type(source: Source) -> Iterator[Span]:
     yield from subscripted(source, UNIONS)
@@ -119,25 +112,21 @@ def optional_union_type(source: Source) -> Iterator[Span]:
             yield source.span(bar)
 
 
-@concept(
+@GROUP.node(
     "generic_container_type",
-    GROUP,
-    "node",
     "A subscript of a builtin container type, or of a container or iterator of `typing` or `collections`.",
 )
 def generic_container_type(source: Source) -> Iterator[Span]:
     return subscripted(source, CONTAINERS)
 
 
-@concept("callable_type", GROUP, "node", "`Callable[...]` of `typing` or `collections.abc`.")
+@GROUP.node("callable_type", "`Callable[...]` of `typing` or `collections.abc`.")
 def callable_type(source: Source) -> Iterator[Span]:
     return subscripted(source, CALLABLES)
 
 
-@concept(
+@GROUP.node(
     "special_type_form",
-    GROUP,
-    "node",
     "A use of `Literal`, `Final`, `ClassVar` or `Annotated` of `typing`, with its brackets if it has any.",
 )
 def special_type_form(source: Source) -> Iterator[Span]:
@@ -148,9 +137,7 @@ def special_type_form(source: Source) -> Iterator[Span]:
                 yield source.span(above if isinstance(above, ast.Subscript) and above.value is node else node)
 
 
-@concept(
-    "typevar_def", GROUP, "node", "An assignment of a call of `TypeVar`, `ParamSpec` or `TypeVarTuple` of `typing`."
-)
+@GROUP.node("typevar_def", "An assignment of a call of `TypeVar`, `ParamSpec` or `TypeVarTuple` of `typing`.")
 def typevar_def(source: Source) -> Iterator[Span]:
     kinds: list[ast.Assign | ast.AnnAssign] = [*source.of(ast.Assign), *source.of(ast.AnnAssign)]
     for node in kinds:

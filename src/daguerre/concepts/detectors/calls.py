@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from daguerre.concepts.detectors import concept
+from daguerre.concepts.detectors import Group
 from daguerre.concepts.detectors.library_calls import calls_of
 from daguerre.concepts.names import BUILTINS, SOMETIMES
 from daguerre.concepts.source import Source, Span
 
-GROUP = "calls"
+GROUP = Group("calls")
 CHECKS = frozenset(f"builtins.{name}" for name in ("isinstance", "issubclass", "callable"))
 CONVERSIONS = frozenset(
     f"builtins.{name}" for name in "int float complex bool str bytes list tuple dict set frozenset".split()
@@ -25,14 +25,14 @@ def capitalised(name: str) -> bool:
 # By form
 
 
-@concept("method_call", GROUP, "node", "A call of an attribute, as in x.f(), of whatever x.")
+@GROUP.node("method_call", "A call of an attribute, as in x.f(), of whatever x.")
 def method_call(source: Source) -> Iterator[Span]:
     for call in source.of(ast.Call):
         if isinstance(call.func, ast.Attribute):
             yield source.span(call)
 
 
-@concept("function_call", GROUP, "node", "A call of a bare name that is neither built-in nor capitalised.")
+@GROUP.node("function_call", "A call of a bare name that is neither built-in nor capitalised.")
 def function_call(source: Source) -> Iterator[Span]:
     built_ins = {call for call, _ in source.names.calls("builtins")}
     for call in source.of(ast.Call):
@@ -40,34 +40,26 @@ def function_call(source: Source) -> Iterator[Span]:
             yield source.span(call)
 
 
-concept("builtin_call", GROUP, "node", "A call of a built-in function, type or exception.")(
+GROUP.node("builtin_call", "A call of a built-in function, type or exception.")(
     calls_of(" ".join(f"builtins.{name}" for name in (*BUILTINS, *SOMETIMES)))
 )
 
 
-@concept(
-    "constructor_call", GROUP, "node", "A call of a name or attribute that begins, after underscores, in upper case."
-)
+@GROUP.node("constructor_call", "A call of a name or attribute that begins, after underscores, in upper case.")
 def constructor_call(source: Source) -> Iterator[Span]:
     for call in source.of(ast.Call):
         if capitalised(source.last_name(call.func)):
             yield source.span(call)
 
 
-@concept(
-    "chained_call",
-    GROUP,
-    "node",
-    "A call of an attribute of what a call returns, as in x().f().",
-    parents=("method_call",),
-)
+@GROUP.node("chained_call", "A call of an attribute of what a call returns, as in x().f().", parents=("method_call",))
 def chained_call(source: Source) -> Iterator[Span]:
     for call in source.of(ast.Call):
         if isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Call):
             yield source.span(call)
 
 
-@concept("nested_call", GROUP, "node", "A call with a call as a whole argument, positional or by name, not unpacked.")
+@GROUP.node("nested_call", "A call with a call as a whole argument, positional or by name, not unpacked.")
 def nested_call(source: Source) -> Iterator[Span]:
     for call in source.of(ast.Call):
         named = (one.value for one in call.keywords if one.arg is not None)
@@ -78,7 +70,7 @@ def nested_call(source: Source) -> Iterator[Span]:
 # Arguments
 
 
-@concept("keyword_argument", GROUP, "node", "An argument that a call gives by name, as in name=value.")
+@GROUP.node("keyword_argument", "An argument that a call gives by name, as in name=value.")
 def keyword_argument(source: Source) -> Iterator[Span]:
     for call in source.of(ast.Call):
         for one in call.keywords:
@@ -86,7 +78,7 @@ def keyword_argument(source: Source) -> Iterator[Span]:
                 yield source.span(one)
 
 
-@concept("argument_unpacking", GROUP, "node", "An argument of a call that is unpacked by * or **.")
+@GROUP.node("argument_unpacking", "An argument of a call that is unpacked by * or **.")
 def argument_unpacking(source: Source) -> Iterator[Span]:
     for call in source.of(ast.Call):
         for value in call.args:
@@ -97,10 +89,8 @@ def argument_unpacking(source: Source) -> Iterator[Span]:
                 yield source.span(one)
 
 
-@concept(
+@GROUP.node(
     "key_function",
-    GROUP,
-    "node",
     "A key= in a call named sort, sorted, min, max, groupby, nsmallest, nlargest or merge.",
     parents=("keyword_argument",),
 )
@@ -119,7 +109,7 @@ def _named_argument(name: str, description: str, argument: str) -> None:
                 if one.arg == argument:
                     yield source.span(one)
 
-    concept(name, GROUP, "node", description, parents=("keyword_argument",))(detect)
+    GROUP.node(name, description, parents=("keyword_argument",))(detect)
 
 
 _named_argument("explicit_encoding", "An argument encoding= of any call.", "encoding")
@@ -129,10 +119,8 @@ _named_argument("timeout_kwarg", "An argument timeout= of any call.", "timeout")
 # Built-in functions
 
 
-@concept(
+@GROUP.node(
     "type_check",
-    GROUP,
-    "node",
     "A call of built-in isinstance, issubclass or callable, or of type with one argument.",
     parents=("builtin_call",),
 )
@@ -143,10 +131,8 @@ def type_check(source: Source) -> Iterator[Span]:
             yield source.span(call)
 
 
-@concept(
+@GROUP.node(
     "type_conversion",
-    GROUP,
-    "node",
     "An int, float, complex, bool, str, bytes, list, tuple, dict, set or frozenset call with arguments.",
     parents=("builtin_call",),
 )
@@ -158,7 +144,7 @@ def type_conversion(source: Source) -> Iterator[Span]:
 
 def _built_in_call(name: str, description: str, names: str) -> None:
     called = " ".join(f"builtins.{one}" for one in names.split())
-    concept(name, GROUP, "node", description, parents=("builtin_call",))(calls_of(called))
+    GROUP.node(name, description, parents=("builtin_call",))(calls_of(called))
 
 
 _built_in_call(
@@ -166,11 +152,7 @@ _built_in_call(
     "A call of the built-in getattr, setattr, delattr or hasattr.",
     "getattr setattr delattr hasattr",
 )
-_built_in_call(
-    "aggregate_call",
-    "A call of the built-in sum, min, max, any, all or len.",
-    "sum min max any all len",
-)
+_built_in_call("aggregate_call", "A call of the built-in sum, min, max, any, all or len.", "sum min max any all len")
 _built_in_call(
     "iter_tool",
     "A call of built-in map, filter, zip, enumerate, reversed, range, iter, next, aiter or anext.",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
-from daguerre.concepts.detectors import Detector, concept
+from daguerre.concepts.detectors import Detector, Group
 from daguerre.concepts.source import Source, Span
 
-GROUP = "classes"
+GROUP = Group("classes")
 TYPING = ("typing.", "typing_extensions.")
 DATACLASSES = {
     "dataclasses.dataclass",
@@ -27,25 +27,21 @@ def besides_object(source: Source, node: ast.ClassDef) -> int:
     return sum("builtins.object" not in source.names.meanings(base) for base in node.bases)
 
 
-@concept("class_def", GROUP, "header", "The header of a class definition.")
+@GROUP.header("class_def", "The header of a class definition.")
 def class_def(source: Source) -> Iterator[Span]:
     for node in source.of(ast.ClassDef):
         yield source.header(node)
 
 
-@concept("inheritance", GROUP, "header", "A class with a base other than object.", parents=("class_def",))
+@GROUP.header("inheritance", "A class with a base other than object.", parents=("class_def",))
 def inheritance(source: Source) -> Iterator[Span]:
     for node in source.of(ast.ClassDef):
         if besides_object(source, node):
             yield source.header(node)
 
 
-@concept(
-    "multiple_inheritance",
-    GROUP,
-    "header",
-    "A class with two or more bases other than object.",
-    parents=("inheritance", "class_def"),
+@GROUP.header(
+    "multiple_inheritance", "A class with two or more bases other than object.", parents=("inheritance", "class_def")
 )
 def multiple_inheritance(source: Source) -> Iterator[Span]:
     for node in source.of(ast.ClassDef):
@@ -53,32 +49,21 @@ def multiple_inheritance(source: Source) -> Iterator[Span]:
             yield source.header(node)
 
 
-@concept("metaclass", GROUP, "header", "A class with the keyword metaclass.", parents=("class_def",))
+@GROUP.header("metaclass", "A class with the keyword metaclass.", parents=("class_def",))
 def metaclass(source: Source) -> Iterator[Span]:
     for node in source.of(ast.ClassDef):
         if any(keyword.arg == "metaclass" for keyword in node.keywords):
             yield source.header(node)
 
 
-@concept(
-    "class_decorator",
-    GROUP,
-    "node",
-    "The expression of a decorator of a class, without the @.",
-    parents=("decorator",),
-)
+@GROUP.node("class_decorator", "The expression of a decorator of a class, without the @.", parents=("decorator",))
 def class_decorator(source: Source) -> Iterator[Span]:
     for node in source.of(ast.ClassDef):
         for decorator in node.decorator_list:
             yield source.span(decorator)
 
 
-@concept(
-    "class_attribute",
-    GROUP,
-    "node",
-    "A plain or annotated assignment, or an annotation alone, directly in a class body.",
-)
+@GROUP.node("class_attribute", "A plain or annotated assignment, or an annotation alone, directly in a class body.")
 def class_attribute(source: Source) -> Iterator[Span]:
     for node in source.of(ast.ClassDef):
         for statement in node.body:
@@ -86,7 +71,7 @@ def class_attribute(source: Source) -> Iterator[Span]:
                 yield source.span(statement)
 
 
-@concept("slots", GROUP, "node", "An assignment to __slots__ directly in a class body.", parents=("class_attribute",))
+@GROUP.node("slots", "An assignment to __slots__ directly in a class body.", parents=("class_attribute",))
 def slots(source: Source) -> Iterator[Span]:
     for node in source.of(ast.ClassDef):
         for statement in node.body:
@@ -96,12 +81,8 @@ def slots(source: Source) -> Iterator[Span]:
                     yield source.span(statement)
 
 
-@concept(
-    "instance_attribute",
-    GROUP,
-    "node",
-    "An attribute of the name self that is assigned to or annotated.",
-    parents=("self_attribute",),
+@GROUP.node(
+    "instance_attribute", "An attribute of the name self that is assigned to or annotated.", parents=("self_attribute",)
 )
 def instance_attribute(source: Source) -> Iterator[Span]:
     for node in source.of(ast.Attribute):
@@ -109,17 +90,15 @@ def instance_attribute(source: Source) -> Iterator[Span]:
             yield source.span(node)
 
 
-@concept("nested_class", GROUP, "header", "A class inside of a class or function.", parents=("class_def",))
+@GROUP.header("nested_class", "A class inside of a class or function.", parents=("class_def",))
 def nested_class(source: Source) -> Iterator[Span]:
     for node in source.of(ast.ClassDef):
         if not isinstance(source.scope(node), ast.Module):
             yield source.header(node)
 
 
-@concept(
+@GROUP.header(
     "dataclass",
-    GROUP,
-    "header",
     "A class decorated by dataclasses.dataclass, or by attrs: define, frozen, mutable, attr.s.",
     parents=("class_def",),
 )
@@ -130,11 +109,8 @@ def dataclass(source: Source) -> Iterator[Span]:
             yield source.header(node)
 
 
-@concept(
-    "namedtuple_class",
-    GROUP,
-    "header",
-    "A call of collections.namedtuple or typing.NamedTuple, or a class with base typing.NamedTuple.",
+@GROUP.header(
+    "namedtuple_class", "A call of collections.namedtuple or typing.NamedTuple, or a class with base typing.NamedTuple."
 )
 def namedtuple_class(source: Source) -> Iterator[Span]:
     for call in source.of(ast.Call):
@@ -181,11 +157,7 @@ KINDS = (
         "A class with base Protocol of typing or typing_extensions.",
         with_base(f"{module}Protocol" for module in TYPING),
     ),
-    (
-        "pydantic_model",
-        "A class with base BaseModel, RootModel or BaseSettings of pydantic.",
-        with_base(PYDANTIC),
-    ),
+    ("pydantic_model", "A class with base BaseModel, RootModel or BaseSettings of pydantic.", with_base(PYDANTIC)),
     (
         "exception_class",
         "A class with a base whose last name ends in Error, Exception or Warning.",
@@ -204,12 +176,10 @@ KINDS = (
     ),
 )
 for _name, _description, _detect in KINDS:
-    concept(_name, GROUP, "header", _description, parents=("inheritance", "class_def"))(_detect)
+    GROUP.header(_name, _description, parents=("inheritance", "class_def"))(_detect)
 
 
-@concept(
-    "abstract_class", GROUP, "header", "A class with base abc.ABC or metaclass abc.ABCMeta.", parents=("class_def",)
-)
+@GROUP.header("abstract_class", "A class with base abc.ABC or metaclass abc.ABCMeta.", parents=("class_def",))
 def abstract_class(source: Source) -> Iterator[Span]:
     for node in source.of(ast.ClassDef):
         meta = [keyword.value for keyword in node.keywords if keyword.arg == "metaclass"]
@@ -219,16 +189,14 @@ def abstract_class(source: Source) -> Iterator[Span]:
             yield source.header(node)
 
 
-@concept("self_attribute", GROUP, "node", "An attribute of the name self.")
+@GROUP.node("self_attribute", "An attribute of the name self.")
 def self_attribute(source: Source) -> Iterator[Span]:
     for node in source.of(ast.Attribute):
         if isinstance(node.value, ast.Name) and node.value.id == "self":
             yield source.span(node)
 
 
-@concept(
-    "self_call", GROUP, "node", "A call of an attribute of the name self or cls: self.f(x).", parents=("method_call",)
-)
+@GROUP.node("self_call", "A call of an attribute of the name self or cls: self.f(x).", parents=("method_call",))
 def self_call(source: Source) -> Iterator[Span]:
     for call in source.of(ast.Call):
         called = call.func
@@ -240,12 +208,8 @@ def self_call(source: Source) -> Iterator[Span]:
             yield source.span(call)
 
 
-@concept(
-    "super_call",
-    GROUP,
-    "node",
-    "A call of the built-in super, without what is done with its result.",
-    parents=("builtin_call",),
+@GROUP.node(
+    "super_call", "A call of the built-in super, without what is done with its result.", parents=("builtin_call",)
 )
 def super_call(source: Source) -> Iterator[Span]:
     for call, name in source.names.calls("builtins"):
@@ -253,12 +217,8 @@ def super_call(source: Source) -> Iterator[Span]:
             yield source.span(call)
 
 
-@concept(
-    "fluent_return_self",
-    GROUP,
-    "node",
-    "A statement that returns the name self and nothing else.",
-    parents=("return_statement",),
+@GROUP.node(
+    "fluent_return_self", "A statement that returns the name self and nothing else.", parents=("return_statement",)
 )
 def fluent_return_self(source: Source) -> Iterator[Span]:
     for node in source.of(ast.Return):

@@ -9,11 +9,11 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
-from daguerre.concepts.detectors import concept
+from daguerre.concepts.detectors import Group
 from daguerre.concepts.detectors.lexical import whole_tokens
 from daguerre.concepts.source import Source, Span, once
 
-GROUP = "comments"
+GROUP = Group("comments")
 TODO = re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b")
 PRAGMA = re.compile(
     r"#\s*(?:(?i:noqa)\b|nosec\b|type:\s*ignore\b|(?:pragma|pylint|fmt|isort|mypy|pyright|ruff|flake8|yapf):)"
@@ -46,7 +46,7 @@ def _comment(name: str, description: str, test: Callable[[str], bool], *parents:
     def detect(source: Source) -> Iterator[Span]:
         return (source.token_span(token) for token, _ in comments(source) if test(token.string))
 
-    concept(name, GROUP, "token", description, lexical=True, parents=parents)(detect)
+    GROUP.token(name, description, lexical=True, parents=parents)(detect)
 
 
 def _is_separator(text: str) -> bool:
@@ -84,15 +84,13 @@ _comment(
 )
 
 
-@concept("inline_comment", GROUP, "token", "A comment behind code on its line.", lexical=True, parents=("comment",))
+@GROUP.token("inline_comment", "A comment behind code on its line.", lexical=True, parents=("comment",))
 def inline_comment(source: Source) -> Iterator[Span]:
     return (source.token_span(token) for token, inline in comments(source) if inline)
 
 
-@concept(
+@GROUP.token(
     "commented_out_code",
-    GROUP,
-    "token",
     "A comment that parses, past #, as a call, unannotated assignment, keyword statement or block header.",
     lexical=True,
     parents=("comment",),
@@ -124,10 +122,8 @@ def _is_action(node: ast.stmt) -> bool:
     return not isinstance(node, ast.AnnAssign)
 
 
-@concept(
+@GROUP.token(
     "encoding_comment",
-    GROUP,
-    "token",
     "A comment that declares the encoding of the file, on line 1 or 2, as in `coding: utf-8`.",
     lexical=True,
     parents=("comment",),

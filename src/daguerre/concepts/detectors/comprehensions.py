@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from daguerre.concepts.detectors import concept
 from daguerre.concepts.detectors.control import of_type
 from daguerre.concepts.detectors.operators import GROUP
 from daguerre.concepts.nodes import COMPREHENSIONS, Comprehension
@@ -17,24 +16,22 @@ for _name, _kind, _description in (
     ("set_comprehension", ast.SetComp, "A set comprehension."),
     ("generator_expression", ast.GeneratorExp, "A generator expression, with the parentheses around it."),
 ):
-    concept(_name, GROUP, "node", _description)(of_type(_kind))
+    GROUP.node(_name, _description)(of_type(_kind))
 
 
 def comprehensions(source: Source) -> list[Comprehension]:
     return source.of(*COMPREHENSIONS)
 
 
-@concept("filtered_comprehension", GROUP, "node", "A comprehension or generator expression with an if clause.")
+@GROUP.node("filtered_comprehension", "A comprehension or generator expression with an if clause.")
 def filtered_comprehension(source: Source) -> Iterator[Span]:
     for node in comprehensions(source):
         if any(one.ifs for one in node.generators):
             yield source.span(node)
 
 
-@concept(
+@GROUP.node(
     "nested_comprehension",
-    GROUP,
-    "node",
     "A comprehension with two or more for clauses, or with another one as its element, key or value.",
 )
 def nested_comprehension(source: Source) -> Iterator[Span]:

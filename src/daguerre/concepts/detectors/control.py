@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from daguerre.concepts.detectors import Detector, concept
+from daguerre.concepts.detectors import Detector, Group
 from daguerre.concepts.nodes import SCOPES
 from daguerre.concepts.source import Source, Span
 
-GROUP = "control"
+GROUP = Group("control")
 Block = ast.If | ast.For | ast.AsyncFor | ast.While | ast.With | ast.AsyncWith | ast.Try | ast.TryStar | ast.Match
 BLOCKS = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try, ast.TryStar, ast.Match)
 DEEP = 2
@@ -27,30 +27,28 @@ def has_else(source: Source, orelse: Sequence[ast.stmt]) -> bool:
 # Branches
 
 
-@concept("if_statement", GROUP, "header", "An if or elif, up to its colon.")
+@GROUP.header("if_statement", "An if or elif, up to its colon.")
 def if_statement(source: Source) -> Iterator[Span]:
     for node in source.of(ast.If):
         yield source.header(node)
 
 
-@concept("if_else", GROUP, "header", "The keyword else and the colon of an if statement's else block.")
+@GROUP.header("if_else", "The keyword else and the colon of an if statement's else block.")
 def if_else(source: Source) -> Iterator[Span]:
     for node in source.of(ast.If):
         if has_else(source, node.orelse):
             yield source.clause("else", node.orelse)
 
 
-@concept("elif_chain", GROUP, "header", "An elif, up to its colon.", parents=("if_statement",))
+@GROUP.header("elif_chain", "An elif, up to its colon.", parents=("if_statement",))
 def elif_chain(source: Source) -> Iterator[Span]:
     for node in source.of(ast.If):
         if is_elif(source, node):
             yield source.header(node)
 
 
-@concept(
+@GROUP.header(
     "negated_condition",
-    GROUP,
-    "header",
     "An if or elif whose whole condition is negated by not, up to its colon.",
     parents=("if_statement",),
 )
@@ -60,17 +58,14 @@ def negated_condition(source: Source) -> Iterator[Span]:
             yield source.header(node)
 
 
-@concept("match_statement", GROUP, "header", "A match statement, up to its colon.")
+@GROUP.header("match_statement", "A match statement, up to its colon.")
 def match_statement(source: Source) -> Iterator[Span]:
     for node in source.of(ast.Match):
         yield source.header(node)
 
 
-@concept(
-    "deep_nesting",
-    GROUP,
-    "header",
-    "A header of an if, loop, with, try or match inside two or more of these in its function or class.",
+@GROUP.header(
+    "deep_nesting", "A header of an if, loop, with, try or match inside two or more of these in its function or class."
 )
 def deep_nesting(source: Source) -> Iterator[Span]:
     depths = dict[ast.AST, int]()  # how many are around a block
@@ -91,18 +86,14 @@ def with_statements(source: Source) -> list[ast.With | ast.AsyncWith]:
     return source.of(ast.With, ast.AsyncWith)
 
 
-@concept("with_statement", GROUP, "header", "A with or async with statement, up to its colon.")
+@GROUP.header("with_statement", "A with or async with statement, up to its colon.")
 def with_statement(source: Source) -> Iterator[Span]:
     for node in with_statements(source):
         yield source.header(node)
 
 
-@concept(
-    "multi_with",
-    GROUP,
-    "header",
-    "A with statement of two or more context managers, up to its colon.",
-    parents=("with_statement",),
+@GROUP.header(
+    "multi_with", "A with statement of two or more context managers, up to its colon.", parents=("with_statement",)
 )
 def multi_with(source: Source) -> Iterator[Span]:
     for node in with_statements(source):
@@ -110,7 +101,7 @@ def multi_with(source: Source) -> Iterator[Span]:
             yield source.header(node)
 
 
-@concept("async_with", GROUP, "header", "An async with statement, up to its colon.", parents=("with_statement",))
+@GROUP.header("async_with", "An async with statement, up to its colon.", parents=("with_statement",))
 def async_with(source: Source) -> Iterator[Span]:
     for node in source.of(ast.AsyncWith):
         yield source.header(node)
@@ -138,4 +129,4 @@ for _name, _kind, _description in (
     ("yield_expression", ast.Yield, "A yield expression other than yield from."),
     ("yield_from", ast.YieldFrom, "A yield from expression."),
 ):
-    concept(_name, GROUP, "node", _description)(of_type(_kind))
+    GROUP.node(_name, _description)(of_type(_kind))

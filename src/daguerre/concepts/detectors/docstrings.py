@@ -6,11 +6,11 @@ import ast
 import re
 from collections.abc import Callable, Iterator
 
-from daguerre.concepts.detectors import concept
+from daguerre.concepts.detectors import Group
 from daguerre.concepts.nodes import Function
 from daguerre.concepts.source import Source, Span, once, string
 
-GROUP = "comments"
+GROUP = Group("comments")
 Owner = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module
 GOOGLE = re.compile(r"^[ \t]*(?:Args|Arguments|Attributes|Raises|Returns|Yields):[ \t]*$", re.MULTILINE)
 NUMPY = re.compile(
@@ -41,31 +41,29 @@ def docstrings(source: Source) -> list[tuple[Owner, ast.Expr, str]]:
     return out
 
 
-@concept("docstring", GROUP, "node", "The docstring of a module, class or function.")
+@GROUP.node("docstring", "The docstring of a module, class or function.")
 def docstring(source: Source) -> Iterator[Span]:
     return (source.span(statement) for _, statement, _ in docstrings(source))
 
 
-@concept(
-    "one_line_docstring", GROUP, "node", "A docstring that stands on one line of the file.", parents=("docstring",)
-)
+@GROUP.node("one_line_docstring", "A docstring that stands on one line of the file.", parents=("docstring",))
 def one_line_docstring(source: Source) -> Iterator[Span]:
     for _, statement, _ in docstrings(source):
         if statement.lineno == statement.end_lineno:
             yield source.span(statement)
 
 
-@concept("module_docstring", GROUP, "node", "The docstring of a module.", parents=("docstring",))
+@GROUP.node("module_docstring", "The docstring of a module.", parents=("docstring",))
 def module_docstring(source: Source) -> Iterator[Span]:
     return (source.span(statement) for owner, statement, _ in docstrings(source) if isinstance(owner, ast.Module))
 
 
-@concept("class_docstring", GROUP, "node", "The docstring of a class.", parents=("docstring",))
+@GROUP.node("class_docstring", "The docstring of a class.", parents=("docstring",))
 def class_docstring(source: Source) -> Iterator[Span]:
     return (source.span(statement) for owner, statement, _ in docstrings(source) if isinstance(owner, ast.ClassDef))
 
 
-@concept("function_docstring", GROUP, "node", "The docstring of a function or method.", parents=("docstring",))
+@GROUP.node("function_docstring", "The docstring of a function or method.", parents=("docstring",))
 def function_docstring(source: Source) -> Iterator[Span]:
     return (source.span(statement) for owner, statement, _ in docstrings(source) if isinstance(owner, Function))
 
@@ -76,7 +74,7 @@ def _told(name: str, description: str, pattern: re.Pattern[str]) -> None:
     def detect(source: Source) -> Iterator[Span]:
         return (source.span(statement) for _, statement, value in docstrings(source) if search(value))
 
-    concept(name, GROUP, "node", description, parents=("docstring",))(detect)
+    GROUP.node(name, description, parents=("docstring",))(detect)
 
 
 _told(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from daguerre.concepts.detectors import Detector, concept
+from daguerre.concepts.detectors import Detector, Group
 from daguerre.concepts.source import Source, Span
 
-GROUP = "errors"
+GROUP = Group("errors")
 Try = ast.Try | ast.TryStar
 OS_ERRORS = frozenset(
     """OSError IOError EnvironmentError WindowsError BlockingIOError ChildProcessError ConnectionError BrokenPipeError
@@ -28,38 +28,34 @@ def tries(source: Source) -> list[Try]:
     return source.of(ast.Try, ast.TryStar)
 
 
-@concept("try_block", GROUP, "header", "The try and colon that start a try statement.")
+@GROUP.header("try_block", "The try and colon that start a try statement.")
 def try_block(source: Source) -> Iterator[Span]:
     for node in tries(source):
         yield source.header(node)
 
 
-@concept("try_else", GROUP, "header", "The keyword else and the colon of a try statement's else block.")
+@GROUP.header("try_else", "The keyword else and the colon of a try statement's else block.")
 def try_else(source: Source) -> Iterator[Span]:
     for node in tries(source):
         if node.orelse:
             yield source.clause("else", node.orelse)
 
 
-@concept("finally_block", GROUP, "header", "The keyword finally and the colon of a try statement's finally block.")
+@GROUP.header("finally_block", "The keyword finally and the colon of a try statement's finally block.")
 def finally_block(source: Source) -> Iterator[Span]:
     for node in tries(source):
         if node.finalbody:
             yield source.clause("finally", node.finalbody)
 
 
-@concept("except_handler", GROUP, "node", "An except clause, with its body.")
+@GROUP.node("except_handler", "An except clause, with its body.")
 def except_handler(source: Source) -> Iterator[Span]:
     for node in source.of(ast.ExceptHandler):
         yield source.span(node)
 
 
-@concept(
-    "except_as",
-    GROUP,
-    "header",
-    "The header of an except clause that names the exception with as.",
-    parents=("except_handler",),
+@GROUP.header(
+    "except_as", "The header of an except clause that names the exception with as.", parents=("except_handler",)
 )
 def except_as(source: Source) -> Iterator[Span]:
     for node in source.of(ast.ExceptHandler):
@@ -67,12 +63,8 @@ def except_as(source: Source) -> Iterator[Span]:
             yield source.header(node)
 
 
-@concept(
-    "multi_except",
-    GROUP,
-    "header",
-    "The header of an except clause for a tuple of two or more exceptions.",
-    parents=("except_handler",),
+@GROUP.header(
+    "multi_except", "The header of an except clause for a tuple of two or more exceptions.", parents=("except_handler",)
 )
 def multi_except(source: Source) -> Iterator[Span]:
     for node in source.of(ast.ExceptHandler):
@@ -103,10 +95,6 @@ HANDLED = (
     ("handles_stop_iteration", "StopIteration or StopAsyncIteration", {"StopIteration", "StopAsyncIteration"}),
 )
 for _name, _what, _names in HANDLED:
-    concept(
-        _name,
-        GROUP,
-        "header",
-        f"The header of an except clause that names {_what}.",
-        parents=("except_handler",),
-    )(handles(frozenset(_names)))
+    GROUP.header(_name, f"The header of an except clause that names {_what}.", parents=("except_handler",))(
+        handles(frozenset(_names))
+    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from daguerre.concepts.detectors import concept
 from daguerre.concepts.detectors.control import of_type
 from daguerre.concepts.detectors.operators import GROUP
 from daguerre.concepts.source import Source, Span
@@ -14,26 +13,22 @@ DISPLAYS = (ast.Tuple, ast.List)
 Assignment = ast.Assign | ast.AugAssign | ast.AnnAssign
 
 
-@concept("chained_assignment", GROUP, "node", "An assignment with two or more equals signs: a = b = value.")
+@GROUP.node("chained_assignment", "An assignment with two or more equals signs: a = b = value.")
 def chained_assignment(source: Source) -> Iterator[Span]:
     for node in source.of(ast.Assign):
         if len(node.targets) > 1:
             yield source.span(node)
 
 
-@concept("tuple_unpacking", GROUP, "node", "An assignment statement with a tuple or list as a target.")
+@GROUP.node("tuple_unpacking", "An assignment statement with a tuple or list as a target.")
 def tuple_unpacking(source: Source) -> Iterator[Span]:
     for node in source.of(ast.Assign):
         if any(isinstance(one, DISPLAYS) for one in node.targets):
             yield source.span(node)
 
 
-@concept(
-    "swap_idiom",
-    GROUP,
-    "node",
-    "An assignment of two values to each other's place: a, b = b, a.",
-    parents=("tuple_unpacking",),
+@GROUP.node(
+    "swap_idiom", "An assignment of two values to each other's place: a, b = b, a.", parents=("tuple_unpacking",)
 )
 def swap_idiom(source: Source) -> Iterator[Span]:
     for node in source.of(ast.Assign):
@@ -48,9 +43,7 @@ def swaps(target: ast.expr, value: ast.expr) -> bool:
     return left != right and [right, left] == [ast.unparse(one) for one in value.elts]
 
 
-@concept(
-    "item_assignment", GROUP, "node", "An assignment statement, also with += and the like, with x[...] as a target."
-)
+@GROUP.node("item_assignment", "An assignment statement, also with += and the like, with x[...] as a target.")
 def item_assignment(source: Source) -> Iterator[Span]:
     assignments: list[Assignment] = source.of(ast.Assign, ast.AugAssign, ast.AnnAssign)
     for node in assignments:
@@ -73,4 +66,4 @@ for _name, _kind, _description in (
     ("del_statement", ast.Delete, "A del statement."),
     ("nonlocal_statement", ast.Nonlocal, "A nonlocal statement."),
 ):
-    concept(_name, GROUP, "node", _description)(of_type(_kind))
+    GROUP.node(_name, _description)(of_type(_kind))

@@ -6,12 +6,12 @@ import ast
 from collections import Counter
 from collections.abc import Iterator
 
-from daguerre.concepts.detectors import concept
+from daguerre.concepts.detectors import Group
 from daguerre.concepts.detectors.functions import decorated, is_method, statements, trait
 from daguerre.concepts.nodes import Function
 from daguerre.concepts.source import Source, Span, constant, once
 
-GROUP = "functions"
+GROUP = Group("functions")
 PARENTS = ("function_def",)
 SHORT, LONG = 5, 50
 """The most lines of a short function, and of one that is not long."""
@@ -75,7 +75,7 @@ def is_single_return(source: Source, function: Function) -> bool:
 trait(GROUP, "one_line_function", "A function whose body is one `return`, docstring aside.", is_single_return)
 
 
-@concept("stub_body", GROUP, "body", "The `pass` or `...` of a function that has nothing else, docstring aside.")
+@GROUP.body("stub_body", "The `pass` or `...` of a function that has nothing else, docstring aside.")
 def stub_body(source: Source) -> Iterator[Span]:
     for one in source.functions:
         body = statements(source, one)
@@ -85,9 +85,7 @@ def stub_body(source: Source) -> Iterator[Span]:
                 yield source.span(only)
 
 
-@concept(
-    "generator_function", GROUP, "header", "A function with a `yield` or `yield from` of its own.", parents=PARENTS
-)
+@GROUP.header("generator_function", "A function with a `yield` or `yield from` of its own.", parents=PARENTS)
 def generator_function(source: Source) -> Iterator[Span]:
     found = {source.scope(node) for node in [*source.of(ast.Yield), *source.of(ast.YieldFrom)]}
     for one in source.functions if found else ():
@@ -95,10 +93,8 @@ def generator_function(source: Source) -> Iterator[Span]:
             yield source.header(one)
 
 
-@concept(
+@GROUP.header(
     "recursive_function",
-    GROUP,
-    "header",
     "A function that calls its own name in its body; a method, `self.name` or `cls.name`.",
     parents=PARENTS,
 )
@@ -116,12 +112,8 @@ def recursive_function(source: Source) -> Iterator[Span]:
         yield source.header(one)
 
 
-@concept(
-    "closure_factory",
-    GROUP,
-    "header",
-    "A function that returns a lambda, or by its name a function nested in it.",
-    parents=PARENTS,
+@GROUP.header(
+    "closure_factory", "A function that returns a lambda, or by its name a function nested in it.", parents=PARENTS
 )
 def closure_factory(source: Source) -> Iterator[Span]:
     nested = {(source.scope(one), one.name) for one in source.functions}
@@ -136,10 +128,8 @@ def closure_factory(source: Source) -> Iterator[Span]:
         yield source.header(one)
 
 
-@concept(
+@GROUP.header(
     "decorator_factory",
-    GROUP,
-    "header",
     "A function around another, at any depth, that has the decorator `functools.wraps`.",
     parents=PARENTS,
 )
@@ -152,10 +142,8 @@ def decorator_factory(source: Source) -> Iterator[Span]:
         yield source.header(one)
 
 
-@concept(
+@GROUP.header(
     "guard_clause",
-    GROUP,
-    "header",
     "An `if` without `else` that ends in `return` or `raise`, first in a function or after another such.",
     parents=("if_statement",),
 )

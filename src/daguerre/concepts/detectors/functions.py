@@ -7,11 +7,11 @@ import tokenize
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 
-from daguerre.concepts.detectors import concept
+from daguerre.concepts.detectors import Group
 from daguerre.concepts.nodes import Function
 from daguerre.concepts.source import Source, Span, once
 
-GROUP = "functions"
+GROUP = Group("functions")
 LAYOUT = (tokenize.COMMENT, tokenize.NL, tokenize.INDENT, tokenize.DEDENT)
 """Tokens that are no part of a statement."""
 
@@ -33,7 +33,7 @@ def decorated(source: Source) -> list[tuple[Function, set[str]]]:
 
 
 def trait(
-    group: str,
+    group: Group,
     name: str,
     description: str,
     holds: Callable[[Source, Function], bool],
@@ -46,10 +46,10 @@ def trait(
             if holds(source, one):
                 yield source.header(one)
 
-    concept(name, group, "header", description, parents=parents)(detect)
+    group.header(name, description, parents=parents)(detect)
 
 
-def decoration(group: str, name: str, description: str, *names: str) -> None:
+def decoration(group: Group, name: str, description: str, *names: str) -> None:
     """Register a concept for the headers of functions with one of these decorators, called or not."""
     wanted = frozenset(names)
 
@@ -58,7 +58,7 @@ def decoration(group: str, name: str, description: str, *names: str) -> None:
             if not wanted.isdisjoint(found):
                 yield source.header(one)
 
-    concept(name, group, "header", description, parents=("function_def",))(detect)
+    group.header(name, description, parents=("function_def",))(detect)
 
 
 def naming(name: str, *words: str) -> None:
@@ -167,32 +167,26 @@ def decorators(source: Source) -> Iterator[tuple[ast.expr, Span]]:
         yield mark, lines[found] if found >= 0 and lines[found][1] >= span[1] else span
 
 
-@concept("decorator", GROUP, "node", "A decorator of a function or class, with its `@`.")
+@GROUP.node("decorator", "A decorator of a function or class, with its `@`.")
 def decorator(source: Source) -> Iterator[Span]:
     for _, span in decorators(source):
         yield span
 
 
-@concept(
-    "decorator_with_args",
-    GROUP,
-    "node",
-    "A decorator that is a call, with or without arguments.",
-    parents=("decorator",),
-)
+@GROUP.node("decorator_with_args", "A decorator that is a call, with or without arguments.", parents=("decorator",))
 def decorator_with_args(source: Source) -> Iterator[Span]:
     for mark, span in decorators(source):
         if isinstance(mark, ast.Call):
             yield span
 
 
-@concept("lambda_expression", GROUP, "node", "A lambda.")
+@GROUP.node("lambda_expression", "A lambda.")
 def lambda_expression(source: Source) -> Iterator[Span]:
     for node in source.of(ast.Lambda):
         yield source.span(node)
 
 
-@concept("callback_lambda", GROUP, "node", "A lambda that is an argument of a call.", parents=("lambda_expression",))
+@GROUP.node("callback_lambda", "A lambda that is an argument of a call.", parents=("lambda_expression",))
 def callback_lambda(source: Source) -> Iterator[Span]:
     for node in source.of(ast.Lambda):
         above = source.parent(node)

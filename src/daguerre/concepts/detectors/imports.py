@@ -5,43 +5,43 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from daguerre.concepts.detectors import concept
+from daguerre.concepts.detectors import Group
 from daguerre.concepts.detectors.library_calls import calls_of
 from daguerre.concepts.nodes import SCOPES
 from daguerre.concepts.source import Source, Span, constant
 
-GROUP = "imports"
+GROUP = Group("imports")
 IMPORT_ERRORS = frozenset({"builtins.ImportError", "builtins.ModuleNotFoundError"})
 PLATFORMS = frozenset({"sys.platform", "os.name"})
 
 
-@concept("import_statement", GROUP, "node", "A statement `import x`; `from x import y` is none.")
+@GROUP.node("import_statement", "A statement `import x`; `from x import y` is none.")
 def import_statement(source: Source) -> Iterator[Span]:
     for node in source.of(ast.Import):
         yield source.span(node)
 
 
-@concept("from_import", GROUP, "node", "A statement `from x import y`.")
+@GROUP.node("from_import", "A statement `from x import y`.")
 def from_import(source: Source) -> Iterator[Span]:
     for node in source.of(ast.ImportFrom):
         yield source.span(node)
 
 
-@concept("import_alias", GROUP, "node", "A name with its `as` in an import: `numpy as np`.")
+@GROUP.node("import_alias", "A name with its `as` in an import: `numpy as np`.")
 def import_alias(source: Source) -> Iterator[Span]:
     for node in source.of(ast.alias):
         if node.asname:
             yield source.span(node)
 
 
-@concept("relative_import", GROUP, "node", "An import from a package by leading dots.", parents=("from_import",))
+@GROUP.node("relative_import", "An import from a package by leading dots.", parents=("from_import",))
 def relative_import(source: Source) -> Iterator[Span]:
     for node in source.of(ast.ImportFrom):
         if node.level:
             yield source.span(node)
 
 
-@concept("future_import", GROUP, "node", "An import from __future__.", parents=("from_import",))
+@GROUP.node("future_import", "An import from __future__.", parents=("from_import",))
 def future_import(source: Source) -> Iterator[Span]:
     for node in source.of(ast.ImportFrom):
         if node.module == "__future__" and not node.level:
@@ -60,12 +60,7 @@ def _guarded(source: Source, node: ast.stmt) -> bool:
     return False
 
 
-@concept(
-    "optional_import",
-    GROUP,
-    "node",
-    "An import in a try body with an except clause for ImportError or ModuleNotFoundError.",
-)
+@GROUP.node("optional_import", "An import in a try body with an except clause for ImportError or ModuleNotFoundError.")
 def optional_import(source: Source) -> Iterator[Span]:
     imports: list[ast.Import | ast.ImportFrom] = source.of(ast.Import, ast.ImportFrom)
     for node in imports:
@@ -73,10 +68,8 @@ def optional_import(source: Source) -> Iterator[Span]:
             yield source.span(node)
 
 
-@concept(
+@GROUP.header(
     "type_checking_guard",
-    GROUP,
-    "header",
     "An if whose whole test is TYPE_CHECKING, as a name or an attribute.",
     parents=("if_statement",),
 )
@@ -90,12 +83,8 @@ def _is_name(node: ast.expr) -> bool:
     return isinstance(node, ast.Name) and node.id == "__name__"
 
 
-@concept(
-    "main_guard",
-    GROUP,
-    "header",
-    "An if whose whole test is __name__ == '__main__', either way around.",
-    parents=("if_statement",),
+@GROUP.header(
+    "main_guard", "An if whose whole test is __name__ == '__main__', either way around.", parents=("if_statement",)
 )
 def main_guard(source: Source) -> Iterator[Span]:
     for node in source.of(ast.If):
@@ -106,9 +95,7 @@ def main_guard(source: Source) -> Iterator[Span]:
                 yield source.header(node)
 
 
-@concept(
-    "main_function", GROUP, "header", "A function named main, in no class or other function.", parents=("function_def",)
-)
+@GROUP.header("main_function", "A function named main, in no class or other function.", parents=("function_def",))
 def main_function(source: Source) -> Iterator[Span]:
     for node in source.functions:
         if node.name == "main" and isinstance(source.scope(node), ast.Module):
@@ -134,34 +121,29 @@ def _module_names(source: Source) -> Iterator[tuple[ast.stmt, list[str]]]:
             yield node, names
 
 
-@concept("module_constant", GROUP, "node", "An assignment directly in the module to a name in upper case.")
+@GROUP.node("module_constant", "An assignment directly in the module to a name in upper case.")
 def module_constant(source: Source) -> Iterator[Span]:
     for node, names in _module_names(source):
         if any(name.isupper() for name in names):
             yield source.span(node)
 
 
-@concept(
-    "module_metadata", GROUP, "node", "An assignment directly in the module to a name as __version__, but not __all__."
-)
+@GROUP.node("module_metadata", "An assignment directly in the module to a name as __version__, but not __all__.")
 def module_metadata(source: Source) -> Iterator[Span]:
     for node, names in _module_names(source):
         if any(len(name) > 4 and name[:2] == name[-2:] == "__" and name != "__all__" for name in names):
             yield source.span(node)
 
 
-@concept("dunder_all", GROUP, "node", "An assignment to the name __all__, also by +=.")
+@GROUP.node("dunder_all", "An assignment to the name __all__, also by +=.")
 def dunder_all(source: Source) -> Iterator[Span]:
     for node, names in _assigned(source):
         if "__all__" in names:
             yield source.span(node)
 
 
-concept(
-    "dynamic_import",
-    GROUP,
-    "node",
-    "A call of __import__, or of import_module, reload or util.module_from_spec of importlib.",
+GROUP.node(
+    "dynamic_import", "A call of __import__, or of import_module, reload or util.module_from_spec of importlib."
 )(
     calls_of(
         "builtins.__import__ importlib.__import__ importlib.import_module importlib.reload "
@@ -170,12 +152,7 @@ concept(
 )
 
 
-@concept(
-    "platform_check",
-    GROUP,
-    "node",
-    "A comparison with sys.platform, os.name or platform.system(), or startswith of one.",
-)
+@GROUP.node("platform_check", "A comparison with sys.platform, os.name or platform.system(), or startswith of one.")
 def platform_check(source: Source) -> Iterator[Span]:
     def is_platform(node: ast.expr) -> bool:
         asked = isinstance(node, ast.Call) and source.names.means(node.func, ("platform.system",))
@@ -189,7 +166,7 @@ def platform_check(source: Source) -> Iterator[Span]:
             yield source.span(call)
 
 
-@concept("version_check", GROUP, "node", "A comparison with sys.version_info, or with an item or field of it.")
+@GROUP.node("version_check", "A comparison with sys.version_info, or with an item or field of it.")
 def version_check(source: Source) -> Iterator[Span]:
     for node in source.of(ast.Compare):
         for one in (node.left, *node.comparators):
@@ -200,10 +177,8 @@ def version_check(source: Source) -> Iterator[Span]:
                 break
 
 
-concept(
+GROUP.node(
     "logger_setup",
-    GROUP,
-    "node",
     "A call of getLogger, basicConfig, config.dictConfig or config.fileConfig of logging.",
     parents=("logging_call",),
 )(calls_of("logging.getLogger logging.basicConfig logging.config.dictConfig logging.config.fileConfig"))

@@ -9,11 +9,11 @@ import keyword
 import tokenize
 from collections.abc import Callable, Iterator
 
-from daguerre.concepts.detectors import concept
+from daguerre.concepts.detectors import Group
 from daguerre.concepts.names import BUILTINS
 from daguerre.concepts.source import Source, Span, once
 
-GROUP = "lexical"
+GROUP = Group("lexical")
 OPENERS = {getattr(tokenize, name, None) for name in ("FSTRING_START", "TSTRING_START")} - {None}
 CLOSERS = {getattr(tokenize, name, None) for name in ("FSTRING_END", "TSTRING_END")} - {None}
 UNSEEN = {tokenize.NL, tokenize.COMMENT}
@@ -51,12 +51,8 @@ def numbers(source: Source) -> list[tokenize.TokenInfo]:
     return [one for one in whole_tokens(source) if one.type == tokenize.NUMBER]
 
 
-@concept(
-    "builtin_name",
-    GROUP,
-    "token",
-    "A name of a builtin function, type or exception, not after a dot or in an f-string.",
-    lexical=True,
+@GROUP.token(
+    "builtin_name", "A name of a builtin function, type or exception, not after a dot or in an f-string.", lexical=True
 )
 def builtin_name(source: Source) -> Iterator[Span]:
     dotted = False
@@ -71,7 +67,7 @@ def _name(name: str, description: str, test: Callable[[str], bool]) -> None:
     def detect(source: Source) -> Iterator[Span]:
         return (source.token_span(token) for token in names(source) if test(token.string))
 
-    concept(name, GROUP, "token", description, lexical=True)(detect)
+    GROUP.token(name, description, lexical=True)(detect)
 
 
 _name(
@@ -96,7 +92,7 @@ _name(
 )
 
 
-@concept("private_attribute", GROUP, "node", "An attribute whose name starts with one underscore, not two: x._name.")
+@GROUP.node("private_attribute", "An attribute whose name starts with one underscore, not two: x._name.")
 def private_attribute(source: Source) -> Iterator[Span]:
     for node in source.of(ast.Attribute):
         if node.attr.startswith("_") and not node.attr.startswith("__"):
@@ -130,7 +126,7 @@ def _number(name: str, description: str, test: Callable[[str], bool], *parents: 
     def detect(source: Source) -> Iterator[Span]:
         return (source.token_span(token) for token in numbers(source) if test(token.string))
 
-    concept(name, GROUP, "token", description, lexical=True, parents=parents)(detect)
+    GROUP.token(name, description, lexical=True, parents=parents)(detect)
 
 
 _number("int_literal", "An int literal in any base, without a sign, outside of f-strings.", _is_int)
@@ -156,35 +152,35 @@ _number(
 )
 
 
-@concept("bool_literal", GROUP, "token", "The keyword True or False, outside of f-strings.", lexical=True)
+@GROUP.token("bool_literal", "The keyword True or False, outside of f-strings.", lexical=True)
 def bool_literal(source: Source) -> Iterator[Span]:
     for token in whole_tokens(source):
         if token.type == tokenize.NAME and token.string in ("True", "False"):
             yield source.token_span(token)
 
 
-@concept("none_literal", GROUP, "token", "The keyword None, outside of f-strings.", lexical=True)
+@GROUP.token("none_literal", "The keyword None, outside of f-strings.", lexical=True)
 def none_literal(source: Source) -> Iterator[Span]:
     for token in whole_tokens(source):
         if token.type == tokenize.NAME and token.string == "None":
             yield source.token_span(token)
 
 
-@concept("ellipsis_literal", GROUP, "node", "The expression `...`, not the dots of a relative import.")
+@GROUP.node("ellipsis_literal", "The expression `...`, not the dots of a relative import.")
 def ellipsis_literal(source: Source) -> Iterator[Span]:
     for node in source.of(ast.Constant):
         if node.value is ...:
             yield source.span(node)
 
 
-@concept("list_literal", GROUP, "node", "A list in brackets, no comprehension and no target of an assignment.")
+@GROUP.node("list_literal", "A list in brackets, no comprehension and no target of an assignment.")
 def list_literal(source: Source) -> Iterator[Span]:
     for node in source.of(ast.List):
         if isinstance(node.ctx, ast.Load):
             yield source.span(node)
 
 
-@concept("tuple_literal", GROUP, "node", "A tuple with or without parentheses, no target and no index as in x[1, 2].")
+@GROUP.node("tuple_literal", "A tuple with or without parentheses, no target and no index as in x[1, 2].")
 def tuple_literal(source: Source) -> Iterator[Span]:
     for node in source.of(ast.Tuple):
         above = source.parent(node)
@@ -198,13 +194,13 @@ def tuple_literal(source: Source) -> Iterator[Span]:
         yield start, end
 
 
-@concept("dict_literal", GROUP, "node", "A dict in braces, empty or with entries, no comprehension.")
+@GROUP.node("dict_literal", "A dict in braces, empty or with entries, no comprehension.")
 def dict_literal(source: Source) -> Iterator[Span]:
     for node in source.of(ast.Dict):
         yield source.span(node)
 
 
-@concept("set_literal", GROUP, "node", "A set in braces, no comprehension.")
+@GROUP.node("set_literal", "A set in braces, no comprehension.")
 def set_literal(source: Source) -> Iterator[Span]:
     for node in source.of(ast.Set):
         yield source.span(node)

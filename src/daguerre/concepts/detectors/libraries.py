@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from daguerre.concepts.detectors import Detector, concept
+from daguerre.concepts.detectors import Detector, Group
 from daguerre.concepts.source import Source, Span
 
-GROUP = "libraries"
+GROUP = Group("libraries")
 LIBRARIES = (
     "typing sys os numpy collections re unittest functools warnings json itertools datetime contextlib math".split()
 )
@@ -31,6 +31,4 @@ def _library(library: str) -> Detector:
 
 
 for _name in LIBRARIES:
-    concept(f"lib_{_name}", GROUP, "node", f"An import of {_name} or its submodules, or a name that it brought.")(
-        _library(_name)
-    )
+    GROUP.node(f"lib_{_name}", f"An import of {_name} or its submodules, or a name that it brought.")(_library(_name))

@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from daguerre.concepts.detectors import Detector, concept
+from daguerre.concepts.detectors import Detector, Group
 from daguerre.concepts.source import Source, Span
 
-GROUP = "services"
+GROUP = Group("services")
 
 
 class Row(NamedTuple):
@@ -52,9 +52,7 @@ TABLE = (
         "execute executemany executescript",
     ),
     Row(
-        "json_call",
-        "A call of anything of json, simplejson, ujson or orjson.",
-        "json.* simplejson.* ujson.* orjson.*",
+        "json_call", "A call of anything of json, simplejson, ujson or orjson.", "json.* simplejson.* ujson.* orjson.*"
     ),
     Row(
         "pickle_call",
@@ -115,4 +113,4 @@ def calls_of(called: str, methods: str = "") -> Detector:
 
 
 for _row in TABLE:
-    concept(_row.name, GROUP, "node", _row.description)(calls_of(_row.called, _row.methods))
+    GROUP.node(_row.name, _row.description)(calls_of(_row.called, _row.methods))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 
-from daguerre.concepts.detectors import Detector, concept
+from daguerre.concepts.detectors import Detector
 from daguerre.concepts.detectors.control import GROUP
 from daguerre.concepts.nodes import SCOPES
 from daguerre.concepts.source import Source, Span
@@ -33,28 +33,26 @@ def in_loop(source: Source, node: ast.stmt) -> bool:
     return False
 
 
-@concept("for_loop", GROUP, "header", "A for or async for statement, up to its colon.")
+@GROUP.header("for_loop", "A for or async for statement, up to its colon.")
 def for_loop(source: Source) -> Iterator[Span]:
     for node in for_loops(source):
         yield source.header(node)
 
 
-@concept("async_for", GROUP, "header", "An async for statement, up to its colon.", parents=("for_loop",))
+@GROUP.header("async_for", "An async for statement, up to its colon.", parents=("for_loop",))
 def async_for(source: Source) -> Iterator[Span]:
     for node in source.of(ast.AsyncFor):
         yield source.header(node)
 
 
-@concept("while_loop", GROUP, "header", "A while statement, up to its colon.")
+@GROUP.header("while_loop", "A while statement, up to its colon.")
 def while_loop(source: Source) -> Iterator[Span]:
     for node in source.of(ast.While):
         yield source.header(node)
 
 
-@concept(
+@GROUP.header(
     "infinite_loop",
-    GROUP,
-    "header",
     "A while statement whose condition is a true constant, such as True or 1, up to its colon.",
     parents=("while_loop",),
 )
@@ -64,17 +62,14 @@ def infinite_loop(source: Source) -> Iterator[Span]:
             yield source.header(node)
 
 
-@concept("loop_body", GROUP, "body", "The statements in the body of a for or while loop, without its else block.")
+@GROUP.body("loop_body", "The statements in the body of a for or while loop, without its else block.")
 def loop_body(source: Source) -> Iterator[Span]:
     for node in loops(source):
         yield source.start(node.body[0]), source.span(node.body[-1])[1]
 
 
-@concept(
-    "nested_loop",
-    GROUP,
-    "header",
-    "A for or while statement in the body of another of the same function or class, up to its colon.",
+@GROUP.header(
+    "nested_loop", "A for or while statement in the body of another of the same function or class, up to its colon."
 )
 def nested_loop(source: Source) -> Iterator[Span]:
     for node in loops(source):
@@ -82,17 +77,15 @@ def nested_loop(source: Source) -> Iterator[Span]:
             yield source.header(node)
 
 
-@concept("loop_else", GROUP, "header", "The keyword else and the colon of a loop's else block.")
+@GROUP.header("loop_else", "The keyword else and the colon of a loop's else block.")
 def loop_else(source: Source) -> Iterator[Span]:
     for node in loops(source):
         if node.orelse:
             yield source.clause("else", node.orelse)
 
 
-@concept(
+@GROUP.node(
     "early_return_in_loop",
-    GROUP,
-    "node",
     "A return statement in the body of a loop of the same function.",
     parents=("return_statement",),
 )
@@ -102,12 +95,8 @@ def early_return_in_loop(source: Source) -> Iterator[Span]:
             yield source.span(node)
 
 
-@concept(
-    "loop_unpacking",
-    GROUP,
-    "header",
-    "A for statement whose target is a tuple or list, up to its colon.",
-    parents=("for_loop",),
+@GROUP.header(
+    "loop_unpacking", "A for statement whose target is a tuple or list, up to its colon.", parents=("for_loop",)
 )
 def loop_unpacking(source: Source) -> Iterator[Span]:
     for node in for_loops(source):
@@ -150,25 +139,17 @@ for _name, _built_in in (
     ("loop_zip", "zip"),
     ("loop_reversed", "reversed"),
 ):
-    concept(
+    GROUP.header(
         _name,
-        GROUP,
-        "header",
         f"A for statement directly over a call of the built-in {_built_in}, up to its colon.",
         parents=("for_loop",),
     )(over(built_in(_built_in)))
 for _name, _view in (("loop_dict_items", "items"), ("loop_dict_keys", "keys"), ("loop_dict_values", "values")):
-    concept(
-        _name,
-        GROUP,
-        "header",
-        f"A for statement directly over a call of a method {_view}(), up to its colon.",
-        parents=("for_loop",),
+    GROUP.header(
+        _name, f"A for statement directly over a call of a method {_view}(), up to its colon.", parents=("for_loop",)
     )(over(view(_view)))
-concept(
+GROUP.header(
     "tree_walk",
-    GROUP,
-    "header",
     "A for statement directly over a call of a function or method walk or rglob, up to its colon.",
     parents=("for_loop",),
 )(over(walks))

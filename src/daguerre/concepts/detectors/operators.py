@@ -6,10 +6,10 @@ import ast
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
-from daguerre.concepts.detectors import Detector, concept
+from daguerre.concepts.detectors import Detector, Group
 from daguerre.concepts.source import Source, Span, constant, string
 
-GROUP = "expressions"
+GROUP = Group("expressions")
 EQUALITY = (ast.Eq, ast.NotEq)
 ORDERING = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 MEMBERSHIP = (ast.In, ast.NotIn)
@@ -50,7 +50,7 @@ def is_none_check(node: ast.Compare) -> bool:
     )
 
 
-concept("comparison", GROUP, "node", "A comparison, or a whole chain of them.")(compares(lambda _: True))
+GROUP.node("comparison", "A comparison, or a whole chain of them.")(compares(lambda _: True))
 for _name, _description, _holds in (
     ("chained_comparison", "A chain of two or more comparisons, such as a < b < c.", lambda node: len(node.ops) > 1),
     ("equality_test", "A comparison with == or !=.", by(*EQUALITY)),
@@ -64,11 +64,9 @@ for _name, _description, _holds in (
         with_operand(lambda node: string(node) == ""),
     ),
 ):
-    concept(_name, GROUP, "node", _description, parents=("comparison",))(compares(_holds))
-concept(
+    GROUP.node(_name, _description, parents=("comparison",))(compares(_holds))
+GROUP.node(
     "none_check",
-    GROUP,
-    "node",
     "A comparison with is or is not that has None on a side of it.",
     parents=("comparison", "identity_test"),
 )(compares(is_none_check))
@@ -77,13 +75,13 @@ concept(
 # Logic and arithmetic
 
 
-@concept("boolean_logic", GROUP, "node", "An expression with and or or.")
+@GROUP.node("boolean_logic", "An expression with and or or.")
 def boolean_logic(source: Source) -> Iterator[Span]:
     for node in source.of(ast.BoolOp):
         yield source.span(node)
 
 
-@concept("unary_operation", GROUP, "node", "An expression with a unary not, -, + or ~.")
+@GROUP.node("unary_operation", "An expression with a unary not, -, + or ~.")
 def unary_operation(source: Source) -> Iterator[Span]:
     for node in source.of(ast.UnaryOp):
         yield source.span(node)
@@ -117,6 +115,6 @@ for _name, _symbols, _operators in (
     ("bitwise_op", "&, | or ^", (ast.BitAnd, ast.BitOr, ast.BitXor)),
     ("bit_shift", "<< or >>", (ast.LShift, ast.RShift)),
 ):
-    concept(
-        _name, GROUP, "node", f"A binary {_symbols} with no string, bytes or f-string literal directly on either side."
-    )(binary(*_operators))
+    GROUP.node(_name, f"A binary {_symbols} with no string, bytes or f-string literal directly on either side.")(
+        binary(*_operators)
+    )

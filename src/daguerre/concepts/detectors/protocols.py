@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from daguerre.concepts.detectors import Detector, concept
+from daguerre.concepts.detectors import Detector
 from daguerre.concepts.detectors.classes import GROUP
 from daguerre.concepts.source import Source, Span
 
@@ -64,6 +64,6 @@ def methods(names: frozenset[str]) -> Detector:
 
 
 for _name, _description, _names in PROTOCOLS:
-    concept(_name, GROUP, "header", _description, parents=("method_def", "dunder_method"))(
+    GROUP.header(_name, _description, parents=("method_def", "dunder_method"))(
         methods(frozenset(f"__{name}__" for name in _names.split()))
     )

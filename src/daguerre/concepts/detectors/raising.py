@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from daguerre.concepts.detectors import Detector, concept
+from daguerre.concepts.detectors import Detector
 from daguerre.concepts.detectors.errors import GROUP
 from daguerre.concepts.source import Source, Span
 
@@ -18,20 +18,20 @@ def raised(node: ast.Raise) -> ast.expr | None:
     return node.exc.func if isinstance(node.exc, ast.Call) else node.exc
 
 
-@concept("raise_statement", GROUP, "node", "A raise statement.")
+@GROUP.node("raise_statement", "A raise statement.")
 def raise_statement(source: Source) -> Iterator[Span]:
     for node in source.of(ast.Raise):
         yield source.span(node)
 
 
-@concept("raise_from", GROUP, "node", "A raise statement with from.", parents=("raise_statement",))
+@GROUP.node("raise_from", "A raise statement with from.", parents=("raise_statement",))
 def raise_from(source: Source) -> Iterator[Span]:
     for node in source.of(ast.Raise):
         if node.cause is not None:
             yield source.span(node)
 
 
-@concept("reraise", GROUP, "node", "A raise statement that names no exception.", parents=("raise_statement",))
+@GROUP.node("reraise", "A raise statement that names no exception.", parents=("raise_statement",))
 def reraise(source: Source) -> Iterator[Span]:
     for node in source.of(ast.Raise):
         if node.exc is None:
@@ -61,15 +61,13 @@ RAISED = (
     ("not_implemented", "NotImplementedError"),
 )
 for _name, _what in RAISED:
-    concept(_name, GROUP, "node", f"A raise statement of {_what}, or of a call of it.", parents=("raise_statement",))(
+    GROUP.node(_name, f"A raise statement of {_what}, or of a call of it.", parents=("raise_statement",))(
         raises(frozenset(_what.split(" or ")))
     )
 
 
-@concept(
+@GROUP.header(
     "input_validation",
-    GROUP,
-    "header",
     "The header of an if or elif whose body ends with a raise statement that names an exception.",
     parents=("if_statement",),
 )
@@ -80,25 +78,20 @@ def input_validation(source: Source) -> Iterator[Span]:
             yield source.header(node)
 
 
-@concept("assert_statement", GROUP, "node", "An assert statement.")
+@GROUP.node("assert_statement", "An assert statement.")
 def assert_statement(source: Source) -> Iterator[Span]:
     for node in source.of(ast.Assert):
         yield source.span(node)
 
 
-@concept("warning_call", GROUP, "node", "A call of warnings.warn or warnings.warn_explicit.")
+@GROUP.node("warning_call", "A call of warnings.warn or warnings.warn_explicit.")
 def warning_call(source: Source) -> Iterator[Span]:
     for call, name in source.names.calls("warnings"):
         if name in WARN:
             yield source.span(call)
 
 
-@concept(
-    "program_exit",
-    GROUP,
-    "node",
-    "A call of sys.exit, os._exit, exit or quit, or a raise of SystemExit.",
-)
+@GROUP.node("program_exit", "A call of sys.exit, os._exit, exit or quit, or a raise of SystemExit.")
 def program_exit(source: Source) -> Iterator[Span]:
     for call in source.of(ast.Call):
         if source.names.means(call.func, EXIT):

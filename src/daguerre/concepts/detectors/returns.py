@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 
-from daguerre.concepts.detectors import concept
+from daguerre.concepts.detectors import Group
 from daguerre.concepts.source import Source, Span
 
-GROUP = "returns"
+GROUP = Group("returns")
 
 
 def returned(
@@ -24,7 +24,7 @@ def returned(
             if holds(node.value):
                 yield source.span(node)
 
-    concept(name, GROUP, "node", description, parents=parents)(detect)
+    GROUP.node(name, description, parents=parents)(detect)
 
 
 def is_none(value: ast.expr | None) -> bool:

@@ -6,11 +6,11 @@ import ast
 import re
 from collections.abc import Iterator
 
-from daguerre.concepts.detectors import concept
+from daguerre.concepts.detectors import Group
 from daguerre.concepts.detectors.signatures import defaults
 from daguerre.concepts.source import Source, Span, string
 
-GROUP = "risk"
+GROUP = Group("risk")
 DISPLAYS = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
 CONTAINERS = frozenset({"builtins.list", "builtins.dict", "builtins.set"})
 SECRET = re.compile(
@@ -45,17 +45,15 @@ SQL_SMALL = re.compile(
 )
 
 
-@concept("bare_except", GROUP, "node", "An except clause that names no exception.", parents=("except_handler",))
+@GROUP.node("bare_except", "An except clause that names no exception.", parents=("except_handler",))
 def bare_except(source: Source) -> Iterator[Span]:
     for node in source.of(ast.ExceptHandler):
         if node.type is None:
             yield source.span(node)
 
 
-@concept(
+@GROUP.node(
     "swallowed_exception",
-    GROUP,
-    "node",
     "An except clause with nothing in its body but pass, strings, ellipses and other constants.",
     parents=("except_handler",),
 )
@@ -68,23 +66,21 @@ def swallowed_exception(source: Source) -> Iterator[Span]:
             yield source.span(node)
 
 
-@concept("star_import", GROUP, "node", "An import of everything: `from x import *`.", parents=("from_import",))
+@GROUP.node("star_import", "An import of everything: `from x import *`.", parents=("from_import",))
 def star_import(source: Source) -> Iterator[Span]:
     for node in source.of(ast.ImportFrom):
         if node.names[0].name == "*":
             yield source.span(node)
 
 
-@concept("global_statement", GROUP, "node", "A global statement.")
+@GROUP.node("global_statement", "A global statement.")
 def global_statement(source: Source) -> Iterator[Span]:
     for node in source.of(ast.Global):
         yield source.span(node)
 
 
-@concept(
+@GROUP.node(
     "mutable_default_argument",
-    GROUP,
-    "node",
     "A default of a parameter that is a list, dict or set, a comprehension of one, or a call of its class.",
 )
 def mutable_default_argument(source: Source) -> Iterator[Span]:
@@ -130,10 +126,8 @@ def given(source: Source) -> Iterator[tuple[str, ast.expr]]:
             yield string(key) or "", value
 
 
-@concept(
+@GROUP.node(
     "hardcoded_secret",
-    GROUP,
-    "node",
     "A string, neither empty nor all in <> or [], that is given to a name, attribute, argument or key that ends, in "
     "any case, in password, passwd, secret, token, or api, auth, access or secret and key.",
 )
@@ -150,10 +144,8 @@ def _text(node: ast.JoinedStr) -> str:
     return "".join(string(one) or "{}" for one in node.values)
 
 
-@concept(
+@GROUP.node(
     "sql_string",
-    GROUP,
-    "node",
     "A string that starts, in capitals, with SELECT ... FROM, INSERT INTO, UPDATE x SET, DELETE FROM or CREATE, DROP "
     "or ALTER TABLE; or, in small letters, with select columns from x, insert into x and a parenthesis, values or "
     "select, update x set y =, delete from x with a condition or nothing after it, create table x and a parenthesis, "

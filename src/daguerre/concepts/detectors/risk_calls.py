@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from daguerre.concepts.detectors import concept
+from daguerre.concepts.detectors import Group
 from daguerre.concepts.detectors.library_calls import calls_of
 from daguerre.concepts.source import Source, Span, constant, string
 
-GROUP = "risk"
+GROUP = Group("risk")
 SHELL_PLACE = 8
 """The ninth parameter of `subprocess.Popen`, and of what passes its arguments on to it."""
 POPEN = frozenset(
@@ -47,10 +47,8 @@ def argument(call: ast.Call, place: int, *names: str) -> ast.expr | None:
     return next((value for name, value in keyword_values(call) if name in names), None)
 
 
-@concept(
+@GROUP.node(
     "shell_true",
-    GROUP,
-    "node",
     "A call with shell=True, or with True as ninth argument of Popen, run, call, check_call or check_output.",
 )
 def shell_true(source: Source) -> Iterator[Span]:
@@ -62,13 +60,13 @@ def shell_true(source: Source) -> Iterator[Span]:
             yield source.span(call)
 
 
-concept("eval_exec", GROUP, "node", "A call of the built-in function eval or exec.", parents=("builtin_call",))(
+GROUP.node("eval_exec", "A call of the built-in function eval or exec.", parents=("builtin_call",))(
     calls_of("builtins.eval builtins.exec")
 )
 
-concept(
-    "insecure_tempfile", GROUP, "node", "A call of tempfile.mktemp, which is open to races.", parents=("tempfile_call",)
-)(calls_of("tempfile.mktemp"))
+GROUP.node("insecure_tempfile", "A call of tempfile.mktemp, which is open to races.", parents=("tempfile_call",))(
+    calls_of("tempfile.mktemp")
+)
 
 _load = calls_of(" ".join(LOADS))
 
@@ -79,10 +77,8 @@ def _safe_yaml(source: Source, loader: ast.expr | None) -> bool:
     return bool(names) and all(name.startswith("yaml.") and name.rpartition(".")[2] in YAML_SAFE for name in names)
 
 
-@concept(
+@GROUP.node(
     "unsafe_deserialization",
-    GROUP,
-    "node",
     "A call of load, loads or Unpickler of pickle, cPickle, _pickle, dill or cloudpickle; of load or loads of marshal; "
     "of shelve.open or pandas.read_pickle; of unsafe_load or full_load of yaml, or load without SafeLoader, "
     "CSafeLoader, BaseLoader or CBaseLoader, also with _all.",
@@ -101,10 +97,8 @@ def _weak(source: Source, node: ast.expr | None) -> bool:
     return source.names.means(node, WEAK_CALLS)
 
 
-@concept(
+@GROUP.node(
     "weak_hash",
-    GROUP,
-    "node",
     "A call of md5 or sha1 of hashlib, or of new or file_digest of it with md4, md5 or sha1.",
     parents=("hash_call",),
 )
@@ -127,10 +121,8 @@ def _http(source: Source, call: ast.Call) -> bool:
     )
 
 
-@concept(
+@GROUP.node(
     "tls_verify_disabled",
-    GROUP,
-    "node",
     "A call with check_hostname=False; a call with verify=False of anything of requests or httpx, or with such an "
     "argument, or of a method get, post, put, patch, delete, head, options, request, send or stream; an assignment of "
     "False to an attribute verify or check_hostname; a use of ssl.CERT_NONE or ssl._create_unverified_context.",

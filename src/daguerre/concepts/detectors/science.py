@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from daguerre.concepts.detectors import concept
+from daguerre.concepts.detectors import Group
 from daguerre.concepts.detectors.library_calls import calls_of
 from daguerre.concepts.source import Source, Span
 
-GROUP = "science"
+GROUP = Group("science")
 ARRAY_LIBRARIES = frozenset("numpy scipy pandas torch jax".split())
 ARRAY_ATTRIBUTES = frozenset("shape dtype ndim T".split())
 ARRAY_ARGUMENTS = frozenset("axis dtype shape keepdims device".split())
@@ -28,20 +28,18 @@ for _name, _library, _parents in (
     ("scipy_call", "scipy", ()),
     ("pandas_call", "pandas", ()),
 ):
-    concept(_name, GROUP, "node", f"A call of anything of {_library}.", parents=_parents)(calls_of(f"{_library}.*"))
+    GROUP.node(_name, f"A call of anything of {_library}.", parents=_parents)(calls_of(f"{_library}.*"))
 
 
-@concept("linear_algebra_call", GROUP, "node", "A call of something in a module named linalg, through an import.")
+@GROUP.node("linear_algebra_call", "A call of something in a module named linalg, through an import.")
 def linear_algebra_call(source: Source) -> Iterator[Span]:
     for call in source.of(ast.Call):
         if any("linalg" in name.split(".")[:-1] for name in source.names.meanings(call.func)):
             yield source.span(call)
 
 
-@concept(
+@GROUP.node(
     "array_attribute",
-    GROUP,
-    "node",
     "A .shape, .dtype, .ndim or .T of no import, if the file imports numpy, scipy, pandas, torch or jax.",
 )
 def array_attribute(source: Source) -> Iterator[Span]:
@@ -51,10 +49,8 @@ def array_attribute(source: Source) -> Iterator[Span]:
                 yield source.span(node)
 
 
-@concept(
+@GROUP.node(
     "array_kwarg",
-    GROUP,
-    "node",
     "axis=, dtype=, shape=, keepdims= or device= if the file imports numpy, scipy, pandas, torch or jax.",
     parents=("keyword_argument",),
 )

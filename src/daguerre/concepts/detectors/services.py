@@ -6,11 +6,11 @@ import ast
 import re
 from collections.abc import Iterator
 
-from daguerre.concepts.detectors import concept
+from daguerre.concepts.detectors import Group
 from daguerre.concepts.detectors.control import with_statements
 from daguerre.concepts.source import Source, Span, string
 
-GROUP = "services"
+GROUP = Group("services")
 READERS = "read readline readlines read_text read_bytes".split()
 WRITERS = "write writelines write_text write_bytes".split()
 ENVIRONMENT = frozenset("os.environ os.environb".split())
@@ -26,17 +26,15 @@ def opens(source: Source, node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and "open" in source.names.last(node.func)
 
 
-@concept("file_open", GROUP, "node", "A call of a function or method named open.")
+@GROUP.node("file_open", "A call of a function or method named open.")
 def file_open(source: Source) -> Iterator[Span]:
     for call in source.of(ast.Call):
         if opens(source, call):
             yield source.span(call)
 
 
-@concept(
+@GROUP.header(
     "file_context",
-    GROUP,
-    "header",
     "A with statement that enters a call of a function or method named open.",
     parents=("with_statement",),
 )
@@ -46,23 +44,20 @@ def file_context(source: Source) -> Iterator[Span]:
             yield source.header(node)
 
 
-@concept("file_read", GROUP, "node", "A call of a method read, readline, readlines, read_text or read_bytes.")
+@GROUP.node("file_read", "A call of a method read, readline, readlines, read_text or read_bytes.")
 def file_read(source: Source) -> Iterator[Span]:
     for call in source.method_calls(READERS):
         yield source.span(call)
 
 
-@concept("file_write", GROUP, "node", "A call of a method write, writelines, write_text or write_bytes.")
+@GROUP.node("file_write", "A call of a method write, writelines, write_text or write_bytes.")
 def file_write(source: Source) -> Iterator[Span]:
     for call in source.method_calls(WRITERS):
         yield source.span(call)
 
 
-@concept(
-    "env_var_access",
-    GROUP,
-    "node",
-    "The name os.environ or os.environb, or a call of os.getenv, getenvb, putenv or unsetenv.",
+@GROUP.node(
+    "env_var_access", "The name os.environ or os.environb, or a call of os.getenv, getenvb, putenv or unsetenv."
 )
 def env_var_access(source: Source) -> Iterator[Span]:
     for node, name in source.names.uses("os"):
@@ -73,20 +68,15 @@ def env_var_access(source: Source) -> Iterator[Span]:
             yield source.span(call)
 
 
-@concept(
-    "std_stream_access", GROUP, "node", "The name sys.stdin, sys.stdout or sys.stderr, or one like sys.__stdout__."
-)
+@GROUP.node("std_stream_access", "The name sys.stdin, sys.stdout or sys.stderr, or one like sys.__stdout__.")
 def std_stream_access(source: Source) -> Iterator[Span]:
     for node, name in source.names.uses("sys"):
         if name in STREAMS:
             yield source.span(node)
 
 
-@concept(
-    "web_route",
-    GROUP,
-    "node",
-    "A decorator calling a method route, get, post, put, patch, delete or websocket with a '/...' string.",
+@GROUP.node(
+    "web_route", "A decorator calling a method route, get, post, put, patch, delete or websocket with a '/...' string."
 )
 def web_route(source: Source) -> Iterator[Span]:
     for node in source.functions:
@@ -101,11 +91,8 @@ def web_route(source: Source) -> Iterator[Span]:
                 yield source.span(mark)
 
 
-@concept(
-    "log_call",
-    GROUP,
-    "node",
-    "A call of debug, info, warn, warning, error, critical, exception or log of a log, logger or logging.",
+@GROUP.node(
+    "log_call", "A call of debug, info, warn, warning, error, critical, exception or log of a log, logger or logging."
 )
 def log_call(source: Source) -> Iterator[Span]:
     for call, name in source.names.calls("logging"):

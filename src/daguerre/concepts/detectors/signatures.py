@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from daguerre.concepts.detectors import concept
+from daguerre.concepts.detectors import Group
 from daguerre.concepts.detectors.functions import trait
 from daguerre.concepts.nodes import Function
 from daguerre.concepts.source import Source, Span, constant
 
-GROUP = "functions"
+GROUP = Group("functions")
 MANY = 6
 """From how many parameters on a function has many."""
 
@@ -60,10 +60,8 @@ trait(
 )
 
 
-@concept(
+@GROUP.node(
     "default_none",
-    GROUP,
-    "node",
     "A parameter of a `def` with the default `None`, from its name to its default.",
     parents=("default_argument",),
 )

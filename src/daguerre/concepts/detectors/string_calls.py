@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from daguerre.concepts.detectors import concept
 from daguerre.concepts.detectors.calls import GROUP
 from daguerre.concepts.detectors.library_calls import calls_of
 from daguerre.concepts.detectors.operators import is_text
@@ -18,7 +17,7 @@ def _attribute_call(name: str, description: str, names: str) -> None:
     def detect(source: Source) -> Iterator[Span]:
         return (source.span(call) for call in source.method_calls(wanted))
 
-    concept(name, GROUP, "node", description, parents=("method_call",))(detect)
+    GROUP.node(name, description, parents=("method_call",))(detect)
 
 
 _attribute_call(
@@ -77,17 +76,17 @@ for _name, _description, _called, _methods in (
         "format format_map",
     ),
 ):
-    concept(_name, GROUP, "node", _description)(calls_of(_called, _methods))
+    GROUP.node(_name, _description)(calls_of(_called, _methods))
 
 
-@concept("string_concat", GROUP, "node", "A binary + with a string, bytes or f-string literal directly on a side.")
+@GROUP.node("string_concat", "A binary + with a string, bytes or f-string literal directly on a side.")
 def string_concat(source: Source) -> Iterator[Span]:
     for node in source.of(ast.BinOp):
         if isinstance(node.op, ast.Add) and (is_text(node.left) or is_text(node.right)):
             yield source.span(node)
 
 
-@concept("percent_format", GROUP, "node", "A binary % with a string, bytes or f-string literal on its left.")
+@GROUP.node("percent_format", "A binary % with a string, bytes or f-string literal on its left.")
 def percent_format(source: Source) -> Iterator[Span]:
     for node in source.of(ast.BinOp):
         if isinstance(node.op, ast.Mod) and is_text(node.left):

@@ -7,7 +7,6 @@ import tokenize
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from daguerre.concepts.detectors import concept
 from daguerre.concepts.detectors.lexical import GROUP, whole_tokens
 from daguerre.concepts.source import Source, Span, once
 
@@ -51,7 +50,7 @@ def literals(source: Source) -> tuple[list[Literal], list[Literal]]:
     return texts, data
 
 
-@concept("bytes_literal", GROUP, "token", "A bytes literal: quotes with b in their prefix.", lexical=True)
+@GROUP.token("bytes_literal", "A bytes literal: quotes with b in their prefix.", lexical=True)
 def bytes_literal(source: Source) -> Iterator[Span]:
     return (source.token_span(one.token) for one in literals(source)[1])
 
@@ -62,7 +61,7 @@ def _string(name: str, description: str, test: Callable[[Literal], bool], *paren
 
     if name != "string_literal":
         parents = (*parents, "string_literal")
-    concept(name, GROUP, "token", description, lexical=True, parents=parents)(detect)
+    GROUP.token(name, description, lexical=True, parents=parents)(detect)
 
 
 def _is_f(literal: Literal) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 
-from daguerre.concepts.detectors import Detector, concept
+from daguerre.concepts.detectors import Detector
 from daguerre.concepts.detectors.operators import GROUP
 from daguerre.concepts.source import Source, Span, string
 
@@ -37,7 +37,7 @@ def is_multiple(index: ast.expr) -> bool:
     return isinstance(index, ast.Tuple) and len(index.elts) > 1
 
 
-concept("subscript", GROUP, "node", "A subscript: x[...].")(subscripts(lambda _: True))
+GROUP.node("subscript", "A subscript: x[...].")(subscripts(lambda _: True))
 for _name, _description, _holds in (
     ("slicing", "A subscript with a slice as its index or as one of them.", has_slice),
     ("constant_index", "A subscript with an integer literal without sign as its index.", is_int),
@@ -45,4 +45,4 @@ for _name, _description, _holds in (
     ("string_key_access", "A subscript with a string literal as its index.", lambda index: string(index) is not None),
     ("multi_index", "A subscript with two or more indices.", is_multiple),
 ):
-    concept(_name, GROUP, "node", _description, parents=("subscript",))(subscripts(_holds))
+    GROUP.node(_name, _description, parents=("subscript",))(subscripts(_holds))

@@ -5,22 +5,18 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from daguerre.concepts.detectors import concept
+from daguerre.concepts.detectors import Group
 from daguerre.concepts.detectors.library_calls import calls_of
 from daguerre.concepts.source import Source, Span
 
-GROUP = "testing"
+GROUP = Group("testing")
 FIXTURES = frozenset(("pytest.fixture", "pytest_asyncio.fixture"))
 PATCHERS = frozenset(("monkeypatch", "mocker"))
 RAISES = frozenset(("assertRaises", "assertRaisesRegex"))
 
 
-@concept(
-    "test_function",
-    GROUP,
-    "header",
-    "A function or method, async or not, whose name starts with test.",
-    parents=("function_def",),
+@GROUP.header(
+    "test_function", "A function or method, async or not, whose name starts with test.", parents=("function_def",)
 )
 def test_function(source: Source) -> Iterator[Span]:
     for node in source.functions:
@@ -28,10 +24,8 @@ def test_function(source: Source) -> Iterator[Span]:
             yield source.header(node)
 
 
-@concept(
+@GROUP.node(
     "assert_method",
-    GROUP,
-    "node",
     "A call on anything of an attribute named assert and then an upper-case letter or underscore.",
     parents=("method_call",),
 )
@@ -43,10 +37,8 @@ def assert_method(source: Source) -> Iterator[Span]:
                 yield source.span(call)
 
 
-@concept(
+@GROUP.header(
     "assert_raises_context",
-    GROUP,
-    "header",
     "A with statement on .assertRaises() or .assertRaisesRegex() of anything, or on pytest.raises().",
     parents=("with_statement",),
 )
@@ -65,9 +57,7 @@ def assert_raises_context(source: Source) -> Iterator[Span]:
 _mock_call = calls_of("mock.* unittest.mock.*")
 
 
-@concept(
-    "mocking", GROUP, "node", "A call in mock or unittest.mock through an import, or on the name monkeypatch or mocker."
-)
+@GROUP.node("mocking", "A call in mock or unittest.mock through an import, or on the name monkeypatch or mocker.")
 def mocking(source: Source) -> Iterator[Span]:
     yield from _mock_call(source)
     for call in source.of(ast.Call):
@@ -79,13 +69,11 @@ def mocking(source: Source) -> Iterator[Span]:
             yield source.span(call)
 
 
-concept("pytest_call", GROUP, "node", "A call of anything of pytest.")(calls_of("pytest.*"))
+GROUP.node("pytest_call", "A call of anything of pytest.")(calls_of("pytest.*"))
 
 
-@concept(
+@GROUP.node(
     "pytest_fixture",
-    GROUP,
-    "node",
     "A decorator of a function that is or calls fixture of pytest or pytest_asyncio, as imported.",
     parents=("decorator",),
 )
@@ -96,6 +84,6 @@ def pytest_fixture(source: Source) -> Iterator[Span]:
                 yield source.span(decorator)
 
 
-concept("pytest_parametrize", GROUP, "node", "A call of pytest.mark.parametrize.", parents=("pytest_call",))(
+GROUP.node("pytest_parametrize", "A call of pytest.mark.parametrize.", parents=("pytest_call",))(
     calls_of("pytest.mark.parametrize")
 )
