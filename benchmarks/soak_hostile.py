@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -275,10 +275,7 @@ def run(minutes: float) -> dict[str, Any]:
     waits: dict[str, tuple[list[float], float]] = {"probes": (probes, PROBE), "first tokens": (firsts, FIRST)}
     late = {name: percentiles(took) for name, (took, _) in waits.items()}
     missed += [f"{name} take {late[name][1]:.2f} s" for name, (_, bar) in waits.items() if late[name][1] > bar]
-    all_seen = Seen()
-    for client in clients.values():
-        for body, texts in client.seen.answers.items():
-            all_seen.answers[body] |= texts
+    all_seen = seen_by(clients.values())
     compared = compare(all_seen, 100)
     return {
         "machine": machine_facts(),
@@ -292,6 +289,15 @@ def run(minutes: float) -> dict[str, Any]:
         "missed": missed,
         "wrong": (wrong + all_seen.wrong)[:50],
     }
+
+
+def seen_by(clients: Iterable[Client]) -> Seen:
+    """The answers of all of them, to compare."""
+    together = Seen()
+    for client in clients:
+        for body, texts in client.seen.answers.items():
+            together.answers[body] |= texts
+    return together
 
 
 def percentiles(took: list[float]) -> tuple[float, float]:

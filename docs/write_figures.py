@@ -27,7 +27,6 @@ from daguerre.evals.bench.family_report import families_table
 from daguerre.evals.bench.job import RANDOM
 from daguerre.evals.bench.report import batch_table, machine_text, rows_table, threads_text
 from daguerre.evals.bench.rows import crossing
-from daguerre.evals.tables import layout_name, table
 from daguerre.evals.infilling import BEAM, NOVEL
 from daguerre.evals.modes_section import closest_setting, completion_modes, gap_modes
 from daguerre.evals.speculation_section import (
@@ -39,6 +38,7 @@ from daguerre.evals.speculation_section import (
     speculation_notes,
     texts_table,
 )
+from daguerre.evals.tables import layout_name, table
 from daguerre.files import atomic_write
 from daguerre.models.loading import CONFIG, WEIGHTS, model_folder
 from daguerre.train.optim import LOW_RANK

@@ -34,7 +34,7 @@ class Registered:
 
 
 @dataclass(frozen=True)
-class Group:
+class ConceptGroup:
     """Registers the detectors of a group's concepts: a decorator for each rule."""
 
     name: str

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from daguerre.concepts.detectors import Group
+from daguerre.concepts.detectors import ConceptGroup
 from daguerre.concepts.detectors.functions import decoration, trait
 from daguerre.concepts.detectors.signatures import parameters
 from daguerre.concepts.nodes import Function
 from daguerre.concepts.source import Source, Span
 
-GROUP = Group("types")
+GROUP = ConceptGroup("types")
 TYPING = ("typing", "typing_extensions")
 ABSTRACT = """
     AsyncGenerator AsyncIterable AsyncIterator ByteString Collection Container Generator ItemsView Iterable Iterator

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from daguerre.concepts.detectors import Group
+from daguerre.concepts.detectors import ConceptGroup
 from daguerre.concepts.detectors.library_calls import calls_of
 from daguerre.concepts.names import BUILTINS, SOMETIMES
 from daguerre.concepts.source import Source, Span
 
-GROUP = Group("calls")
+GROUP = ConceptGroup("calls")
 CHECKS = frozenset(f"builtins.{name}" for name in ("isinstance", "issubclass", "callable"))
 CONVERSIONS = frozenset(
     f"builtins.{name}" for name in "int float complex bool str bytes list tuple dict set frozenset".split()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
-from daguerre.concepts.detectors import Detector, Group
+from daguerre.concepts.detectors import ConceptGroup, Detector
 from daguerre.concepts.source import Source, Span
 
-GROUP = Group("classes")
+GROUP = ConceptGroup("classes")
 TYPING = ("typing.", "typing_extensions.")
 DATACLASSES = {
     "dataclasses.dataclass",

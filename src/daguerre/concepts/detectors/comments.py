@@ -9,11 +9,11 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
-from daguerre.concepts.detectors import Group
+from daguerre.concepts.detectors import ConceptGroup
 from daguerre.concepts.detectors.lexical import whole_tokens
 from daguerre.concepts.source import Source, Span, once
 
-GROUP = Group("comments")
+GROUP = ConceptGroup("comments")
 TODO = re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b")
 PRAGMA = re.compile(
     r"#\s*(?:(?i:noqa)\b|nosec\b|type:\s*ignore\b|(?:pragma|pylint|fmt|isort|mypy|pyright|ruff|flake8|yapf):)"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from daguerre.concepts.detectors import Detector, Group
+from daguerre.concepts.detectors import ConceptGroup, Detector
 from daguerre.concepts.nodes import SCOPES
 from daguerre.concepts.source import Source, Span
 
-GROUP = Group("control")
+GROUP = ConceptGroup("control")
 Block = ast.If | ast.For | ast.AsyncFor | ast.While | ast.With | ast.AsyncWith | ast.Try | ast.TryStar | ast.Match
 BLOCKS = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try, ast.TryStar, ast.Match)
 DEEP = 2

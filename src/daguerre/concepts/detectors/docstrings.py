@@ -6,11 +6,11 @@ import ast
 import re
 from collections.abc import Callable, Iterator
 
-from daguerre.concepts.detectors import Group
+from daguerre.concepts.detectors import ConceptGroup
 from daguerre.concepts.nodes import Function
 from daguerre.concepts.source import Source, Span, once, string
 
-GROUP = Group("comments")
+GROUP = ConceptGroup("comments")
 Owner = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module
 GOOGLE = re.compile(r"^[ \t]*(?:Args|Arguments|Attributes|Raises|Returns|Yields):[ \t]*$", re.MULTILINE)
 NUMPY = re.compile(

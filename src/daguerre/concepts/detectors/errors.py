@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from daguerre.concepts.detectors import Detector, Group
+from daguerre.concepts.detectors import ConceptGroup, Detector
 from daguerre.concepts.source import Source, Span
 
-GROUP = Group("errors")
+GROUP = ConceptGroup("errors")
 Try = ast.Try | ast.TryStar
 OS_ERRORS = frozenset(
     """OSError IOError EnvironmentError WindowsError BlockingIOError ChildProcessError ConnectionError BrokenPipeError

@@ -6,12 +6,12 @@ import ast
 from collections import Counter
 from collections.abc import Iterator
 
-from daguerre.concepts.detectors import Group
+from daguerre.concepts.detectors import ConceptGroup
 from daguerre.concepts.detectors.functions import decorated, is_method, statements, trait
 from daguerre.concepts.nodes import Function
 from daguerre.concepts.source import Source, Span, constant, once
 
-GROUP = Group("functions")
+GROUP = ConceptGroup("functions")
 PARENTS = ("function_def",)
 SHORT, LONG = 5, 50
 """The most lines of a short function, and of one that is not long."""

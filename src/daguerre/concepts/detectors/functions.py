@@ -7,11 +7,11 @@ import tokenize
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 
-from daguerre.concepts.detectors import Group
+from daguerre.concepts.detectors import ConceptGroup
 from daguerre.concepts.nodes import Function
 from daguerre.concepts.source import Source, Span, once
 
-GROUP = Group("functions")
+GROUP = ConceptGroup("functions")
 LAYOUT = (tokenize.COMMENT, tokenize.NL, tokenize.INDENT, tokenize.DEDENT)
 """Tokens that are no part of a statement."""
 
@@ -33,7 +33,7 @@ def decorated(source: Source) -> list[tuple[Function, set[str]]]:
 
 
 def trait(
-    group: Group,
+    group: ConceptGroup,
     name: str,
     description: str,
     holds: Callable[[Source, Function], bool],
@@ -49,7 +49,7 @@ def trait(
     group.header(name, description, parents=parents)(detect)
 
 
-def decoration(group: Group, name: str, description: str, *names: str) -> None:
+def decoration(group: ConceptGroup, name: str, description: str, *names: str) -> None:
     """Register a concept for the headers of functions with one of these decorators, called or not."""
     wanted = frozenset(names)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from daguerre.concepts.detectors import Group
+from daguerre.concepts.detectors import ConceptGroup
 from daguerre.concepts.detectors.library_calls import calls_of
 from daguerre.concepts.nodes import SCOPES
 from daguerre.concepts.source import Source, Span, constant
 
-GROUP = Group("imports")
+GROUP = ConceptGroup("imports")
 IMPORT_ERRORS = frozenset({"builtins.ImportError", "builtins.ModuleNotFoundError"})
 PLATFORMS = frozenset({"sys.platform", "os.name"})
 

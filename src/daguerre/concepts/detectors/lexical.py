@@ -9,11 +9,11 @@ import keyword
 import tokenize
 from collections.abc import Callable, Iterator
 
-from daguerre.concepts.detectors import Group
+from daguerre.concepts.detectors import ConceptGroup
 from daguerre.concepts.names import BUILTINS
 from daguerre.concepts.source import Source, Span, once
 
-GROUP = Group("lexical")
+GROUP = ConceptGroup("lexical")
 OPENERS = {getattr(tokenize, name, None) for name in ("FSTRING_START", "TSTRING_START")} - {None}
 CLOSERS = {getattr(tokenize, name, None) for name in ("FSTRING_END", "TSTRING_END")} - {None}
 UNSEEN = {tokenize.NL, tokenize.COMMENT}

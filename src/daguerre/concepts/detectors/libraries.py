@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from daguerre.concepts.detectors import Detector, Group
+from daguerre.concepts.detectors import ConceptGroup, Detector
 from daguerre.concepts.source import Source, Span
 
-GROUP = Group("libraries")
+GROUP = ConceptGroup("libraries")
 LIBRARIES = (
     "typing sys os numpy collections re unittest functools warnings json itertools datetime contextlib math".split()
 )

@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from daguerre.concepts.detectors import Detector, Group
+from daguerre.concepts.detectors import ConceptGroup, Detector
 from daguerre.concepts.source import Source, Span
 
-GROUP = Group("services")
+GROUP = ConceptGroup("services")
 
 
 class Row(NamedTuple):

@@ -6,10 +6,10 @@ import ast
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
-from daguerre.concepts.detectors import Detector, Group
+from daguerre.concepts.detectors import ConceptGroup, Detector
 from daguerre.concepts.source import Source, Span, constant, string
 
-GROUP = Group("expressions")
+GROUP = ConceptGroup("expressions")
 EQUALITY = (ast.Eq, ast.NotEq)
 ORDERING = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 MEMBERSHIP = (ast.In, ast.NotIn)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 
-from daguerre.concepts.detectors import Group
+from daguerre.concepts.detectors import ConceptGroup
 from daguerre.concepts.source import Source, Span
 
-GROUP = Group("returns")
+GROUP = ConceptGroup("returns")
 
 
 def returned(

@@ -6,11 +6,11 @@ import ast
 import re
 from collections.abc import Iterator
 
-from daguerre.concepts.detectors import Group
+from daguerre.concepts.detectors import ConceptGroup
 from daguerre.concepts.detectors.signatures import defaults
 from daguerre.concepts.source import Source, Span, string
 
-GROUP = Group("risk")
+GROUP = ConceptGroup("risk")
 DISPLAYS = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
 CONTAINERS = frozenset({"builtins.list", "builtins.dict", "builtins.set"})
 SECRET = re.compile(

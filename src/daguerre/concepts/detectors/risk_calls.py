@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from daguerre.concepts.detectors import Group
+from daguerre.concepts.detectors import ConceptGroup
 from daguerre.concepts.detectors.library_calls import calls_of
 from daguerre.concepts.source import Source, Span, constant, string
 
-GROUP = Group("risk")
+GROUP = ConceptGroup("risk")
 SHELL_PLACE = 8
 """The ninth parameter of `subprocess.Popen`, and of what passes its arguments on to it."""
 POPEN = frozenset(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from daguerre.concepts.detectors import Group
+from daguerre.concepts.detectors import ConceptGroup
 from daguerre.concepts.detectors.library_calls import calls_of
 from daguerre.concepts.source import Source, Span
 
-GROUP = Group("science")
+GROUP = ConceptGroup("science")
 ARRAY_LIBRARIES = frozenset("numpy scipy pandas torch jax".split())
 ARRAY_ATTRIBUTES = frozenset("shape dtype ndim T".split())
 ARRAY_ARGUMENTS = frozenset("axis dtype shape keepdims device".split())

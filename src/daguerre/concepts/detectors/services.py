@@ -6,11 +6,11 @@ import ast
 import re
 from collections.abc import Iterator
 
-from daguerre.concepts.detectors import Group
+from daguerre.concepts.detectors import ConceptGroup
 from daguerre.concepts.detectors.control import with_statements
 from daguerre.concepts.source import Source, Span, string
 
-GROUP = Group("services")
+GROUP = ConceptGroup("services")
 READERS = "read readline readlines read_text read_bytes".split()
 WRITERS = "write writelines write_text write_bytes".split()
 ENVIRONMENT = frozenset("os.environ os.environb".split())

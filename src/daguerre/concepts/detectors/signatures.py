@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from daguerre.concepts.detectors import Group
+from daguerre.concepts.detectors import ConceptGroup
 from daguerre.concepts.detectors.functions import trait
 from daguerre.concepts.nodes import Function
 from daguerre.concepts.source import Source, Span, constant
 
-GROUP = Group("functions")
+GROUP = ConceptGroup("functions")
 MANY = 6
 """From how many parameters on a function has many."""
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from daguerre.concepts.detectors import Group
+from daguerre.concepts.detectors import ConceptGroup
 from daguerre.concepts.detectors.library_calls import calls_of
 from daguerre.concepts.source import Source, Span
 
-GROUP = Group("testing")
+GROUP = ConceptGroup("testing")
 FIXTURES = frozenset(("pytest.fixture", "pytest_asyncio.fixture"))
 PATCHERS = frozenset(("monkeypatch", "mocker"))
 RAISES = frozenset(("assertRaises", "assertRaisesRegex"))
