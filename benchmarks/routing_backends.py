@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from daguerre.evals.machine import memory
+
 MOST_IDLE = 2.0
 """Seconds after which the client leaves an idle connection, before a server does."""
 START_SECONDS = 120.0
@@ -331,8 +333,7 @@ class Process:
     def kilobytes(self) -> int:
         """Memory that it has."""
         assert self.running is not None
-        lines = Path(f"/proc/{self.running.pid}/status").read_text().splitlines()
-        return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
+        return memory(process=self.running.pid) // 1024
 
     def seconds(self) -> float:
         """Time that it has computed."""

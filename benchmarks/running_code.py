@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from rich.progress import Progress
+from running.cases import KINDS, Case, Judge, find_cases
+from running.scores import Score, answers, judged, score, writers
 
 from daguerre.errors import InputError
 from daguerre.evals.infilling import BEAM
 from daguerre.evals.machine import machine_facts
 from daguerre.evals.results import write_report
-from daguerre.evals.running.cases import KINDS, Case, Judge, find_cases
-from daguerre.evals.running.scores import Score, answers, judged, score, writers
 from daguerre.evals.tables import between, table
 from daguerre.heldout import load_frozen
 from daguerre.model import load

@@ -12,11 +12,14 @@ import pytest
 
 from daguerre.errors import UnsupportedError
 from daguerre.evals.infilling import BEAM
-from daguerre.evals.running.cases import Case, Judge, Kind, find_cases, find_tests
-from daguerre.evals.running.scores import answers, judged, longest_expression, pass_at, score, writers
 from daguerre.heldout import Document
 from daguerre.model import Model
 from daguerre.train.reinforce.sandbox import Sandbox
+
+with pytest.MonkeyPatch.context() as patch:
+    patch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    from running.cases import Case, Judge, Kind, find_cases, find_tests
+    from running.scores import answers, judged, longest_expression, pass_at, score, writers
 
 SOURCE = '''\
 """Shapes."""

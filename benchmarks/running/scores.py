@@ -18,10 +18,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from running.cases import Case, Judge
 
 from daguerre.decoding.plans import INFILL_TOKENS
 from daguerre.evals.infilling import BEAM, first_line
-from daguerre.evals.running.cases import Case, Judge
 from daguerre.evals.statistics import clustered_wilson
 from daguerre.model import Model
 

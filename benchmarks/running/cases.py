@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from running import child
+
 from daguerre.evals.lines import (
     PREFIX_TOKENS,
     SUFFIX_TOKENS,
@@ -20,7 +22,6 @@ from daguerre.evals.lines import (
     parse,
     split_lines,
 )
-from daguerre.evals.running import child
 from daguerre.heldout import Document
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.reinforce.sandbox import Sandbox
