@@ -56,8 +56,8 @@ def main() -> None:
 
 def measured(model: str) -> dict[str, Any]:
     """Every side's rounds, in turn, and what each took to load."""
-    sides, refused = {LLAMA: Side(["node", str(Path(__file__).with_suffix(".mjs"))])}, dict[str, str]()
-    sides |= {kind: Side([sys.executable, __file__, model, "--side", kind]) for kind in KINDS}
+    sides, refused = {LLAMA: LineProcess(["node", str(Path(__file__).with_suffix(".mjs"))])}, dict[str, str]()
+    sides |= {kind: LineProcess([sys.executable, __file__, model, "--side", kind]) for kind in KINDS}
     packages, path = str(bring_llama_cpp()), str(bring(model))
     loads = dict[str, dict[str, Any]]()
     for name, side in list(sides.items()):
@@ -79,7 +79,7 @@ def measured(model: str) -> dict[str, Any]:
     }
 
 
-class Side:
+class LineProcess:
     """A process that answers lines of JSON by lines of JSON."""
 
     def __init__(self, command: list[str]) -> None:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 import daguerre
-from daguerre.evals.bench.families import Forced
+from daguerre.evals.bench.families import ForcedCommits
 from daguerre.evals.bench.family_files import config_of, tokenizer, write_shard
 from daguerre.evals.machine import machine_facts, measured_on, memory
 from daguerre.evals.results import publish
@@ -134,7 +134,12 @@ def measured(folder: Path, place: Any, group: Path | None) -> dict[str, Any]:
     for number in range(ROUNDS + 1):
         start, before = time.perf_counter(), _read()
         prompt = model.tokenizer.decode(np.random.default_rng(number).integers(VOCABULARY, size=PROMPT).tolist())
-        options: dict[str, Any] = {"max_tokens": TOKENS, "min_tokens": TOKENS, "policy": Forced(), "seed": number}
+        options: dict[str, Any] = {
+            "max_tokens": TOKENS,
+            "min_tokens": TOKENS,
+            "policy": ForcedCommits(),
+            "seed": number,
+        }
         result = model.generate(prompt, mode="block", temperature=1.0, **options)
         rates.append(result.usage.completion_tokens / (time.perf_counter() - start))
         reads.append((_read() - before) / result.usage.forwards)

@@ -47,7 +47,7 @@ PIECE, BLOCK = 512, 16
 
 
 @dataclass(frozen=True)
-class Side:
+class BackendSide:
     """A backend with weights and cached numbers of a type; `int8`: the approximate cache."""
 
     backend: str
@@ -56,14 +56,14 @@ class Side:
 
 
 SIDES = {
-    "native, bfloat16": Side("native", "bfloat16"),
-    "native, bfloat16, 8-bit cache": Side("native", "bfloat16", True),
-    "native, float32": Side("native", "float32"),
-    "torch, float32": Side("torch", "float32"),
+    "native, bfloat16": BackendSide("native", "bfloat16"),
+    "native, bfloat16, 8-bit cache": BackendSide("native", "bfloat16", True),
+    "native, float32": BackendSide("native", "float32"),
+    "torch, float32": BackendSide("torch", "float32"),
 }
 
 
-def made(side: Side, positions: int) -> Backend:
+def made(side: BackendSide, positions: int) -> Backend:
     backbone = random_model(YARDSTICK, side.dtype, positions).backbone
     return NativeBackend(backbone) if side.backend == "native" else TorchBackend(backbone)
 

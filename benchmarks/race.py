@@ -64,7 +64,7 @@ COMPLETION, INFILL = "completion", "infill"
 
 
 @dataclass(frozen=True)
-class Entry:
+class RaceEntry:
     """A recipe of recipes/race and what its model can do.
 
     what       for the table
@@ -81,19 +81,19 @@ class Entry:
 
 BOTH = (COMPLETION, INFILL)
 ENTRIES = {
-    "ar": Entry("next token only", ("ar",), (COMPLETION,)),
-    "mixture": Entry("the default model's mixture: causal context", ("ar", 16, "full"), BOTH),
-    "mdlm": Entry("MDLM, LLaDA: masks, full context", ("full",), BOTH),
-    "bd3": Entry("BD3-LM: masks, blocks of 16", (16,), (COMPLETION,)),
-    "uniform": Entry("UDLM, Duo: random tokens", ("full",), BOTH),
-    "hybrid": Entry("GIDD: masks and random tokens", ("full",), BOTH),
-    "sedd": Entry("SEDD absorbing, in its equivalent x_0 form", ("full",), BOTH),
-    "conversion": Entry("DiffuGPT: from `ar` to full context", ("full",), BOTH, after="ar"),
+    "ar": RaceEntry("next token only", ("ar",), (COMPLETION,)),
+    "mixture": RaceEntry("the default model's mixture: causal context", ("ar", 16, "full"), BOTH),
+    "mdlm": RaceEntry("MDLM, LLaDA: masks, full context", ("full",), BOTH),
+    "bd3": RaceEntry("BD3-LM: masks, blocks of 16", (16,), (COMPLETION,)),
+    "uniform": RaceEntry("UDLM, Duo: random tokens", ("full",), BOTH),
+    "hybrid": RaceEntry("GIDD: masks and random tokens", ("full",), BOTH),
+    "sedd": RaceEntry("SEDD absorbing, in its equivalent x_0 form", ("full",), BOTH),
+    "conversion": RaceEntry("DiffuGPT: from `ar` to full context", ("full",), BOTH, after="ar"),
 }
 
 
 @dataclass(frozen=True)
-class Limits:
+class RaceLimits:
     """How much is measured: windows and draws of each for bits per byte, removed spans for accuracy."""
 
     windows: int = 64
@@ -109,7 +109,7 @@ def run_entry(
     out: Path,
     data: Path,
     minutes: float,
-    limits: Limits,
+    limits: RaceLimits,
     documents: Sequence[Document],
     overrides: Sequence[str] = (),
 ) -> Path:
@@ -136,7 +136,7 @@ def run_entry(
     return result
 
 
-def measure(name: str, model: Model, limits: Limits, documents: Sequence[Document]) -> dict[str, Any]:
+def measure(name: str, model: Model, limits: RaceLimits, documents: Sequence[Document]) -> dict[str, Any]:
     """Bits per byte and accuracy of an entry's model."""
     entry = ENTRIES[name]
     figures = bits_per_byte(
@@ -303,7 +303,7 @@ def markdown(values: Sequence[dict[str, Any]], picture: str) -> str:
     head = ["entry", "tokens seen", "ar", "blocks of 16", "full canvas"]
     head += [f"infill, {steps}" for steps in STEPS] + [f"completion, {steps}" for steps in STEPS]
     rows = [_row(value) for value in values]
-    limits = values[0]["limits"] if values else asdict(Limits())
+    limits = values[0]["limits"] if values else asdict(RaceLimits())
     missing = [name for name in ENTRIES if name not in {value["name"] for value in values}]
     return "\n".join(
         [
@@ -411,7 +411,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", nargs="+", default=list(ENTRIES), help="entries; all by default")
     parser.add_argument("--set", nargs="+", default=[], dest="overrides", help="key=value for every recipe")
     parser.add_argument("--heldout", type=Path, help="files to measure on; the frozen sample by default")
-    for name, value in asdict(Limits()).items():
+    for name, value in asdict(RaceLimits()).items():
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--results", type=Path, default=RESULTS, help="the JSON of all entries")
     parser.add_argument("--report", action="store_true", help="write the table and the picture from the JSON, no more")
@@ -444,7 +444,7 @@ def _run(options: argparse.Namespace, given: list[str]) -> None:
     if options.entry is None:
         run_race(options.only, given, options.out, options.results)
         return
-    limits = Limits(options.windows, options.samples, options.spans)
+    limits = RaceLimits(options.windows, options.samples, options.spans)
     documents = load_frozen() if options.heldout is None else read_documents(options.heldout)[0]
     run_entry(options.entry, options.out, options.data, options.minutes, limits, documents, options.overrides)
 

@@ -33,10 +33,10 @@ from pathlib import Path
 from typing import Any
 
 from routing_backends import (
-    Answer,
+    BackendPlan,
     Client,
-    Plan,
-    Process,
+    HttpAnswer,
+    ServerProcess,
     answer,
     backend,
     events,
@@ -47,7 +47,7 @@ from routing_backends import (
     serve,
     started,
 )
-from routing_world import BACKENDS, COMPRESSED, KINDS, RATE, STEPS, STRONG, WEAK, Drawn, World, recorded, slo_of
+from routing_world import BACKENDS, COMPRESSED, KINDS, RATE, STEPS, STRONG, WEAK, DrawnRequest, World, recorded, slo_of
 
 from daguerre.evals.charts import COLORS, GRAY, MARKERS, legend_of_figure, new_figure
 from daguerre.evals.machine import machine_facts
@@ -101,24 +101,24 @@ def simulate(said: dict[str, Any]) -> None:
     world, name = World(said["num"], said["seed"]), said["name"]
     to = os.open(said["record"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
-    def plan(body: dict[str, Any]) -> Plan:
+    def plan(body: dict[str, Any]) -> BackendPlan:
         one = world.requests[int(body["seed"])]
         if world.within(one.at, BACKENDS[name].refusing):
-            return Plan(status=503, pieces=[b'{"error":{"message":"overloaded","type":"server_error"}}'])
+            return BackendPlan(status=503, pieces=[b'{"error":{"message":"overloaded","type":"server_error"}}'])
         os.write(to, f"{one.number}\n".encode())
         first, end = world.took(one, name)
         words = [f"word{number} " for number in range(PIECES)]
         if one.stream:
             pieces = events(words, one.into, one.out)
-            return Plan(delay=first, pieces=pieces, gap=(end - first) / (len(pieces) - 1), stream=True)
-        return Plan(delay=end, pieces=[answer("".join(words), one.into, one.out)])
+            return BackendPlan(delay=first, pieces=pieces, gap=(end - first) / (len(pieces) - 1), stream=True)
+        return BackendPlan(delay=end, pieces=[answer("".join(words), one.into, one.out)])
 
     serve(plan, said["port"])
 
 
 def run(policy: str, world: World, given: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
     """What a policy made of each request of the world."""
-    backends = dict[str, Process]()
+    backends = dict[str, ServerProcess]()
     records = {name: folder / f"{name}.taken" for name in BACKENDS}
     for name in BACKENDS:
         records[name].unlink(missing_ok=True)
@@ -136,8 +136,8 @@ def run(policy: str, world: World, given: argparse.Namespace, folder: Path) -> l
 
 
 def _front(
-    policy: str, world: World, given: argparse.Namespace, backends: dict[str, Process], folder: Path
-) -> Process | None:
+    policy: str, world: World, given: argparse.Namespace, backends: dict[str, ServerProcess], folder: Path
+) -> ServerProcess | None:
     """The proxy of a policy."""
     if policy in DIRECT:
         return None
@@ -149,7 +149,7 @@ def _front(
     return litellm(given.litellm, litellm_config(policy, backends), folder)
 
 
-def our_config(port: int, backends: dict[str, Process], log: Path) -> str:
+def our_config(port: int, backends: dict[str, ServerProcess], log: Path) -> str:
     """The router's file: what the world says of backends at the start, and nothing of what will go wrong."""
     lines = ["[server]", f"port = {port}", f'log = "{log}"']
     lines = ['overrides = ["slo_ms", "tags", "step"]', *lines]
@@ -169,7 +169,7 @@ def our_config(port: int, backends: dict[str, Process], log: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def litellm_config(policy: str, backends: dict[str, Process]) -> dict[str, Any]:
+def litellm_config(policy: str, backends: dict[str, ServerProcess]) -> dict[str, Any]:
     """LiteLLM's file: a group of models for each step, or one."""
     pool, models = policy.endswith("one pool"), list[dict[str, Any]]()
     for place, step in enumerate(STEPS):
@@ -192,9 +192,11 @@ def litellm_config(policy: str, backends: dict[str, Process]) -> dict[str, Any]:
     return {"model_list": models, "router_settings": settings, "litellm_settings": {"telemetry": False}}
 
 
-async def drive(policy: str, world: World, port: int, backends: dict[str, Process]) -> dict[int, tuple[float, Answer]]:
+async def drive(
+    policy: str, world: World, port: int, backends: dict[str, ServerProcess]
+) -> dict[int, tuple[float, HttpAnswer]]:
     """When each request was due, and its answer; backends are killed and started again meanwhile."""
-    client, tasks, dues = Client(port), list[asyncio.Task[Answer]](), list[float]()
+    client, tasks, dues = Client(port), list[asyncio.Task[HttpAnswer]](), list[float]()
     gc.disable()
     start = time.perf_counter() + 0.5
     trouble = [asyncio.create_task(_die(world, start, name, backends[name])) for name in BACKENDS]
@@ -214,11 +216,11 @@ async def drive(policy: str, world: World, port: int, backends: dict[str, Proces
         task.cancel()
     client.close()
     gc.enable()
-    found = [task.result() if task in done else Answer(end=time.perf_counter()) for task in tasks]
+    found = [task.result() if task in done else HttpAnswer(end=time.perf_counter()) for task in tasks]
     return {one.number: (due, got) for one, due, got in zip(world.requests, dues, found, strict=True)}
 
 
-async def _die(world: World, start: float, name: str, process: Process) -> None:
+async def _die(world: World, start: float, name: str, process: ServerProcess) -> None:
     """Kill a backend and start it again when the world says so."""
     begin, end = (share * world.seconds for share in BACKENDS[name].dead)
     if begin > world.seconds:
@@ -229,7 +231,7 @@ async def _die(world: World, start: float, name: str, process: Process) -> None:
     await asyncio.to_thread(process.start)
 
 
-def outcome(world: World, one: Drawn, due: float, got: Answer, taken: list[str]) -> dict[str, Any]:
+def outcome(world: World, one: DrawnRequest, due: float, got: HttpAnswer, taken: list[str]) -> dict[str, Any]:
     """What became of a request."""
     good = got.status == 200 and not got.broken
     if good and one.stream:

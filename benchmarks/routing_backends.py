@@ -31,7 +31,7 @@ Executed = Callable[[dict[str, Any], bool], None]
 
 
 @dataclass
-class Plan:
+class BackendPlan:
     """What a backend does with a request.
 
     delay    seconds until its first byte
@@ -79,7 +79,7 @@ class Connection(asyncio.Protocol):
     """One connection of a backend: a request after the other."""
 
     def __init__(
-        self, plan: Callable[[dict[str, Any]], Plan], executed: Callable[[dict[str, Any], bool], None]
+        self, plan: Callable[[dict[str, Any]], BackendPlan], executed: Callable[[dict[str, Any], bool], None]
     ) -> None:
         self._plan, self._executed = plan, executed
         self._left, self._task = bytearray(), None  # type: bytearray, asyncio.Task[None] | None
@@ -109,7 +109,7 @@ class Connection(asyncio.Protocol):
         self._task = asyncio.get_running_loop().create_task(self._answer(json.loads(body) if body else {}))
 
     async def _answer(self, body: dict[str, Any]) -> None:
-        due, plan = time.perf_counter(), self._plan(body) if body else Plan(status=404)
+        due, plan = time.perf_counter(), self._plan(body) if body else BackendPlan(status=404)
         send = self._transport.write  # type: ignore[attr-defined]
         due = await _until(due + plan.delay)
         if plan.ends == "silent":
@@ -142,7 +142,7 @@ async def _until(due: float) -> float:
     return due
 
 
-def serve(plan: Callable[[dict[str, Any]], Plan], port: int, record: Path | None = None) -> None:
+def serve(plan: Callable[[dict[str, Any]], BackendPlan], port: int, record: Path | None = None) -> None:
     """A backend, until it is killed. record: a file with a line for each request that had a byte of content, and
     another one for each that ended well; each line is written before the bytes can reach anybody.
     """
@@ -162,7 +162,7 @@ def serve(plan: Callable[[dict[str, Any]], Plan], port: int, record: Path | None
 
 
 @dataclass
-class Answer:
+class HttpAnswer:
     """What the client got. first, end: times of `time.perf_counter`; first is 0 where no byte of the body came.
 
     broken   the connection ended before the answer did
@@ -181,15 +181,15 @@ class _Exchange(asyncio.Protocol):
 
     def __init__(self) -> None:
         self.since, self.open = 0.0, True
-        self._answer, self._done = Answer(), None  # type: Answer, asyncio.Future[Answer] | None
+        self._answer, self._done = HttpAnswer(), None  # type: Answer, asyncio.Future[Answer] | None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
 
-    def ask(self, data: bytes) -> asyncio.Future[Answer]:
+    def ask(self, data: bytes) -> asyncio.Future[HttpAnswer]:
         """Send a request, whose answer comes."""
         self._done = asyncio.get_running_loop().create_future()
-        self._answer, self._left, self._head = Answer(), bytearray(), False
+        self._answer, self._left, self._head = HttpAnswer(), bytearray(), False
         self._need: int | None = None
         self._transport.write(data)  # type: ignore[attr-defined]
         return self._done
@@ -250,7 +250,7 @@ class Client:
     def __init__(self, port: int) -> None:
         self._port, self._idle = port, list[_Exchange]()
 
-    async def ask(self, body: bytes, headers: Mapping[str, str] | None = None) -> Answer:
+    async def ask(self, body: bytes, headers: Mapping[str, str] | None = None) -> HttpAnswer:
         """The answer to a chat; one without a status where the connection broke before it."""
         all_ = {"host": f"127.0.0.1:{self._port}", "content-type": "application/json"} | dict(headers or {})
         lines = "".join(f"{name}: {value}\r\n" for name, value in (all_ | {"content-length": str(len(body))}).items())
@@ -258,7 +258,7 @@ class Client:
         try:
             exchange = await self._connection()
         except OSError:
-            return Answer(end=time.perf_counter(), broken=True)
+            return HttpAnswer(end=time.perf_counter(), broken=True)
         found = await exchange.ask(data)
         if exchange.open and not found.broken:
             exchange.since = time.perf_counter()
@@ -289,7 +289,7 @@ def free_port() -> int:
 
 
 @dataclass
-class Process:
+class ServerProcess:
     """A process that listens. command and environment start it again."""
 
     command: list[str]
@@ -342,32 +342,32 @@ class Process:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def backend(script: str, name: str, folder: Path, **more: Any) -> Process:
+def backend(script: str, name: str, folder: Path, **more: Any) -> ServerProcess:
     """A backend that a script plays: it is run again with `--backend` and this as JSON."""
     port = free_port()
     said = json.dumps({"name": name, "port": port, **more})
     command = [sys.executable, script, "--backend", said]
-    return Process(command, port, dict(os.environ), folder / f"{name}.out")
+    return ServerProcess(command, port, dict(os.environ), folder / f"{name}.out")
 
 
-def router(config: Path, port: int, folder: Path) -> Process:
+def router(config: Path, port: int, folder: Path) -> ServerProcess:
     """The router, by its command."""
     command = [sys.executable, "-m", "daguerre", "route", "--config", str(config)]
-    return Process(command, port, dict(os.environ), folder / "router.out", "/health")
+    return ServerProcess(command, port, dict(os.environ), folder / "router.out", "/health")
 
 
-def litellm(program: str, config: dict[str, Any], folder: Path) -> Process:
+def litellm(program: str, config: dict[str, Any], folder: Path) -> ServerProcess:
     """LiteLLM's proxy with one process, no database, and no look at the network."""
     port, path = free_port(), folder / "litellm.json"
     path.write_text(json.dumps(config))
     command = [program, "--config", str(path), "--port", str(port), "--host", "127.0.0.1", "--num_workers", "1"]
     more = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_MODE": "PRODUCTION", "LITELLM_LOG": "ERROR"}
     more["LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY"] = "true"
-    return Process(command, port, dict(os.environ) | more, folder / "litellm.out", "/health/liveliness")
+    return ServerProcess(command, port, dict(os.environ) | more, folder / "litellm.out", "/health/liveliness")
 
 
 @contextmanager
-def started(*processes: Process) -> Iterator[None]:
+def started(*processes: ServerProcess) -> Iterator[None]:
     """Run processes; the last one ends first."""
     try:
         for one in processes:

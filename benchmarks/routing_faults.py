@@ -32,7 +32,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from routing_backends import Answer, Client, Plan, Process, answer, backend, events, free_port, router, serve, started
+from routing_backends import (
+    BackendPlan,
+    Client,
+    HttpAnswer,
+    ServerProcess,
+    answer,
+    backend,
+    events,
+    free_port,
+    router,
+    serve,
+    started,
+)
 from routing_requests import STEPS, request
 
 from daguerre.evals.charts import BLUE, GRAY, new_figure, titled
@@ -93,15 +105,17 @@ def text_of(name: str, number: int) -> str:
     return " ".join([name, str(number), *(f"wörd{place}" for place in range(WORDS))])
 
 
-def misdeed(name: str, body: dict[str, Any]) -> Plan:
+def misdeed(name: str, body: dict[str, Any]) -> BackendPlan:
     """What a backend does with a request."""
     number, stream = int(body["seed"]), bool(body.get("stream"))
     kind = fault_of(name, number)
     if kind and kind.startswith("status"):
-        return Plan(status=int(kind.split()[1]), pieces=[b'{"error":{"message":"no","type":"server_error"}}'])
+        return BackendPlan(status=int(kind.split()[1]), pieces=[b'{"error":{"message":"no","type":"server_error"}}'])
     if kind == "silent" or kind == "reset at once":
-        return Plan(ends="silent" if kind == "silent" else "reset")
-    plan = Plan(delay=0.005, pieces=_pieces(name, number, stream, bool(body.get("tools"))), gap=0.001, stream=stream)
+        return BackendPlan(ends="silent" if kind == "silent" else "reset")
+    plan = BackendPlan(
+        delay=0.005, pieces=_pieces(name, number, stream, bool(body.get("tools"))), gap=0.001, stream=stream
+    )
     half = max(1, len(plan.pieces) // 2)
     if kind == "bad JSON":
         plan.pieces = [*plan.pieces[:half], b'data: {"choices": [\n\n', *plan.pieces[half:]] if stream else [b'{"id": ']
@@ -139,7 +153,7 @@ def run(num: int, folder: Path) -> dict[str, Any]:
     port, config, log = free_port(), folder / "route.toml", folder / "decisions.jsonl"
     log.unlink(missing_ok=True)
     records = {name: folder / f"{name}.notes" for name in BACKENDS}
-    backends = dict[str, Process]()
+    backends = dict[str, ServerProcess]()
     for name in BACKENDS:
         records[name].unlink(missing_ok=True)
         backends[name] = backend(__file__, name, folder, record=str(records[name]))
@@ -166,9 +180,11 @@ def run(num: int, folder: Path) -> dict[str, Any]:
     }
 
 
-async def drive(num: int, front: Process, mortal: Process) -> tuple[dict[int, Answer], list[list[float]]]:
+async def drive(
+    num: int, front: ServerProcess, mortal: ServerProcess
+) -> tuple[dict[int, HttpAnswer], list[list[float]]]:
     """The answers, and a list of requests answered so far, seconds, kilobytes and open files of the router."""
-    client, answers, memory = Client(front.port), dict[int, Answer](), list[list[float]]()
+    client, answers, memory = Client(front.port), dict[int, HttpAnswer](), list[list[float]]()
     numbers, began = iter(range(num)), time.perf_counter()
     assert front.running is not None
     files = Path(f"/proc/{front.running.pid}/fd")
@@ -202,7 +218,7 @@ async def drive(num: int, front: Process, mortal: Process) -> tuple[dict[int, An
     return answers, memory
 
 
-def read_answer(number: int, got: Answer) -> tuple[str, str | None]:
+def read_answer(number: int, got: HttpAnswer) -> tuple[str, str | None]:
     """What a request came to, and the backend whose text reached the client: complete, error, or what is wrong."""
     if got.broken or not got.status:
         return "lost: the connection ended", None
@@ -253,7 +269,7 @@ def _is_error(body: bytes | bytearray) -> bool:
         return False
 
 
-def judge(answers: dict[int, Answer], records: dict[str, Path]) -> dict[str, Any]:
+def judge(answers: dict[int, HttpAnswer], records: dict[str, Path]) -> dict[str, Any]:
     """Outcomes of requests, and those that were begun or done again."""
     begun, whole = defaultdict[int, list[tuple[int, str]]](list), Counter[int]()
     for name, path in records.items():

@@ -27,10 +27,10 @@ from pathlib import Path
 from typing import Any
 
 from routing_backends import (
-    Answer,
+    BackendPlan,
     Client,
-    Plan,
-    Process,
+    HttpAnswer,
+    ServerProcess,
     answer,
     backend,
     events,
@@ -97,12 +97,12 @@ def main() -> None:
     publish(given.out, {**about, "highest": highest, "runs": found}, page(given, found, highest), draw(found))
 
 
-def steady(body: dict[str, Any]) -> Plan:
+def steady(body: dict[str, Any]) -> BackendPlan:
     """What the backend does: the same for every request."""
     words = [f"word{number} " for number in range(WORDS)]
     if body.get("stream"):
-        return Plan(delay=FIRST, pieces=events(words, 200, WORDS), gap=GAP, stream=True)
-    return Plan(delay=FIRST, pieces=[answer("".join(words), 200, WORDS)])
+        return BackendPlan(delay=FIRST, pieces=events(words, 200, WORDS), gap=GAP, stream=True)
+    return BackendPlan(delay=FIRST, pieces=[answer("".join(words), 200, WORDS)])
 
 
 def measure(given: argparse.Namespace, folder: Path) -> tuple[list[dict[str, Any]], dict[str, dict[str, float]]]:
@@ -112,7 +112,7 @@ def measure(given: argparse.Namespace, folder: Path) -> tuple[list[dict[str, Any
     backends = "".join(BACKEND.format(name=f"b{place}", port=behind.port, price=1 + place) for place in range(3))
     config = folder / "route.toml"
     config.write_text(CONFIG.format(port=port, folder=folder) + backends)
-    sides: dict[str, Process] = {"direct": behind, "daguerre": router(config, port, folder)}
+    sides: dict[str, ServerProcess] = {"direct": behind, "daguerre": router(config, port, folder)}
     if given.litellm:
         sides["litellm"] = litellm(given.litellm, litellm_config(behind.port), folder)
     bodies = {
@@ -153,7 +153,7 @@ def litellm_config(port: int) -> dict[str, Any]:
     return {"model_list": models, "litellm_settings": {"num_retries": 0, "telemetry": False}}
 
 
-def load(side: Process, bodies: list[bytes], rate: float, seconds: float, seed: int) -> dict[str, Any]:
+def load(side: ServerProcess, bodies: list[bytes], rate: float, seconds: float, seed: int) -> dict[str, Any]:
     """What a load on a side finds: latencies in milliseconds from when each request was due, errors, and the share of a
     core that the side used.
     """
@@ -181,7 +181,7 @@ def load(side: Process, bodies: list[bytes], rate: float, seconds: float, seed: 
     }
 
 
-def rest(side: Process) -> None:
+def rest(side: ServerProcess) -> None:
     """Wait until a side is idle: a proxy that fell behind goes on with requests whose clients have left."""
     for _ in range(MOST_REST):
         before = side.seconds()
@@ -192,9 +192,9 @@ def rest(side: Process) -> None:
 
 async def _load(
     port: int, bodies: list[bytes], rate: float, seconds: float, draw: random.Random
-) -> tuple[list[tuple[float, Answer]], list[float]]:
+) -> tuple[list[tuple[float, HttpAnswer]], list[float]]:
     """When each request was due, and its answer; and by how much the load itself was late."""
-    client, tasks, late = Client(port), list[asyncio.Task[Answer]](), list[float]()
+    client, tasks, late = Client(port), list[asyncio.Task[HttpAnswer]](), list[float]()
     start = due = time.perf_counter() + 0.05
     dues = list[float]()
     while due < start + seconds:
@@ -209,10 +209,12 @@ async def _load(
     for one in left:
         one.cancel()
     client.close()
-    return [(when, task.result() if task in done else Answer()) for when, task in zip(dues, tasks, strict=True)], late
+    return [
+        (when, task.result() if task in done else HttpAnswer()) for when, task in zip(dues, tasks, strict=True)
+    ], late
 
 
-def most(sides: dict[str, Process], bodies: list[bytes]) -> Iterator[tuple[str, float]]:
+def most(sides: dict[str, ServerProcess], bodies: list[bytes]) -> Iterator[tuple[str, float]]:
     """By side, the highest rate that it bears."""
     for name, side in sides.items():
         best = 0.0

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from routing_backends import Answer, Client, Process, free_port, quantiles, started
+from routing_backends import Client, HttpAnswer, ServerProcess, free_port, quantiles, started
 from routing_requests import STEPS, request
 from routing_world import KINDS, RECORDED, Factors
 
@@ -86,7 +86,7 @@ def record(profile: Profile, num: int, folder: Path) -> list[Timed]:
     port = free_port()
     command = [sys.executable, "-m", "daguerre", "serve", "--port", str(port)]
     environment = dict(os.environ) | {"OMP_NUM_THREADS": "1"}
-    server = Process(command, port, environment, folder / "serve.out", "/ready")
+    server = ServerProcess(command, port, environment, folder / "serve.out", "/ready")
     with started(server):
         return asyncio.run(_record(profile, num, port))
 
@@ -121,7 +121,7 @@ async def _ask(client: Client, profile: Profile, number: int) -> Timed:
     return Timed(step, tokens, answer.first - began, answer.end - began)
 
 
-def tokens_of(answer: Answer) -> int:
+def tokens_of(answer: HttpAnswer) -> int:
     """How many tokens a stream says that it had; 0 where it does not say."""
     for line in reversed(bytes(answer.body).split(b"\n")):
         if line.startswith(b"data: {"):

@@ -23,8 +23,8 @@ from typing import Any
 
 import orjson
 from routing_agent import our_config, outcome, scores
-from routing_backends import Answer
-from routing_world import BACKENDS, COMPRESSED, RESTART, Drawn, World
+from routing_backends import HttpAnswer
+from routing_world import BACKENDS, COMPRESSED, RESTART, DrawnRequest, World
 
 from daguerre.errors import DaguerreError
 from daguerre.router import attempts, proxy, trip, upstream, watching
@@ -47,7 +47,7 @@ class Jumping(selectors.DefaultSelector):
         return super().select(0)
 
 
-class Loop(asyncio.SelectorEventLoop):
+class VirtualLoop(asyncio.SelectorEventLoop):
     """A loop with such a clock."""
 
     def __init__(self) -> None:
@@ -62,14 +62,14 @@ class Loop(asyncio.SelectorEventLoop):
 class Clock:
     """What stands for the module `time` in the router."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: VirtualLoop) -> None:
         self.monotonic = self.perf_counter = self.time = loop.time
 
 
 class Simulation(Upstreams):
     """Backends of the world. taken: the numbers of requests, and who took them."""
 
-    def __init__(self, config: Any, world: World, loop: Loop) -> None:
+    def __init__(self, config: Any, world: World, loop: VirtualLoop) -> None:
         super().__init__(config)
         self._world, self._loop, self.start = world, loop, loop.time()
         self.taken = defaultdict[int, list[str]](list)
@@ -108,7 +108,7 @@ WHOLE = b'{"choices":[{"message":{"content":"a"},"finish_reason":"stop"}]}'
 class Asking:
     """A request as the router sees one."""
 
-    def __init__(self, one: Drawn) -> None:
+    def __init__(self, one: DrawnRequest) -> None:
         self.state = SimpleNamespace(request_id="agent", owner="")
         self._body, self.headers = orjson.dumps(one.body), {"x-route-step": one.step}
 
@@ -124,7 +124,7 @@ class Asking:
 
 def run(world: World, folder: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """What became of each request, as `routing_agent` says it, and the lines of the log."""
-    path, lines, loop = folder / "route.toml", list[dict[str, Any]](), Loop()
+    path, lines, loop = folder / "route.toml", list[dict[str, Any]](), VirtualLoop()
     path.write_text(our_config(8800, dict.fromkeys(BACKENDS, Port()), folder / "log.jsonl"))  # type: ignore[arg-type]
     config, modules = read_config(path), (attempts, proxy, trip, upstream, watching)
     kept = [module.time for module in modules]  # type: ignore[attr-defined]
@@ -147,8 +147,8 @@ class Port:
     port = 1
 
 
-async def _drive(world: World, router: Router, backends: Simulation, loop: Loop) -> list[dict[str, Any]]:
-    async def ask(one: Drawn) -> Answer:
+async def _drive(world: World, router: Router, backends: Simulation, loop: VirtualLoop) -> list[dict[str, Any]]:
+    async def ask(one: DrawnRequest) -> HttpAnswer:
         try:
             asking = Asking(one)
             response = await router.serve(asking, "chat", "/chat/completions")  # type: ignore[arg-type]
@@ -163,9 +163,9 @@ async def _drive(world: World, router: Router, backends: Simulation, loop: Loop)
             named = {name: value for name, value in response.headers.items() if name.startswith("x-route")}
         except DaguerreError as error:
             status, body, named = error.http_status, bytearray(), {}
-        return Answer(status=status, headers=named, body=body, end=loop.time())
+        return HttpAnswer(status=status, headers=named, body=body, end=loop.time())
 
-    tasks = list[asyncio.Task[Answer]]()
+    tasks = list[asyncio.Task[HttpAnswer]]()
     for one in world.requests:
         await asyncio.sleep(max(0.0, backends.start + one.at - loop.time()))
         tasks.append(asyncio.create_task(ask(one)))

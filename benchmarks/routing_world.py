@@ -41,7 +41,7 @@ def recorded(name: str) -> Factors:
 
 
 @dataclass(frozen=True)
-class Kind:
+class StepKind:
     """A kind of step. tokens: the median length of its answers; floor: the quality that it needs."""
 
     tokens: int
@@ -49,16 +49,16 @@ class Kind:
 
 
 KINDS = {
-    "classify": Kind(6, 0.9),
-    "look_up": Kind(60, 0.85),
-    "extract": Kind(100, 0.84),
-    "tool_arguments": Kind(40, 0.88),
-    "facts": Kind(50, 0.84),
-    "edit": Kind(180, 0.9),
-    "summarize": Kind(160, 0.8),
-    "plan": Kind(250, 0.8),
-    "reason": Kind(400, 0.9),
-    "write_code": Kind(350, 0.8),
+    "classify": StepKind(6, 0.9),
+    "look_up": StepKind(60, 0.85),
+    "extract": StepKind(100, 0.84),
+    "tool_arguments": StepKind(40, 0.88),
+    "facts": StepKind(50, 0.84),
+    "edit": StepKind(180, 0.9),
+    "summarize": StepKind(160, 0.8),
+    "plan": StepKind(250, 0.8),
+    "reason": StepKind(400, 0.9),
+    "write_code": StepKind(350, 0.8),
 }
 SLACK, NEXT_SLACK = 4.0, 2.0
 """An SLO is so many times the median of the cheapest backend that is good enough, and of the next cheapest."""
@@ -117,7 +117,7 @@ def slo_of(step: str) -> float:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnRequest:
     """A request: when it comes (seconds on the wall), its kind, and the tokens of its text and of its answer."""
 
     number: int
@@ -147,22 +147,22 @@ class World:
         return self.num / RATE
 
     @cached_property
-    def requests(self) -> list[Drawn]:
+    def requests(self) -> list[DrawnRequest]:
         """All requests in their order."""
-        draw, at, out = random.Random(self.seed), 0.0, list[Drawn]()
+        draw, at, out = random.Random(self.seed), 0.0, list[DrawnRequest]()
         for number in range(self.num):
             at += draw.expovariate(RATE)
             step, stream = draw.choice(STEPS), draw.random() < 0.5
             length = max(1, round(KINDS[step].tokens * math.exp(draw.gauss(0, SPREAD))))
             body = request(number, step, stream)
-            out.append(Drawn(number, at, step, stream, len(json.dumps(body["messages"])) // 4, length, body))
+            out.append(DrawnRequest(number, at, step, stream, len(json.dumps(body["messages"])) // 4, length, body))
         return out
 
     def within(self, at: float, shares: tuple[float, float]) -> bool:
         """Whether a time lies between these shares of the run."""
         return shares[0] * self.seconds <= at < shares[1] * self.seconds
 
-    def took(self, one: Drawn, name: str) -> tuple[float, float]:
+    def took(self, one: DrawnRequest, name: str) -> tuple[float, float]:
         """Seconds on the wall until a backend's first text and until its end."""
         it = BACKENDS[name]
         to_first, to_end = random.Random(f"{self.seed} {one.number} {name}").choice(recorded(name))
@@ -170,23 +170,23 @@ class World:
         end = (it.first + it.token * one.out) * to_end * scale
         return min(it.first * to_first * scale, end), end
 
-    def cost(self, one: Drawn, name: str) -> float:
+    def cost(self, one: DrawnRequest, name: str) -> float:
         """Dollars."""
         price = BACKENDS[name].price
         return (one.into * price[0] + one.out * price[1]) / 1e6
 
-    def good(self, one: Drawn, name: str) -> bool:
+    def good(self, one: DrawnRequest, name: str) -> bool:
         """Whether a backend reaches the quality that the step needs."""
         return BACKENDS[name].quality[STEPS.index(one.step)] >= KINDS[one.step].floor
 
-    def answers(self, one: Drawn, name: str) -> bool:
+    def answers(self, one: DrawnRequest, name: str) -> bool:
         """Whether a backend answers at all, now that it may refuse or be dead."""
         it = BACKENDS[name]
         start, end = (share * self.seconds for share in it.dead)
         lives = one.at + self.took(one, name)[1] < start or one.at > end + RESTART / 1000 / COMPRESSED
         return lives and not self.within(one.at, it.refusing)
 
-    def able(self, one: Drawn) -> list[str]:
+    def able(self, one: DrawnRequest) -> list[str]:
         """Backends that are good enough and in time, the cheapest first."""
         some = [name for name in BACKENDS if self.good(one, name) and self.answers(one, name)]
         return sorted(

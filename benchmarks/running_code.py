@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from rich.progress import Progress
-from running.cases import KINDS, Case, Judge, find_cases
-from running.scores import Score, answers, judged, score, writers
+from running.cases import KINDS, DoctestCase, Judge, find_cases
+from running.scores import CaseScore, answers, judged, score, writers
 
 from daguerre.errors import InputError
 from daguerre.evals.infilling import BEAM
@@ -44,20 +44,20 @@ def install(folder: Path) -> None:
     subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--target", str(folder), *wanted], check=True)
 
 
-def spread(cases: Sequence[Case], limit: int) -> list[Case]:
+def spread(cases: Sequence[DoctestCase], limit: int) -> list[DoctestCase]:
     """At most `limit` cases at equal distances."""
     return [cases[number * len(cases) // limit] for number in range(limit)] if len(cases) > limit else list(cases)
 
 
 def measure(
-    given: argparse.Namespace, judge: Judge, cases: Sequence[Case], name: str, path: str
-) -> Iterator[tuple[str, list[Score]]]:
+    given: argparse.Namespace, judge: Judge, cases: Sequence[DoctestCase], name: str, path: str
+) -> Iterator[tuple[str, list[CaseScore]]]:
     """Each way of writing of one model, with its scores for each kind of case."""
     adapter = (Path(path) / CONFIG).is_file()
     model = load("default", adapter=path, backend="native") if adapter else load(path, backend="native")
     with Progress(disable=not sys.stderr.isatty()) as progress:
         for method, write in writers(model).items():
-            samples, scores = 0 if method == BEAM else given.samples, list[Score]()
+            samples, scores = 0 if method == BEAM else given.samples, list[CaseScore]()
             for kind in KINDS if method in given.methods else ():
                 some = [case for case in cases if case.kind == kind]
                 greedy, passed, began = [], [], time.perf_counter()
@@ -71,7 +71,7 @@ def measure(
                 yield method, scores
 
 
-def line(name: str, one: Score) -> list[str]:
+def line(name: str, one: CaseScore) -> list[str]:
     """A row of the table."""
 
     def percent(share: float | None, interval: tuple[float, float] | None) -> str:
@@ -86,7 +86,7 @@ def page(found: dict[str, Any]) -> str:
     """The report in Markdown."""
     samples = found["samples"]
     header = ("model", "method", "missing", "cases", "greedy passes, %", "exact, %", "pass@1, %", f"pass@{samples}, %")
-    rows = [line(name, Score(**one)) for name, scores in found["models"].items() for one in scores]
+    rows = [line(name, CaseScore(**one)) for name, scores in found["models"].items() for one in scores]
     about = (
         f"Held-out functions with a part missing; their doctests run in a sandbox. {samples} samples a case at "
         f"temperature {found['temperature']}; 95% intervals, by function. Packages: {', '.join(found['packages'])}."

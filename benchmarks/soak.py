@@ -67,7 +67,7 @@ JSON = {"Content-Type": "application/json"}
 
 
 @dataclass
-class Seen:
+class ServerSeen:
     """What was observed.
 
     statuses  how many answers had which status, by the kind of request
@@ -87,7 +87,7 @@ class Load:
     """The requests of a run: which they are follows from their numbers."""
 
     def __init__(self, client: httpx2.AsyncClient, process: int, num: int) -> None:
-        self.client, self.num, self.seen = client, num, Seen()
+        self.client, self.num, self.seen = client, num, ServerSeen()
         self._process, self._every = process, max(1, num // POINTS)
 
     async def run(self) -> None:
@@ -170,7 +170,7 @@ def of_library(model: daguerre.Model, body: dict[str, Any]) -> str:
     return model.generate(body["prompt"], body["max_tokens"], **options).text
 
 
-async def soak(url: str, process: int, num: int) -> tuple[Seen, float]:
+async def soak(url: str, process: int, num: int) -> tuple[ServerSeen, float]:
     """Run the load, and wait until the server rests."""
     async with httpx2.AsyncClient(base_url=url, timeout=300) as client:
         load, begun = Load(client, process, num), time.perf_counter()
@@ -194,7 +194,7 @@ async def rests(url: str, headers: dict[str, str] | None = None) -> float:
     return left
 
 
-def compare(seen: Seen, sample: int) -> int:
+def compare(seen: ServerSeen, sample: int) -> int:
     """Compare answers with each other, and a sample with the library's. How many were compared with the library."""
     model = daguerre.load()
     chosen = random.Random(0).sample(sorted(seen.answers), min(sample, len(seen.answers)))
@@ -231,7 +231,7 @@ def main() -> None:
     sys.exit(bool(report["wrong"]))
 
 
-def report_of(seen: Seen, seconds: float, compared: int, note: str) -> dict[str, Any]:
+def report_of(seen: ServerSeen, seconds: float, compared: int, note: str) -> dict[str, Any]:
     """All that a run showed."""
     statuses = {kind: dict(counts) for kind, counts in sorted(seen.statuses.items())}
     grown = growth(seen.memory)

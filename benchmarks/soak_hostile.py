@@ -30,7 +30,7 @@ from typing import Any
 
 import httpx2
 from servers import serving
-from soak import JSON, ROUTE, Seen, body_of, compare, counted, listed, rests
+from soak import JSON, ROUTE, ServerSeen, body_of, compare, counted, listed, rests
 
 from daguerre.evals.machine import machine_facts, memory
 from daguerre.evals.results import publish
@@ -76,14 +76,14 @@ ATTACKS: dict[str, tuple[str, Any]] = {
 
 
 @dataclass
-class Client:
+class HonestClient:
     """What an honest client got: tokens, seconds to the first of each answer, and what `soak.compare` checks."""
 
     headers: Headers
     tokens: int = 0
     first: list[float] = field(default_factory=list)
     number: int = 0
-    seen: Seen = field(default_factory=Seen)
+    seen: ServerSeen = field(default_factory=ServerSeen)
 
     async def ask(self, url: str, until: float) -> None:
         """One request after the other until a time."""
@@ -134,7 +134,7 @@ def watch(url: str, seconds: float, queue: Any) -> None:
     queue.put(took)
 
 
-async def rates(url: str, clients: list[Client], seconds: float) -> list[float]:
+async def rates(url: str, clients: list[HonestClient], seconds: float) -> list[float]:
     """Tokens a second of each of some clients that ask at once."""
     before, begun = [client.tokens for client in clients], time.perf_counter()
     await asyncio.gather(*(client.ask(url, begun + seconds) for client in clients))
@@ -213,7 +213,7 @@ def attacker(url: str, seconds: float, queue: Any) -> None:
     queue.put(dict(seen))
 
 
-def beside(url: str, clients: list[Client], seconds: float) -> tuple[list[float], Statuses, list[float]]:
+def beside(url: str, clients: list[HonestClient], seconds: float) -> tuple[list[float], Statuses, list[float]]:
     """The rates of clients while the attacks go on, what those were answered, and the seconds of probes."""
     context = multiprocessing.get_context("spawn")
     attacked, watched = context.Queue(), context.Queue()
@@ -233,7 +233,7 @@ def beside(url: str, clients: list[Client], seconds: float) -> tuple[list[float]
 
 def run(minutes: float) -> dict[str, Any]:
     """All that a run shows."""
-    clients = {name: Client(_headers(name), number=10_000 * place) for place, name in enumerate(HONEST)}
+    clients = {name: HonestClient(_headers(name), number=10_000 * place) for place, name in enumerate(HONEST)}
     seconds = 60 * minutes
     with tempfile.TemporaryDirectory() as folder:
         keys = Path(folder) / "keys"
@@ -291,9 +291,9 @@ def run(minutes: float) -> dict[str, Any]:
     }
 
 
-def seen_by(clients: Iterable[Client]) -> Seen:
+def seen_by(clients: Iterable[HonestClient]) -> ServerSeen:
     """The answers of all of them, to compare."""
-    together = Seen()
+    together = ServerSeen()
     for client in clients:
         for body, texts in client.seen.answers.items():
             together.answers[body] |= texts

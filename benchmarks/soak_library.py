@@ -135,7 +135,7 @@ KINDS: dict[str, Call] = {
 
 
 @dataclass
-class Seen:
+class LibrarySeen:
     """What was observed.
 
     counts   calls by kind
@@ -150,9 +150,9 @@ class Seen:
     wrong: list[str] = field(default_factory=list)
 
 
-def run(model: daguerre.Model, num: int, seconds: float | None = None) -> tuple[Seen, float]:
+def run(model: daguerre.Model, num: int, seconds: float | None = None) -> tuple[LibrarySeen, float]:
     """So many calls, or as many as begin in that time; and the time that they took."""
-    seen, begun, every = Seen(), time.monotonic(), max(1, num // POINTS)
+    seen, begun, every = LibrarySeen(), time.monotonic(), max(1, num // POINTS)
     order = random.Random(0)
     for number in range(num):
         kind, seed = order.choice(list(KINDS)), order.randrange(SEEDS)
@@ -165,7 +165,7 @@ def run(model: daguerre.Model, num: int, seconds: float | None = None) -> tuple[
     return seen, time.monotonic() - begun
 
 
-def call(model: daguerre.Model, kind: str, seed: int, seen: Seen) -> None:
+def call(model: daguerre.Model, kind: str, seed: int, seen: LibrarySeen) -> None:
     """One call, which follows from its kind and seed, and a comparison with the same call before."""
     draw = random.Random(f"{kind} {seed}" if kind != "new regex" else f"{kind} {seen.counts[kind]}")
     drawn = {} if kind == "score" else {"seed": seed, "temperature": draw.choice((0.0, 0.8, 1.0))}
@@ -197,7 +197,7 @@ def slope(memory: list[tuple[int, int]]) -> float:
     return float(np.median((after[second, 1] - after[first, 1]) / (after[second, 0] - after[first, 0])))
 
 
-def report_of(seen: Seen, seconds: float, note: str) -> dict[str, Any]:
+def report_of(seen: LibrarySeen, seconds: float, note: str) -> dict[str, Any]:
     """All that a run showed."""
     grown = slope(seen.memory)
     if grown > SLOPE:

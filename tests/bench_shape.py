@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from daguerre.evals.bench.job import Shape
+from daguerre.evals.bench.job import BenchShape
 
-TINY = Shape(
+TINY = BenchShape(
     width=32,
     num_layers=2,
     num_heads=4,

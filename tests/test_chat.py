@@ -21,7 +21,7 @@ from daguerre.decoding.effort import EFFORTS, effort_options
 from daguerre.decoding.options import Decode
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.model import Model
-from daguerre.view.conversation import Conversation, Terminal
+from daguerre.view.conversation import ChatSession, Terminal
 from published import CASES, START, TURN
 
 TEMPLATE = (
@@ -65,7 +65,7 @@ def test_a_model_without_a_template_says_so(causal: Model) -> None:
     with pytest.raises(UnsupportedError, match="no chat template"):
         causal.chat(HELLO)
     with pytest.raises(UnsupportedError, match="no chat template"):
-        Conversation(causal)
+        ChatSession(causal)
 
 
 def test_published_defaults_hold_unless_the_request_excludes_them() -> None:
@@ -217,9 +217,9 @@ def lines(*given: str) -> Callable[[str], str]:
     return read
 
 
-def talk(model: Model, *given: str, **options: Any) -> tuple[Conversation, str]:
+def talk(model: Model, *given: str, **options: Any) -> tuple[ChatSession, str]:
     out = io.StringIO()
-    conversation = Conversation(model, max_tokens=8, **options)
+    conversation = ChatSession(model, max_tokens=8, **options)
     Terminal(conversation, Console(file=out, width=100), lines(*given)).run()
     return conversation, out.getvalue()
 
@@ -282,7 +282,7 @@ def test_options_are_set_shown_and_taken_back_and_a_question_is_asked_again(mode
 
 def test_a_question_that_is_asked_again_has_another_answer_and_a_seed_the_same_ones(model: Model) -> None:
     def answers(**options: Any) -> list[str]:
-        asked = Conversation(model, max_tokens=8, temperature=1.5, **options)
+        asked = ChatSession(model, max_tokens=8, temperature=1.5, **options)
         for _ in range(3):
             for _ in asked.answer("one"):
                 pass
@@ -296,7 +296,7 @@ def test_a_question_that_is_asked_again_has_another_answer_and_a_seed_the_same_o
 
 
 def test_an_answer_that_is_stopped_keeps_what_was_written(model: Model) -> None:
-    conversation = Conversation(model, max_tokens=8)
+    conversation = ChatSession(model, max_tokens=8)
     events = conversation.answer("one")
     next(events)
     events.close()  # type: ignore[attr-defined]

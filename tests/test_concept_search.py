@@ -24,10 +24,10 @@ from daguerre.models.core.config import ConceptShape
 from daguerre.models.loading import save_model
 from daguerre.scoring import concept_search
 from daguerre.scoring.concept_search import (
-    Document,
-    Found,
+    ConceptReader,
+    FoundUnit,
     Lines,
-    Reader,
+    SearchedText,
     Term,
     find_concepts,
     functions,
@@ -85,7 +85,7 @@ def random_ids(model: Model, num: int, seed: int = 0) -> list[int]:
 def read(model: Model, ids: list[int], by: Any = "peak", backend: Any = None) -> np.ndarray:
     assert model.backbone.concepts is not None
     chosen = Model(model.backbone, model.tokenizer, backend)
-    (out,) = Reader(chosen.denoiser, model.backbone.concepts, NUMBERS, by).read([ids])
+    (out,) = ConceptReader(chosen.denoiser, model.backbone.concepts, NUMBERS, by).read([ids])
     return out
 
 
@@ -185,7 +185,7 @@ def test_what_is_read_does_not_depend_on_the_texts_beside_it(
     heads = model.backbone.concepts
     assert heads is not None
     texts = [random_ids(model, num, num) for num in (3, 0, 300, 70)]
-    reader = Reader(model.denoiser, heads, NUMBERS, "peak")
+    reader = ConceptReader(model.denoiser, heads, NUMBERS, "peak")
     together = reader.read(texts)
     monkeypatch.setattr(concept_search, "AT_ONCE", 1)
     for ids, found in zip(texts, together, strict=True):
@@ -266,7 +266,7 @@ def brute(model: Model, terms: tuple[Term, ...], text: str, by: str) -> dict[tup
     ids = model.tokenizer.encode(text)
     heads = model.backbone.concepts
     assert heads is not None
-    (values,) = Reader(model.denoiser, heads, [one.number for one in terms], by).read([ids])  # type: ignore[arg-type]
+    (values,) = ConceptReader(model.denoiser, heads, [one.number for one in terms], by).read([ids])  # type: ignore[arg-type]
     line, before = list[int](), ""
     for piece in map(model.tokenizer.decode, [[one] for one in ids]):
         blank = len(piece) - len(piece.lstrip()) if piece.strip() else 0
@@ -303,7 +303,7 @@ def check_units(model: Model, query: str, by: Any) -> None:
     terms = parse_query(query, CATALOG)
     arguments = model.denoiser, model.backbone.concepts, model.tokenizer, terms
     other = "x = 1\n" * 30
-    found = list(search(*arguments, [Document("a", CODE), Document("b", ""), Document("c", other)], by))
+    found = list(search(*arguments, [SearchedText("a", CODE), SearchedText("b", ""), SearchedText("c", other)], by))
     expected = brute(model, terms, CODE, by)
     assert {one.document for one in found} == {"a", "c"}
     scores = {(one.unit, one.first, one.last): one.score for one in found if one.document == "a"}
@@ -315,7 +315,7 @@ def check_units(model: Model, query: str, by: Any) -> None:
         for place in one.places:
             assert one.first <= place.line <= one.last
             assert place.text == (CODE if one.document == "a" else other).splitlines()[place.line - 1].strip()
-    (whole,) = search(*arguments, [Document("a", CODE)], by, "file")
+    (whole,) = search(*arguments, [SearchedText("a", CODE)], by, "file")
     assert (whole.unit, whole.first, whole.last) == ("", 1, 17)
     if by == "peak" and len(terms) == 1:
         assert whole.score == max(scores.values())
@@ -325,8 +325,8 @@ def check_units(model: Model, query: str, by: Any) -> None:
 def test_a_file_that_does_not_parse_is_one_unit(make_model: MakeModel) -> None:
     model = with_heads(make_model)
     arguments = model.denoiser, model.backbone.concepts, model.tokenizer, parse_query("0", CATALOG)
-    (one,) = search(*arguments, [Document("a", "def f(:\n  é")])
-    assert isinstance(one, Found) and (one.unit, one.first, one.last) == ("", 1, 2)
+    (one,) = search(*arguments, [SearchedText("a", "def f(:\n  é")])
+    assert isinstance(one, FoundUnit) and (one.unit, one.first, one.last) == ("", 1, 2)
 
 
 def test_what_cannot_be_searched_is_said(make_model: MakeModel, causal: Model) -> None:
@@ -341,7 +341,7 @@ def test_what_cannot_be_searched_is_said(make_model: MakeModel, causal: Model) -
         search(causal.denoiser, causal.backbone.concepts, causal.tokenizer, terms, [])
     replaced = with_heads(make_model, **GEMMA)
     with pytest.raises(UnsupportedError, match="uniform process"):
-        list(search(replaced.denoiser, replaced.backbone.concepts, replaced.tokenizer, terms, [Document("a", "x")]))
+        list(search(replaced.denoiser, replaced.backbone.concepts, replaced.tokenizer, terms, [SearchedText("a", "x")]))
 
 
 def test_concepts_are_found_by_words_and_names_count_three_times() -> None:

@@ -22,7 +22,7 @@ from daguerre.scoring.decisions import (
     Choice,
     Question,
     Score,
-    Scored,
+    ScoredLabel,
     YesNo,
     decide,
     label_texts,
@@ -103,7 +103,7 @@ def test_an_answer_does_not_depend_on_the_other_questions(subtests: pytest.Subte
             assert [answer.scores for answer in again] == [answer.scores for answer in together]
 
 
-def batches_of(model: Model, texts: list[Scored]) -> list[list[Any]]:
+def batches_of(model: Model, texts: list[ScoredLabel]) -> list[list[Any]]:
     """What scoring asks to be computed."""
     recording = Recording(model.denoiser.backend)
     compute(score_texts(model.config, texts, Counts()), recording)

@@ -28,7 +28,7 @@ from daguerre.models.forward import Refinement
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.sampling.random import NOISE, Counter
 from driving import Recording
-from oracles.gemma import BOS, CANVAS, EOS, VOCABULARY, Numbers, ours, theirs
+from oracles.gemma import BOS, CANVAS, EOS, VOCABULARY, SamplerNumbers, ours, theirs
 
 PROMPT = "x = 1\nimpo"
 STEPS_12: dict[str, Any] = {"steps": 12}
@@ -81,7 +81,7 @@ def computed(
     options["sampler_config"] = library.EntropyBoundSamplerConfig(given.get("gamma", 0.1))
     ids = [BOS, *prompt]
     with pytest.MonkeyPatch.context() as patch:
-        numbers = Numbers(seed, len(ids), patch)
+        numbers = SamplerNumbers(seed, len(ids), patch)
         out = model.generate(
             torch.tensor([ids]), max_new_tokens=num_canvases * CANVAS, eos_token_id=[end], pad_token_id=0, **options
         )

@@ -46,7 +46,7 @@ def test_a_wrong_answer_and_two_different_answers_are_found(soak: ModuleType) ->
     key, good = json.dumps(body), soak.of_library(model, body)
 
     def wrong(*texts: str) -> list[str]:
-        seen = soak.Seen()
+        seen = soak.ServerSeen()
         seen.answers[key].update(texts)
         assert soak.compare(seen, 10) == 1
         return seen.wrong
@@ -65,7 +65,7 @@ def test_memory_counts_from_the_end_of_the_warm_up(soak: ModuleType) -> None:
 
 
 def test_a_report_with_a_failure_says_so(soak: ModuleType) -> None:
-    seen = soak.Seen(memory=[(number, 100 << 20) for number in range(10)], done=10)
+    seen = soak.ServerSeen(memory=[(number, 100 << 20) for number in range(10)], done=10)
     seen.statuses["plain"].update([200, 500])
     seen.wrong.append("plain: 500 instead of 200")
     report = soak.report_of(seen, 1.0, 0, "")

@@ -29,7 +29,7 @@ def soak() -> ModuleType:
 
 
 def test_every_kind_of_call_has_the_same_answer_twice_and_no_error(soak: ModuleType) -> None:
-    model, seen = daguerre.load(), soak.Seen()
+    model, seen = daguerre.load(), soak.LibrarySeen()
     for _ in range(2):
         for kind in soak.KINDS:
             soak.call(model, kind, 1, seen)
@@ -42,7 +42,7 @@ def test_every_kind_of_call_has_the_same_answer_twice_and_no_error(soak: ModuleT
 def test_an_error_and_another_answer_are_found(soak: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     answers = iter(("one", "one", "two"))
     monkeypatch.setitem(soak.KINDS, "ar", lambda *given: next(answers))
-    seen = soak.Seen()
+    seen = soak.LibrarySeen()
     for _ in range(4):
         soak.call(None, "ar", 3, seen)
 
@@ -56,7 +56,7 @@ def test_a_leak_is_found_and_a_single_jump_is_none(soak: ModuleType) -> None:
     assert grown(0) == 0
     assert grown(0, jump=5_000_000) == 0
     assert grown(250) == pytest.approx(250, abs=1)
-    seen = soak.Seen(memory=[(done, 1000 * done) for done in range(10)])
+    seen = soak.LibrarySeen(memory=[(done, 1000 * done) for done in range(10)])
     seen.counts.update(ar=10)
     report = soak.report_of(seen, 1.0, "")
     assert report["num_wrong"] == 1
@@ -67,7 +67,7 @@ def test_what_generations_keep_does_not_grow(soak: ModuleType) -> None:
     """A short form of the run: objects of the interpreter, which are counted exactly, where memory is not. What is kept
     up to a number, which a short run does not reach, is given up first.
     """
-    model, seen = daguerre.load(), soak.Seen()
+    model, seen = daguerre.load(), soak.LibrarySeen()
 
     def objects() -> int:
         for kind in soak.KINDS:

@@ -12,7 +12,7 @@ from daguerre.decoding.reading import OPEN
 from daguerre.decoding.result import StreamEvent
 from daguerre.errors import InputError
 from daguerre.model import Model
-from daguerre.view.watch import FULL_STEPS, STEP_SECONDS, Watch
+from daguerre.view.watch import FULL_STEPS, STEP_SECONDS, RequestWatch
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def test_every_call_tells_of_its_steps(model: Model) -> None:
 def test_frames_have_the_whole_text_and_fit_the_terminal(model: Model) -> None:
     console = Console(file=io.StringIO(), width=30, height=6, force_terminal=True)
     pauses: list[float] = []
-    watch, frames = Watch(model, console, pause=pauses.append), list[str]()
+    watch, frames = RequestWatch(model, console, pause=pauses.append), list[str]()
 
     def step(event: StreamEvent) -> None:
         if event.step is not None:
@@ -68,11 +68,11 @@ def test_frames_have_the_whole_text_and_fit_the_terminal(model: Model) -> None:
 def test_long_runs_are_shown_faster(model: Model) -> None:
     pauses: list[float] = []
     console = Console(file=io.StringIO(), force_terminal=True)
-    with Watch(model, console, pause=pauses.append) as watch:
+    with RequestWatch(model, console, pause=pauses.append) as watch:
         model.generate("import os\n", 90, mode="ar", stop_loops=False, on_step=watch)
     assert pauses[0] == STEP_SECONDS > pauses[-1] == pytest.approx(STEP_SECONDS * FULL_STEPS / len(pauses))
     for rate, seconds in ((4.0, 0.25), (0.0, 0.0)):
         pauses.clear()
-        with Watch(model, console, rate, pause=pauses.append) as watch:
+        with RequestWatch(model, console, rate, pause=pauses.append) as watch:
             model.generate("import os\n", 4, on_step=watch)
         assert set(pauses) == {seconds}

@@ -49,7 +49,7 @@ class Test:
 
 
 @dataclass(frozen=True)
-class Case:
+class DoctestCase:
     """A missing part of a function: what is shown around it, and the whole text around it.
 
     A line comes with its indentation and without its break; an expression is a part of a line.
@@ -94,7 +94,7 @@ def _has_examples(text: str) -> bool:
         return False
 
 
-def candidates(test: Test, kind: Kind, counter: Tokenizer, seed: int) -> Iterator[Case]:
+def candidates(test: Test, kind: Kind, counter: Tokenizer, seed: int) -> Iterator[DoctestCase]:
     """Parts of the function, in hashed order, that do not occur in what is shown around them."""
     places = _lines(test) if kind == "line" else _expressions(test)
     text = test.document.text
@@ -103,7 +103,7 @@ def candidates(test: Test, kind: Kind, counter: Tokenizer, seed: int) -> Iterato
         prefix = "".join(reversed(fitting(split_lines(before)[::-1], counter, PREFIX_TOKENS)))
         suffix = "".join(fitting(split_lines(after), counter, SUFFIX_TOKENS))
         if part.strip() not in prefix and part.strip() not in suffix:
-            yield Case(kind, test, part, prefix, suffix, before, after)
+            yield DoctestCase(kind, test, part, prefix, suffix, before, after)
 
 
 def _lines(test: Test) -> Iterator[tuple[int, int]]:
@@ -166,7 +166,7 @@ class Judge:
         path = self.folder / document.file
         return path.is_file() and path.read_bytes() == document.text.encode()
 
-    def passes(self, case: Case, part: str) -> bool:
+    def passes(self, case: DoctestCase, part: str) -> bool:
         """Whether the function with this part passes its doctests."""
         text = case.with_part(part)
         key = case.test.module, case.test.docstring, text
@@ -178,7 +178,7 @@ class Judge:
         asked = {"module": test.module, "test": test.name, "docstring": test.docstring}
         return self.sandbox.reward(self.command, json.dumps(asked), text) == 1
 
-    def notices(self, case: Case) -> bool:
+    def notices(self, case: DoctestCase) -> bool:
         """Whether the doctests pass with the part, and fail with `pass` for a line or `None` for an expression."""
         indentation = case.part[: len(case.part) - len(case.part.lstrip())]
         missing = indentation + "pass" if case.kind == "line" else "None"
@@ -187,7 +187,7 @@ class Judge:
 
 def find_cases(
     documents: Sequence[Document], judge: Judge, kind: Kind, *, each: int = 2, tries: int = 6, seed: int = 0
-) -> Iterator[Case]:
+) -> Iterator[DoctestCase]:
     """At most `each` cases of a function, of the `tries` first candidates, for the documents that the judge has."""
     counter = Tokenizer.default("2k")
     for document in documents:

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from running.cases import Case, Judge
+from running.cases import DoctestCase, Judge
 
 from daguerre.decoding.plans import INFILL_TOKENS
 from daguerre.evals.infilling import BEAM, first_line
@@ -26,12 +26,12 @@ from daguerre.evals.statistics import clustered_wilson
 from daguerre.model import Model
 
 TOKENS = 48
-Write = Callable[[Case, Mapping[str, Any]], list[str]]
+Write = Callable[[DoctestCase, Mapping[str, Any]], list[str]]
 """write(case, options of decoding) -> the samples."""
 
 
 @dataclass(frozen=True)
-class Score:
+class CaseScore:
     """Of `num` cases: `greedy` the share that passes without sampling, and the share `exact` of greedy answers that are
     the original; of n samples each, the estimates of pass@1 and pass@n, None without samples. Intervals are of 95%, by
     function.
@@ -63,18 +63,18 @@ def writers(model: Model) -> dict[str, Write]:
     return {**modes, "infill": partial(_infill, model), BEAM: partial(_search, model)}
 
 
-def _continue(model: Model, mode: str, case: Case, options: Mapping[str, Any]) -> list[str]:
+def _continue(model: Model, mode: str, case: DoctestCase, options: Mapping[str, Any]) -> list[str]:
     found = model.generate(case.prefix, TOKENS, mode=mode, **options)
     cut = first_line if case.kind == "line" else longest_expression
     return [cut(each.text) for each in found.choices]
 
 
-def _infill(model: Model, case: Case, options: Mapping[str, Any]) -> list[str]:
+def _infill(model: Model, case: DoctestCase, options: Mapping[str, Any]) -> list[str]:
     found = model.infill(case.prefix, case.suffix, INFILL_TOKENS, mode="block", stop="\n", **options)
     return [each.text for each in found.choices]
 
 
-def _search(model: Model, case: Case, options: Mapping[str, Any]) -> list[str]:
+def _search(model: Model, case: DoctestCase, options: Mapping[str, Any]) -> list[str]:
     how: dict[str, Any] = {"mode": "beam", "min_tokens": 1, "stop": "\n"}
     return [model.infill(case.prefix, case.suffix, INFILL_TOKENS, **how).text]
 
@@ -91,26 +91,28 @@ def longest_expression(text: str) -> str:
     return ""
 
 
-def answers(write: Write, case: Case, samples: int, temperature: float, seed: int) -> tuple[str, list[str]]:
+def answers(write: Write, case: DoctestCase, samples: int, temperature: float, seed: int) -> tuple[str, list[str]]:
     """The greedy answer, and as many sampled ones."""
     sampled = write(case, {"temperature": temperature, "n": samples, "seed": seed}) if samples else []
     return write(case, {"temperature": 0.0})[0], sampled
 
 
-def judged(judge: Judge, case: Case, greedy: str, sampled: Sequence[str]) -> tuple[bool, int]:
+def judged(judge: Judge, case: DoctestCase, greedy: str, sampled: Sequence[str]) -> tuple[bool, int]:
     """Whether the greedy answer passes, and how many of the sampled ones do."""
     return judge.passes(case, greedy), sum(judge.passes(case, part) for part in sampled)
 
 
 def score(
-    method: str, cases: Sequence[Case], greedy: Sequence[str], passed: Sequence[tuple[bool, int]], samples: int
-) -> Score:
+    method: str, cases: Sequence[DoctestCase], greedy: Sequence[str], passed: Sequence[tuple[bool, int]], samples: int
+) -> CaseScore:
     """The shares of one kind's cases. `greedy` are the answers, `passed` their verdicts (`judged`)."""
     once = np.array([float(first) for first, _ in passed])
     groups = np.array([f"{case.test.document.sha256} {case.test.name}" for case in cases])
     interval = partial(clustered_wilson, below=np.ones(len(cases)), group=groups)
     exact = sum(part.strip() == case.part.strip() for part, case in zip(greedy, cases, strict=True))
-    found = Score(method, cases[0].kind, len(cases), samples, float(once.mean()), interval(once), exact / len(cases))
+    found = CaseScore(
+        method, cases[0].kind, len(cases), samples, float(once.mean()), interval(once), exact / len(cases)
+    )
     if not samples:
         return found
     one = np.array([pass_at(1, samples, right) for _, right in passed])

@@ -23,7 +23,7 @@ from daguerre.decoding.plans import plan_fill
 from daguerre.errors import DataError
 from daguerre.evals.charts import in_percent, new_figure, titled
 from daguerre.evals.machine import machine_facts
-from daguerre.evals.proofs import Share, answered, train_on
+from daguerre.evals.proofs import ExactShare, answered, train_on
 from daguerre.evals.results import read_lines, write_lines, write_report
 from daguerre.evals.tables import between, table
 from daguerre.model import Model, load
@@ -46,7 +46,7 @@ POINTS: list[tuple[str, dict[str, Any]]] = [
 
 
 @dataclass(frozen=True)
-class Question:
+class ListQuestion:
     """A task, its list, and for `replace` the letter that is replaced and the one that takes its place."""
 
     task: str
@@ -75,17 +75,17 @@ class Question:
         return shuffled
 
 
-def questions(num: int, seed: int, task: str | None = None) -> Iterator[Question]:
+def questions(num: int, seed: int, task: str | None = None) -> Iterator[ListQuestion]:
     """So many random questions, of a task or of all in turn."""
     rng = random.Random(f"{seed}-{task}")
     for index in range(num):
         letters = rng.sample(LETTERS, ITEMS + 1)
         items, kind = "".join(letters[:ITEMS]), task or TASKS[index % len(TASKS)]
         old, new = (rng.choice(items), letters[ITEMS]) if kind == "replace" else ("", "")
-        yield Question(kind, items, old, new)
+        yield ListQuestion(kind, items, old, new)
 
 
-def held_out(question: Question) -> bool:
+def held_out(question: ListQuestion) -> bool:
     """Whether a list is never trained on: one in ten, by its letters in order of writing."""
     return random.Random(question.items).random() < 0.1
 
@@ -102,7 +102,7 @@ def write_rows(path: Path, num: int, seed: int = 0) -> Path:
 
 
 @dataclass(frozen=True)
-class Measured(Share):
+class MeasuredTask(ExactShare):
     """Of one task: how many answers are right, and the mean number of forwards, by this policy with these options."""
 
     task: str
@@ -111,7 +111,7 @@ class Measured(Share):
     forwards: float
 
 
-def answers(model: Model, asked: Sequence[Question], **options: Any) -> list[tuple[str, int]]:
+def answers(model: Model, asked: Sequence[ListQuestion], **options: Any) -> list[tuple[str, int]]:
     """The model's answers and the forwards that each took, at temperature 0."""
     decode: dict[str, Any] = {"mark": MARK, "max_tokens": 1, "min_tokens": 1, "mode": "full", "temperature": 0.0}
     texts = (question.prompt + MARK * ITEMS for question in asked)
@@ -119,13 +119,13 @@ def answers(model: Model, asked: Sequence[Question], **options: Any) -> list[tup
     return [(result.text[-ITEMS:], result.usage.forwards) for result in answered(model, plans)]
 
 
-def measure(model: Model, task: str, num: int, policy: str, options: dict[str, Any]) -> Measured:
+def measure(model: Model, task: str, num: int, policy: str, options: dict[str, Any]) -> MeasuredTask:
     """The figures of held-out lists."""
     asked = [question for question in questions(20 * num, 1, task) if held_out(question)][:num]
     found = answers(model, asked, policy=policy, **options)
-    right = Share.of([question.is_right(text) for question, (text, _) in zip(asked, found, strict=True)])
+    right = ExactShare.of([question.is_right(text) for question, (text, _) in zip(asked, found, strict=True)])
     forwards = float(np.mean([each for _, each in found]))
-    return Measured(**vars(right), task=task, policy=policy, options=options, forwards=forwards)
+    return MeasuredTask(**vars(right), task=task, policy=policy, options=options, forwards=forwards)
 
 
 def measured(name: str, model: Path, path: Path, num: int) -> None:

@@ -26,7 +26,7 @@ from typing import Any
 from make import HELD
 from merges import merge_by_rule
 from pieces import LONGEST, MOST
-from tasks import Row
+from tasks import TaskRow
 
 import daguerre
 from daguerre.decoding.plans import plan_generate
@@ -50,7 +50,7 @@ LENGTHS = (100, 200, 300, 400, 500, 600)
 """Tokens of files, for the table by length."""
 
 
-class Share(proofs.Share):
+class TaskShare(proofs.ExactShare):
     """How many tasks are exact, and of how many, in words."""
 
     def __str__(self) -> str:
@@ -58,24 +58,24 @@ class Share(proofs.Share):
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredShares:
     """A task's share, and the same by kind of task and by tokens of the file."""
 
     task: str
-    all: Share
-    kinds: dict[str, Share]
-    lengths: dict[str, Share]
-    beside: dict[str, Share] = field(default_factory=dict)
+    all: TaskShare
+    kinds: dict[str, TaskShare]
+    lengths: dict[str, TaskShare]
+    beside: dict[str, TaskShare] = field(default_factory=dict)
 
 
-def read_rows(path: Path, tasks: Sequence[str] = (), num: int | None = None) -> list[Row]:
+def read_rows(path: Path, tasks: Sequence[str] = (), num: int | None = None) -> list[TaskRow]:
     """The first `num` rows of each task."""
-    rows = [Row(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
+    rows = [TaskRow(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
     names = tasks or list(dict.fromkeys(row.task for row in rows))
     return [row for name in names for row in [one for one in rows if one.task == name][:num]]
 
 
-def answers(model: Model, rows: Sequence[Row], given: str | None = None) -> Iterator[str]:
+def answers(model: Model, rows: Sequence[TaskRow], given: str | None = None) -> Iterator[str]:
     """What a model answers, in order; rows of like length share a batch. given: of merges, "numbers" or "served"."""
     encode = model.tokenizer.encode
     sizes = [len(encode(row.completion)) for row in rows]
@@ -96,37 +96,37 @@ def answers(model: Model, rows: Sequence[Row], given: str | None = None) -> Iter
     yield from (out[i] for i in range(len(rows)))
 
 
-def _pattern(row: Row, given: str | None) -> str | None:
+def _pattern(row: TaskRow, given: str | None) -> str | None:
     return None if given is None else apply_pattern(row.facts["code"], row.facts["snippet"], given == "served")
 
 
-def is_exact(row: Row, answer: str) -> bool:
+def is_exact(row: TaskRow, answer: str) -> bool:
     """Whether an answer is right."""
     return CHECKS[row.task](row, answer)
 
 
-def _same_file(row: Row, answer: str) -> bool:
+def _same_file(row: TaskRow, answer: str) -> bool:
     try:
         return answer.endswith("\n") and read_merge(row.facts["code"], answer) == row.facts["merged"]
     except InputError:
         return False
 
 
-def _same_line(row: Row, answer: str) -> bool:
+def _same_line(row: TaskRow, answer: str) -> bool:
     return answer == row.completion
 
 
-def _same_names(row: Row, answer: str) -> bool:
+def _same_names(row: TaskRow, answer: str) -> bool:
     made = read_rename(row.facts["code"], *row.facts["names"], answer, *row.facts["region"])
     return answer.endswith("\n") and made == list(row.facts["result"])
 
 
-def _same_edit(row: Row, answer: str) -> bool:
+def _same_edit(row: TaskRow, answer: str) -> bool:
     change, places = Change(**row.facts["change"]), [(line, column) for line, column in row.facts["places"]]
     return answer.endswith("\n") and read_next_edit(row.facts["code"], change, places, answer) == row.facts["right"]
 
 
-def _same_tree(row: Row, answer: str) -> bool:
+def _same_tree(row: TaskRow, answer: str) -> bool:
     try:
         return ast.dump(ast.parse(answer.strip(), mode="eval")) == ast.dump(
             ast.parse(row.completion.strip(), mode="eval")
@@ -135,7 +135,7 @@ def _same_tree(row: Row, answer: str) -> bool:
         return False
 
 
-CHECKS: dict[str, Callable[[Row, str], bool]] = {
+CHECKS: dict[str, Callable[[TaskRow, str], bool]] = {
     **dict.fromkeys(MERGES, _same_file),
     "rename": _same_names,
     "fix": _same_line,
@@ -145,7 +145,7 @@ CHECKS: dict[str, Callable[[Row, str], bool]] = {
 }
 
 
-def measured(task: str, rows: Sequence[Row], found: Sequence[bool], sizes: Sequence[int]) -> Measured:
+def measured(task: str, rows: Sequence[TaskRow], found: Sequence[bool], sizes: Sequence[int]) -> MeasuredShares:
     """Shares of a task's rows, whose files have so many tokens."""
     kinds = {
         kind: [ok for row, ok in zip(rows, found, strict=True) if kind in row.kind.split("+")]
@@ -154,30 +154,30 @@ def measured(task: str, rows: Sequence[Row], found: Sequence[bool], sizes: Seque
     beside = {}
     if task in MERGES:
         rule = [merge_by_rule(row.facts["code"], row.facts["snippet"]) == row.facts["merged"] for row in rows]
-        beside["rule"] = Share.of(rule)
+        beside["rule"] = TaskShare.of(rule)
     if task in ("rename", "next_edit"):
-        beside["rule"] = Share.of([is_exact(row, " ".join(ascii_letters) + "\n") for row in rows])
-    shares = {kind: Share.of(values) for kind, values in kinds.items()}
-    return Measured(task, Share.of(found), shares, by_length(found, sizes), beside)
+        beside["rule"] = TaskShare.of([is_exact(row, " ".join(ascii_letters) + "\n") for row in rows])
+    shares = {kind: TaskShare.of(values) for kind, values in kinds.items()}
+    return MeasuredShares(task, TaskShare.of(found), shares, by_length(found, sizes), beside)
 
 
-def by_length(found: Sequence[bool], sizes: Sequence[int], bounds: Sequence[int] = LENGTHS) -> dict[str, Share]:
+def by_length(found: Sequence[bool], sizes: Sequence[int], bounds: Sequence[int] = LENGTHS) -> dict[str, TaskShare]:
     """Shares by tokens of the file."""
     out = {}
     for low, high in zip((0, *bounds), bounds, strict=False):
         if chosen := [ok for size, ok in zip(sizes, found, strict=True) if low < size <= high]:
-            out[f"{low + 1} to {high}"] = Share.of(chosen)
+            out[f"{low + 1} to {high}"] = TaskShare.of(chosen)
     return out
 
 
-def kinds_of(rows: Sequence[Row]) -> list[str]:
+def kinds_of(rows: Sequence[TaskRow]) -> list[str]:
     """The kinds of rows."""
     return sorted({kind for row in rows for kind in row.kind.split("+")})
 
 
-def evaluate(model: Model, rows: Sequence[Row]) -> tuple[list[Measured], list[dict[str, Any]]]:
+def evaluate(model: Model, rows: Sequence[TaskRow]) -> tuple[list[MeasuredShares], list[dict[str, Any]]]:
     """Shares of every task, and the answers that are wrong."""
-    found, wrong = list[Measured](), list[dict[str, Any]]()
+    found, wrong = list[MeasuredShares](), list[dict[str, Any]]()
     for task in dict.fromkeys(row.task for row in rows):
         of_task = [row for row in rows if row.task == task]
         said = list(answers(model, of_task))
@@ -199,18 +199,18 @@ def evaluate(model: Model, rows: Sequence[Row]) -> tuple[list[Measured], list[di
     return found, wrong
 
 
-def _exact(rows: Sequence[Row], said: Iterable[str]) -> list[bool]:
+def _exact(rows: Sequence[TaskRow], said: Iterable[str]) -> list[bool]:
     return [is_exact(row, answer) for row, answer in zip(rows, said, strict=True)]
 
 
-def file_of(row: Row) -> str:
+def file_of(row: TaskRow) -> str:
     """The file that a row shows, without numbers."""
     if row.task in MERGES:
         return "".join(line + "\n" for line in row.facts["code"])
     return read_listing(row.prompt.split("#> ", 2)[1].split("\n", 1)[1])
 
 
-def table(found: Sequence[Measured]) -> str:
+def table(found: Sequence[MeasuredShares]) -> str:
     """Shares as a table in Markdown."""
     rows = []
     for one in found:

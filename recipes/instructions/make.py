@@ -17,9 +17,9 @@ from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 
-from pieces import LONGEST, MOST, Piece, held_files, pieces_of, training_files
+from pieces import LONGEST, MOST, ShortFile, held_files, pieces_of, training_files
 from statements import Donors
-from tasks import MAKERS, Row
+from tasks import MAKERS, TaskRow
 
 from daguerre.evals.results import write_lines
 from daguerre.models.tokenizer import Tokenizer
@@ -43,12 +43,12 @@ TRIES = 12
 
 
 def rows_of(
-    pieces: Iterable[Piece],
+    pieces: Iterable[ShortFile],
     donors: Donors,
     tasks: Mapping[str, float],
     seed: int,
     tokenizer: Tokenizer,
-) -> Iterator[Row]:
+) -> Iterator[TaskRow]:
     """A task of each piece that has one."""
     for number, piece in enumerate(pieces):
         rng = random.Random(f"{seed} {number}")
@@ -117,7 +117,7 @@ def main() -> None:
     donors = Donors()
     for piece in held:
         donors.add(piece)
-    rows = list[Row]()
+    rows = list[TaskRow]()
     for task, chosen in [("apply", longer), *((task, held) for task in HELD_TASKS)]:
         found = rows_of(chosen, donors, {task: 1.0}, options.seed, tokenizer)
         rows += (row for _, row in zip(range(options.held), found, strict=False))

@@ -27,7 +27,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from string import ascii_letters
 
-from pieces import Piece, parses
+from pieces import ShortFile, parses
 from statements import Donors, Site, sites_of
 
 from daguerre.instructions import MARKER, lettered
@@ -39,7 +39,7 @@ MOST_CONTEXT = 6
 
 
 @dataclass(frozen=True)
-class Hunk:
+class MergeHunk:
     """Lines [start, end) of a file become others."""
 
     start: int
@@ -48,7 +48,7 @@ class Hunk:
 
 
 @dataclass(frozen=True)
-class Chunk:
+class MergeChunk:
     """Lines of a snippet in place of lines [start, end) of a file. `bare` ends, the first and the last, are new lines
     that take no line's place.
     """
@@ -72,23 +72,23 @@ class Merge:
 # ---- edits ----------------------------------------------------------------------------------------------------------
 
 
-def _delete(piece: Piece, site: Site, donors: Donors, rng: random.Random) -> Hunk | None:
+def _delete(piece: ShortFile, site: Site, donors: Donors, rng: random.Random) -> MergeHunk | None:
     short = site.end - site.start <= 6 and not site.alone
-    return Hunk(site.start, site.end, ()) if short else None
+    return MergeHunk(site.start, site.end, ()) if short else None
 
 
-def _insert(piece: Piece, site: Site, donors: Donors, rng: random.Random) -> Hunk | None:
+def _insert(piece: ShortFile, site: Site, donors: Donors, rng: random.Random) -> MergeHunk | None:
     at = rng.choice((site.start, site.end))
-    return Hunk(at, at, tuple(donors.some(rng, site.indent)))
+    return MergeHunk(at, at, tuple(donors.some(rng, site.indent)))
 
 
-def _replace(piece: Piece, site: Site, donors: Donors, rng: random.Random) -> Hunk | None:
+def _replace(piece: ShortFile, site: Site, donors: Donors, rng: random.Random) -> MergeHunk | None:
     if site.end - site.start > 6:
         return None
-    return Hunk(site.start, site.end, tuple(donors.some(rng, site.indent)))
+    return MergeHunk(site.start, site.end, tuple(donors.some(rng, site.indent)))
 
 
-def _mutate(piece: Piece, site: Site, donors: Donors, rng: random.Random) -> Hunk | None:
+def _mutate(piece: ShortFile, site: Site, donors: Donors, rng: random.Random) -> MergeHunk | None:
     """A word of a statement's line becomes another one."""
     at = rng.randrange(site.start, min(site.end, site.start + 3))
     line = piece.lines[at]
@@ -97,10 +97,10 @@ def _mutate(piece: Piece, site: Site, donors: Donors, rng: random.Random) -> Hun
         return None
     word = rng.choice(words)
     new = str(rng.randrange(100)) if word[0].isdigit() else rng.choice(donors.names)
-    return Hunk(at, at + 1, (line[: word.start()] + new + line[word.end() :],))
+    return MergeHunk(at, at + 1, (line[: word.start()] + new + line[word.end() :],))
 
 
-def _parameter(piece: Piece, site: Site, donors: Donors, rng: random.Random) -> Hunk | None:
+def _parameter(piece: ShortFile, site: Site, donors: Donors, rng: random.Random) -> MergeHunk | None:
     """A function gets a parameter more."""
     if not isinstance(site.node, ast.FunctionDef | ast.AsyncFunctionDef):
         return None
@@ -109,28 +109,28 @@ def _parameter(piece: Piece, site: Site, donors: Donors, rng: random.Random) -> 
     if found is None or "**" in found[2]:
         return None
     new = rng.choice(donors.names) + rng.choice(("=None", "=False", "=0", "=()", "=True"))
-    return Hunk(at, at + 1, (f"{found[1]}{found[2]}{', ' if found[2].strip() else ''}{new}{found[3]}",))
+    return MergeHunk(at, at + 1, (f"{found[1]}{found[2]}{', ' if found[2].strip() else ''}{new}{found[3]}",))
 
 
-def _wrap(piece: Piece, site: Site, donors: Donors, rng: random.Random) -> Hunk | None:
+def _wrap(piece: ShortFile, site: Site, donors: Donors, rng: random.Random) -> MergeHunk | None:
     """A statement goes below an `if` or a `with`."""
     if site.end - site.start > 4 or isinstance(site.node, ast.FunctionDef | ast.ClassDef):
         return None
     name = rng.choice(donors.names)
     head = rng.choice((f"if {name}:", f"if not {name}:", f"if {name} is not None:", f"with {name}:"))
     inside = ["    " + line if line else line for line in piece.lines[site.start : site.end]]
-    return Hunk(site.start, site.end, (site.indent + head, *inside))
+    return MergeHunk(site.start, site.end, (site.indent + head, *inside))
 
 
-def _function(piece: Piece, site: Site, donors: Donors, rng: random.Random) -> Hunk | None:
+def _function(piece: ShortFile, site: Site, donors: Donors, rng: random.Random) -> MergeHunk | None:
     """A new function, before another one or a class."""
     if not isinstance(site.node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return None
     blank = [""] * (1 if site.indent else 2)
-    return Hunk(site.start, site.start, (*donors.some(rng, site.indent, function=True), *blank))
+    return MergeHunk(site.start, site.start, (*donors.some(rng, site.indent, function=True), *blank))
 
 
-EDITS: dict[str, tuple[float, Callable[[Piece, Site, Donors, random.Random], Hunk | None]]] = {
+EDITS: dict[str, tuple[float, Callable[[ShortFile, Site, Donors, random.Random], MergeHunk | None]]] = {
     "insert": (3, _insert),
     "replace": (2.5, _replace),
     "mutate": (2.5, _mutate),
@@ -142,14 +142,14 @@ EDITS: dict[str, tuple[float, Callable[[Piece, Site, Donors, random.Random], Hun
 """Edits, and how often each is tried."""
 
 
-def merge_of(piece: Piece, donors: Donors, rng: random.Random, repeated: bool = False) -> Merge | None:
+def merge_of(piece: ShortFile, donors: Donors, rng: random.Random, repeated: bool = False) -> Merge | None:
     """A merge of one to three edits; None where what was drawn does not fit. repeated: some lines around its chunks are
     in the file more than once.
     """
     sites = sites_of(piece)
     if not sites:
         return None
-    hunks, kinds = list[Hunk](), list[str]()
+    hunks, kinds = list[MergeHunk](), list[str]()
     for _ in range(rng.choices((1, 2, 3), (5, 3, 2))[0]):
         kind = rng.choices(list(EDITS), [weight for weight, _ in EDITS.values()])[0]
         hunk = EDITS[kind][1](piece, rng.choice(sites), donors, rng)
@@ -166,7 +166,7 @@ def merge_of(piece: Piece, donors: Donors, rng: random.Random, repeated: bool = 
     return _shown(piece, hunks, merged, tuple(kinds), rng, repeated)
 
 
-def _merged(lines: Sequence[str], hunks: Sequence[Hunk]) -> list[str]:
+def _merged(lines: Sequence[str], hunks: Sequence[MergeHunk]) -> list[str]:
     out, at = list[str](), 0
     for hunk in hunks:
         out += [*lines[at : hunk.start], *hunk.lines]
@@ -178,7 +178,12 @@ def _merged(lines: Sequence[str], hunks: Sequence[Hunk]) -> list[str]:
 
 
 def _shown(
-    piece: Piece, hunks: list[Hunk], merged: list[str], kinds: tuple[str, ...], rng: random.Random, repeated: bool
+    piece: ShortFile,
+    hunks: list[MergeHunk],
+    merged: list[str],
+    kinds: tuple[str, ...],
+    rng: random.Random,
+    repeated: bool,
 ) -> Merge | None:
     lines, counts = piece.lines, Counter(piece.lines)
     new = {line for hunk in hunks for line in hunk.lines}
@@ -203,11 +208,11 @@ def _shown(
             chunks.append((first, end, [*made, *hunk.lines, *lines[hunk.end : end]]))
         else:
             chunks.append((start, end, [*lines[start : hunk.start], *hunk.lines, *lines[hunk.end : end]]))
-    shown, at = list[Chunk](), 0
+    shown, at = list[MergeChunk](), 0
     for start, end, made in chunks:
         if (head := _head(piece, start)) is not None and head >= at and start - head > 1 and rng.random() < 0.4:
-            shown.append(Chunk(head, head + 1, [lines[head]]))
-        shown.append(Chunk(start, end, made))
+            shown.append(MergeChunk(head, head + 1, [lines[head]]))
+        shown.append(MergeChunk(start, end, made))
         at = end
     merge = _assembled(lines, shown, kinds)
     if merge is None or merge.merged != merged or len(merge.snippet) >= len(merged):
@@ -225,7 +230,7 @@ def _marker(line: str) -> str:
     return line[: len(line) - len(line.lstrip())] + EXISTING
 
 
-def _head(piece: Piece, at: int) -> int | None:
+def _head(piece: ShortFile, at: int) -> int | None:
     """The line of the head of the innermost function around a line, if the file has that line once."""
     inside = [
         node.lineno - 1
@@ -244,7 +249,7 @@ def _is_only(lines: Sequence[str], start: int, end: int) -> bool:
     return bool(run) and bool(run[0].strip() and run[-1].strip()) and all(other != run for other in others)
 
 
-def _assembled(lines: Sequence[str], chunks: Sequence[Chunk], kinds: tuple[str, ...]) -> Merge | None:
+def _assembled(lines: Sequence[str], chunks: Sequence[MergeChunk], kinds: tuple[str, ...]) -> Merge | None:
     """A merge of these chunks, which are in order; None for too many lines, and where nothing is left out."""
     snippet, numbers, out, at = list[str](), list[object](), list[str](), 0
     for chunk in chunks:
@@ -269,27 +274,27 @@ def _assembled(lines: Sequence[str], chunks: Sequence[Chunk], kinds: tuple[str, 
 # ---- chunks that begin or end with new lines ------------------------------------------------------------------------
 
 
-def bare_of(piece: Piece, donors: Donors, rng: random.Random) -> Merge | None:
+def bare_of(piece: ShortFile, donors: Donors, rng: random.Random) -> Merge | None:
     """A merge of a chunk that begins or ends with a new line; None where what was drawn does not fit."""
     made = rng.choice((_appended, _in_body, _beside, _changed))(piece, donors, rng)
     return made if made is not None and parses("\n".join(made.merged) + "\n") else None
 
 
-def _appended(piece: Piece, donors: Donors, rng: random.Random) -> Merge | None:
+def _appended(piece: ShortFile, donors: Donors, rng: random.Random) -> Merge | None:
     """A function behind the last line of the file, or statements before the first one."""
     lines, end = piece.lines, len(piece.lines)
     if rng.random() < 0.3:
         new = [line for _ in range(rng.randint(1, 3)) for line in donors.some(rng, "")]
-        return _assembled(lines, [Chunk(0, 0, new, (True, True))], ("prepended",))
+        return _assembled(lines, [MergeChunk(0, 0, new, (True, True))], ("prepended",))
     last = piece.tree.body[-1]
     inside = isinstance(last, ast.ClassDef) and rng.random() < 0.7
     indent = " " * last.body[0].col_offset if isinstance(last, ast.ClassDef) and inside else ""
     blank = [""] * rng.choice((0, 1) if inside else (0, 1, 2))
     new = [*blank, *donors.some(rng, indent, function=True)]
-    return _assembled(lines, [Chunk(end, end, new, (True, True))], ("appended",))
+    return _assembled(lines, [MergeChunk(end, end, new, (True, True))], ("appended",))
 
 
-def _in_body(piece: Piece, donors: Donors, rng: random.Random) -> Merge | None:
+def _in_body(piece: ShortFile, donors: Donors, rng: random.Random) -> Merge | None:
     """Statements at the end of a function or of a class, whose head is shown."""
     lines, heads = piece.lines, Counter(piece.lines)
     able = [
@@ -306,11 +311,11 @@ def _in_body(piece: Piece, donors: Donors, rng: random.Random) -> Merge | None:
     end, indent = node.end_lineno or 0, " " * node.body[0].col_offset
     is_class = isinstance(node, ast.ClassDef)
     new = [*([""] if is_class and rng.random() < 0.5 else []), *donors.some(rng, indent, function=is_class)]
-    head = Chunk(node.lineno - 1, node.lineno, [lines[node.lineno - 1]])
-    return _assembled(lines, [head, Chunk(end, end, new, (True, True))], ("body",))
+    head = MergeChunk(node.lineno - 1, node.lineno, [lines[node.lineno - 1]])
+    return _assembled(lines, [head, MergeChunk(end, end, new, (True, True))], ("body",))
 
 
-def _beside(piece: Piece, donors: Donors, rng: random.Random) -> Merge | None:
+def _beside(piece: ShortFile, donors: Donors, rng: random.Random) -> Merge | None:
     """New lines before or behind a line that the file has once, and that is all of the file that is shown."""
     lines, counts = piece.lines, Counter(piece.lines)
     site = rng.choice(sites_of(piece))
@@ -320,20 +325,20 @@ def _beside(piece: Piece, donors: Donors, rng: random.Random) -> Merge | None:
     if counts[lines[at]] != 1 or lines[at] in new:
         return None
     if before:
-        chunk = Chunk(at, at + 1, [*new, lines[at]], (True, False))
+        chunk = MergeChunk(at, at + 1, [*new, lines[at]], (True, False))
     else:
-        chunk = Chunk(at, at + 1, [lines[at], *new], (False, True))
+        chunk = MergeChunk(at, at + 1, [lines[at], *new], (False, True))
     return _assembled(lines, [chunk], ("beside",))
 
 
-def _changed(piece: Piece, donors: Donors, rng: random.Random) -> Merge | None:
+def _changed(piece: ShortFile, donors: Donors, rng: random.Random) -> Merge | None:
     """Changed lines alone, in place of what they were."""
-    chunks = list[Chunk]()
+    chunks = list[MergeChunk]()
     for site in rng.sample(sites := sites_of(piece), min(len(sites), rng.randint(1, 3))):
         hunk = rng.choice((_mutate, _mutate, _parameter))(piece, site, donors, rng)
         if hunk is not None and all(hunk.start > one.end or hunk.end < one.start for one in chunks):
             if not set(hunk.lines) & set(piece.lines):
-                chunks.append(Chunk(hunk.start, hunk.end, hunk.lines))
+                chunks.append(MergeChunk(hunk.start, hunk.end, hunk.lines))
     return _assembled(piece.lines, sorted(chunks, key=lambda one: one.start), ("changed",)) if chunks else None
 
 
@@ -344,14 +349,14 @@ ALIKE = 8.0
 """How much likelier a line is shown that ends or begins as another one does."""
 
 
-def touches_of(piece: Piece, donors: Donors, rng: random.Random) -> Merge | None:
+def touches_of(piece: ShortFile, donors: Donors, rng: random.Random) -> Merge | None:
     """A merge of many chunks, each a line of the file, or two with another one between them or in place of some."""
     lines, counts = piece.lines, Counter(piece.lines)
     once = [i for i, line in enumerate(lines) if line.strip() and counts[line] == 1]
     ends = Counter(end for line in set(lines) if line.strip() for end in _ends(line))
     weights = {i: ALIKE if any(ends[end] > 1 for end in _ends(lines[i])) else 1.0 for i in once}
     chosen = sorted(once, key=lambda i: rng.random() ** (1 / weights[i]))[-rng.randint(FEWEST_TOUCHED, MOST_TOUCHED) :]
-    chunks, at = list[Chunk](), 0
+    chunks, at = list[MergeChunk](), 0
     for i in sorted(chosen):
         others = [j for j in once if i < j <= i + 4]
         if i < at or (i == at and chunks):  # a chunk that meets the last one
@@ -359,9 +364,9 @@ def touches_of(piece: Piece, donors: Donors, rng: random.Random) -> Merge | None
         if others and rng.random() < 0.2:
             end = rng.choice(others) + 1
             indent = lines[i][: len(lines[i]) - len(lines[i].lstrip())]
-            chunks.append(Chunk(i, end, [lines[i], *donors.some(rng, indent)[:2], lines[end - 1]]))
+            chunks.append(MergeChunk(i, end, [lines[i], *donors.some(rng, indent)[:2], lines[end - 1]]))
         else:
-            chunks.append(Chunk(i, i + 1, [lines[i]]))
+            chunks.append(MergeChunk(i, i + 1, [lines[i]]))
         at = chunks[-1].end
     return _assembled(lines, chunks, ("touches",)) if len(chunks) > 2 else None
 

@@ -36,7 +36,7 @@ LONGEST_LINE = 140
 
 
 @dataclass(frozen=True)
-class Piece:
+class ShortFile:
     """A short file."""
 
     package: str
@@ -94,7 +94,7 @@ def held_files() -> Iterator[tuple[str, str]]:
 
 def pieces_of(
     package: str, text: str, tokenizer: Tokenizer, rng: random.Random, most: int, longest: int = MOST
-) -> Iterator[Piece]:
+) -> Iterator[ShortFile]:
     """At most `most` pieces of a file, of different lengths up to so many tokens."""
     try:
         tree = parsed(text)
@@ -119,7 +119,7 @@ def pieces_of(
         short = candidate.count("\n") >= 4 and max(map(len, candidate.split("\n"))) <= LONGEST_LINE
         clean = candidate.isascii() and not any(c in candidate for c in "\t\f\r\v")
         if short and clean and parses(candidate) and FEWEST <= len(tokenizer.encode(candidate)) <= longest:
-            yield Piece(package, candidate)
+            yield ShortFile(package, candidate)
             if (most := most - 1) == 0:
                 return
 

@@ -21,10 +21,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from evaluate import Measured, Share, evaluate, read_rows
+from evaluate import MeasuredShares, TaskShare, evaluate, read_rows
 from evaluate import table as table_of_tasks
 from make import HELD
-from tasks import Row
+from tasks import TaskRow
 
 import daguerre
 from daguerre.errors import DataError
@@ -51,12 +51,12 @@ CURVE = "curve.jsonl"
 PARTS = ("tasks", "revise", "bits", "curve")
 
 
-def measure_tasks(model: Model, rows: Sequence[Row]) -> dict[str, Any]:
+def measure_tasks(model: Model, rows: Sequence[TaskRow]) -> dict[str, Any]:
     found, wrong = evaluate(model, rows)
     return {"shares": [asdict(one) for one in found], "wrong": wrong}
 
 
-def measure_revise(model: Model, rows: Sequence[Row]) -> dict[str, Any]:
+def measure_revise(model: Model, rows: Sequence[TaskRow]) -> dict[str, Any]:
     """The share of planted errors that revision of the wrong line repairs, in the best of all ways."""
     rows = [row for row in rows if row.task == "fix"]
     encode = model.tokenizer.encode
@@ -65,12 +65,14 @@ def measure_revise(model: Model, rows: Sequence[Row]) -> dict[str, Any]:
     for revision in WAYS:
         right = [_revised(model, row, revision) == row.facts["right"] for row in rows]
         of_like = [ok for ok, same in zip(right, like, strict=True) if same]
-        out.append({"revision": asdict(revision), "all": asdict(Share.of(right)), "as_long": asdict(Share.of(of_like))})
-        print(revision, Share.of(right), flush=True)
+        out.append(
+            {"revision": asdict(revision), "all": asdict(TaskShare.of(right)), "as_long": asdict(TaskShare.of(of_like))}
+        )
+        print(revision, TaskShare.of(right), flush=True)
     return {"ways": out, "as_long": like}
 
 
-def _revised(model: Model, row: Row, revision: Revision) -> str:
+def _revised(model: Model, row: TaskRow, revision: Revision) -> str:
     code, at = row.facts["code"], row.facts["line"]
     before = "".join(line + "\n" for line in code[:at])
     return revised_text(model, before, code[at], "".join("\n" + line for line in [*code[at + 1 :], ""]), revision)
@@ -95,7 +97,7 @@ def last_checkpoint(run: Path) -> tuple[Model, dict[str, Any]]:
     return Model(backbone.eval().requires_grad_(False), start.tokenizer), state["progress"]
 
 
-def curve_point(run: Path, rows: Sequence[Row]) -> None:
+def curve_point(run: Path, rows: Sequence[TaskRow]) -> None:
     """Add a point to the curve of a run."""
     model, progress = last_checkpoint(run)
     found, _ = evaluate(model, rows)
@@ -107,8 +109,8 @@ def curve_point(run: Path, rows: Sequence[Row]) -> None:
 # ---- the report -----------------------------------------------------------------------------------------------------
 
 
-def share(values: dict[str, Any]) -> Share:
-    return Share(**values)
+def share(values: dict[str, Any]) -> TaskShare:
+    return TaskShare(**values)
 
 
 def gather(run: Path) -> dict[str, Any]:
@@ -167,9 +169,9 @@ def table_of_ways(ways: Sequence[dict[str, Any]]) -> str:
     return table(header, rows, left=3)
 
 
-def _measured(one: dict[str, Any]) -> Measured:
+def _measured(one: dict[str, Any]) -> MeasuredShares:
     tables = {name: {key: share(value) for key, value in one[name].items()} for name in ("kinds", "lengths", "beside")}
-    return Measured(one["task"], share(one["all"]), **tables)
+    return MeasuredShares(one["task"], share(one["all"]), **tables)
 
 
 def draw(values: dict[str, Any]) -> Any:

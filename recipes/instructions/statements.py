@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from pieces import Piece
+from pieces import ShortFile
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Site:
     in_class: bool
 
 
-def sites_of(piece: Piece) -> list[Site]:
+def sites_of(piece: ShortFile) -> list[Site]:
     """The statements of a piece that share no line with another one."""
     return list(_sites(piece.tree, piece.lines))
 
@@ -53,7 +53,7 @@ class Donors:
     functions: list[list[str]] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
 
-    def add(self, piece: Piece) -> None:
+    def add(self, piece: ShortFile) -> None:
         """Take what a piece has."""
         for site in sites_of(piece):
             lines = textwrap.dedent("\n".join(piece.lines[site.start : site.end])).split("\n")

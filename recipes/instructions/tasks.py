@@ -24,7 +24,7 @@ from string import ascii_letters
 from typing import Any
 
 from merges import WORD, Merge, bare_of, merge_of, touches_of
-from pieces import Piece, parses
+from pieces import ShortFile, parses
 from statements import Donors, sites_of
 
 from daguerre.instructions import (
@@ -45,7 +45,7 @@ MOST_NAMED = 26
 
 
 @dataclass(frozen=True)
-class Row:
+class TaskRow:
     """A task: what the model is shown, what it should write, its kind, and what a check or a rule needs."""
 
     task: str
@@ -55,31 +55,31 @@ class Row:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-def apply_row(piece: Piece, donors: Donors, rng: random.Random) -> Row | None:
+def apply_row(piece: ShortFile, donors: Donors, rng: random.Random) -> TaskRow | None:
     """A merge."""
     return _merge_row("apply", piece, merge_of(piece, donors, rng))
 
 
-def repeated_row(piece: Piece, donors: Donors, rng: random.Random) -> Row | None:
+def repeated_row(piece: ShortFile, donors: Donors, rng: random.Random) -> TaskRow | None:
     """A merge whose chunks begin or end with lines that the file has more than once."""
     return _merge_row("repeated", piece, merge_of(piece, donors, rng, repeated=True))
 
 
-def bare_row(piece: Piece, donors: Donors, rng: random.Random) -> Row | None:
+def bare_row(piece: ShortFile, donors: Donors, rng: random.Random) -> TaskRow | None:
     """A merge whose chunks begin or end with new lines."""
     return _merge_row("bare", piece, bare_of(piece, donors, rng))
 
 
-def touches_row(piece: Piece, donors: Donors, rng: random.Random) -> Row | None:
+def touches_row(piece: ShortFile, donors: Donors, rng: random.Random) -> TaskRow | None:
     """A merge of many chunks."""
     return _merge_row("touches", piece, touches_of(piece, donors, rng))
 
 
-def _merge_row(task: str, piece: Piece, made: Merge | None) -> Row | None:
+def _merge_row(task: str, piece: ShortFile, made: Merge | None) -> TaskRow | None:
     if made is None:
         return None
     facts = {"code": piece.lines, "snippet": made.snippet, "merged": made.merged}
-    return Row(task, "+".join(sorted(set(made.kinds))), apply_prompt(piece.lines, made.snippet), made.answer, facts)
+    return TaskRow(task, "+".join(sorted(set(made.kinds))), apply_prompt(piece.lines, made.snippet), made.answer, facts)
 
 
 # ---- names ----------------------------------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ def identifiers(text: str) -> Iterator[tuple[str, int, int]]:
             yield token.string, token.start[0] - 1, token.start[1]
 
 
-def in_strings(piece: Piece) -> set[str]:
+def in_strings(piece: ShortFile) -> set[str]:
     """Names that formatted strings use."""
     strings = (node for node in ast.walk(piece.tree) if isinstance(node, ast.JoinedStr))
     return {node.id for one in strings for node in ast.walk(one) if isinstance(node, ast.Name)} | {
@@ -104,13 +104,13 @@ def in_strings(piece: Piece) -> set[str]:
     }
 
 
-def fresh_name(piece: Piece, donors: Donors, rng: random.Random) -> str | None:
+def fresh_name(piece: ShortFile, donors: Donors, rng: random.Random) -> str | None:
     """A name of another file that this one does not have."""
     name = rng.choice(donors.names)
     return None if re.search(rf"\b{re.escape(name)}\b", piece.text) or keyword.iskeyword(name) else name
 
 
-def rename_row(piece: Piece, donors: Donors, rng: random.Random) -> Row | None:
+def rename_row(piece: ShortFile, donors: Donors, rng: random.Random) -> TaskRow | None:
     """A name becomes another, in one function or everywhere."""
     new = fresh_name(piece, donors, rng)
     if new is None:
@@ -130,7 +130,7 @@ def rename_row(piece: Piece, donors: Donors, rng: random.Random) -> Row | None:
     made = renamed(piece.lines, sites, old, new)
     answer = " ".join(letter for letter, place in zip(ascii_letters, places, strict=False) if place in due) + "\n"
     facts = {"code": piece.lines, "result": made, "names": [old, new], "region": region}
-    return Row("rename", kind, rename_prompt(piece.lines, old, new, *region), answer, facts)
+    return TaskRow("rename", kind, rename_prompt(piece.lines, old, new, *region), answer, facts)
 
 
 def renamed(lines: Sequence[str], sites: Sequence[tuple[int, int]], old: str, new: str) -> list[str]:
@@ -140,7 +140,7 @@ def renamed(lines: Sequence[str], sites: Sequence[tuple[int, int]], old: str, ne
     return replaced(lines, places, old, [new] * len(places))
 
 
-def _everywhere(piece: Piece, rng: random.Random) -> tuple[str, list[tuple[int, int]], None] | None:
+def _everywhere(piece: ShortFile, rng: random.Random) -> tuple[str, list[tuple[int, int]], None] | None:
     places: dict[str, list[tuple[int, int]]] = {}
     for name, line, column in identifiers(piece.text):
         places.setdefault(name, []).append((line, column))
@@ -151,7 +151,7 @@ def _everywhere(piece: Piece, rng: random.Random) -> tuple[str, list[tuple[int, 
     return old, places[old], None
 
 
-def _here(piece: Piece, rng: random.Random) -> tuple[str, list[tuple[int, int]], ast.FunctionDef] | None:
+def _here(piece: ShortFile, rng: random.Random) -> tuple[str, list[tuple[int, int]], ast.FunctionDef] | None:
     functions = [node for node in ast.walk(piece.tree) if isinstance(node, ast.FunctionDef)]
     names = [node.name for node in functions]
     functions = [node for node in functions if names.count(node.name) == 1]
@@ -181,7 +181,7 @@ def _sites(function: ast.AST, name: str) -> list[tuple[int, int]]:
 # ---- planted errors -------------------------------------------------------------------------------------------------
 
 
-def _misspelled(piece: Piece, rng: random.Random) -> tuple[int, str] | None:
+def _misspelled(piece: ShortFile, rng: random.Random) -> tuple[int, str] | None:
     used = [node for node in ast.walk(piece.tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
     used = [n for n in used if len(n.id) >= 4 and len(re.findall(rf"\b{n.id}\b", piece.text)) > 1]
     if not used or not (node := rng.choice(used)):
@@ -198,12 +198,12 @@ def _misspelled(piece: Piece, rng: random.Random) -> tuple[int, str] | None:
     return node.lineno - 1, _put(piece, node, name, wrong)
 
 
-def _put(piece: Piece, node: ast.expr, old: str, new: str) -> str:
+def _put(piece: ShortFile, node: ast.expr, old: str, new: str) -> str:
     line = piece.lines[node.lineno - 1]
     return line[: node.col_offset] + new + line[node.col_offset + len(old) :]
 
 
-def _wrong_name(piece: Piece, rng: random.Random) -> tuple[int, str] | None:
+def _wrong_name(piece: ShortFile, rng: random.Random) -> tuple[int, str] | None:
     functions = [node for node in ast.walk(piece.tree) if isinstance(node, ast.FunctionDef)]
     if not functions:
         return None
@@ -215,7 +215,7 @@ def _wrong_name(piece: Piece, rng: random.Random) -> tuple[int, str] | None:
     return node.lineno - 1, _put(piece, node, node.id, rng.choice([name for name in names if name != node.id]))
 
 
-def _no_self(piece: Piece, rng: random.Random) -> tuple[int, str] | None:
+def _no_self(piece: ShortFile, rng: random.Random) -> tuple[int, str] | None:
     nodes = [
         node
         for node in ast.walk(piece.tree)
@@ -228,7 +228,7 @@ def _no_self(piece: Piece, rng: random.Random) -> tuple[int, str] | None:
 
 
 def _pattern(pattern: str, change: Callable[[re.Match[str], random.Random], str]) -> Any:
-    def plant(piece: Piece, rng: random.Random) -> tuple[int, str] | None:
+    def plant(piece: ShortFile, rng: random.Random) -> tuple[int, str] | None:
         code = {line for _, line, _ in identifiers(piece.text)}
         found = [(i, m) for i in sorted(code) for m in re.finditer(pattern, piece.lines[i])]
         if not found:
@@ -264,7 +264,7 @@ PLANTS: dict[str, tuple[float, Any]] = {
 """Kinds of errors, and how often each is tried."""
 
 
-def fix_row(piece: Piece, donors: Donors, rng: random.Random) -> Row | None:
+def fix_row(piece: ShortFile, donors: Donors, rng: random.Random) -> TaskRow | None:
     """A line has a planted error."""
     kind = rng.choices(list(PLANTS), [weight for weight, _ in PLANTS.values()])[0]
     planted = PLANTS[kind][1](piece, rng)
@@ -273,13 +273,13 @@ def fix_row(piece: Piece, donors: Donors, rng: random.Random) -> Row | None:
     at, wrong = planted
     code = [*piece.lines[:at], wrong, *piece.lines[at + 1 :]]
     facts = {"code": code, "line": at, "right": piece.lines[at]}
-    return Row("fix", kind, fix_prompt(code, at + 1), labeled(at + 1, piece.lines[at]), facts)
+    return TaskRow("fix", kind, fix_prompt(code, at + 1), labeled(at + 1, piece.lines[at]), facts)
 
 
 # ---- signatures -----------------------------------------------------------------------------------------------------
 
 
-def type_row(piece: Piece, donors: Donors, rng: random.Random) -> Row | None:
+def type_row(piece: ShortFile, donors: Donors, rng: random.Random) -> TaskRow | None:
     """An annotation is missing."""
     able: list[tuple[str, ast.expr, int, int, int, str]] = []  # what, annotation, line, start, end, in its place
     for node in ast.walk(piece.tree):
@@ -311,12 +311,12 @@ def type_row(piece: Piece, donors: Donors, rng: random.Random) -> Row | None:
     if answer is None:
         return None
     code = [*piece.lines[:at], line[:start] + instead + line[end:], *piece.lines[at + 1 :]]
-    return Row(
+    return TaskRow(
         "type", "result" if not instead else "parameter", type_prompt(code, what), answer + "\n", {"right": answer}
     )
 
 
-def call_row(piece: Piece, donors: Donors, rng: random.Random) -> Row | None:
+def call_row(piece: ShortFile, donors: Donors, rng: random.Random) -> TaskRow | None:
     """A call with given values."""
     functions = [
         node
@@ -349,13 +349,13 @@ def call_row(piece: Piece, donors: Donors, rng: random.Random) -> Row | None:
     said = ", ".join(f"{name}={values[name]}" for name in asked)
     answer = f"{function.name}({', '.join([values[n] for n in required] + [f'{n}={values[n]}' for n in chosen])})"
     kind = "by name" if chosen else "by position"
-    return Row("call", kind, call_prompt(piece.lines, function.name, said), answer + "\n", {"right": answer})
+    return TaskRow("call", kind, call_prompt(piece.lines, function.name, said), answer + "\n", {"right": answer})
 
 
 # ---- the next edit --------------------------------------------------------------------------------------------------
 
 
-def next_edit_row(piece: Piece, donors: Donors, rng: random.Random) -> Row | None:
+def next_edit_row(piece: ShortFile, donors: Donors, rng: random.Random) -> TaskRow | None:
     """A change that was begun goes on: some of the lines that it is due in have it, and a region has more of them."""
     changed = _renamed_lines(piece, donors, rng) if rng.random() < 0.7 else _called_lines(piece, donors, rng)
     if changed is None:
@@ -384,21 +384,21 @@ def next_edit_row(piece: Piece, donors: Donors, rng: random.Random) -> Row | Non
     if read_next_edit(code, change, places, answer) != right:
         return None
     facts = {"code": code, "change": asdict(change), "places": places, "right": right, "region": [first, last]}
-    return Row("next_edit", kind, next_edit_prompt(code, change, places), answer, facts)
+    return TaskRow("next_edit", kind, next_edit_prompt(code, change, places), answer, facts)
 
 
 _Edit = tuple[str, list[str], list[tuple[int, int]]]
 """A kind of edit, all lines behind it, and the places (line, column) of the words at which it was made."""
 
 
-def _renamed_lines(piece: Piece, donors: Donors, rng: random.Random) -> _Edit | None:
+def _renamed_lines(piece: ShortFile, donors: Donors, rng: random.Random) -> _Edit | None:
     new, found = fresh_name(piece, donors, rng), _everywhere(piece, rng)
     if new is None or found is None or found[0] in in_strings(piece):
         return None
     return "rename", renamed(piece.lines, found[1], found[0], new), found[1]
 
 
-def _called_lines(piece: Piece, donors: Donors, rng: random.Random) -> _Edit | None:
+def _called_lines(piece: ShortFile, donors: Donors, rng: random.Random) -> _Edit | None:
     calls: dict[str, list[tuple[int, int]]] = {}
     for node in ast.walk(piece.tree):
         if isinstance(node, ast.Call) and node.lineno == node.end_lineno:
@@ -418,7 +418,7 @@ def _called_lines(piece: Piece, donors: Donors, rng: random.Random) -> _Edit | N
     return ("argument", lines, sites) if parses("\n".join(lines)) else None
 
 
-MAKERS: dict[str, Callable[[Piece, Donors, random.Random], Row | None]] = {
+MAKERS: dict[str, Callable[[ShortFile, Donors, random.Random], TaskRow | None]] = {
     "apply": apply_row,
     "repeated": repeated_row,
     "bare": bare_row,
@@ -430,4 +430,4 @@ MAKERS: dict[str, Callable[[Piece, Donors, random.Random], Row | None]] = {
     "next_edit": next_edit_row,
 }
 """What makes a task of a piece; None where what was drawn does not fit it."""
-__all__ = ["MAKERS", "WORD", "Row", "sites_of"]
+__all__ = ["MAKERS", "WORD", "TaskRow", "sites_of"]

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from texts import DEPTHS, LENGTHS, Probe, probes
+from texts import DEPTHS, LENGTHS, NeedleProbe, probes
 
 import daguerre
 from daguerre.errors import DataError
@@ -47,7 +47,7 @@ def clean(cache: KeyCache, tokens: Sequence[int], wanted: np.ndarray, ask: Any) 
     return Forward(np.array(tokens, dtype=np.int64), layout, cache, wanted.astype(np.int32), ask)
 
 
-def answered(model: Model, probe: Probe) -> np.ndarray:
+def answered(model: Model, probe: NeedleProbe) -> np.ndarray:
     """Whether each token of each answer is the most likely one after the right ones before it, bool (questions, A): of
     the last one, the end of the line, whether the most likely one is no further digit, since it may be the end of a
     line and the beginning of the next in one token. All are, exactly if the model writes the value at temperature 0.

@@ -137,7 +137,7 @@ DEPTHS = tuple(share / 8 for share in range(9))
 
 
 @dataclass(frozen=True)
-class Question:
+class NeedleQuestion:
     """What follows a held-out text and asks for a needle, the answer, and how deep in the text the needle is."""
 
     tokens: list[int]
@@ -147,13 +147,13 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Probe:
+class NeedleProbe:
     """A held-out text with a needle at each of DEPTHS, 0 the beginning and 1 the end, and a question about each. Text,
     question and answer have `length` tokens at most, <bos> included.
     """
 
     tokens: list[int]
-    questions: list[Question]
+    questions: list[NeedleQuestion]
     length: int
 
 
@@ -163,7 +163,7 @@ def held_out_tokens(tokenizer: Tokenizer) -> list[int]:
     return [token for document in load_frozen() for token in tokenizer.encode(document.text)]
 
 
-def probes(tokenizer: Tokenizer, length: int, num: int, seed: int = 0) -> list[Probe]:
+def probes(tokenizer: Tokenizer, length: int, num: int, seed: int = 0) -> list[NeedleProbe]:
     """Held-out texts, each of which is a run of the frozen sample."""
     rng = np.random.default_rng([seed, length])
     stream = held_out_tokens(tokenizer)
@@ -173,7 +173,9 @@ def probes(tokenizer: Tokenizer, length: int, num: int, seed: int = 0) -> list[P
         order = rng.permutation(len(needles))  # or a name would say how deep
         placed = [(depth, needles[at]) for depth, at in zip(DEPTHS, order, strict=True)]
         questions = [
-            Question(tokenizer.encode(f"\n{needle.question}"), tokenizer.encode(f" {needle.value}\n"), needle, depth)
+            NeedleQuestion(
+                tokenizer.encode(f"\n{needle.question}"), tokenizer.encode(f" {needle.value}\n"), needle, depth
+            )
             for depth, needle in placed
         ]
         lines = sum(len(tokenizer.encode(needle.line)) for needle in needles)
@@ -183,7 +185,7 @@ def probes(tokenizer: Tokenizer, length: int, num: int, seed: int = 0) -> list[P
         body = tokenizer.encode(
             planted(text.splitlines(keepends=True), [(depth, needle.line) for depth, needle in placed])
         )
-        out.append(Probe(body[-(room + lines) :], questions, length))
+        out.append(NeedleProbe(body[-(room + lines) :], questions, length))
     return out
 
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from written import Prompt, Written, as_long_as, library_prompts, samples, up_to_failure, verdict
+from written import CodePrompt, WrittenCode, as_long_as, library_prompts, samples, up_to_failure, verdict
 
 import daguerre
 from daguerre.evals import results
@@ -43,7 +43,7 @@ EVASIONS = ("#", '"""', "'''", 'r"""')
 """How a comment or a long string begins."""
 
 
-def pairs_of(prompt: Prompt, written: Sequence[Written], rng: np.random.Generator) -> Iterator[dict[str, str]]:
+def pairs_of(prompt: CodePrompt, written: Sequence[WrittenCode], rng: np.random.Generator) -> Iterator[dict[str, str]]:
     """At most MOST rows of a prompt's samples, each sample in one row."""
     good = [one.text for one in written if not one.failed and one.text.strip()]
     bad = [one.text for one in written if one.failed and one.text.strip()]
@@ -55,7 +55,7 @@ def pairs_of(prompt: Prompt, written: Sequence[Written], rng: np.random.Generato
             yield {"prompt": prompt.text, "chosen": chosen, "rejected": rejected}
 
 
-def write_texts(model: Any, prompts: Sequence[Prompt], num: int, seed: int, out: Path) -> Counter[str]:
+def write_texts(model: Any, prompts: Sequence[CodePrompt], num: int, seed: int, out: Path) -> Counter[str]:
     """Write the pairs of `num` samples of each prompt; how many samples have each verdict, and how many "pairs"."""
     rng, counts, rows = np.random.default_rng(seed), Counter[str](), list[dict[str, str]]()
     for prompt, written in zip(prompts, samples(model, prompts, num, seed), strict=True):
@@ -82,7 +82,7 @@ def write_lines(model: Any, num: int, seed: int, out: Path, code: bool) -> int:
 def lines_of(model: Any, rows: Sequence[Mapping[str, str]], seed: int, code: bool) -> Iterator[dict[str, str]]:
     """A pair of each row of texts whose last line has a better one."""
     cut = [row["rejected"].rstrip("\n").rfind("\n") + 1 for row in rows]
-    prompts = [Prompt("", row["prompt"] + row["rejected"][:place]) for row, place in zip(rows, cut, strict=True)]
+    prompts = [CodePrompt("", row["prompt"] + row["rejected"][:place]) for row, place in zip(rows, cut, strict=True)]
     written = samples(model, prompts, TRIES, seed, LINE_TOKENS)
     for row, place, prompt, some in zip(rows, cut, prompts, written, strict=True):
         rejected = row["rejected"][place:]
@@ -100,7 +100,7 @@ def branches_of(model: Any, rows: Sequence[Mapping[str, str]], seed: int) -> lis
     branches = [Branch.of(row, model.tokenizer) for row in failed]
     while left := [one for one in branches if one.bad - one.good > 1]:
         seed += len(left)
-        prompts = [Prompt("", one.before + one.beginning(one.middle)) for one in left]
+        prompts = [CodePrompt("", one.before + one.beginning(one.middle)) for one in left]
         for one, written in zip(left, samples(model, prompts, REST_TRIES, seed, REST_TOKENS), strict=True):
             one.look([each.text for each in written])
     return [one.pair() for one in branches if one.chosen]

@@ -43,7 +43,7 @@ AT_ONCE = 64
 
 
 @dataclass(frozen=True)
-class Prompt:
+class CodePrompt:
     """Where code begins, and the file that it is from."""
 
     file: str
@@ -51,7 +51,7 @@ class Prompt:
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenCode:
     """What a model wrote, up to its last line break, and the verdict on it."""
 
     text: str
@@ -76,13 +76,13 @@ def verdict(code: str) -> str:
     return "whole"
 
 
-def judged(prompt: str, written: str, ended: bool) -> Written:
+def judged(prompt: str, written: str, ended: bool) -> WrittenCode:
     """The verdict on what a model wrote behind a prompt, and whether the model ended it itself."""
     text = written if ended else written[: written.rfind("\n") + 1]
     if not text and not ended:
-        return Written(written, "failed")
+        return WrittenCode(written, "failed")
     word = verdict(prompt + text)
-    return Written(text, "failed" if ended and word == "open" else word)
+    return WrittenCode(text, "failed" if ended and word == "open" else word)
 
 
 def up_to_failure(prompt: str, text: str) -> str:
@@ -100,7 +100,7 @@ def as_long_as(text: str, other: str) -> str:
     return text if place < 0 else text[: place + 1]
 
 
-def prompts_of(name: str, code: str, tokenizer: Tokenizer, num: int, rng: np.random.Generator) -> Iterator[Prompt]:
+def prompts_of(name: str, code: str, tokenizer: Tokenizer, num: int, rng: np.random.Generator) -> Iterator[CodePrompt]:
     """At most `num` prompts of a file, each from another statement."""
     try:
         body = ast.parse(code).body
@@ -117,7 +117,7 @@ def prompts_of(name: str, code: str, tokenizer: Tokenizer, num: int, rng: np.ran
         text = "".join(lines[first : first + 1 + int(rng.choice(fitting))])
         if text.endswith("\n") and verdict(text) != "failed" and found < num:
             found += 1
-            yield Prompt(name, text)
+            yield CodePrompt(name, text)
 
 
 def _sizes(lines: Sequence[str], tokenizer: Tokenizer) -> np.ndarray:
@@ -131,11 +131,11 @@ def _sizes(lines: Sequence[str], tokenizer: Tokenizer) -> np.ndarray:
     return np.array(sizes, dtype=np.int64)
 
 
-def library_prompts(tokenizer: Tokenizer, num: int, seed: int, folder: Path | None = None) -> list[Prompt]:
+def library_prompts(tokenizer: Tokenizer, num: int, seed: int, folder: Path | None = None) -> list[CodePrompt]:
     """Prompts of a folder of Python, or of the standard library, which the default model was trained on."""
     root, rng = folder or Path(sysconfig.get_path("stdlib")), np.random.default_rng(seed)
     files = sorted(path for path in root.rglob("*.py") if "site-packages" not in path.parts)
-    found: list[Prompt] = []
+    found: list[CodePrompt] = []
     while len(found) < num and files:
         before = len(found)
         for index in rng.permutation(len(files)).tolist():
@@ -151,7 +151,7 @@ def library_prompts(tokenizer: Tokenizer, num: int, seed: int, folder: Path | No
     return found[:num]
 
 
-def held_out_prompts(tokenizer: Tokenizer, num: int, seed: int) -> list[Prompt]:
+def held_out_prompts(tokenizer: Tokenizer, num: int, seed: int) -> list[CodePrompt]:
     """Prompts of the frozen sample, from packages that no model of ours was trained on."""
     rng, documents = np.random.default_rng(seed), load_frozen()
     each = -(-num // len(documents)) + 1
@@ -164,8 +164,8 @@ def held_out_prompts(tokenizer: Tokenizer, num: int, seed: int) -> list[Prompt]:
 
 
 def samples(
-    model: Model, prompts: Sequence[Prompt], num: int, seed: int, tokens: int | None = None
-) -> Iterator[list[Written]]:
+    model: Model, prompts: Sequence[CodePrompt], num: int, seed: int, tokens: int | None = None
+) -> Iterator[list[WrittenCode]]:
     """`num` samples of each prompt, in order, of TOKENS tokens or another number; mode "ar", so that each is drawn from
     the model's own law.
     """

@@ -52,7 +52,7 @@ COMMON = (
 
 
 @dataclass(frozen=True)
-class Task:
+class ProofTask:
     """The script that writes its rows, with arguments; the recipe and steps of the start; the files of rows to learn
     and of prompts; the estimates that are tried; and what the recipe `reinforce` is told.
     """
@@ -67,7 +67,7 @@ class Task:
 
 
 TASKS = {
-    "sudoku": Task(
+    "sudoku": ProofTask(
         (str(SUDOKU / "puzzles.py"), *"--size 2 --givens 5 8 --train 4000 --held 300".split()),
         SUDOKU / "small-diffusion.toml",
         400,
@@ -82,7 +82,7 @@ TASKS = {
             "optim.adamw_lr=0.0005",
         ),
     ),
-    "countdown": Task(
+    "countdown": ProofTask(
         (str(HERE / "countdown.py"),),
         HERE / "countdown.toml",
         600,

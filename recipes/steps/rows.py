@@ -60,7 +60,7 @@ def rows(seed: int = SEED, each: int = EACH) -> Iterator[dict[str, Any]]:
             fold = place % FOLDS
             own = dealt(pools, fold) | {"role": roles[step][fold::FOLDS]}
             quiet = {"untooled": step in ("facts", "short_answer")}
-            maker = Maker(random.Random(f"{seed} {step} {name}"), own, quiet | family)
+            maker = RequestMaker(random.Random(f"{seed} {step} {name}"), own, quiet | family)
             maker.answers, maker.loops = dealt(answers, fold), dealt(loops, fold)
             for _ in range(family.get("times", 1) * each):
                 operation, body = maker.request(step)
@@ -89,7 +89,7 @@ def dealt(pools: dict[str, list[str]], fold: int) -> dict[str, list[str]]:
     return {name: items if name in SHARED else items[fold::FOLDS] for name, items in pools.items()}
 
 
-class Maker:
+class RequestMaker:
     """Requests of one family."""
 
     def __init__(self, draw: random.Random, pools: dict[str, list[str]], family: dict[str, Any]) -> None:

@@ -164,7 +164,7 @@ def dspy(
 
 
 @dataclass(frozen=True)
-class Loop:
+class ToolLoop:
     """A task and its calls of tools: (name, arguments, result)."""
 
     ask: str
@@ -172,12 +172,12 @@ class Loop:
     calls: tuple[tuple[str, str, str], ...]
 
 
-def loop_of(line: str) -> Loop:
+def loop_of(line: str) -> ToolLoop:
     """The task of a filled line of loops.toml."""
     ask, tools, *calls = line.split(SPLIT)
     offered = [re.fullmatch(r"(\w+)\((.*?)\): (.*)", one.strip()) for one in tools.split(" | ")]
     made = [re.fullmatch(r"(\w+)\((.*?)\) => (.*)", one, re.DOTALL) for one in calls]
-    return Loop(
+    return ToolLoop(
         ask,
         tuple((one[1], tuple(filter(None, one[2].split(", "))), one[3]) for one in offered if one),
         tuple((one[1], one[2], one[3]) for one in made if one),
@@ -196,7 +196,7 @@ def looped(maker: Any, style: str, done: bool, system: str) -> tuple[str, dict[s
     return "chat", {"react": react, "lines": lines, "fields": trajectory}[style](maker, loop, calls, system, done)
 
 
-def native(maker: Any, loop: Loop, calls: Any, system: str) -> tuple[str, dict[str, Any]]:
+def native(maker: Any, loop: ToolLoop, calls: Any, system: str) -> tuple[str, dict[str, Any]]:
     """Calls and results as messages or items of their own."""
     draw = maker.draw
     kept = [one for one in loop.tools if draw.random() < 0.85 or one[0] in {call[0] for call in loop.calls}]
@@ -227,7 +227,7 @@ def parameters(fields: tuple[str, ...]) -> dict[str, Any]:
     return {"type": "object", "properties": {name: {"type": "string"} for name in fields}, "required": list(fields)}
 
 
-def react(maker: Any, loop: Loop, calls: Any, system: str, done: bool) -> dict[str, Any]:
+def react(maker: Any, loop: ToolLoop, calls: Any, system: str, done: bool) -> dict[str, Any]:
     """Thought, Action and Observation in one prompt, as LangChain writes it."""
     offered = "\n".join(f"{name}({', '.join(fields)}) - {says}" for name, fields, says in loop.tools)
     names = ", ".join(name for name, _, _ in loop.tools)
@@ -246,7 +246,7 @@ def react(maker: Any, loop: Loop, calls: Any, system: str, done: bool) -> dict[s
     return maker.chat(system, [("user", f"{head}\n\n{tail}")], [])
 
 
-def lines(maker: Any, loop: Loop, calls: Any, system: str, done: bool) -> dict[str, Any]:
+def lines(maker: Any, loop: ToolLoop, calls: Any, system: str, done: bool) -> dict[str, Any]:
     """Actions as the assistant's text and observations as the user's, as LlamaIndex writes it."""
     offered = "\n\n".join(
         f"> Tool Name: {name}\nTool Description: {says}\nTool Args: {json.dumps(parameters(fields))}"
@@ -267,7 +267,7 @@ def lines(maker: Any, loop: Loop, calls: Any, system: str, done: bool) -> dict[s
     return maker.chat(f"{head}\n{system}".strip(), turns, [])
 
 
-def trajectory(maker: Any, loop: Loop, calls: Any, system: str, done: bool) -> dict[str, Any]:
+def trajectory(maker: Any, loop: ToolLoop, calls: Any, system: str, done: bool) -> dict[str, Any]:
     """DSPy's trajectory: a choice of the next tool, or the answer from it."""
     fields = ("reasoning", "answer") if done else ("next_thought", "next_tool_name", "next_tool_args")
     offered = "\n".join(

@@ -22,7 +22,7 @@ from puzzles import HELD
 import daguerre
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.plans import plan_fill, plan_generate
-from daguerre.evals.proofs import Share, answered
+from daguerre.evals.proofs import ExactShare, answered
 from daguerre.model import Model
 
 STATIC = ("margin", "entropy", "random")
@@ -42,7 +42,7 @@ AT_ONCE = 128
 
 
 @dataclass(frozen=True)
-class Row:
+class PuzzleRow:
     """A puzzle and its solution, as texts."""
 
     prompt: str
@@ -50,7 +50,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Measured(Share):
+class SolvedPuzzles(ExactShare):
     """How many puzzles were solved, the share of empty cells that were right, and the mean number of forwards; of this
     policy with these options.
     """
@@ -66,13 +66,13 @@ class Measured(Share):
         return ", ".join(f"{name} {value:g}" for name, value in self.options.items())
 
 
-def read_rows(path: Path, num: int) -> list[Row]:
+def read_rows(path: Path, num: int) -> list[PuzzleRow]:
     """The first `num` puzzles of a file."""
     with path.open(encoding="utf-8") as file:
-        return [Row(**json.loads(line)) for line in islice(file, num)]
+        return [PuzzleRow(**json.loads(line)) for line in islice(file, num)]
 
 
-def plan(model: Model, row: Row, **options: Any) -> Plan:
+def plan(model: Model, row: PuzzleRow, **options: Any) -> Plan:
     """The request that solves a puzzle; of so many steps, or one for each empty cell where these are fewer."""
     if model.config.context == "full":
         if "steps" in options:
@@ -83,18 +83,18 @@ def plan(model: Model, row: Row, **options: Any) -> Plan:
     return plan_generate(model.denoiser, model.tokenizer, row.prompt, heal=False, temperature=0.0, **decode, **options)
 
 
-def solve(model: Model, rows: Sequence[Row], **options: Any) -> Iterator[tuple[str, int]]:
+def solve(model: Model, rows: Sequence[PuzzleRow], **options: Any) -> Iterator[tuple[str, int]]:
     """The model's solution of each puzzle and the forwards that it took, in order."""
     for first in range(0, len(rows), AT_ONCE):
         for result in answered(model, (plan(model, row, **options) for row in rows[first : first + AT_ONCE])):
             yield result.text, result.usage.forwards
 
 
-def measure(model: Model, rows: Sequence[Row], policy: str, options: dict[str, Any]) -> Measured:
+def measure(model: Model, rows: Sequence[PuzzleRow], policy: str, options: dict[str, Any]) -> SolvedPuzzles:
     """How many of the puzzles are solved. `policy` is one of diffusion's, or "ar"."""
     how = options if policy == "ar" else {"policy": policy, **options}
     found = list(solve(model, rows, **how))
-    right = Share.of([text == row.completion for (text, _), row in zip(found, rows, strict=True)])
+    right = ExactShare.of([text == row.completion for (text, _), row in zip(found, rows, strict=True)])
     cells = [
         digit == right
         for (text, _), row in zip(found, rows, strict=True)
@@ -102,10 +102,10 @@ def measure(model: Model, rows: Sequence[Row], policy: str, options: dict[str, A
         if given == EMPTY
     ]
     forwards = float(np.mean([num for _, num in found]))
-    return Measured(**vars(right), policy=policy, options=options, cells=float(np.mean(cells)), forwards=forwards)
+    return SolvedPuzzles(**vars(right), policy=policy, options=options, cells=float(np.mean(cells)), forwards=forwards)
 
 
-def best(model: Model, rows: Sequence[Row]) -> Measured:
+def best(model: Model, rows: Sequence[PuzzleRow]) -> SolvedPuzzles:
     """A cell a forward: by margin, or from left to right."""
     return measure(model, rows, "margin" if model.config.context == "full" else "ar", {})
 
@@ -113,7 +113,7 @@ def best(model: Model, rows: Sequence[Row]) -> Measured:
 COLUMNS = ("policy", "options", "forwards", "exact", "empty cells right")
 
 
-def cells_of(one: Measured) -> list[str]:
+def cells_of(one: SolvedPuzzles) -> list[str]:
     """A measurement as a row of a table with COLUMNS."""
     return [one.policy, one.how, f"{one.forwards:.1f}", one.text, f"{100 * one.cells:.1f}%"]
 

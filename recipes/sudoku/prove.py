@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from evaluate import ADAPTIVE, COLUMNS, POINTS, STATIC, Measured, best, cells_of, measure, read_rows
+from evaluate import ADAPTIVE, COLUMNS, POINTS, STATIC, SolvedPuzzles, best, cells_of, measure, read_rows
 from puzzles import GAPS, HELD, TRAIN
 
 from daguerre.errors import DataError, InputError
@@ -39,7 +39,7 @@ RESULTS = HERE.parents[1] / "benchmarks" / "results" / "sudoku.json"
 
 
 @dataclass(frozen=True)
-class Side:
+class PuzzleSide:
     """A recipe, the file of puzzles that it reads, and its name in tables."""
 
     recipe: str
@@ -47,15 +47,18 @@ class Side:
     what: str
 
 
-SIDES = {"diffusion": Side("diffusion", GAPS, "diffusion"), "ar": Side("ar", TRAIN, "autoregression")}
-SMALL = {"diffusion": Side("small-diffusion", GAPS, "diffusion"), "ar": Side("small-ar", TRAIN, "autoregression")}
+SIDES = {"diffusion": PuzzleSide("diffusion", GAPS, "diffusion"), "ar": PuzzleSide("ar", TRAIN, "autoregression")}
+SMALL = {
+    "diffusion": PuzzleSide("small-diffusion", GAPS, "diffusion"),
+    "ar": PuzzleSide("small-ar", TRAIN, "autoregression"),
+}
 """The same for 4x4 grids."""
 
 
 # ---- training -------------------------------------------------------------------------------------------------------
 
 
-def corpus_of(side: Side, recipe: Recipe, data: Path, out: Path) -> Path:
+def corpus_of(side: PuzzleSide, recipe: Recipe, data: Path, out: Path) -> Path:
     """The puzzles as tokens, made once for all runs of a side."""
     folder = out / f"corpus-{side.recipe}"
     if not is_corpus(folder):
@@ -66,7 +69,7 @@ def corpus_of(side: Side, recipe: Recipe, data: Path, out: Path) -> Path:
     return folder
 
 
-def run_side(side: Side, minutes: float, data: Path, out: Path, num: int, overrides: Sequence[str] = ()) -> Path:
+def run_side(side: PuzzleSide, minutes: float, data: Path, out: Path, num: int, overrides: Sequence[str] = ()) -> Path:
     """Train for so many minutes, or go on, and measure on `num` held-out puzzles; its result.json."""
     folder = out / f"{side.recipe}-{minutes:g}"
     result = folder / "result.json"
@@ -105,9 +108,9 @@ def measure_effort(folder: Path, data: Path, num: int) -> Path:
     return path
 
 
-def read_points(path: Path) -> list[Measured]:
+def read_points(path: Path) -> list[SolvedPuzzles]:
     """The points of an effort curve; none where there is no file."""
-    return [Measured(**one) for one in read_lines(path)]
+    return [SolvedPuzzles(**one) for one in read_lines(path)]
 
 
 # ---- the report -----------------------------------------------------------------------------------------------------
@@ -126,7 +129,7 @@ def page(values: dict[str, Any]) -> str:
     """The tables, in Markdown."""
     runs, machine, rows = values["runs"], values["runs"][0]["machine"], []
     for run in runs:
-        _, _, forwards, exact, cells = cells_of(Measured(**run["best"]))
+        _, _, forwards, exact, cells = cells_of(SolvedPuzzles(**run["best"]))
         seen = f"{run['trained']['micro'] * run['sequences']:,}"
         rows.append([run["side"], f"{run['minutes']:g}", seen, exact, cells, forwards])
     parts = [
@@ -138,7 +141,7 @@ def page(values: dict[str, Any]) -> str:
     ]
     for name, points in values["effort"].items():
         parts.append(f"## Exact share against forwards: `{name}`, {points[0]['num']:,} puzzles")
-        parts.append(table(COLUMNS, [cells_of(Measured(**point)) for point in points], left=2))
+        parts.append(table(COLUMNS, [cells_of(SolvedPuzzles(**point)) for point in points], left=2))
     return "\n\n".join([*parts, f"![Exact share against time and against forwards]({RESULTS.stem}.png)\n"])
 
 
@@ -147,12 +150,14 @@ def draw(values: dict[str, Any]) -> Any:
     figure = new_figure(12.0, 4.8)
     time_panel, effort_panel = figure.subplots(1, 2)
     for color, side in enumerate(SIDES):
-        points = [(run["minutes"], Measured(**run["best"])) for run in values["runs"] if run["side"].endswith(side)]
+        points = [
+            (run["minutes"], SolvedPuzzles(**run["best"])) for run in values["runs"] if run["side"].endswith(side)
+        ]
         _line(time_panel, points, color=f"C{color}", label=SIDES[side].what)
     titled(time_panel, "Held-out puzzles solved exactly, by training", "minutes of one core, each a run of its own")
     titled(effort_panel, "", "forwards a puzzle (dashed: the policy decides)")
     for name, values_of in values["effort"].items():
-        measured = [Measured(**point) for point in values_of]
+        measured = [SolvedPuzzles(**point) for point in values_of]
         for color, policy in enumerate([*STATIC, *ADAPTIVE]):
             points = [(one.forwards, one) for one in measured if one.policy == policy]
             style = "--" if policy in ADAPTIVE else "-"
@@ -168,7 +173,7 @@ def draw(values: dict[str, Any]) -> Any:
     return figure
 
 
-def _line(panel: Any, points: list[tuple[float, Measured]], **style: Any) -> None:
+def _line(panel: Any, points: list[tuple[float, SolvedPuzzles]], **style: Any) -> None:
     """A curve with its 95% intervals; nothing where there is no point."""
     if points:
         points = sorted(points, key=lambda point: point[0])

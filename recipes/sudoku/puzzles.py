@@ -42,7 +42,7 @@ class Puzzle:
 
 
 @dataclass(frozen=True)
-class Source:
+class PuzzleSource:
     """Puzzles number 0, 1, ... of a seed, with `fewest` to `most` givens."""
 
     size: int = 3
@@ -113,7 +113,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=1)
     options = parser.parse_args()
-    board, source = Board(options.size), Source(options.size, *options.givens, options.seed)
+    board, source = Board(options.size), PuzzleSource(options.size, *options.givens, options.seed)
     held, train = split(source.all(options.processes), options.held, options.train)
     options.out.mkdir(parents=True, exist_ok=True)
     pair, gaps = partial(as_pair, board=board), partial(as_gaps, board=board)

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from daguerre.audit.keys import SigningKey
-from daguerre.audit.ledger import Entry, lines
+from daguerre.audit.ledger import LedgerEntry, lines
 from daguerre.audit.recorder import Recorder
 from daguerre.audit.schema import schema
 from daguerre.audit.trial import copied
@@ -97,7 +97,7 @@ def test_a_head_that_is_shown_is_checked(ledger: Path) -> None:
     shown = run("show", ledger)
     head = shown.splitlines()[-1].split()[1].rstrip(":")
 
-    assert head == Entry.parse(list(lines(ledger))[-1]).hash
+    assert head == LedgerEntry.parse(list(lines(ledger))[-1]).hash
     assert run("head", ledger) == f"{head} 2\n"
     run("verify", ledger, "--no-replay", "--head", head)
     assert "records are missing" in run("verify", ledger, "--no-replay", "--head", "0" * 63 + "1", fails=True)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from daguerre.audit.keys import SigningKey, read_public, seal, unseal
-from daguerre.audit.ledger import Entry, Ledger, head_path, lines, record_keys
+from daguerre.audit.ledger import Ledger, LedgerEntry, head_path, lines, record_keys
 from daguerre.audit.verify import verify
 from daguerre.errors import DataError, InputError
 
@@ -31,7 +31,7 @@ def repairs(ledger: Ledger, num: int) -> list[str]:
 
 
 def kinds(path: Path) -> list[str]:
-    return [Entry.parse(line).record["kind"] for line in lines(path)]
+    return [LedgerEntry.parse(line).record["kind"] for line in lines(path)]
 
 
 def test_records_are_numbered_chained_and_signed(path: Path, signing: SigningKey) -> None:
@@ -40,7 +40,7 @@ def test_records_are_numbered_chained_and_signed(path: Path, signing: SigningKey
     with Ledger(path, signing) as ledger:
         ids += repairs(ledger, 2)
 
-    entries = [Entry.parse(line) for line in lines(path)]
+    entries = [LedgerEntry.parse(line) for line in lines(path)]
     assert [entry.record["id"] for entry in entries] == ids
     assert [entry.record["number"] for entry in entries] == [0, 1, 2, 3, 4]
     assert [entry.record["previous"] for entry in entries[1:]] == [entry.hash for entry in entries[:-1]]
@@ -107,7 +107,7 @@ def test_a_line_torn_by_a_crash_is_moved_aside_and_said(killed: Path) -> None:
 
     assert kinds(path) == ["repair", "repair"]
     assert Path(f"{path}.torn-1").read_bytes() == torn
-    assert Entry.parse(list(lines(path))[-1]).record["torn"]["bytes"] == 100
+    assert LedgerEntry.parse(list(lines(path))[-1]).record["torn"]["bytes"] == 100
     assert verify(path).sound
 
 

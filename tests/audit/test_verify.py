@@ -12,7 +12,7 @@ from conftest import GEMMA
 from daguerre.audit.evidence import EXACT, HALF, SINGLE
 from daguerre.audit.facts import software_facts
 from daguerre.audit.keys import SigningKey
-from daguerre.audit.ledger import Entry, Ledger, lines, record_keys
+from daguerre.audit.ledger import Ledger, LedgerEntry, lines, record_keys
 from daguerre.audit.recorder import Recorder
 from daguerre.audit.trial import copied, opened
 from daguerre.audit.verify import REPLAYED, tolerance_of, verify
@@ -154,7 +154,7 @@ def test_an_erased_text_is_gone_and_the_chain_stays_valid(
     recorded: Path, small: Model, signing: SigningKey, tmp_path: Path
 ) -> None:
     path = copied(recorded, tmp_path)
-    record = Entry.parse(next(iter(lines(path)))).record["id"]
+    record = LedgerEntry.parse(next(iter(lines(path)))).record["id"]
     with Ledger(path, signing) as ledger:
         ledger.erase(record, "asked for")
 
@@ -165,7 +165,7 @@ def test_an_erased_text_is_gone_and_the_chain_stays_valid(
     assert report.num_replayed == 19
     assert opened(path)[0][1] is None
     assert record_keys(path).read()[record] is None
-    last = Entry.parse(list(lines(path))[-1]).record
+    last = LedgerEntry.parse(list(lines(path))[-1]).record
     assert (last["kind"], last["erased"], last["why"]) == ("erasure", record, "asked for")
 
 

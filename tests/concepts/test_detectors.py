@@ -11,7 +11,7 @@ from concepts import cases
 from concepts.cases import Case
 from daguerre.concepts import detectors
 from daguerre.concepts.detectors import REGISTERED
-from daguerre.concepts.source import Source, Span
+from daguerre.concepts.source import SourceText, Span
 
 for _module in pkgutil.iter_modules(detectors.__path__):
     importlib.import_module(f"{detectors.__name__}.{_module.name}")
@@ -34,7 +34,7 @@ def unmarked(snippet: str) -> tuple[str, list[Span]]:
 
 
 def found(name: str, text: str) -> list[Span]:
-    return sorted(set(REGISTERED[name].detect(Source(text))))
+    return sorted(set(REGISTERED[name].detect(SourceText(text))))
 
 
 def shown(text: str, spans: list[Span]) -> list[str]:
@@ -53,7 +53,7 @@ def check_marked(name: str, case: Case) -> None:
         for snippet in getattr(case, kind):
             text, want = unmarked(snippet)
             assert kind == "tricky" or bool(want) == (kind == "yes"), snippet
-            source = Source(text)
+            source = SourceText(text)
             assert source.tree is not None or REGISTERED[name].lexical, f"does not parse: {snippet}"
             got = sorted(set(REGISTERED[name].detect(source)))
             assert shown(text, got) == shown(text, want), snippet

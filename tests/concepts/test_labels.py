@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from daguerre.concepts.labels import CHUNK, Labels, label, label_source, of_tokens, prevalences
-from daguerre.concepts.source import Source
+from daguerre.concepts.source import SourceText
 from daguerre.concepts.taxonomy import taxonomy
 from daguerre.errors import InputError
 from daguerre.heldout import load_frozen
@@ -90,7 +90,7 @@ def test_a_child_is_found_where_its_parent_is() -> None:
     """Without the closure: detectors of a general concept find what those of a special one do."""
     known = taxonomy()
     for document in load_frozen()[:24]:
-        source = Source(document.text)
+        source = SourceText(document.text)
         found = {one.name: sorted(set(one.detect(source))) for one in known.concepts}
         for one in known.concepts:
             for parent in one.parents:
@@ -112,6 +112,6 @@ def test_some_concepts_alone() -> None:
     known = taxonomy()
     one = known.named("bare_except")
     text = "try:\n    f()\nexcept:\n    pass\n"
-    some = label_source(Source(text), known, [one])
+    some = label_source(SourceText(text), known, [one])
     assert isinstance(some, Labels) and some.of(one) == label(text).of(one)
     assert set(some.spans[:, 0].tolist()) == {one.id, *(above.id for above in known.ancestors[one.name])}

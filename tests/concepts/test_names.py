@@ -15,7 +15,7 @@ import pytest
 from daguerre.concepts.detectors.lexical import whole_tokens
 from daguerre.concepts.labels import label_source
 from daguerre.concepts.names import BUILTINS
-from daguerre.concepts.source import Block, Source
+from daguerre.concepts.source import Block, SourceText
 from daguerre.concepts.taxonomy import taxonomy
 
 RUNS = {
@@ -83,7 +83,7 @@ def test_a_name_stands_for_what_python_finds_when_it_runs(subtests: pytest.Subte
 
 def check_run(text: str) -> None:
     """`see` notes the object that it gets, by the place of its call in the text."""
-    source = Source(text)
+    source = SourceText(text)
     seen = dict[tuple[int, int], Any]()
 
     def see(value: Any) -> Any:
@@ -126,7 +126,7 @@ MEANINGS: dict[str, tuple[str, ...]] = {
 def test_a_name_may_stand_for_each_import_of_its_scope_and_for_nothing_else(subtests: pytest.Subtests) -> None:
     for text, want in MEANINGS.items():
         with subtests.test(text):
-            source = Source(text)
+            source = SourceText(text)
             last = next(one for one in source.of(ast.Assign) if ast.unparse(one.targets[0]) == "X")
             assert source.names.meanings(last.value) == want
             if want:
@@ -139,7 +139,7 @@ def test_the_built_ins_are_those_of_python() -> None:
 
 
 def test_what_is_kept_for_a_source_goes_with_it() -> None:
-    first, second = Source("import re\nre.x(len)\n"), Source("yy = 2\n")
+    first, second = SourceText("import re\nre.x(len)\n"), SourceText("yy = 2\n")
     assert whole_tokens(first) is whole_tokens(first)
     assert [one.string for one in whole_tokens(second)][:1] == ["yy"]
     label_source(first, taxonomy())
@@ -170,7 +170,7 @@ def check_headers(seed: int) -> None:
     lines.append(
         "    " * depth + "match x:\n" + "    " * (depth + 1) + "case (1):  # case\n" + "    " * (depth + 2) + "pass"
     )
-    source = Source("\n".join(lines))
+    source = SourceText("\n".join(lines))
     blocks: list[Block]
     blocks = source.of(ast.If, ast.While, ast.For, ast.With, ast.ClassDef, ast.FunctionDef, ast.Match, ast.match_case)
     got = sorted(source.text[slice(*source.header(one))] for one in blocks)

@@ -14,12 +14,12 @@ from daguerre.errors import DataError, InputError
 from daguerre.evals.concepts import injection, suppression
 from daguerre.evals.concepts.endings import closed, parses, uses
 from daguerre.evals.concepts.injection import COMMENT, STEERED, measure_injection, with_comment
-from daguerre.evals.concepts.kept import Kept
+from daguerre.evals.concepts.kept import KeptParts
 from daguerre.evals.concepts.suppression import CONSTRAINT, NONE, STEERING, measure_suppression
-from daguerre.evals.concepts.writing import Prompt, before_statements, before_uses, figures, labeled_texts
+from daguerre.evals.concepts.writing import FilePrompt, before_statements, before_uses, figures, labeled_texts
 from daguerre.evals.workers import no_progress
 
-NOTHING = Kept(None, {})
+NOTHING = KeptParts(None, {})
 
 WHOLE = """import os
 
@@ -157,9 +157,9 @@ def test_prompts_end_just_before_uses_and_go_around_the_files() -> None:
 
     assert [number for number, _, _ in texts] == [0, 1]  # each once, and what parses
     assert found == [
-        Prompt(0, "a = 1\n"),
-        Prompt(1, "def f(x):\n    "),
-        Prompt(0, "a = 1\nassert a\n"),
+        FilePrompt(0, "a = 1\n"),
+        FilePrompt(1, "def f(x):\n    "),
+        FilePrompt(0, "a = 1\nassert a\n"),
     ]
 
 
@@ -174,7 +174,7 @@ def test_prompts_for_injection_end_before_statements_of_functions() -> None:
         assert last and not last.strip()
         assert parses(prompt.text)
         assert prompt.text != "def f(x):\n    "  # not the first of a body
-    assert Prompt(2, "def f(x):\n    y = 1; z = 2\n    ") in found
+    assert FilePrompt(2, "def f(x):\n    y = 1; z = 2\n    ") in found
     commented = with_comment("def f(x):\n    y = 1\n    ", taxonomy().named("for_loop"))
     assert commented.startswith("def f(x):\n    y = 1\n    # for loop: ")
     assert commented.endswith("\n    ")
@@ -261,7 +261,7 @@ def test_a_concept_without_a_constraint_says_so() -> None:
 
 def test_generations_are_spread_evenly_over_prompts() -> None:
     write = Scripted()
-    prompts = [Prompt(number, f"x = {number}\n") for number in range(7)]
+    prompts = [FilePrompt(number, f"x = {number}\n") for number in range(7)]
 
     found = figures(prompts, taxonomy().named("assert_statement"), write, 10, 3, {})
 

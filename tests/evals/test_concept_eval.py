@@ -19,14 +19,14 @@ from daguerre.decoding.drive import compute
 from daguerre.errors import DataError, InputError, UnsupportedError
 from daguerre.evals.concepts import alignment, controls, detection, measure, metrics, stability, writing
 from daguerre.evals.concepts.alignment import lifted, measure_alignment, token_counts, top_tokens
-from daguerre.evals.concepts.cases import CONDITIONS, PREFIX, SPAN, Case, Condition, cases_of, labeled, read_case
+from daguerre.evals.concepts.cases import CONDITIONS, PREFIX, SPAN, ConceptCase, Condition, cases_of, labeled, read_case
 from daguerre.evals.concepts.detection import OURS, Detection, hidden_states, measure_detection, our_scores
 from daguerre.evals.concepts.features import presence
-from daguerre.evals.concepts.kept import Kept
+from daguerre.evals.concepts.kept import KeptParts
 from daguerre.evals.concepts.shares import clean_shares, masked_shares, measures
 from daguerre.evals.concepts.stability import measure_stability
 from daguerre.evals.harness import evaluate
-from daguerre.evals.options import Limits
+from daguerre.evals.options import EvalLimits
 from daguerre.evals.pictures import draw_pictures
 from daguerre.evals.report import markdown, write_report
 from daguerre.evals.workers import no_progress
@@ -39,7 +39,7 @@ from daguerre.train.shards import write_shards
 NUM = taxonomy().num_ids
 CLEAN, HALF, NINE, FORECAST = CONDITIONS
 PROMPT = "def total(numbers):\n    "
-NOTHING = Kept(None, {})
+NOTHING = KeptParts(None, {})
 
 
 def source(seed: int, functions: int = 12) -> str:
@@ -84,12 +84,12 @@ def with_heads(make_model: Callable[..., Model], seed: int) -> Model:
 
 
 @pytest.fixture(scope="module")
-def cases(explaining: Model, documents: list[Document]) -> list[Case]:
+def cases(explaining: Model, documents: list[Document]) -> list[ConceptCase]:
     texts = labeled(enumerate(each.text for each in documents), explaining.tokenizer)
     return [case for text in texts for case in cases_of(text, 0)]
 
 
-def test_cases_are_the_spans_of_files_that_parse(cases: list[Case], documents: list[Document]) -> None:
+def test_cases_are_the_spans_of_files_that_parse(cases: list[ConceptCase], documents: list[Document]) -> None:
     assert {case.text.file for case in cases} == set(range(6))
     first, *_, last = (case for case in cases if case.text.file == 0)
     assert first.start == 0 and len(first.prefix) == 0
@@ -98,7 +98,9 @@ def test_cases_are_the_spans_of_files_that_parse(cases: list[Case], documents: l
     assert (np.concatenate([last.prefix, last.span]) == last.text.tokens[last.start - PREFIX : last.start + SPAN]).all()
 
 
-def test_labels_are_those_of_the_whole_file(cases: list[Case], explaining: Model, documents: list[Document]) -> None:
+def test_labels_are_those_of_the_whole_file(
+    cases: list[ConceptCase], explaining: Model, documents: list[Document]
+) -> None:
     case = next(case for case in cases if case.text.file == 2 and case.start == 128)
     text, tokenizer = documents[2].text, explaining.tokenizer
     ends = np.cumsum([len(tokenizer.token_bytes(token)) for token in case.text.tokens.tolist()])
@@ -116,7 +118,7 @@ def test_labels_are_those_of_the_whole_file(cases: list[Case], explaining: Model
     assert np.array_equal(case.positives(HALF), expected[masked].any(axis=0))
 
 
-def test_masks_have_their_share_and_depend_on_case_and_seed(cases: list[Case]) -> None:
+def test_masks_have_their_share_and_depend_on_case_and_seed(cases: list[ConceptCase]) -> None:
     case = cases[3]
 
     assert [int(case.masked(condition.share).sum()) for condition in CONDITIONS] == [0, 32, 58, 0]
@@ -127,7 +129,7 @@ def test_masks_have_their_share_and_depend_on_case_and_seed(cases: list[Case]) -
     assert np.array_equal(case.scored(CLEAN), np.arange(SPAN))
 
 
-def changed(case: Case, places: np.ndarray) -> Case:
+def changed(case: ConceptCase, places: np.ndarray) -> ConceptCase:
     """The same case with other tokens at these places of its span, and the same labels."""
     tokens = case.text.tokens.copy()
     tokens[case.start + places] = 20 + (tokens[case.start + places] + 7) % 2000
@@ -136,7 +138,7 @@ def changed(case: Case, places: np.ndarray) -> Case:
 
 @pytest.mark.parametrize("condition", CONDITIONS, ids=lambda condition: condition.name)
 def test_masked_tokens_reach_neither_controls_nor_hidden_states(
-    condition: Condition, cases: list[Case], explaining: Model
+    condition: Condition, cases: list[ConceptCase], explaining: Model
 ) -> None:
     """Whatever is masked, and the last token, which no row carries, may be any token."""
     case, config = cases[5], explaining.config
@@ -153,7 +155,7 @@ def test_masked_tokens_reach_neither_controls_nor_hidden_states(
 
 @pytest.mark.parametrize("condition", CONDITIONS, ids=lambda condition: condition.name)
 def test_visible_tokens_reach_controls_and_hidden_states(
-    condition: Condition, cases: list[Case], explaining: Model
+    condition: Condition, cases: list[ConceptCase], explaining: Model
 ) -> None:
     case, config = cases[5], explaining.config
     visible = np.flatnonzero(~case.masked(condition.share))[:-1]
@@ -166,11 +168,11 @@ def test_visible_tokens_reach_controls_and_hidden_states(
     assert not np.array_equal(*states)
 
 
-def read(model: Model, case: Case) -> list[np.ndarray]:
+def read(model: Model, case: ConceptCase) -> list[np.ndarray]:
     return compute(read_case(model.config, model.denoiser.backend, case), model.denoiser.backend)
 
 
-def test_a_token_is_forecast_without_it_and_read_with_it(cases: list[Case], explaining: Model) -> None:
+def test_a_token_is_forecast_without_it_and_read_with_it(cases: list[ConceptCase], explaining: Model) -> None:
     place = 20
     found, other = (read(explaining, case) for case in (cases[5], changed(cases[5], np.array([place]))))
 
@@ -181,7 +183,7 @@ def test_a_token_is_forecast_without_it_and_read_with_it(cases: list[Case], expl
     assert reading.all()
 
 
-def test_presence_keeps_prefix_and_span_apart(cases: list[Case], explaining: Model) -> None:
+def test_presence_keeps_prefix_and_span_apart(cases: list[ConceptCase], explaining: Model) -> None:
     case, size = cases[5], explaining.config.vocab_size
 
     found = presence([case], HALF, explaining.config)
@@ -193,7 +195,7 @@ def test_presence_keeps_prefix_and_span_apart(cases: list[Case], explaining: Mod
     assert set((found.columns[found.columns >= size] - size).tolist()) == set(case.span[seen].tolist())
 
 
-def test_hidden_states_are_those_of_a_session_without_a_cache(cases: list[Case], explaining: Model) -> None:
+def test_hidden_states_are_those_of_a_session_without_a_cache(cases: list[ConceptCase], explaining: Model) -> None:
     for case in (cases[0], cases[6]):
         found = read(explaining, case)
         for condition, states in zip(CONDITIONS[:3], found, strict=False):
@@ -208,7 +210,9 @@ def test_hidden_states_are_those_of_a_session_without_a_cache(cases: list[Case],
         assert stored[1][0] == pytest.approx(found[1], abs=1e-2)
 
 
-def test_our_scores_are_those_of_the_heads_before_the_largest_are_kept(cases: list[Case], explaining: Model) -> None:
+def test_our_scores_are_those_of_the_heads_before_the_largest_are_kept(
+    cases: list[ConceptCase], explaining: Model
+) -> None:
     heads = explaining.backbone.concepts
     assert heads is not None
 
@@ -228,7 +232,7 @@ def train_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_perfect_reader_is_above_every_control(
-    cases: list[Case], explaining: Model, monkeypatch: pytest.MonkeyPatch
+    cases: list[ConceptCase], explaining: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Scores that know the labels get 1.0; scores of shuffled labels get one half; controls are in between."""
     known = taxonomy().named("assert_statement")
@@ -292,7 +296,7 @@ def test_shares_are_those_of_a_restatement(explaining: Model) -> None:
         assert found["nats"][row] == pytest.approx(-float(full[target[row]]), abs=1e-4)
 
 
-def test_without_a_residual_all_goes_through_concepts(explaining: Model, cases: list[Case]) -> None:
+def test_without_a_residual_all_goes_through_concepts(explaining: Model, cases: list[ConceptCase]) -> None:
     """Two known concepts that are always half on, whose vectors are plus and minus v: h is all residual."""
     found = masked_shares(explaining, cases[:6], 0.5, 0)
     clean = clean_shares(explaining, explaining, [document_of(cases[0])], 3, no_progress, 0)
@@ -307,11 +311,11 @@ def test_without_a_residual_all_goes_through_concepts(explaining: Model, cases: 
     assert clean["plain_bits"] == pytest.approx(clean["bits"], rel=1e-5)
 
 
-def document_of(case: Case) -> Document:
+def document_of(case: ConceptCase) -> Document:
     return Document("p", "1", "", "x.py", "", source(case.text.file))
 
 
-def test_lift_is_how_much_likelier_a_token_is_with_a_concept(cases: list[Case], explaining: Model) -> None:
+def test_lift_is_how_much_likelier_a_token_is_with_a_concept(cases: list[ConceptCase], explaining: Model) -> None:
     texts = list({case.text.file: case.text for case in cases}.values())
     concept = taxonomy().named("assert_statement").id
 
@@ -329,7 +333,7 @@ def test_lift_is_how_much_likelier_a_token_is_with_a_concept(cases: list[Case], 
 
 
 def test_a_vector_that_points_at_its_tokens_is_aligned(
-    make_model: Callable[..., Model], cases: list[Case], monkeypatch: pytest.MonkeyPatch
+    make_model: Callable[..., Model], cases: list[ConceptCase], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(alignment, "FEWEST_LABELED", 20)
     monkeypatch.setattr(alignment, "TEN", 1)
@@ -376,16 +380,16 @@ def test_parts_are_made_once_and_belong_to_one_measurement(tmp_path: Path) -> No
         return {"value": [1.5, 2]}
 
     for _ in range(2):
-        kept = Kept(tmp_path / "kept", {"seed": 0})
+        kept = KeptParts(tmp_path / "kept", {"seed": 0})
         assert kept.figures("part", make) == {"value": [1.5, 2]}
         arrays = kept.arrays("scores", lambda: {"scores": np.arange(3)})
         assert np.array_equal(arrays["scores"], np.arange(3))
     assert len(made) == 1
     with pytest.raises(DataError, match="other settings"):
-        Kept(tmp_path / "kept", {"seed": 1})
+        KeptParts(tmp_path / "kept", {"seed": 1})
 
 
-LIMITS = Limits(concept_spans=40, control_spans=30, generations=4, injections=4)
+LIMITS = EvalLimits(concept_spans=40, control_spans=30, generations=4, injections=4)
 
 
 def test_continuations_are_those_of_the_library_however_many_are_asked_for(

@@ -11,7 +11,7 @@ from daguerre.decoding.options import Decode
 from daguerre.errors import DataError
 from daguerre.evals.deadline import METHODS, Ticking, quality_by_deadline
 from daguerre.evals.harness import evaluate
-from daguerre.evals.options import Limits
+from daguerre.evals.options import EvalLimits
 from daguerre.evals.report import markdown
 from daguerre.evals.spans import make_spans
 from daguerre.heldout import Document
@@ -64,7 +64,7 @@ def test_a_batch_of_draft_steps_is_no_forward(causal: Model) -> None:
 
 
 def test_a_block_model_completes_and_a_table_says_so(models: dict[str, Model], documents: list[Document]) -> None:
-    report = evaluate(models["block"], documents, what=["deadline"], limits=Limits(spans=1))
+    report = evaluate(models["block"], documents, what=["deadline"], limits=EvalLimits(spans=1))
     assert set(report["deadline"]["unhurried"]) == {"completion"}
     text = markdown(report)
     assert "## Deadline\n" in text
@@ -74,4 +74,4 @@ def test_a_block_model_completes_and_a_table_says_so(models: dict[str, Model], d
 
 def test_no_span_is_refused(causal: Model, documents: list[Document]) -> None:
     with pytest.raises(DataError, match="leave 'deadline' out"):
-        evaluate(causal, documents, what=["deadline"], limits=Limits(spans=0))
+        evaluate(causal, documents, what=["deadline"], limits=EvalLimits(spans=0))

@@ -12,7 +12,7 @@ import pytest
 from daguerre.errors import DataError, InputError
 from daguerre.evals import decisions
 from daguerre.evals.decisions import calibrate_folder, make_all, measure_kind, split_documents
-from daguerre.evals.questions import Example
+from daguerre.evals.questions import QuestionExample
 from daguerre.heldout import Document
 from daguerre.model import Model, load
 from daguerre.models.loading import save_model
@@ -27,15 +27,17 @@ def document(text: str) -> Document:
 DOCUMENTS = [document(f"def f_{i}(a, b):\n    if a == {i}:\n        return b\n    x = {i}\n" * 4) for i in range(6)]
 
 
-def questions(truths: list[int], name: str) -> list[Example]:
+def questions(truths: list[int], name: str) -> list[QuestionExample]:
     labels = Choice(labels=["a", "b"])
-    return [Example(document(f"{name}{i // 2}"), 0, "", labels, truth) for i, truth in enumerate(truths)]
+    return [QuestionExample(document(f"{name}{i // 2}"), 0, "", labels, truth) for i, truth in enumerate(truths)]
 
 
 def scored(monkeypatch: pytest.MonkeyPatch, scores: dict[str, list[list[float]]]) -> None:
     """Answers to questions as given, by the first letter of their documents' text."""
 
-    def answer_all(model: object, examples: list[Example], *rest: object) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def answer_all(
+        model: object, examples: list[QuestionExample], *rest: object
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return (
             np.array(scores[examples[0].document.text[0]]),
             np.array([e.truth for e in examples]),

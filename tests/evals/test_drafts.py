@@ -7,7 +7,7 @@ import pytest
 
 from daguerre.errors import DataError
 from daguerre.evals import drafts
-from daguerre.evals.drafts import DRAFT_TOKENS, PROMPT_TOKENS, Prompt, make_prompts, measure_drafts
+from daguerre.evals.drafts import DRAFT_TOKENS, PROMPT_TOKENS, DraftPrompt, make_prompts, measure_drafts
 from daguerre.heldout import Document
 from daguerre.model import Model
 from daguerre.models.tokenizer import Tokenizer
@@ -35,7 +35,7 @@ def test_prompts_begin_in_the_middle_and_go_outward_without_overlap(tokenizer: T
     assert all(prompt.tokens[0] == tokenizer.bos_id for prompt in prompts)
 
 
-def start_of(prompt: Prompt, ids: list[int]) -> int:
+def start_of(prompt: DraftPrompt, ids: list[int]) -> int:
     body = list(prompt.tokens[1:])
     (start,) = (i for i in range(len(ids) - len(body) + 1) if ids[i : i + len(body)] == body)
     return start
@@ -74,9 +74,9 @@ def test_errors_take_the_prompts_of_one_document_together(causal: Model, monkeyp
     monkeypatch.setattr(drafts, "draft_equals", lambda *rest: equal)
     tokens = (0, 1)
 
-    apart = measure_drafts(causal.backbone, [Prompt(i, tokens) for i in range(4)])
-    together = measure_drafts(causal.backbone, [Prompt(i // 2, tokens) for i in range(4)])
-    lone = measure_drafts(causal.backbone, [Prompt(0, tokens)] * 4)
+    apart = measure_drafts(causal.backbone, [DraftPrompt(i, tokens) for i in range(4)])
+    together = measure_drafts(causal.backbone, [DraftPrompt(i // 2, tokens) for i in range(4)])
+    lone = measure_drafts(causal.backbone, [DraftPrompt(0, tokens)] * 4)
 
     assert apart.match_by_position[:4] == (0.5, 0.75, 0.5, 0.0)
     assert apart.accepted_by_position[:4] == (0.5, 0.5, 0.5, 0.0)

@@ -18,7 +18,7 @@ from daguerre.evals.documents import read_documents
 from daguerre.evals.harness import evaluate
 from daguerre.evals.infilling import BEAM, ENDED, NOVEL, SEARCH
 from daguerre.evals.lines import LINE_ROOM, window
-from daguerre.evals.options import QUICK, EvalOptions, Limits
+from daguerre.evals.options import QUICK, EvalLimits, EvalOptions
 from daguerre.evals.pictures import PICTURES, draw_pictures
 from daguerre.evals.questions import KINDS
 from daguerre.evals.report import check_path, markdown, write_json, write_markdown, write_report
@@ -34,7 +34,7 @@ __all__ = ["call"]
 
 pytestmark = pytest.mark.usefixtures("few")
 SHORT = Document("p", "1", "", "a", "", "x = 1\n")
-LIMITS = Limits(
+LIMITS = EvalLimits(
     layouts=("ar", 4, "full", "chain 4"),
     bound_windows=2,
     lines=2,
@@ -157,7 +157,7 @@ def test_a_report_is_written_as_json_and_as_tables(report: dict[str, Any], tmp_p
 def test_a_model_folder_is_named_with_its_weights(causal: Model, documents: list[Document], tmp_path: Path) -> None:
     folder = save_model(tmp_path / "model", causal.backbone, causal.tokenizer)
 
-    report = evaluate(folder, documents, what=["bits"], limits=Limits(layouts=("ar",)))
+    report = evaluate(folder, documents, what=["bits"], limits=EvalLimits(layouts=("ar",)))
 
     assert report["model"]["name"] == str(folder)
     assert len(report["model"]["weights_sha256"]) == 64
@@ -178,7 +178,7 @@ def test_a_model_is_asked_what_its_context_allows(
     report = evaluate(
         models[name],
         documents,
-        limits=Limits(bound_windows=2, lines=1, spans=1, texts=1, edits=1, literals=1, questions=2),
+        limits=EvalLimits(bound_windows=2, lines=1, spans=1, texts=1, edits=1, literals=1, questions=2),
     )
 
     assert tasks == set(report) & set(TASKS)
@@ -206,7 +206,7 @@ def test_what_cannot_be_done_is_refused(
             evaluate(models["block"], documents, what=[task])
     for task in ("tokens", "steps"):
         with pytest.raises(DataError, match=f"leave '{task}' out"):
-            evaluate(models["causal"], documents, what=[task], limits=Limits(spans=0, texts=0))
+            evaluate(models["causal"], documents, what=[task], limits=EvalLimits(spans=0, texts=0))
     uniform = make_model(context="full", shift=False, process="uniform", time_input=True)
     for task in ("infill", "tokens", "steps", "correction", "decide"):
         with pytest.raises(UnsupportedError, match="uniform process"):
@@ -214,7 +214,7 @@ def test_what_cannot_be_done_is_refused(
     with pytest.raises(InputError, match="workers must be 1 or more"):
         evaluate(models["causal"], documents, workers=0)
     with pytest.raises(InputError, match="samples must be 2 or more, not 1"):
-        Limits(samples=1)
+        EvalLimits(samples=1)
 
 
 def no_work(what: str, done: int, total: int) -> None:
@@ -387,7 +387,7 @@ def test_options_are_made_from_those_given(causal: Model, documents: list[Docume
 
 
 def test_the_command_has_an_option_for_every_limit_that_it_can_set() -> None:
-    fields = {field.name for kind in (EvalOptions, Limits) for field in dataclasses.fields(kind)}
+    fields = {field.name for kind in (EvalOptions, EvalLimits) for field in dataclasses.fields(kind)}
 
     assert set(EVALUATION) == fields - {"limits", "seed", "layouts", "exact_windows"}
 

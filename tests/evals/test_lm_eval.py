@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from daguerre.errors import InputError, MissingExtra, UnsupportedError
-from daguerre.evals.lm_eval import Answers, Options, adapter, main, windows
+from daguerre.evals.lm_eval import HarnessAnswers, HarnessOptions, adapter, main, windows
 from daguerre.model import Model, load
 from daguerre.scoring.likelihood import nll, score_tokens
 
@@ -23,8 +23,8 @@ CONTEXT = "import os\n\ndef size(path):\n    return"
 LINE = " os.stat(path).st_size\n"
 
 
-def answers(model: Model, decoding: dict[str, Any] | None = None, **options: object) -> Answers:
-    return Answers(Options(model=model, **options), decoding)  # type: ignore[arg-type]
+def answers(model: Model, decoding: dict[str, Any] | None = None, **options: object) -> HarnessAnswers:
+    return HarnessAnswers(HarnessOptions(model=model, **options), decoding)  # type: ignore[arg-type]
 
 
 def test_a_likelihood_of_a_causal_model_is_exact(causal: Model) -> None:
@@ -151,11 +151,11 @@ def test_what_cannot_be_honored_is_an_error(models: dict[str, Model]) -> None:
     with pytest.raises(UnsupportedError, match='mode "ar" needs'):
         answers(models["full"], {"mode": "ar"})
     with pytest.raises(InputError, match="did you mean 'mode'"):
-        Answers.of({"model": models["full"], "modee": "ar"})
+        HarnessAnswers.of({"model": models["full"], "modee": "ar"})
 
 
 def test_model_arguments_are_options_and_fields_of_decode(causal: Model) -> None:
-    made = Answers.of({"model": causal, "device": "cuda:0", "seed": 5, "mode": "block", "block_size": 4})
+    made = HarnessAnswers.of({"model": causal, "device": "cuda:0", "seed": 5, "mode": "block", "block_size": 4})
 
     assert made.decoding == {"mode": "block", "block_size": 4, "seed": 5}
     assert made.options.device == ("cuda:0" if torch.cuda.is_available() else "cpu")

@@ -9,7 +9,7 @@ import pytest
 import daguerre
 from daguerre.evals.documents import read_documents
 from daguerre.evals.harness import evaluate
-from daguerre.evals.lm_eval import Answers, Options
+from daguerre.evals.lm_eval import HarnessAnswers, HarnessOptions
 from daguerre.evals.options import QUICK, EvalOptions
 from published import CASES
 
@@ -29,8 +29,8 @@ def test_a_published_model_is_evaluated(name: str, layouts: set[object], likelih
 
     report = evaluate(folder, read_documents(tmp_path)[0], EvalOptions.flat(QUICK, {"what": ["bits"]}))
     model = daguerre.load(folder, dtype="float32")
-    answers = Answers(Options(model=model))
-    seeded = Answers.of({"model": model, "seed": 3})
+    answers = HarnessAnswers(HarnessOptions(model=model))
+    seeded = HarnessAnswers.of({"model": model, "seed": 3})
     value, _ = answers.continuation("def size(path):\n    return", " 1\n")
     written = answers.generate("import ", {"max_gen_toks": 6})
 

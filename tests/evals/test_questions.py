@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from daguerre.evals.questions import CONTROL, KINDS, Example, make_questions
+from daguerre.evals.questions import CONTROL, KINDS, QuestionExample, make_questions
 from daguerre.heldout import Document, load_frozen
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.scoring.decisions import YesNo
@@ -41,11 +41,11 @@ def document(text: str) -> Document:
     return Document("p", "1", "", "a", str(hash(text)), text)
 
 
-def questions(kind: str, text: str = CODE, limit: int = 100) -> list[Example]:
+def questions(kind: str, text: str = CODE, limit: int = 100) -> list[QuestionExample]:
     return make_questions([document(text)], kind, limit, 1024)
 
 
-def right(each: Example) -> str:
+def right(each: QuestionExample) -> str:
     return list(each.question.texts.values())[each.truth]
 
 

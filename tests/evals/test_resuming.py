@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from daguerre.evals.harness import evaluate
-from daguerre.evals.resuming import Kept, difference
+from daguerre.evals.resuming import KeptTasks, difference
 from daguerre.evals.tasks import TASKS
 from daguerre.heldout import Document
 from daguerre.model import Model
@@ -24,10 +24,10 @@ class File:
 
     def __init__(self, path: Path) -> None:
         self.path, self.saved = path, list[list[str]]()
-        self.kept = Kept()
+        self.kept = KeptTasks()
 
-    def earlier(self, report: Mapping[str, Any], names: Sequence[str]) -> Kept:
-        self.kept = Kept.of(self.path, report, names)
+    def earlier(self, report: Mapping[str, Any], names: Sequence[str]) -> KeptTasks:
+        self.kept = KeptTasks.of(self.path, report, names)
         return self.kept
 
     def save(self, report: dict[str, Any]) -> None:
@@ -36,9 +36,9 @@ class File:
 
 
 def limits(lines: int = 1) -> dict[str, Any]:
-    from daguerre.evals.options import Limits
+    from daguerre.evals.options import EvalLimits
 
-    return {"limits": Limits(lines=lines, grid_lines=1, spans=1)}
+    return {"limits": EvalLimits(lines=lines, grid_lines=1, spans=1)}
 
 
 def test_a_task_is_written_as_it_ends_and_is_not_measured_twice(
@@ -99,12 +99,12 @@ def test_what_was_measured_with_anything_else_is_measured_again(
         ({"model": report["model"] | {"weights_sha256": "y"}}, "model.weights_sha256: None, now 'y'"),
         ({"machine": report["machine"] | {"daguerre": "9"}}, "machine.daguerre: "),
     ):
-        kept = Kept.of(path, report | changed, ["infill"])
+        kept = KeptTasks.of(path, report | changed, ["infill"])
         assert not kept.tasks
         assert kept.differs is not None and kept.differs.startswith(where)
     other = evaluate(causal, documents[:2], what=["infill"], **limits())
-    assert Kept.of(path, other, ["infill"]).differs is not None
+    assert KeptTasks.of(path, other, ["infill"]).differs is not None
     for damaged in ("", "[]", "{", '{"model": 1}'):
         path.write_text(damaged)
-        assert Kept.of(path, report, ["infill"]) == Kept()
-    assert Kept.of(tmp_path / "nothing", report, ["infill"]) == Kept()
+        assert KeptTasks.of(path, report, ["infill"]) == KeptTasks()
+    assert KeptTasks.of(tmp_path / "nothing", report, ["infill"]) == KeptTasks()

@@ -18,7 +18,7 @@ from daguerre.train.reinforce.sandbox import Sandbox
 
 with pytest.MonkeyPatch.context() as patch:
     patch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
-    from running.cases import Case, Judge, Kind, find_cases, find_tests
+    from running.cases import DoctestCase, Judge, Kind, find_cases, find_tests
     from running.scores import answers, judged, longest_expression, pass_at, score, writers
 
 SOURCE = '''\
@@ -77,7 +77,7 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Judge:
         pytest.skip(str(error))
 
 
-def cases(document: Document, judge: Judge, kind: Kind) -> dict[str, Case]:
+def cases(document: Document, judge: Judge, kind: Kind) -> dict[str, DoctestCase]:
     return {case.part.strip(): case for case in find_cases([document], judge, kind, each=9, tries=99)}
 
 

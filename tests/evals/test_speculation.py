@@ -16,7 +16,7 @@ from daguerre.decoding.drive import compute
 from daguerre.evals import acceptance, speculation
 from daguerre.evals.acceptance import DEPTHS, GREEDY, HELD_OUT, distributions, measure_acceptance
 from daguerre.evals.diffs import CONTEXT, FORCED, PASTED, SETTINGS, forced, make_edits, measure_edits
-from daguerre.evals.drafts import Prompt
+from daguerre.evals.drafts import DraftPrompt
 from daguerre.evals.lines import make_examples
 from daguerre.evals.speculation import DRAFTERS, EARLY, RUN, compare, compare_lines, loops
 from daguerre.heldout import Document
@@ -45,9 +45,9 @@ def test_a_text_loops_where_a_run_of_tokens_occurs_twice() -> None:
     assert loops([*run, 99, *run], 2 * RUN + 1)
 
 
-def prompts_of(model: Model, num: int) -> list[Prompt]:
+def prompts_of(model: Model, num: int) -> list[DraftPrompt]:
     ids = model.tokenizer.encode(SOURCE)
-    return [Prompt(number, (model.tokenizer.bos_id, *ids[number : number + 40])) for number in range(num)]
+    return [DraftPrompt(number, (model.tokenizer.bos_id, *ids[number : number + 40])) for number in range(num)]
 
 
 def test_every_drafter_writes_the_tokens_of_ar(causal: Model, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,10 +66,10 @@ def test_every_drafter_writes_the_tokens_of_ar(causal: Model, monkeypatch: pytes
     assert both.loops == sum(loops(text) for text in ids) / 3
     assert both.loops_early == sum(loops(text, EARLY) for text in ids) / 3
 
-    same = speculation.Written.of
+    same = speculation.KeptResult.of
     shifted = iter(range(100))
     monkeypatch.setattr(
-        speculation.Written, "of", lambda result: dataclasses.replace(same(result), ids=(next(shifted),))
+        speculation.KeptResult, "of", lambda result: dataclasses.replace(same(result), ids=(next(shifted),))
     )
     (other,) = compare(causal, prompts, 0.7, no_progress, new_tokens=4)
     assert other.identical == 0

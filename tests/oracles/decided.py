@@ -9,10 +9,10 @@ from daguerre.decoding.drive import compute
 from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.models.forward import Logits
 from daguerre.sampling.logits import log_softmax
-from daguerre.scoring.decisions import Scored, predicted_span
+from daguerre.scoring.decisions import ScoredLabel, predicted_span
 
 
-def score_slowly(denoiser: BackboneDenoiser, text: Scored) -> float:
+def score_slowly(denoiser: BackboneDenoiser, text: ScoredLabel) -> float:
     """The score of one text alone, one token a forward, with the rows of decoding."""
     config = denoiser.config
     end = max(text.stop, predicted_span(config, text, text.stop - 1)[1])

@@ -83,7 +83,7 @@ def ours(model: Any, folder: Path) -> Backbone:
     return backbone
 
 
-class Numbers:
+class SamplerNumbers:
     """The random numbers of our sampler, in the order in which transformers asks for its own, for one request."""
 
     def __init__(self, seed: int, num_given: int, patch: pytest.MonkeyPatch) -> None:

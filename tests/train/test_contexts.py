@@ -19,7 +19,7 @@ from daguerre.decoding.drive import compute
 from daguerre.errors import DaguerreError, InputError, UnsupportedError
 from daguerre.evals.documents import Document
 from daguerre.evals.harness import evaluate
-from daguerre.evals.options import Limits
+from daguerre.evals.options import EvalLimits
 from daguerre.model import Model
 from daguerre.models.core import batched
 from daguerre.models.core.backbone import Backbone
@@ -318,7 +318,7 @@ def test_a_run_of_any_context_measures_exports_decodes_and_is_evaluated(
         assert draw_curves(tmp_path / "run").stat().st_size > 1000
     assert model.generate("x = ", 4, min_tokens=4).usage.completion_tokens == 4
     documents = [Document("p", "1", "MIT", "f.py", "", "import os\n\n\ndef f(x):\n    return x + 1\n" * 4)]
-    figures = evaluate(model, documents, limits=Limits(bound_windows=2, samples=2, prompts=2, lines=2))
+    figures = evaluate(model, documents, limits=EvalLimits(bound_windows=2, samples=2, prompts=2, lines=2))
     assert {"infill", "draft"} <= set(figures["skipped"])
     assert all(np.isfinite(figure["value"]) for figure in figures["bits"])
 

@@ -277,7 +277,7 @@ def test_a_next_edit_is_done_wherever_the_region_has_it(scripts: SimpleNamespace
         first, last = row.facts["region"]
         assert (row.kind == "nothing due") == (row.completion == "None\n") == (code == right)
         assert code[:first] == right[:first] and code[last:] == right[last:]
-        read = scripts.tasks.Row(**json.loads(json.dumps(asdict(row))))
+        read = scripts.tasks.TaskRow(**json.loads(json.dumps(asdict(row))))
         assert scripts.evaluate.is_exact(read, row.completion)
         assert not scripts.evaluate.is_exact(read, row.completion.removesuffix("\n"))
         tree = ast.parse("\n".join(right))
@@ -318,7 +318,7 @@ def test_files_of_held_out_packages_are_not_trained_on(
 
 
 def test_answers_are_checked_as_the_task_says(scripts: SimpleNamespace) -> None:
-    exact, row = scripts.evaluate.is_exact, scripts.tasks.Row
+    exact, row = scripts.evaluate.is_exact, scripts.tasks.TaskRow
     facts = {"code": ["a", "b"], "merged": ["a", "c"]}
     for answer in ("...\na a #1\nb c\n", "...\na c #2\n", "a a\nb c #2\n...\n"):  # the file is what counts
         assert exact(row("apply", "", "", "", facts), answer)
@@ -351,7 +351,7 @@ def test_the_report_has_what_was_measured(scripts: SimpleNamespace, made: dict[s
     prove, evaluate = scripts.prove, scripts.evaluate
     rows = made["apply"][:4]
     found = evaluate.measured("apply", rows, [True, False, True, True], [50, 150, 250, 90])
-    share = asdict(evaluate.Share.of([True, False]))
+    share = asdict(evaluate.TaskShare.of([True, False]))
     values = {
         "machine": {"processor": "P", "instruction_set": "avx2"},
         "trained": {"minutes": 2.0, "step": 7, "tokens": 900},

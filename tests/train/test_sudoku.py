@@ -139,7 +139,7 @@ def test_rotations_and_reflections_are_among_the_symmetries(boards: ModuleType) 
 
 
 def test_no_held_out_puzzle_is_a_training_puzzle_under_a_symmetry(scripts: SimpleNamespace) -> None:
-    source = scripts.puzzles.Source(2, 5, 8)
+    source = scripts.puzzles.PuzzleSource(2, 5, 8)
     held, train = scripts.puzzles.split(source.all(), 40, 300)
     board = scripts.boards.Board(2)
     sides = [
@@ -161,9 +161,9 @@ def test_a_puzzle_of_a_form_that_is_held_out_is_not_trained_on(scripts: SimpleNa
 
 def test_puzzles_depend_on_the_seed_alone(scripts: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scripts.puzzles, "AT_ONCE", 4)
-    source = scripts.puzzles.Source()
+    source = scripts.puzzles.PuzzleSource()
     found = list(islice(source.all(), 6))
-    assert found == list(islice(source.all(), 6)) != list(islice(scripts.puzzles.Source(seed=1).all(), 6))
+    assert found == list(islice(source.all(), 6)) != list(islice(scripts.puzzles.PuzzleSource(seed=1).all(), 6))
     assert all(36 <= sum(map(bool, one.puzzle)) <= 45 for one in found)
 
 

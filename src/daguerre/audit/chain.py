@@ -9,7 +9,7 @@ from typing import Any
 
 from daguerre.audit.canonical import digest
 from daguerre.audit.keys import from_text, is_signed, to_text
-from daguerre.audit.ledger import FIRST, Entry, Head, changed, head_path, is_written, lines, record_keys
+from daguerre.audit.ledger import FIRST, LedgerEntry, LedgerHead, changed, head_path, is_written, lines, record_keys
 from daguerre.audit.schema import complaint
 from daguerre.errors import DataError
 
@@ -38,7 +38,7 @@ class Checked:
 
 
 @dataclass
-class Report:
+class LedgerReport:
     """What was found of a ledger. `problems` are those of no single record. `head`: the hash of the last record."""
 
     records: list[Checked] = field(default_factory=list)
@@ -65,18 +65,18 @@ class Report:
                 yield f"record {record.number} {record.id}: {problem}"
 
 
-def check_chain(path: Path, report: Report, public: bytes | None) -> dict[int, Entry]:
+def check_chain(path: Path, report: LedgerReport, public: bytes | None) -> dict[int, LedgerEntry]:
     """Check every line by itself and against the one before it, and the head; returns the entries that are records, by
     the number of their line.
     """
-    entries, before, ids, hashes = dict[int, Entry](), FIRST, set[str](), [FIRST]
+    entries, before, ids, hashes = dict[int, LedgerEntry](), FIRST, set[str](), [FIRST]
     model: Mapping[str, Any] | None = None
     head = _head(path, report)  # before the lines, to which a writer may add meanwhile
     for number, line in enumerate(lines(path)):
         checked = Checked(number)
         report.records.append(checked)
         try:
-            entry = Entry.parse(line)
+            entry = LedgerEntry.parse(line)
         except DataError as error:
             checked.problems.append(str(error))
             before = ""
@@ -103,7 +103,7 @@ def check_chain(path: Path, report: Report, public: bytes | None) -> dict[int, E
     return entries
 
 
-def _of_line(entry: Entry, number: int, before: str, signer: str) -> Iterator[str]:
+def _of_line(entry: LedgerEntry, number: int, before: str, signer: str) -> Iterator[str]:
     record = entry.record
     if record["number"] != number:
         yield f"it is number {record['number']} of its ledger, in place {number}: records are missing, added or moved"
@@ -141,15 +141,15 @@ def _bytes(text: str) -> bytes:
         return b""
 
 
-def _head(path: Path, report: Report) -> Head | None:
+def _head(path: Path, report: LedgerReport) -> LedgerHead | None:
     try:
-        return Head.read(head_path(path))
+        return LedgerHead.read(head_path(path))
     except DataError as error:
         report.problems.append(str(error))
         return None
 
 
-def _of_end(path: Path, head: Head | None, hashes: Sequence[str], signer: str) -> Iterator[str]:
+def _of_end(path: Path, head: LedgerHead | None, hashes: Sequence[str], signer: str) -> Iterator[str]:
     """What is wrong with the last byte, and with the head. hashes: of the records, after that of none. A crash may come
     between a record and its head; a process that writes now may be several records ahead.
     """
@@ -167,7 +167,7 @@ def _of_end(path: Path, head: Head | None, hashes: Sequence[str], signer: str) -
         yield f"its head names {head.records} records, and not the last of its {num} lines"
 
 
-def open_all(path: Path, entries: Mapping[int, Entry], report: Report) -> dict[int, dict[str, Any]]:
+def open_all(path: Path, entries: Mapping[int, LedgerEntry], report: LedgerReport) -> dict[int, dict[str, Any]]:
     """The sealed parts that there are keys of, checked against the schema; sets the status of the others."""
     keys, opened = record_keys(path).read(), dict[int, dict[str, Any]]()
     erased = {str(entry.record["erased"]) for entry in entries.values() if entry.record["kind"] == "erasure"}

@@ -52,7 +52,7 @@ HALF = Tolerance("bfloat16", 0.05, 0.05)
 
 
 @dataclass(frozen=True, eq=False)
-class Attribution:
+class ConceptAttribution:
     """The logit of one token, and the concepts that it is the sum of.
 
     sums       the logit and its parts
@@ -75,7 +75,7 @@ class Attribution:
     loose_size: float = 0.0
 
     @classmethod
-    def of(cls, token: TokenExplanation, num_known: int, **more: Any) -> Attribution:
+    def of(cls, token: TokenExplanation, num_known: int, **more: Any) -> ConceptAttribution:
         """The same of an explanation."""
         parts, known = token.contributions, token.concepts < num_known
         assert token.logit is not None
@@ -111,7 +111,7 @@ def attributions(
     evidence: np.ndarray,
     tokens: Sequence[int],
     tolerance: Tolerance | None = None,
-) -> list[Attribution]:
+) -> list[ConceptAttribution]:
     """The attributions of tokens from their evidence, float32 (A, P, E) as in `decoding.explanation`; with a tolerance,
     also which concepts are loose where weights may differ by that much.
     """
@@ -122,7 +122,7 @@ def attributions(
         found = explain(backbone, controls, evidence, [("", token, 0) for token in tokens])
         more = [{}] * len(found) if tolerance is None else _loose(backbone, controls, evidence, ids, tolerance.weight)
         return [
-            Attribution.of(one, backbone.concepts.shape.known, shares=float(np.abs(parts[:, 0]).sum()), **loose)
+            ConceptAttribution.of(one, backbone.concepts.shape.known, shares=float(np.abs(parts[:, 0]).sum()), **loose)
             for one, parts, loose in zip(found, evidence, more, strict=True)
         ]
     rows, width = torch.from_numpy(evidence).to(ids.device).double(), backbone.config.width
@@ -131,7 +131,9 @@ def attributions(
         logit = logit + backbone.output.bias[ids].double()
     none, shares = np.zeros(0), np.abs(evidence[..., 0]).sum(axis=1).tolist()
     kept = none.astype(np.int64), none, none, 0
-    return [Attribution({"logit": value}, *kept, share) for value, share in zip(logit.tolist(), shares, strict=True)]
+    return [
+        ConceptAttribution({"logit": value}, *kept, share) for value, share in zip(logit.tolist(), shares, strict=True)
+    ]
 
 
 def _loose(
@@ -219,7 +221,7 @@ def short(value: float) -> float:
     return float(f"{value:.7g}")
 
 
-def columns(tokens: Sequence[Attribution | None]) -> dict[str, Any]:
+def columns(tokens: Sequence[ConceptAttribution | None]) -> dict[str, Any]:
     """The columns of one step; None: the model was not asked for that token."""
     names = SUMS if any(one is not None and "known" in one.sums for one in tokens) else SUMS[:1]
     out: dict[str, Any] = {name: [None if one is None else short(one.sums[name]) for one in tokens] for name in names}
@@ -239,7 +241,7 @@ def asked(step: Mapping[str, Any]) -> np.ndarray:
     return np.array([value is not None for value in step["logit"]], dtype=bool)
 
 
-def differences(step: Mapping[str, Any], place: int, found: Attribution, tolerance: Tolerance) -> Iterator[str]:
+def differences(step: Mapping[str, Any], place: int, found: ConceptAttribution, tolerance: Tolerance) -> Iterator[str]:
     """What a record says of the token at a place of a step and a replay does not, in words."""
     sums = {name: step[name][place] for name in SUMS if name in step}
     if set(sums) != set(found.sums):
@@ -257,7 +259,11 @@ def differences(step: Mapping[str, Any], place: int, found: Attribution, toleran
 
 
 def _of_concepts(
-    concepts: Sequence[int], weights: Sequence[float], parts: Sequence[float], found: Attribution, tolerance: Tolerance
+    concepts: Sequence[int],
+    weights: Sequence[float],
+    parts: Sequence[float],
+    found: ConceptAttribution,
+    tolerance: Tolerance,
 ) -> Iterator[str]:
     """The same of the listed concepts."""
     places = {int(concept): place for place, concept in enumerate(found.concepts)}

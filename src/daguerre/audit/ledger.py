@@ -48,7 +48,7 @@ LOG = logging.getLogger("daguerre")
 
 
 @dataclass(frozen=True, eq=False)
-class Entry:
+class LedgerEntry:
     """A line of a ledger. `sealed`: the encrypted part; None: the record has none."""
 
     record: dict[str, Any]
@@ -56,7 +56,7 @@ class Entry:
     signature: bytes
 
     @classmethod
-    def parse(cls, line: bytes) -> Entry:
+    def parse(cls, line: bytes) -> LedgerEntry:
         """Read a line, without its end. DataError for anything but canonical JSON of the three fields."""
         try:
             value = json.loads(line)
@@ -98,7 +98,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Head:
+class LedgerHead:
     """How many records a ledger has, and the hash of the last."""
 
     records: int
@@ -106,7 +106,7 @@ class Head:
     signature: bytes = b""
 
     @classmethod
-    def read(cls, path: Path) -> Head:
+    def read(cls, path: Path) -> LedgerHead:
         """The head beside a ledger; one of no records where there is none. DataError for a damaged one."""
         try:
             content = path.read_bytes()
@@ -161,7 +161,7 @@ def last_of(path: Path) -> tuple[str, int]:
     last, num = b"", 0
     for line in lines(path):
         last, num = line, num + 1
-    return (Entry.parse(last).hash if last else FIRST), num
+    return (LedgerEntry.parse(last).hash if last else FIRST), num
 
 
 def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
@@ -258,7 +258,7 @@ class Ledger:
         content = {"of": record_id, "event": event, "facts": texts_by_name("facts", facts)}
         return self.append("follow_up", content, None if note is None else {"note": note})
 
-    def _entry(self, record_id: str, kind: str, content: Mapping[str, Any], sealed: bytes | None) -> Entry:
+    def _entry(self, record_id: str, kind: str, content: Mapping[str, Any], sealed: bytes | None) -> LedgerEntry:
         record = {
             "version": VERSION,
             "id": record_id,
@@ -270,7 +270,7 @@ class Ledger:
             "sealed_sha256": None if sealed is None else digest(sealed),
             **content,
         }
-        return Entry(record, sealed, self._key.sign(RECORD + canonical(record)))
+        return LedgerEntry(record, sealed, self._key.sign(RECORD + canonical(record)))
 
     def erase(self, record_id: str, why: str = "") -> None:
         """Destroy the key of a record, so that nobody can read its text again, and append a record that says so. What
@@ -301,7 +301,7 @@ class Ledger:
         try:
             yield
         except BaseException as error:
-            if Head.read(head_path(self.path)).records == num:
+            if LedgerHead.read(head_path(self.path)).records == num:
                 os.ftruncate(self._file, size)
             else:
                 self._check_last()
@@ -309,17 +309,17 @@ class Ledger:
                 raise
             raise DataError(f"the record cannot be written to {self.path} ({error.strerror}): make room") from None
 
-    def _write(self, entry: Entry) -> None:
+    def _write(self, entry: LedgerEntry) -> None:
         line, done = entry.line, 0
         while done < len(line):
             done += os.write(self._file, line[done:])
         os.fsync(self._file)
-        self._write_head(Head(self.records + 1, entry.hash))
+        self._write_head(LedgerHead(self.records + 1, entry.hash))
         self.records, self.last = self.records + 1, entry.hash
 
-    def _write_head(self, head: Head) -> None:
+    def _write_head(self, head: LedgerHead) -> None:
         with atomic_write(head_path(self.path)) as file:
-            file.write(Head(head.records, head.last, self._key.sign(head.message)).line)
+            file.write(LedgerHead(head.records, head.last, self._key.sign(head.message)).line)
         sync_folder(self.path.parent)
 
     def _cut_torn_line(self) -> dict[str, Any] | None:
@@ -344,11 +344,11 @@ class Ledger:
 
     def _check_last(self) -> None:
         """Set `records` and `last` from the last line, and bring the head up to it if a crash came in between."""
-        head, line = Head.read(head_path(self.path)), self._last_line()
+        head, line = LedgerHead.read(head_path(self.path)), self._last_line()
         damaged = f"{self.path} was changed since it was written: see `daguerre audit verify`"
         before = FIRST
         if line:
-            entry = Entry.parse(line)
+            entry = LedgerEntry.parse(line)
             if not entry.is_signed_by(self._key.public):
                 raise DataError(f"the last record of {self.path} is not signed with this key: give the right one")
             self.records, self.last, before = entry.record["number"] + 1, entry.hash, entry.record["previous"]
@@ -358,14 +358,14 @@ class Ledger:
             return
         if (head.records + 1, head.last) != (self.records, before):
             raise DataError(damaged)
-        self._write_head(Head(self.records, self.last))
+        self._write_head(LedgerHead(self.records, self.last))
 
     def _last_model(self) -> dict[str, Any] | None:
         """The facts of the last model; None: no record is of one."""
         last = None
         for line in lines(self.path):
             last = line if MODEL in line else last
-        return None if last is None else Entry.parse(last).record.get("model")
+        return None if last is None else LedgerEntry.parse(last).record.get("model")
 
     def _last_line(self) -> bytes:
         size, place, rest = os.fstat(self._file).st_size, 0, b""

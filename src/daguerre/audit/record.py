@@ -56,7 +56,7 @@ UNRECORDED = CONTROLS | {"scorer", "explain"}
 
 
 @dataclass(frozen=True)
-class Beside:
+class RecordContext:
     """What a recorder adds to records.
 
     overlap   called with each output's text: what of it is in the training data, as JSON
@@ -69,7 +69,7 @@ class Beside:
 
 
 @dataclass(frozen=True)
-class Request:
+class RecordedRequest:
     """What was asked for: one of the operations of `daguerre.Model`, and its arguments but the options of `Decode`."""
 
     operation: str
@@ -151,12 +151,12 @@ def evidence_of(
 def generation(
     model: Model,
     plan: Plan,
-    request: Request,
+    request: RecordedRequest,
     result: Result,
     events: Iterable[Event],
     controls: ProgramControls | None,
     sample: int,
-    beside: Beside,
+    beside: RecordContext,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """What a record of a generation has beside its head: in the clear, and sealed."""
     clear_options, sealed_options = decoding_facts(plan.decode)
@@ -212,7 +212,7 @@ def salted(salt: str, value: Any) -> str:
     return digest(salt.encode() + canonical(value))
 
 
-def validators(plan: Plan, request: Request, text: str) -> dict[str, Any]:
+def validators(plan: Plan, request: RecordedRequest, text: str) -> dict[str, Any]:
     """What can be told of an output without a model: whether the whole text is Python, and what constrained it."""
     arguments = request.arguments
     around = {

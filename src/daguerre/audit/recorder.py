@@ -13,7 +13,7 @@ from daguerre.audit.canonical import plain
 from daguerre.audit.facts import model_facts, software_facts
 from daguerre.audit.keys import SigningKey
 from daguerre.audit.ledger import Ledger, texts_by_name
-from daguerre.audit.record import Beside, Request, generation
+from daguerre.audit.record import RecordContext, RecordedRequest, generation
 from daguerre.audit.replay import LAWS, PLANS, controls_of
 from daguerre.audit.summary import Alerts
 from daguerre.decoding.drive import Together, drive
@@ -62,7 +62,7 @@ class Recorder:
         inputs: Callable[[Result], Mapping[str, Any]] | None = None,
         alerts: Alerts | None = None,
     ) -> None:
-        self._beside = Beside(overlap, inputs, alerts or Alerts())
+        self._beside = RecordContext(overlap, inputs, alerts or Alerts())
         if alerts is not None:
             if model.concepts is None:
                 raise no_concept_heads("an alert")
@@ -148,7 +148,9 @@ class Recorder:
         given = self.model.with_defaults(decode, options)
         named = inspect.signature(PLANS[operation]).parameters
         more = {name: given[name] for name in given if name in named and name not in ("defaults", "catalog")}
-        request = Request(operation, {name: value for name, value in (arguments | more).items() if value is not None})
+        request = RecordedRequest(
+            operation, {name: value for name, value in (arguments | more).items() if value is not None}
+        )
         kind = "refusal"
         try:
             plan = PLANS[operation](self.model.denoiser, self.model.tokenizer, decode=decode, **arguments, **given)

@@ -48,7 +48,7 @@ PLANS: dict[str, Callable[..., Plan]] = {
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class ReplayedTokens:
     """What a replay found of some tokens of a step.
 
     step, places   which step, and which of its tokens, int64 (A,)
@@ -66,7 +66,7 @@ class Found:
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class ReplayStep:
     """A step to replay: its number, the canvas before it, its decision, and the places of the tokens that were asked
     for, int64 (A,).
     """
@@ -82,7 +82,7 @@ class Step:
         return self.decision.positions[self.places]
 
 
-Law = Callable[[Callable[[], Session], Plan, Sequence[Step]], Iterator[Asking[list[Found]]]]
+Law = Callable[[Callable[[], Session], Plan, Sequence[ReplayStep]], Iterator[Asking[list[ReplayedTokens]]]]
 
 
 def why_not(plan: Plan) -> str | None:
@@ -107,12 +107,12 @@ def controls_of(model: Model, plan: Plan) -> ProgramControls | None:
 
 def replay(
     model: Model, plan: Plan, trace: Trace, asked: Sequence[np.ndarray | None], steered: ProgramControls | None
-) -> Asking[list[Found]]:
+) -> Asking[list[ReplayedTokens]]:
     """What the model says of the tokens of a trace that were asked for: `asked`, bool (k,) of each step's tokens; None:
     of none. DataError for a step that the mode cannot have taken.
     """
     denoiser = wrapped(model.denoiser, plan, steered, explain=True)
-    steps, before = list[Step](), trace.canvas
+    steps, before = list[ReplayStep](), trace.canvas
     cache = plan.decode.cache if plan.decode.cache == "approximate_int8" else "none"
 
     def session() -> Session:
@@ -122,13 +122,15 @@ def replay(
         wanted = asked[number]
         places = np.zeros(0, dtype=np.int64) if wanted is None else np.flatnonzero(wanted)
         if len(places):
-            steps.append(Step(number, before.at(step.span), step.decision, places))
+            steps.append(ReplayStep(number, before.at(step.span), step.decision, places))
         before = after
     found = yield from together(*LAWS[plan.mode.name](session, plan, steps))
     return [one for several in found for one in several]
 
 
-def _autoregressive(session: Callable[[], Session], plan: Plan, steps: Sequence[Step]) -> Iterator[Asking[list[Found]]]:
+def _autoregressive(
+    session: Callable[[], Session], plan: Plan, steps: Sequence[ReplayStep]
+) -> Iterator[Asking[list[ReplayedTokens]]]:
     """All in one forward where the text was written from the left, else a forward for each token."""
     if not steps:
         return
@@ -143,7 +145,7 @@ def _autoregressive(session: Callable[[], Session], plan: Plan, steps: Sequence[
             earlier = step.decision.keep(step.decision.positions < step.decision.positions[place])
             position = int(step.decision.positions[place])
             now = step.before.apply(earlier).at((position, position + 1))
-            yield _at(session(), plan, Step(step.number, now, step.decision, step.places[index : index + 1]))
+            yield _at(session(), plan, ReplayStep(step.number, now, step.decision, step.places[index : index + 1]))
 
 
 def _changes(decision: Decision) -> bool:
@@ -151,7 +153,7 @@ def _changes(decision: Decision) -> bool:
     return bool(decision.reopen.size or decision.replace.size or decision.pin.size or decision.unpin.size)
 
 
-def _in_one(session: Session, plan: Plan, steps: Sequence[Step]) -> Asking[list[Found]]:
+def _in_one(session: Session, plan: Plan, steps: Sequence[ReplayStep]) -> Asking[list[ReplayedTokens]]:
     """The distributions of all tokens that were written from the left, as a draft that is verified."""
     last, first = steps[-1], int(steps[0].before.active_positions()[0])
     whole = last.before.apply(last.decision)
@@ -159,14 +161,16 @@ def _in_one(session: Session, plan: Plan, steps: Sequence[Step]) -> Asking[list[
     start = steps[0].before.at((first, end))
     verified = yield from session.verify(start, whole.tokens[first : end - 1], 0, ())
     assert verified.evidence is not None
-    out = list[Found]()
+    out = list[ReplayedTokens]()
     for step in steps:
         rows = step.positions - first
         out.append(_found(plan, step, verified.logits[rows], verified.evidence[rows]))
     return out
 
 
-def _by_canvas(session: Callable[[], Session], plan: Plan, steps: Sequence[Step]) -> Iterator[Asking[list[Found]]]:
+def _by_canvas(
+    session: Callable[[], Session], plan: Plan, steps: Sequence[ReplayStep]
+) -> Iterator[Asking[list[ReplayedTokens]]]:
     """A forward, or a chain of them, for each step."""
     policy, decode = plan.decode.commit_policy, plan.decode
     for step in steps:
@@ -179,13 +183,13 @@ def _by_canvas(session: Callable[[], Session], plan: Plan, steps: Sequence[Step]
             yield _at(session(), plan, step, read_again)
 
 
-def _at(session: Session, plan: Plan, step: Step, read_again: bool = False) -> Asking[list[Found]]:
+def _at(session: Session, plan: Plan, step: ReplayStep, read_again: bool = False) -> Asking[list[ReplayedTokens]]:
     answer = yield from session.ask(step.before, step.positions, Logits())
     assert answer.logits is not None and answer.evidence is not None
     return [_found(plan, step, answer.logits, answer.evidence, read_again)]
 
 
-def _one_left_out(session: Session, plan: Plan, step: Step) -> Asking[list[Found]]:
+def _one_left_out(session: Session, plan: Plan, step: ReplayStep) -> Asking[list[ReplayedTokens]]:
     logits, evidence = list[np.ndarray](), list[np.ndarray]()
     for now, wanted in readings(step.before, step.positions, "leave_one_out"):
         answer = yield from session.ask(now, wanted, Logits())
@@ -195,7 +199,7 @@ def _one_left_out(session: Session, plan: Plan, step: Step) -> Asking[list[Found
     return [_found(plan, step, np.concatenate(logits), np.concatenate(evidence), True)]
 
 
-def _in_chain(session: Session, plan: Plan, step: Step) -> Asking[list[Found]]:
+def _in_chain(session: Session, plan: Plan, step: ReplayStep) -> Asking[list[ReplayedTokens]]:
     run = first_run(step.before.active_positions())
     if not np.array_equal(step.positions, run[: len(step.places)]):
         raise DataError(f"step {step.number} commits tokens that its policy does not draw one after the other")
@@ -210,13 +214,15 @@ def _in_chain(session: Session, plan: Plan, step: Step) -> Asking[list[Found]]:
     return [_found(plan, step, np.concatenate(logits), np.concatenate(evidence))]
 
 
-def _searched(session: Callable[[], Session], plan: Plan, steps: Sequence[Step]) -> Iterator[Asking[list[Found]]]:
+def _searched(
+    session: Callable[[], Session], plan: Plan, steps: Sequence[ReplayStep]
+) -> Iterator[Asking[list[ReplayedTokens]]]:
     """The distributions of a gap's tokens after the text before it."""
     for step in steps:
         yield _after_prefix(session(), plan, step)
 
 
-def _after_prefix(session: Session, plan: Plan, step: Step) -> Asking[list[Found]]:
+def _after_prefix(session: Session, plan: Plan, step: ReplayStep) -> Asking[list[ReplayedTokens]]:
     if not np.array_equal(step.places, np.arange(len(step.places))):
         raise DataError(f"step {step.number} has evidence of tokens that a search does not write")
     tokens = step.decision.tokens[step.places]
@@ -227,7 +233,9 @@ def _after_prefix(session: Session, plan: Plan, step: Step) -> Asking[list[Found
     return [_found(plan, step, answer.logits, answer.evidence)]
 
 
-def _found(plan: Plan, step: Step, logits: np.ndarray, evidence: np.ndarray, read_again: bool = False) -> Found:
+def _found(
+    plan: Plan, step: ReplayStep, logits: np.ndarray, evidence: np.ndarray, read_again: bool = False
+) -> ReplayedTokens:
     """With what logits (A, V) say of the recorded tokens."""
     tokens, config = step.decision.tokens[step.places], plan.config
     probabilities, behind = np.full(len(tokens), np.nan), np.full(len(tokens), np.nan)
@@ -244,7 +252,7 @@ def _found(plan: Plan, step: Step, logits: np.ndarray, evidence: np.ndarray, rea
         probabilities[drawn] = softmax(rows)[index]
         if plan.decode.temperature == 0 and plan.mode.name != "beam":
             behind[drawn] = rows.max(axis=-1) - rows[index]
-    return Found(step.number, step.places, evidence, probabilities, behind)
+    return ReplayedTokens(step.number, step.places, evidence, probabilities, behind)
 
 
 def rules_at(plan: Plan, canvas: Canvas) -> list[Rule]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from daguerre.audit.canonical import canonical, digest
 from daguerre.audit.keys import SigningKey, seal
-from daguerre.audit.ledger import FIRST, RECORD, Entry, Head, head_path, lines, record_keys
+from daguerre.audit.ledger import FIRST, RECORD, LedgerEntry, LedgerHead, head_path, lines, record_keys
 from daguerre.audit.summary import PARTS, concept_summary
 from daguerre.audit.verify import Load, verify
 from daguerre.model import Model
@@ -121,7 +121,7 @@ def opened(path: Path) -> Records:
     """All records of a ledger, as far as there are keys."""
     keys, out = record_keys(path).read(), Records()
     for line in lines(path):
-        entry = Entry.parse(line)
+        entry = LedgerEntry.parse(line)
         key = keys.get(entry.record["id"])
         out.append((entry.record, None if entry.sealed is None or key is None else entry.opened(key)))
     return out
@@ -142,11 +142,11 @@ def forge(path: Path, key: SigningKey, edit: Callable[[Records], None]) -> None:
             sealed = seal(canonical(content), secret, record["id"])
             record["sealed_sha256"] = digest(sealed)
         record.update(number=number, previous=before)
-        entry = Entry(record, sealed, key.sign(RECORD + canonical(record)))
+        entry = LedgerEntry(record, sealed, key.sign(RECORD + canonical(record)))
         before, out = entry.hash, out + entry.line
     path.write_bytes(out)
-    head = Head(len(records), before)
-    head_path(path).write_bytes(Head(len(records), before, key.sign(head.message)).line)
+    head = LedgerHead(len(records), before)
+    head_path(path).write_bytes(LedgerHead(len(records), before, key.sign(head.message)).line)
 
 
 def num_forgeries_caught(path: Path, key: SigningKey, model: Model | Load, num: int, seed: int = 0) -> int:

@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from daguerre.audit.chain import REPLAYED, UNREAD, Checked, Report, check_chain, open_all
+from daguerre.audit.chain import REPLAYED, UNREAD, Checked, LedgerReport, check_chain, open_all
 from daguerre.audit.evidence import (
     EXACT,
     HALF,
     SINGLE,
     TOP,
-    Attribution,
+    ConceptAttribution,
     Tolerance,
     Unexplained,
     asked,
@@ -32,9 +32,9 @@ from daguerre.audit.evidence import (
     differences,
 )
 from daguerre.audit.facts import model_facts, software_facts
-from daguerre.audit.ledger import FIRST, UNHASHED, Entry
-from daguerre.audit.record import Request, decode_of, passed_between_forwards, salted, trace_of, validators
-from daguerre.audit.replay import Found, controls_of, plan_of, replay, why_not
+from daguerre.audit.ledger import FIRST, UNHASHED, LedgerEntry
+from daguerre.audit.record import RecordedRequest, decode_of, passed_between_forwards, salted, trace_of, validators
+from daguerre.audit.replay import ReplayedTokens, controls_of, plan_of, replay, why_not
 from daguerre.audit.summary import concept_summary
 from daguerre.canvas import Decision
 from daguerre.decoding.drive import compute
@@ -61,14 +61,14 @@ def verify(
     *,
     public: bytes | None = None,
     head: str | None = None,
-) -> Report:
+) -> LedgerReport:
     """Check a ledger. InputError for a file that cannot be read.
 
     model   what generations are computed again with, or a function that loads the model of a record; None: they are not
     public  the public key that all records must be signed with; None: the one that the first record names
     head    the hash of a record that was kept elsewhere, which must be in the ledger
     """
-    source, report = Path(path), Report()
+    source, report = Path(path), LedgerReport()
     entries = check_chain(source, report, public)
     if head is not None and head not in {entry.hash for entry in entries.values()} | {FIRST}:
         report.problems.append(f"it has no record of the hash {head}, which was given: records are missing or others")
@@ -114,14 +114,17 @@ class _Job:
     trace: Trace
     tolerance: Tolerance
 
-    def asking(self) -> Asking[list[Found]]:
+    def asking(self) -> Asking[list[ReplayedTokens]]:
         steps = self.content["evidence"]
         wanted = [None if step is None else asked(step) for step in steps]
         return replay(self.model, self.plan, self.trace, wanted, controls_of(self.model, self.plan))
 
 
 def _replay_all(
-    entries: Mapping[int, Entry], opened: Mapping[int, Mapping[str, Any]], model: Model | Load, report: Report
+    entries: Mapping[int, LedgerEntry],
+    opened: Mapping[int, Mapping[str, Any]],
+    model: Model | Load,
+    report: LedgerReport,
 ) -> None:
     """Compute all generations again, many together."""
     loaded = _Models(model)
@@ -222,7 +225,7 @@ def _of_texts(
     texts = [reading.text for reading in readings]
     if content["output"] != {"text": joined(plan, texts), "texts": texts}:
         yield "its output is not the text that its trace ends with"
-    request = Request(**content["request"])
+    request = RecordedRequest(**content["request"])
     if record["output"]["tokens"] != sum(len(reading.positions) for reading in readings):
         yield "the number of its tokens differs"
     if record["between_forwards"] != passed_between_forwards(model):
@@ -284,7 +287,7 @@ def _replay_batch(batch: Sequence[_Job]) -> None:
         _compare(job, parts)
 
 
-def _compare(job: _Job, found: Sequence[Found]) -> None:
+def _compare(job: _Job, found: Sequence[ReplayedTokens]) -> None:
     """Compare a replay with its record."""
     job.checked.status = REPLAYED
     said = job.record["concepts"]
@@ -305,7 +308,9 @@ def _compare(job: _Job, found: Sequence[Found]) -> None:
             _compare_token(job, part, index, decision, place, next(each))
 
 
-def _compare_token(job: _Job, part: Found, index: int, decision: Decision, place: int, again: Attribution) -> None:
+def _compare_token(
+    job: _Job, part: ReplayedTokens, index: int, decision: Decision, place: int, again: ConceptAttribution
+) -> None:
     """The same of one token: `index` of what was found, `place` of its step."""
     checked, columns = job.checked, job.content["evidence"][part.step]
     where = f"token {int(decision.tokens[place])} at position {int(decision.positions[place])}"

@@ -83,7 +83,7 @@ def load_model(record: Mapping[str, Any], name: str | None, backend: str | None,
 
 
 def show_report(report: Any) -> None:
-    """A line for each problem of a `daguerre.audit.chain.Report`, and a summary."""
+    """A line for each problem of a `daguerre.audit.chain.LedgerReport`, and a summary."""
     from daguerre.audit.chain import REPLAYED
 
     complaints = list(report.complaints())
@@ -113,9 +113,9 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """List the records of a ledger, or show one, with its text where its key is there."""
-    from daguerre.audit.ledger import Entry, lines, record_keys
+    from daguerre.audit.ledger import LedgerEntry, lines, record_keys
 
-    entries, keys = [Entry.parse(line) for line in lines(ledger)], record_keys(ledger).read()
+    entries, keys = [LedgerEntry.parse(line) for line in lines(ledger)], record_keys(ledger).read()
     if record is not None:
         entry = find(ledger, entries, record)
         secret = keys.get(entry.record["id"])
@@ -164,9 +164,9 @@ def erase(
     why: Annotated[str, typer.Option("--why", help="A reason, without personal data: it is written down.")] = "",
 ) -> None:
     """Erase the text of a record by destroying its key. The chain and the signatures stay valid."""
-    from daguerre.audit.ledger import Entry, Ledger, lines
+    from daguerre.audit.ledger import Ledger, LedgerEntry, lines
 
-    record_id = find(ledger, map(Entry.parse, lines(ledger)), record).record["id"]
+    record_id = find(ledger, map(LedgerEntry.parse, lines(ledger)), record).record["id"]
     with Ledger(ledger, key) as opened:
         opened.erase(record_id, why)
     typer.echo(f"the text of record {record_id} is erased here: destroy all copies of {ledger}.keys as well")
@@ -193,12 +193,12 @@ def note(
     text: Annotated[str | None, typer.Option("--text", help="A text, which is encrypted and can be erased.")] = None,
 ) -> None:
     """Write down what became of a record: somebody looked at it, a decision rested on it, something went wrong."""
-    from daguerre.audit.ledger import Entry, Ledger, lines
+    from daguerre.audit.ledger import Ledger, LedgerEntry, lines
 
     given = [one.partition("=") for one in facts or ()]
     if not all(name and sign for name, sign, _ in given):
         raise InputError("a fact is given as --fact NAME=TEXT")
-    record_id = find(ledger, map(Entry.parse, lines(ledger)), record).record["id"]
+    record_id = find(ledger, map(LedgerEntry.parse, lines(ledger)), record).record["id"]
     with Ledger(ledger, key) as opened:
         written = opened.follow_up(record_id, event, {name: value for name, _, value in given}, text)
     typer.echo(f"added as record {written}")

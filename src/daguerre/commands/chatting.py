@@ -28,7 +28,7 @@ def chat(
     """Converse with a model in the terminal, by its own chat template; /help says what can be typed."""
     from rich.console import Console
 
-    from daguerre.view.conversation import Conversation, Terminal
+    from daguerre.view.conversation import ChatSession, Terminal
 
     if options.get("n", 1) != 1:
         raise InputError("a conversation has one answer to each question: leave out --n")
@@ -38,5 +38,5 @@ def chat(
     with contextlib.suppress(ImportError):  # arrow keys and a history where Python has them
         import readline  # noqa: F401
     how: dict[str, Any] = {"dtype": dtype, "backend": backend, "quantize": quantize}
-    talk = Conversation(load(model, **how), effort, system, **options)
+    talk = ChatSession(load(model, **how), effort, system, **options)
     Terminal(talk, Console(), input).run()

@@ -107,11 +107,11 @@ def search(
 
 def documents(paths: Iterable[Path], skipped: list[Path]) -> Iterator[Any]:
     """Files as documents; those that are not UTF-8 are added to `skipped`."""
-    from daguerre.scoring.concept_search import Document
+    from daguerre.scoring.concept_search import SearchedText
 
     for path in paths:
         try:
-            yield Document(str(path), path.read_bytes().decode("utf-8-sig"))
+            yield SearchedText(str(path), path.read_bytes().decode("utf-8-sig"))
         except UnicodeDecodeError:
             skipped.append(path)
 

@@ -163,9 +163,9 @@ class _ReportFile:
 
     def earlier(self, report: Mapping[str, Any], names: Sequence[str]) -> Any:
         """What the file has of these tasks; a note on standard error says which, or why none."""
-        from daguerre.evals.resuming import Kept
+        from daguerre.evals.resuming import KeptTasks
 
-        kept = Kept() if self._fresh else Kept.of(self._path, report, names)
+        kept = KeptTasks() if self._fresh else KeptTasks.of(self._path, report, names)
         if kept.differs is not None:
             print(f"daguerre: {self._path} is of another run ({kept.differs}): all is measured again", file=sys.stderr)
         if kept.tasks:
@@ -226,7 +226,7 @@ def bench(
     given |= {
         name: tuple(some) for name, some in (("threads", threads), ("shapes", shape), ("weights", weights)) if some
     }
-    options = run.Options(model=model, **{name: value for name, value in given.items() if value is not None})
+    options = run.BenchOptions(model=model, **{name: value for name, value in given.items() if value is not None})
     if what and "families" in what:
         print(f"daguerre: {run.needs(options)}", file=sys.stderr)
     with _progress("measuring") as progress:

@@ -42,7 +42,7 @@ def watched(model: Any, watch: bool, rate: float | None) -> Iterator[dict[str, C
             typer.echo("daguerre: --watch draws in a terminal, and this is none: nothing is drawn", err=True)
         yield {}
         return
-    from daguerre.view.watch import Watch
+    from daguerre.view.watch import RequestWatch
 
-    with Watch(model, console, rate) as on_step:
+    with RequestWatch(model, console, rate) as on_step:
         yield {"on_step": on_step}

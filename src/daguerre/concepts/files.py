@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import track
 
 from daguerre.concepts.labels import Chunks, label_source, python_files
-from daguerre.concepts.source import LINE, Source
+from daguerre.concepts.source import LINE, SourceText
 from daguerre.concepts.taxonomy import Concept, taxonomy
 from daguerre.errors import InputError
 from daguerre.heldout import load_frozen
@@ -51,7 +51,7 @@ def label_files(paths: Sequence[Path], out: Path | None, progress: Console | Non
                 counts["unreadable"] += 1
                 continue
             begun = time.process_time()
-            source = Source(text)
+            source = SourceText(text)
             labels = label_source(source, known)
             seconds += time.process_time() - begun
             chunks.add(source, labels)
@@ -89,7 +89,7 @@ def _begun(out: Path, sha256: str) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Example:
+class ConceptExample:
     """An instance of a concept in a held-out file. start, end: characters of `text`; line: from 1."""
 
     package: str
@@ -112,18 +112,18 @@ class Example:
         return self.text[first : self.start], middle, self.text[self.end : stop].rstrip("\n")
 
 
-def examples(one: Concept, num: int) -> list[Example]:
+def examples(one: Concept, num: int) -> list[ConceptExample]:
     """Instances in held-out files, at most one of a file."""
-    out = list[Example]()
+    out = list[ConceptExample]()
     for document in load_frozen():
         if len(out) == num:
             break
-        source = Source(document.text)
+        source = SourceText(document.text)
         if source.tree is None and not one.lexical:
             continue
         spans = sorted(set(one.detect(source)))
         if spans:
             start, end = next((span for span in spans if span[1] - span[0] >= MIN_SHOWN), spans[0])
             line = 1 + sum(found.end() <= start for found in LINE.finditer(document.text))
-            out.append(Example(document.package, document.file, line, document.text, start, end))
+            out.append(ConceptExample(document.package, document.file, line, document.text, start, end))
     return out

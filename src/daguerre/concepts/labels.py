@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from daguerre.concepts.source import Source
+from daguerre.concepts.source import SourceText
 from daguerre.concepts.taxonomy import Concept, Taxonomy, taxonomy
 from daguerre.errors import InputError
 
@@ -64,10 +64,10 @@ class TokenLabels:
 
 def label(text: str, concepts: Iterable[Concept] | None = None) -> Labels:
     """The labels of a text, of all concepts or of some. An instance of a concept is one of its parents, too."""
-    return label_source(Source(text), taxonomy(), concepts)
+    return label_source(SourceText(text), taxonomy(), concepts)
 
 
-def label_source(source: Source, known: Taxonomy, concepts: Iterable[Concept] | None = None) -> Labels:
+def label_source(source: SourceText, known: Taxonomy, concepts: Iterable[Concept] | None = None) -> Labels:
     """`label` of a text that is read already."""
     numbers, places = list[int](), list[tuple[int, int]]()
     for one in known.concepts if concepts is None else concepts:
@@ -130,7 +130,7 @@ class Chunks:
         self.num_texts = self.num_tokens = self.num_chunks = 0
         self.counts: Counter[int] = Counter()
 
-    def add(self, source: Source, labels: Labels) -> None:
+    def add(self, source: SourceText, labels: Labels) -> None:
         """Count a text."""
         starts = np.array([source.token_span(token)[0] for token in source.tokens if token.string.strip()])
         if not labels.certain or not len(starts):
@@ -154,6 +154,6 @@ def prevalences(texts: Iterable[str]) -> dict[str, float]:
     """The prevalence of every concept in these texts."""
     chunks, known = Chunks(), taxonomy()
     for text in texts:
-        source = Source(text)
+        source = SourceText(text)
         chunks.add(source, label_source(source, known))
     return {one.name: chunks.prevalence(one) for one in known.concepts}

@@ -42,7 +42,7 @@ Binding = tuple[Place, str | None]
 """From where in a class it holds, and what an import binds; None for what is no import."""
 
 
-class Names:
+class NameMeanings:
     """What names and their attributes stand for, by this rule alone:
 
     A name stands for what the innermost scope that binds it binds it to, and scopes are those of Python: functions,

@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import cached_property, wraps
 from typing import Any, TypeVar, cast
 
-from daguerre.concepts.names import Names
+from daguerre.concepts.names import NameMeanings
 from daguerre.concepts.nodes import Function, Nodes
 
 T = TypeVar("T")
@@ -41,7 +41,7 @@ LINE = re.compile(r"\r\n|\r|\n")
 """What ends a line for Python; `str.splitlines` knows more, which are none."""
 
 
-class Source(Nodes):
+class SourceText(Nodes):
     """A text, and what is known of it.
 
     tree    None: the text does not parse
@@ -126,9 +126,9 @@ class Source(Nodes):
     # Names
 
     @cached_property
-    def names(self) -> Names:
+    def names(self) -> NameMeanings:
         """What names stand for."""
-        return Names(self)
+        return NameMeanings(self)
 
     def last_name(self, node: ast.AST | None) -> str:
         """The last part of a name or attribute as it is written: `append` of `f().append`."""
@@ -167,11 +167,11 @@ def _parsed(text: str) -> ast.Module | None:
         return None
 
 
-def once(made: Callable[[Source], T]) -> Callable[[Source], T]:
+def once(made: Callable[[SourceText], T]) -> Callable[[SourceText], T]:
     """A function of a source that is computed once for each, and kept for as long as the source is."""
 
     @wraps(made)
-    def of(source: Source) -> T:
+    def of(source: SourceText) -> T:
         if made not in source.kept:
             source.kept[made] = made(source)
         return cast(T, source.kept[made])

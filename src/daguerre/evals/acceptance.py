@@ -20,7 +20,7 @@ import numpy as np
 
 from daguerre.canvas import Canvas
 from daguerre.decoding.drive import compute
-from daguerre.evals.drafts import Prompt
+from daguerre.evals.drafts import DraftPrompt
 from daguerre.evals.statistics import ratio_stderr
 from daguerre.evals.workers import ItemProgress
 from daguerre.model import Model
@@ -53,7 +53,7 @@ class Depth:
     race_stderr: float | None
 
 
-def measure_acceptance(model: Model, prompts: Sequence[Prompt], progress: ItemProgress) -> list[Depth]:
+def measure_acceptance(model: Model, prompts: Sequence[DraftPrompt], progress: ItemProgress) -> list[Depth]:
     """Acceptance at about PLACES places of each kind of text, spread evenly over the second halves of the prompts, and
     over the greedy continuations of the whole prompts.
     """

@@ -39,7 +39,7 @@ CHAIN = "chain "
 
 
 @dataclass(frozen=True)
-class Window:
+class BitsWindow:
     """Part of a document: its tokens, `<bos>` first, and the UTF-8 bytes of each token but `<bos>`."""
 
     document: int
@@ -77,7 +77,7 @@ class Bits:
     samples: int
 
 
-def make_windows(documents: Sequence[Document], tokenizer: Tokenizer, context: int) -> list[Window]:
+def make_windows(documents: Sequence[Document], tokenizer: Tokenizer, context: int) -> list[BitsWindow]:
     """All windows of the documents, in order. DataError when there is no text."""
     sizes = np.array([len(tokenizer.token_bytes(token)) for token in range(tokenizer.vocab_size)])
     out = []
@@ -85,7 +85,7 @@ def make_windows(documents: Sequence[Document], tokenizer: Tokenizer, context: i
         ids = np.array([*tokenizer.encode(document.text), tokenizer.eos_id])
         for start in range(0, len(ids), context - 1):
             body = ids[start : start + context - 1]
-            out.append(Window(index, np.concatenate([[tokenizer.start_id], body]), sizes[body]))
+            out.append(BitsWindow(index, np.concatenate([[tokenizer.start_id], body]), sizes[body]))
     if not any(window.num_bytes.any() for window in out):
         raise DataError("there is no text to score: give files that are not empty")
     return out
@@ -200,7 +200,7 @@ class _Scorer:
     seed: int
     progress: Progress
 
-    def score(self, windows: Sequence[Window], layout: int | str, samples: int) -> _Sums:
+    def score(self, windows: Sequence[BitsWindow], layout: int | str, samples: int) -> _Sums:
         """Score windows. The masks of a window depend on the seed and on its number alone."""
         rows = []
         for index, window in enumerate(windows):
@@ -218,7 +218,7 @@ class _Scorer:
         self.progress(str(layout), len(windows), len(windows))
         return _Sums(*(np.array(column) for column in zip(*rows, strict=True)))
 
-    def _score(self, window: Window, layout: int | str, samples: int, index: int) -> TokenScores:
+    def _score(self, window: BitsWindow, layout: int | str, samples: int, index: int) -> TokenScores:
         kind, spans = kind_of(layout)
         seed = (self.seed, index)
         return score_tokens(self.backend, window.tokens.tolist(), kind=kind, layout=spans, samples=samples, seed=seed)

@@ -93,7 +93,7 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class Row:
+class CompletionRow:
     """One setting on `num` lines. Differences are to `ar` on the same lines, `difference` in accuracy. Intervals are of
     95%; those of ratios and of similarity take the lines of a document together.
 
@@ -145,8 +145,8 @@ class Completion:
     None where there is none.
     """
 
-    rows: tuple[Row, ...]
-    grid_rows: tuple[Row, ...]
+    rows: tuple[CompletionRow, ...]
+    grid_rows: tuple[CompletionRow, ...]
     prefill_seconds: float
     best_within_margin: str | None
     best_no_worse: str | None
@@ -205,18 +205,22 @@ class _Trials:
             self.prefill_seconds += sum(seconds for seconds, _ in found)
         return [[each[index] for _, each in found] for index in range(len(decodes))]
 
-    def row(self, decode: Decode, done: Sequence[Attempt], ar: Sequence[Attempt]) -> Row:
+    def row(self, decode: Decode, done: Sequence[Attempt], ar: Sequence[Attempt]) -> CompletionRow:
         return _row(decode, done, ar[: len(done)], self.groups[: len(done)])
 
 
-def _finalists(rows: Sequence[Row]) -> list[int]:
+def _finalists(rows: Sequence[CompletionRow]) -> list[int]:
     """Places of the settings that may run on all lines, from the most tokens per forward down."""
     ranked = sorted(range(len(rows)), key=lambda index: -rows[index].tokens_per_forward)
     return [index for index in ranked if rows[index].no_worse][:FINALISTS]
 
 
 def _completion(
-    ar: Row, rows: Sequence[Row], grid_rows: Sequence[Row], finished: dict[str, list[Attempt]], prefill_seconds: float
+    ar: CompletionRow,
+    rows: Sequence[CompletionRow],
+    grid_rows: Sequence[CompletionRow],
+    finished: dict[str, list[Attempt]],
+    prefill_seconds: float,
 ) -> Completion:
     """`finished`: attempts on all lines, by setting."""
     whole = [row for row in rows if row.num == ar.num]
@@ -289,7 +293,7 @@ def line_end(text: str) -> int | None:
     return None if end < 0 or blank == len(text) else end + 1
 
 
-def _row(decode: Decode, done: Sequence[Attempt], ar: Sequence[Attempt], groups: np.ndarray) -> Row:
+def _row(decode: Decode, done: Sequence[Attempt], ar: Sequence[Attempt], groups: np.ndarray) -> CompletionRow:
     num = len(done)
     exact = sum(attempt.exact for attempt in done)
     pairs = [(attempt.exact, other.exact) for attempt, other in zip(done, ar, strict=True)]
@@ -300,7 +304,7 @@ def _row(decode: Decode, done: Sequence[Attempt], ar: Sequence[Attempt], groups:
         np.array([getattr(attempt, name) for attempt in done], dtype=np.float64)
         for name in ("forwards", "tokens", "produced", "characters", "seconds")
     )
-    return Row(
+    return CompletionRow(
         label=label(decode),
         mode=decode.mode_entry.name,
         block_size=decode.block_size,
@@ -328,5 +332,5 @@ def _row(decode: Decode, done: Sequence[Attempt], ar: Sequence[Attempt], groups:
     )
 
 
-def _fastest(rows: Sequence[Row]) -> str | None:
+def _fastest(rows: Sequence[CompletionRow]) -> str | None:
     return max(rows, key=lambda row: row.tokens_per_forward).label if rows else None

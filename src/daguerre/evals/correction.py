@@ -82,7 +82,7 @@ class Corrupted:
 
 
 @dataclass(frozen=True)
-class Trial:
+class CorrectionTrial:
     """One line, one kind and rate of corruption, one revision: counts of tokens, and the cost."""
 
     num_wrong: int
@@ -163,7 +163,7 @@ def cases() -> list[tuple[str, float]]:
     return [("none", 0.0), *((kind, rate) for kind in KINDS for rate in RATES)]
 
 
-def correct_line(model: Model, seed: int, example: MissingLine) -> dict[tuple[str, float, Revision], Trial]:
+def correct_line(model: Model, seed: int, example: MissingLine) -> dict[tuple[str, float, Revision], CorrectionTrial]:
     """Trials by kind, rate and revision; none of kind "guess" where all guesses of the model are right."""
     canvas, truth = _place(model, example)
     read = _reader(model, canvas)
@@ -193,12 +193,12 @@ def revised_text(model: Model, before: str, wrong: str, after: str, revision: Re
     return model.tokenizer.decode(last.tokens[slice(*last.gaps[0])].tolist())
 
 
-def _trial(corrupted: Corrupted, truth: np.ndarray, last: Canvas, refilled: int, forwards: int) -> Trial:
+def _trial(corrupted: Corrupted, truth: np.ndarray, last: Canvas, refilled: int, forwards: int) -> CorrectionTrial:
     """What became of a corrupted line, which is revised in the canvas `last`."""
     num_wrong = len(corrupted.wrong)
     right = last.tokens[slice(*last.gaps[0])] == truth
     fixed = int(right[corrupted.wrong].sum())
-    return Trial(
+    return CorrectionTrial(
         num_wrong=num_wrong,
         num_right=len(truth) - num_wrong,
         fixed=fixed,
@@ -287,7 +287,9 @@ def _revised(read: ReadLogits, canvas: Canvas, revision: Revision) -> tuple[Canv
     return canvas, forwards
 
 
-def _row(kind: str, rate: float, revision: Revision, trials: Sequence[Trial], groups: np.ndarray) -> Corrected:
+def _row(
+    kind: str, rate: float, revision: Revision, trials: Sequence[CorrectionTrial], groups: np.ndarray
+) -> Corrected:
     wrong, right, fixed, broken, refilled = (
         np.array([getattr(trial, name) for trial in trials], dtype=np.float64)
         for name in ("num_wrong", "num_right", "fixed", "broken", "refilled")

@@ -60,7 +60,7 @@ class Deadlines:
 
 
 @dataclass(frozen=True)
-class Trial:
+class DeadlineTrial:
     """One span in one task. filled, right: int64 (2, F), tokens by method, in the order of METHODS, and deadline.
 
     forwards, seconds  without a deadline
@@ -119,7 +119,7 @@ def quality_by_deadline(
 
 def trials(
     model: Model, tasks: Sequence[tuple[Decode, bool]], forwards: Sequence[int], span: MissingSpan
-) -> list[Trial]:
+) -> list[DeadlineTrial]:
     """One span in every task."""
     length, backend = len(span.span), Ticking(model.denoiser.backend)
     out = []
@@ -134,7 +134,7 @@ def trials(
         hurried = [_run(shared, backend, plan, limit).canvas for limit in forwards]
         counted = [[_count(canvas, span) for canvas in some] for some in (hurried, cut)]
         filled, right = np.moveaxis(np.array(counted), -1, 0)
-        out.append(Trial(filled, right, usage.forwards, usage.seconds))
+        out.append(DeadlineTrial(filled, right, usage.forwards, usage.seconds))
     return out
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from daguerre.errors import DataError, InputError
 from daguerre.evals.lines import hashed_order
-from daguerre.evals.questions import FREE, KINDS, Example, make_questions
+from daguerre.evals.questions import FREE, KINDS, QuestionExample, make_questions
 from daguerre.evals.statistics import Bin, calibration_error, ratio_interval, reliability
 from daguerre.evals.workers import Progress, map_examples, no_progress
 from daguerre.heldout import Document, load_frozen
@@ -58,7 +58,7 @@ class Figures:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class QuestionsOutcome:
     """One kind of questions.
 
     labels            how many a question has
@@ -95,7 +95,7 @@ def split_documents(documents: Sequence[Document], seed: int = 0) -> tuple[list[
     return ordered[:num], ordered[num:]
 
 
-def make_all(model: Model, documents: Sequence[Document], limit: int, seed: int) -> dict[str, list[Example]]:
+def make_all(model: Model, documents: Sequence[Document], limit: int, seed: int) -> dict[str, list[QuestionExample]]:
     """Questions of every kind that the documents have at least MIN_FIT of, and the model can be asked."""
     out = {}
     for kind in KINDS:
@@ -104,7 +104,7 @@ def make_all(model: Model, documents: Sequence[Document], limit: int, seed: int)
     return {kind: questions for kind, questions in out.items() if len(questions) >= MIN_FIT}
 
 
-def _can_be_asked(model: Model, example: Example) -> bool:
+def _can_be_asked(model: Model, example: QuestionExample) -> bool:
     """Whether the model has positions for the question, and something before its labels where it needs that."""
     try:
         label_texts(model.config, model.tokenizer, example.state, example.question)
@@ -114,7 +114,7 @@ def _can_be_asked(model: Model, example: Example) -> bool:
 
 
 def fit_all(
-    model: Model, examples: Mapping[str, Sequence[Example]], workers: int = 1, progress: Progress = no_progress
+    model: Model, examples: Mapping[str, Sequence[QuestionExample]], workers: int = 1, progress: Progress = no_progress
 ) -> dict[str, Calibration]:
     """The calibration of every kind, fitted to its questions."""
     out = {}
@@ -152,12 +152,12 @@ def calibrate_folder(
 
 def measure_kind(
     model: Model,
-    to_fit: Sequence[Example],
-    to_test: Sequence[Example],
+    to_fit: Sequence[QuestionExample],
+    to_test: Sequence[QuestionExample],
     kind: str,
     workers: int = 1,
     progress: Progress = no_progress,
-) -> Outcome:
+) -> QuestionsOutcome:
     """Fit to one list of questions and measure on the other."""
     fit_scores, fit_truth, _ = answer_all(model, to_fit, workers, progress, f"{kind}, to fit")
     scores, truth, costs = answer_all(model, to_test, workers, progress, kind)
@@ -175,7 +175,7 @@ def measure_kind(
         _figures(name, probs_NL, truth, majority_right, group)
         for name, probs_NL in ({MAJORITY: np.tile(shares, (len(truth), 1))} | probabilities).items()
     )
-    return Outcome(
+    return QuestionsOutcome(
         kind=kind,
         labels=scores.shape[1],
         num=len(truth),
@@ -192,7 +192,7 @@ def measure_kind(
 
 
 def answer_all(
-    model: Model, examples: Sequence[Example], workers: int, progress: Progress, part: str
+    model: Model, examples: Sequence[QuestionExample], workers: int, progress: Progress, part: str
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Scores (N, L), the right labels' indices (N,), and seconds and computed tokens (N, 2), one question per call."""
     answers = map_examples(_Answering(model), examples, workers, partial(progress, part))
@@ -205,14 +205,14 @@ def answer_all(
 class _Answering:
     model: Model
 
-    def __call__(self, example: Example) -> Scores:
+    def __call__(self, example: QuestionExample) -> Scores:
         began = time.perf_counter()
         (answer,) = self.model.decide(example.state, [example.question])
         seconds = time.perf_counter() - began
         return list(answer.scores.values()), seconds, answer.usage.computed_tokens
 
 
-def _labels(kind: str, questions: Sequence[Example]) -> list[str] | None:
+def _labels(kind: str, questions: Sequence[QuestionExample]) -> list[str] | None:
     """The labels that all questions of a kind have; None where every question has other labels."""
     return None if kind in FREE else list(questions[0].question.texts)
 

@@ -25,7 +25,7 @@ from daguerre.canvas import Canvas
 from daguerre.decoding.draft import Alignment
 from daguerre.decoding.drafters import MIN_ACCEPTED, NO_DRAFT, best, given_by_caller, look_up
 from daguerre.decoding.drive import compute
-from daguerre.evals.speculation import Written, median_ratio, share_that_loops, total_ratio
+from daguerre.evals.speculation import KeptResult, median_ratio, share_that_loops, total_ratio
 from daguerre.evals.workers import ItemProgress
 from daguerre.model import Model
 from daguerre.models.forward import Draws, Rules, num_agreed
@@ -46,7 +46,7 @@ FORCED = ((CONTEXT, True, False), (CONTEXT, True, True), (PASTED, False, True), 
 
 
 @dataclass(frozen=True, kw_only=True)
-class EditOutcome:
+class DiffOutcome:
     """All hunks in one setting.
 
     shown, mode, draft   see SETTINGS
@@ -95,7 +95,7 @@ class ForcedOutcome:
 
 
 @dataclass(frozen=True)
-class Edit:
+class HunkPrompts:
     """A hunk as tokens: the prompts by their names, and the region in both versions."""
 
     hunk: Hunk
@@ -104,7 +104,7 @@ class Edit:
     new: list[int]
 
     @classmethod
-    def of(cls, model: Model, hunk: Hunk) -> Edit:
+    def of(cls, model: Model, hunk: Hunk) -> HunkPrompts:
         encode = model.tokenizer.encode
         prompts = {CONTEXT: encode(hunk.context), PASTED: encode(hunk.old + hunk.context)}
         return cls(hunk, prompts, encode(hunk.old), encode(hunk.new))
@@ -115,15 +115,15 @@ class Edit:
         return 1 + max(map(len, self.prompts.values())) + max(len(self.old), len(self.new))
 
 
-def make_edits(model: Model, hunks: Sequence[Hunk], limit: int) -> list[Edit]:
+def make_edits(model: Model, hunks: Sequence[Hunk], limit: int) -> list[HunkPrompts]:
     """The first `limit` hunks that the model has the positions for."""
-    edits = (Edit.of(model, hunk) for hunk in hunks)
+    edits = (HunkPrompts.of(model, hunk) for hunk in hunks)
     return [edit for edit in edits if edit.positions <= model.config.max_positions][:limit]
 
 
 def measure_edits(
-    model: Model, edits: Sequence[Edit], progress: ItemProgress
-) -> tuple[list[EditOutcome], list[ForcedOutcome]]:
+    model: Model, edits: Sequence[HunkPrompts], progress: ItemProgress
+) -> tuple[list[DiffOutcome], list[ForcedOutcome]]:
     """Every hunk in all of SETTINGS and FORCED, in turn."""
     written, forced = [], []
     for number, edit in enumerate(edits, 1):
@@ -136,28 +136,28 @@ def measure_edits(
     )
 
 
-Texts = dict[tuple[str, str, bool], Written]
+Texts = dict[tuple[str, str, bool], KeptResult]
 """What was written, by setting; also by mode "ar" without a draft."""
 
 
-def _write(model: Model, edit: Edit) -> Texts:
+def _write(model: Model, edit: HunkPrompts) -> Texts:
     out: Texts = {}
     for shown, prompt in edit.prompts.items():
         write = partial(model.generate, prompt, len(edit.new), heal=False)
-        out[shown, "ar", False] = Written.of(write(mode="ar"))
+        out[shown, "ar", False] = KeptResult.of(write(mode="ar"))
     for shown, mode, draft in SETTINGS:
         given: dict[str, Any] = {"draft": edit.hunk.old} if draft else {}
         result = model.generate(edit.prompts[shown], len(edit.new), heal=False, mode=mode, **given)
-        out[shown, mode, draft] = Written.of(result)
+        out[shown, mode, draft] = KeptResult.of(result)
     return out
 
 
-def _outcome(setting: tuple[str, str, bool], edits: Sequence[Edit], written: Sequence[Texts]) -> EditOutcome:
+def _outcome(setting: tuple[str, str, bool], edits: Sequence[HunkPrompts], written: Sequence[Texts]) -> DiffOutcome:
     shown, mode, draft = setting
     ar, found = [texts[shown, "ar", False] for texts in written], [texts[setting] for texts in written]
     seconds = [(one.usage.seconds, other.usage.seconds) for one, other in zip(ar, found, strict=True)]
     accepted = sum(each.usage.accepted_prediction_tokens for each in found)
-    return EditOutcome(
+    return DiffOutcome(
         shown=shown,
         mode=mode,
         draft=draft,
@@ -173,13 +173,13 @@ def _outcome(setting: tuple[str, str, bool], edits: Sequence[Edit], written: Seq
     )
 
 
-def _likeness(texts: Sequence[Sequence[int]], written: Sequence[Written]) -> float:
+def _likeness(texts: Sequence[Sequence[int]], written: Sequence[KeptResult]) -> float:
     pairs = zip(texts, written, strict=True)
     return float(np.mean([SequenceMatcher(None, text, each.ids, autojunk=False).ratio() for text, each in pairs]))
 
 
 @dataclass(frozen=True)
-class Forced:
+class ForcedCost:
     """Forwards, their clean rows and seconds, and the seconds of as many forwards as there are tokens."""
 
     forwards: int
@@ -188,7 +188,7 @@ class Forced:
     ar_seconds: float
 
 
-def _write_forced(model: Model, edit: Edit) -> dict[tuple[str, bool, bool], Forced]:
+def _write_forced(model: Model, edit: HunkPrompts) -> dict[tuple[str, bool, bool], ForcedCost]:
     out = {}
     for shown, draft, looks_up in FORCED:
         before = np.array([model.tokenizer.start_id, *edit.prompts[shown]], dtype=np.int64)
@@ -197,7 +197,7 @@ def _write_forced(model: Model, edit: Edit) -> dict[tuple[str, bool, bool], Forc
     return out
 
 
-def forced(model: Model, before: np.ndarray, new: np.ndarray, old: np.ndarray | None, looks_up: bool) -> Forced:
+def forced(model: Model, before: np.ndarray, new: np.ndarray, old: np.ndarray | None, looks_up: bool) -> ForcedCost:
     """Verify the tokens `new` after `before`, int64 arrays, with the draft `old` (None: none), and with what the text
     has after an earlier match, as `daguerre.decoding.speculate` would if the model drew those tokens.
     """
@@ -232,7 +232,7 @@ def forced(model: Model, before: np.ndarray, new: np.ndarray, old: np.ndarray | 
         start, forwards, rows = start + num, forwards + 1, rows + len(draft) + 1
         if given is not None:
             given = given.after(text[len(before) : start], num)
-    return Forced(forwards, rows, time.perf_counter() - begun, ar_seconds)
+    return ForcedCost(forwards, rows, time.perf_counter() - begun, ar_seconds)
 
 
 def _draw_at(place: int) -> Draws:
@@ -240,7 +240,9 @@ def _draw_at(place: int) -> Draws:
 
 
 def _forced_outcome(
-    setting: tuple[str, bool, bool], edits: Sequence[Edit], found: Sequence[dict[tuple[str, bool, bool], Forced]]
+    setting: tuple[str, bool, bool],
+    edits: Sequence[HunkPrompts],
+    found: Sequence[dict[tuple[str, bool, bool], ForcedCost]],
 ) -> ForcedOutcome:
     shown, draft, looks_up = setting
     parts = [each[setting] for each in found]

@@ -26,7 +26,7 @@ AT_ONCE = 64
 
 
 @dataclass(frozen=True)
-class Prompt:
+class DraftPrompt:
     """Tokens, `<bos>` first, and the number of the document they are from."""
 
     document: int
@@ -34,7 +34,7 @@ class Prompt:
 
 
 @dataclass(frozen=True)
-class Drafts:
+class DraftShares:
     """Shares of `prompts`. A standard error takes the prompts of a document together; None where there is only one.
 
     match_by_position     position i of the draft equals that of the greedy text
@@ -51,15 +51,17 @@ class Drafts:
     accepted_stderr: float | None
 
 
-def make_prompts(documents: Sequence[Document], tokenizer: Tokenizer, limit: int, task: str = "draft") -> list[Prompt]:
+def make_prompts(
+    documents: Sequence[Document], tokenizer: Tokenizer, limit: int, task: str = "draft"
+) -> list[DraftPrompt]:
     """At most `limit` prompts, spread evenly over the documents: the middle of each, then parts around it.
 
     DataError when no document is long enough; `task` is named in the message.
     """
     parts = [_parts(tokenizer.encode(document.text)) for document in documents]
-    out: list[Prompt] = []
+    out: list[DraftPrompt] = []
     for rank in range(max(map(len, parts), default=0)):
-        found = [Prompt(n, (tokenizer.start_id, *some[rank])) for n, some in enumerate(parts) if rank < len(some)]
+        found = [DraftPrompt(n, (tokenizer.start_id, *some[rank])) for n, some in enumerate(parts) if rank < len(some)]
         out += [found[i] for i in evenly(len(found), min(len(found), limit - len(out)))]
     if not out:
         raise DataError(f"no document has {2 * PROMPT_TOKENS} tokens: give longer ones, or leave {task!r} out")
@@ -75,7 +77,7 @@ def _parts(ids: list[int]) -> list[list[int]]:
     return [ids[start : start + size] for start in sorted(starts, key=lambda start: abs(start - middle))]
 
 
-def measure_drafts(backbone: Backbone, prompts: Sequence[Prompt], progress: Progress = no_progress) -> Drafts:
+def measure_drafts(backbone: Backbone, prompts: Sequence[DraftPrompt], progress: Progress = no_progress) -> DraftShares:
     """Draft DRAFT_TOKENS after each prompt; `progress` is called as progress("", prompts done, to do)."""
     parts = []
     for start in range(0, len(prompts), AT_ONCE):
@@ -86,7 +88,7 @@ def measure_drafts(backbone: Backbone, prompts: Sequence[Prompt], progress: Prog
     equal = np.concatenate(parts)
     document = np.array([prompt.document for prompt in prompts])
     accepted = accepted_a_cycle(equal)
-    return Drafts(
+    return DraftShares(
         prompts=len(prompts),
         documents=len(set(document.tolist())),
         match_by_position=tuple(equal.mean(0).tolist()),

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from daguerre.errors import DataError, UnsupportedError, unknown
 from daguerre.evals.machine import machine_facts
 from daguerre.evals.options import EvalOptions
-from daguerre.evals.resuming import Kept
+from daguerre.evals.resuming import KeptTasks
 from daguerre.evals.tasks import ASKED, TASKS, Measure, Setup
 from daguerre.evals.workers import Progress, no_progress
 from daguerre.heldout import SAMPLE_SHA256, Document, load_frozen
@@ -28,10 +28,10 @@ from daguerre.models.gguf.header import is_gguf
 from daguerre.models.loading import CONFIG, model_folder
 
 
-class Store(Protocol):
+class ReportStore(Protocol):
     """Where an evaluation is kept as it goes."""
 
-    def earlier(self, report: Mapping[str, Any], names: Sequence[str]) -> Kept:
+    def earlier(self, report: Mapping[str, Any], names: Sequence[str]) -> KeptTasks:
         """What is kept of the tasks called `names`, for a report that begins so."""
 
     def save(self, report: dict[str, Any]) -> None:
@@ -45,7 +45,7 @@ def evaluate(
     *,
     skipped_files: Mapping[str, str] | None = None,
     progress: Progress = no_progress,
-    store: Store | None = None,
+    store: ReportStore | None = None,
     **given: Any,
 ) -> dict[str, Any]:
     """A report that `json.dumps` takes: figures under the names of TASKS, and what they were measured with.
@@ -77,7 +77,7 @@ def evaluate(
         "seconds": {},
         "skipped": skipped,
     }
-    kept = Kept() if store is None else store.earlier(report, list(ready))
+    kept = KeptTasks() if store is None else store.earlier(report, list(ready))
     for number, (name, measure) in enumerate(ready.items(), 1):
         if name in kept.tasks:
             report[name], report["seconds"][name] = kept.tasks[name], kept.seconds[name]

@@ -44,7 +44,7 @@ Predict = Callable[[str, str, int | None], str]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class InfillOutcome:
     """One method at one length: shares of `num` examples, with their 95% intervals (Wilson).
 
     exact_line  what `exact` would be if every prediction were cut to its first line that is not blank
@@ -84,7 +84,7 @@ class Comparison:
 class Infilling:
     """Outcomes and comparisons; `predictions` are {method: text}, by length, then by example."""
 
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[InfillOutcome, ...]
     comparisons: tuple[Comparison, ...]
     predictions: Mapping[Length, Sequence[Mapping[str, str]]] = field(repr=False)
 
@@ -167,7 +167,7 @@ def line_infilling(
     workers       processes; with more than one, predictors and `count_tokens` must be picklable
     progress      called as progress(length, examples done, examples to do)
     """
-    outcomes: list[Outcome] = []
+    outcomes: list[InfillOutcome] = []
     comparisons: list[Comparison] = []
     predictions: dict[Length, list[dict[str, str]]] = {}
     for length in lengths:
@@ -209,12 +209,12 @@ def similarity(example: MissingLine, prediction: str) -> float:
 
 def _outcome(
     method: str, length: Length, examples: Sequence[MissingLine], texts: Sequence[str], seconds: float
-) -> Outcome:
+) -> InfillOutcome:
     num = len(examples)
     pairs = list(zip(examples, texts, strict=True))
     exact = sum(is_exact(example, text) for example, text in pairs)
     parses = sum(example.parses_with(text) for example, text in pairs)
-    return Outcome(
+    return InfillOutcome(
         method=method,
         length=length,
         num=num,

@@ -86,7 +86,7 @@ class Missing:
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenLiteral:
     """What one method wrote, and the cost."""
 
     text: str
@@ -243,7 +243,7 @@ def _compile(model: Model, kind: str) -> float:
     return time.perf_counter() - started
 
 
-def fill_in(model: Model, example: Missing) -> dict[str, Written]:
+def fill_in(model: Model, example: Missing) -> dict[str, WrittenLiteral]:
     """The example under each method; compiling the pattern in this process is not timed."""
     _compile(model, example.kind)
     options: dict[str, dict[str, Any]] = {
@@ -256,7 +256,7 @@ def fill_in(model: Model, example: Missing) -> dict[str, Written]:
         started = time.perf_counter()
         result = model.infill(example.prefix, example.suffix, GAP_TOKENS, mode="block", **options[method])
         seconds = time.perf_counter() - started
-        out[method] = Written(
+        out[method] = WrittenLiteral(
             text=result.text,
             exact=result.text == example.text,
             begins=result.text.startswith(example.text),
@@ -268,7 +268,7 @@ def fill_in(model: Model, example: Missing) -> dict[str, Written]:
     return out
 
 
-def _outcome(kind: str, method: str, found: Sequence[Mapping[str, Written]]) -> LiteralOutcome:
+def _outcome(kind: str, method: str, found: Sequence[Mapping[str, WrittenLiteral]]) -> LiteralOutcome:
     num, written = len(found), [each[method] for each in found]
     shares = {name: sum(getattr(each, name) for each in written) for name in ("exact", "begins", "valid", "parses")}
     differences = {name: _difference(name, method, found) for name in ("exact", "parses")}
@@ -292,6 +292,8 @@ def _outcome(kind: str, method: str, found: Sequence[Mapping[str, Written]]) -> 
     )
 
 
-def _difference(name: str, method: str, found: Sequence[Mapping[str, Written]]) -> tuple[float, tuple[float, float]]:
+def _difference(
+    name: str, method: str, found: Sequence[Mapping[str, WrittenLiteral]]
+) -> tuple[float, tuple[float, float]]:
     pairs = [(getattr(each["constrained"], name), getattr(each[method], name)) for each in found]
     return paired_difference(pairs.count((True, False)), pairs.count((False, True)), len(pairs))

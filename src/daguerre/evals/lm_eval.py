@@ -2,11 +2,11 @@
 
     python -m daguerre.evals.lm_eval run --model daguerre --model_args model=default --tasks lambada_openai
 
-This is the command of the harness with one more model in its table. Model arguments are `Options` and the fields of
-`Decode`: `model_args model=FOLDER,mode=block,block_size=8,threshold=0.9`.
+This is the command of the harness with one more model in its table. Model arguments are `HarnessOptions` and the fields
+of `Decode`: `model_args model=FOLDER,mode=block,block_size=8,threshold=0.9`.
 
 A likelihood is exact for a model with causal context and a shift (kind "ar"). Other models have a bound, with the same
-number of draws for every answer: `Options.kind`. What was used is logged, and is in the `config` of the results.
+number of draws for every answer: `HarnessOptions.kind`. What was used is logged, and is in the `config` of the results.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ log = logging.getLogger("lm_eval.daguerre")  # a child of the harness's logger, 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class HarnessOptions:
     """What is scored, and how; see `daguerre.scoring.likelihood.score_tokens`.
 
     model, device, dtype  as in `daguerre.load`; device and dtype are for a model that is named
@@ -57,13 +57,13 @@ class Options:
     seed: int = 0
 
 
-class Answers:
+class HarnessAnswers:
     """The three kinds of requests of the harness. Texts that are too long lose their beginning, and that is logged.
 
     decoding: fields of `Decode`, for text that is generated; the defaults of a published model hold beside them.
     """
 
-    def __init__(self, options: Options, decoding: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, options: HarnessOptions, decoding: Mapping[str, Any] | None = None) -> None:
         model = options.model
         self.model = model if isinstance(model, Model) else load(model, options.device, options.dtype)
         self.options, self.decoding = options, {"seed": options.seed, **(decoding or {})}
@@ -75,15 +75,15 @@ class Answers:
         log.info("likelihoods are %s", self.likelihood)
 
     @classmethod
-    def of(cls, arguments: Mapping[str, Any]) -> Answers:
+    def of(cls, arguments: Mapping[str, Any]) -> HarnessAnswers:
         """From the model arguments of the harness."""
-        names = {field.name for field in fields(Options)}
+        names = {field.name for field in fields(HarnessOptions)}
         given = {name: value for name, value in arguments.items() if name in names}
         if given.get("device") == HARNESS_DEVICE and not torch.cuda.is_available():
             given["device"] = "cpu"
             log.info("no CUDA device: running on the CPU")
         rest = {name: value for name, value in arguments.items() if name not in names}
-        options = Options(**given)
+        options = HarnessOptions(**given)
         return cls(options, rest)
 
     @cached_property
@@ -205,7 +205,7 @@ def adapter() -> type:
             super().__init__()
             if str(batch_size or 1) != "1" or max_batch_size:
                 raise UnsupportedError("requests are answered one at a time: leave out the batch sizes")
-            self.answers = Answers.of(arguments)
+            self.answers = HarnessAnswers.of(arguments)
 
         def loglikelihood(self, requests: Sequence[Any]) -> list[tuple[float, bool]]:
             return [self._kept("loglikelihood", r, self.answers.continuation(*r.args)) for r in requests]

@@ -13,7 +13,7 @@ from daguerre.models.denoiser import BackendName, Quantization
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class EvalLimits:
     """How much is measured; None: all there is.
 
     exact_windows, bound_windows, samples, layouts  see `bits_per_byte`
@@ -56,10 +56,10 @@ class Limits:
                 raise InputError(f"{name} must be {low} or more, not {value}")
 
 
-DEFAULT = Limits()
+DEFAULT = EvalLimits()
 QUICK_TASKS = ("bits", "infill", "completion")
 """What a first look measures: on the slowest processor, AVX2 alone, it takes two minutes."""
-QUICK = Limits(
+QUICK = EvalLimits(
     exact_windows=24,
     bound_windows=4,
     lines=12,
@@ -78,7 +78,7 @@ QUICK = Limits(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Beside:
+class ConceptInputs:
     """What concepts are measured with, beside the model itself.
 
     plain   a model without concepts, whose hidden states are a control and whose bits per byte a reference (for the
@@ -106,11 +106,11 @@ class EvalOptions:
                     run in this one
     dtype, backend, quantize  of a model that is named, as in `daguerre.load`; "draft" is always computed by PyTorch
     revision, family, adapter, tokenizer, rope_scaling  likewise
-    plain, twin, corpus, keep, parts   see `Beside`; of task "concepts" alone
+    plain, twin, corpus, keep, parts   see `ConceptInputs`; of task "concepts" alone
     """
 
     what: Sequence[str] | None = None
-    limits: Limits = DEFAULT
+    limits: EvalLimits = DEFAULT
     seed: int = 0
     workers: int = 1
     dtype: str = "float32"
@@ -128,17 +128,17 @@ class EvalOptions:
     parts: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
-        given = [name for name, value in vars(self.beside).items() if value != vars(Beside())[name]]
+        given = [name for name, value in vars(self.beside).items() if value != vars(ConceptInputs())[name]]
         if given and "concepts" not in (self.what or ()):
             raise InputError(f'{given[0]} belongs to what "concepts": name that task, or leave {given[0]} out')
         if self.workers < 1:
             raise InputError(f"workers must be 1 or more, not {self.workers}")
 
     @property
-    def beside(self) -> Beside:
+    def beside(self) -> ConceptInputs:
         """What concepts are measured with."""
         parts = None if self.parts is None else tuple(self.parts)
-        return Beside(plain=self.plain, twin=self.twin, corpus=self.corpus, keep=self.keep, parts=parts)
+        return ConceptInputs(plain=self.plain, twin=self.twin, corpus=self.corpus, keep=self.keep, parts=parts)
 
     @property
     def chosen(self) -> dict[str, Any]:
@@ -153,9 +153,9 @@ class EvalOptions:
         return cls(**given) if options is None else replace(options, **given)
 
     @classmethod
-    def flat(cls, limits: Limits, given: Mapping[str, Any]) -> EvalOptions:
-        """Options from names of their fields and of those of `Limits`; what is not given is as in `limits`."""
-        names = {field.name for field in fields(Limits)}
+    def flat(cls, limits: EvalLimits, given: Mapping[str, Any]) -> EvalOptions:
+        """Options from names of their fields and of those of `EvalLimits`; what is not given is as in `limits`."""
+        names = {field.name for field in fields(EvalLimits)}
         changed = {name: value for name, value in given.items() if name in names}
         rest = {name: value for name, value in given.items() if name not in names}
         return cls(limits=replace(limits, **changed), **rest)

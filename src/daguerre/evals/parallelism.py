@@ -86,7 +86,7 @@ class Curve:
 
 
 def curves(rows: Sequence[Row]) -> list[Curve]:
-    """Curves of `rows`, which are of `completion.Row`, each by its policy and on its number of lines, most lines first.
+    """Curves of completion rows, each by its policy and on its number of lines, most lines first.
 
     A setting that ran on all lines is on the curve of those lines, with its figures there. It is on the curve of the
     grid's lines too where `rows` has its figures there, which reports without `grid_rows` do not.

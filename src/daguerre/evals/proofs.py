@@ -19,7 +19,7 @@ from daguerre.train.run import run_training
 
 
 @dataclass(frozen=True)
-class Share:
+class ExactShare:
     """How many of `num` answers are exact, with the 95% interval by Wilson."""
 
     num: int
@@ -28,7 +28,7 @@ class Share:
     high: float
 
     @classmethod
-    def of(cls, found: Sequence[bool]) -> Share:
+    def of(cls, found: Sequence[bool]) -> ExactShare:
         """The share of what is true."""
         return cls(len(found), sum(found) / len(found), *wilson(sum(found), len(found)))
 

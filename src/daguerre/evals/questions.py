@@ -40,7 +40,7 @@ OPERATORS = {
 
 
 @dataclass(frozen=True)
-class Example:
+class QuestionExample:
     """A question, the index of its right label, and where it is from: a document, and a line from 0."""
 
     document: Document
@@ -51,7 +51,7 @@ class Example:
 
 
 @dataclass(frozen=True)
-class Place:
+class QuestionPlace:
     """A question without its state, which is the lines above `line`. `key`: different for each question of a line."""
 
     line: int
@@ -61,7 +61,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Source:
+class ParsedDocument:
     """A document that parses, its lines with their breaks."""
 
     document: Document
@@ -86,10 +86,12 @@ class Source:
         return raw[:start].decode(), raw[stop:][:LINE_BYTES].decode(errors="ignore")
 
 
-Kind = Callable[[Source], Iterator[Place]]
+Kind = Callable[[ParsedDocument], Iterator[QuestionPlace]]
 
 
-def make_questions(documents: Sequence[Document], kind: str, limit: int, room: int, *, seed: int = 0) -> list[Example]:
+def make_questions(
+    documents: Sequence[Document], kind: str, limit: int, room: int, *, seed: int = 0
+) -> list[QuestionExample]:
     """At most `limit` questions of a kind of KINDS, spread evenly over the documents, in an order hashed from
     `seed`. No text takes more than `room` positions, those of the model.
     """
@@ -97,11 +99,11 @@ def make_questions(documents: Sequence[Document], kind: str, limit: int, room: i
     return round_robin(documents, seed, limit, lambda document: _examples(document, kind, counter, room, seed))
 
 
-def _examples(document: Document, kind: str, counter: Tokenizer, room: int, seed: int) -> Iterator[Example]:
+def _examples(document: Document, kind: str, counter: Tokenizer, room: int, seed: int) -> Iterator[QuestionExample]:
     tree = None if "\r" in document.text or "\f" in document.text else parse(document.text)
     if tree is None:
         return
-    source = Source(document, tree, split_lines(document.text), seed)
+    source = ParsedDocument(document, tree, split_lines(document.text), seed)
     for place in sorted(KINDS[kind](source), key=lambda p: hashed_order(seed, document.sha256, p.line, p.key)):
         shown = fitting(source.lines[: place.line][::-1], counter, min(SHOWN_TOKENS, room // 4))
         state = "".join(reversed(shown))
@@ -110,10 +112,10 @@ def _examples(document: Document, kind: str, counter: Tokenizer, room: int, seed
         question = place.question
         longest = max(len(counter.encode(question.before + text + question.after)) for text in question.texts.values())
         if longest < room - room // 4 - 8:
-            yield Example(document, place.line, state, question, place.truth)
+            yield QuestionExample(document, place.line, state, question, place.truth)
 
 
-def _defined(source: Source) -> Iterator[Place]:
+def _defined(source: ParsedDocument) -> Iterator[QuestionPlace]:
     """At every eighth line two names: one bound above the line, one after it."""
     for line in range(8, len(source.lines), 8):
         above = [name for name, first in source.bound.items() if line - NEAR_LINES <= first < line]
@@ -121,10 +123,10 @@ def _defined(source: Source) -> Iterator[Place]:
         for truth, names in enumerate((above, below)):
             if names:
                 name = min(names, key=lambda name: hashed_order(source.seed, line, name))
-                yield Place(line, truth, YesNo(before="\n\nprint(", yes=name, no=CONTROL, after=")"), truth)
+                yield QuestionPlace(line, truth, YesNo(before="\n\nprint(", yes=name, no=CONTROL, after=")"), truth)
 
 
-def _has_answer(state: str, place: Place, source: Source) -> bool:
+def _has_answer(state: str, place: QuestionPlace, source: ParsedDocument) -> bool:
     """Whether the text shown binds the name, or does not have the name at all."""
     assert isinstance(place.question, YesNo)
     name = place.question.yes
@@ -143,7 +145,7 @@ def _names(node: ast.AST) -> list[str]:
     return []
 
 
-def _returns(source: Source) -> Iterator[Place]:
+def _returns(source: ParsedDocument) -> Iterator[QuestionPlace]:
     for node in ast.walk(source.tree):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or all(map(_says_nothing, node.body)):
             continue
@@ -153,10 +155,10 @@ def _returns(source: Source) -> Iterator[Place]:
             continue
         question = YesNo(before=header + " ->", yes=" str", no=" None", after=rest)
         valued = any(isinstance(each, ast.Return) and each.value is not None for each in body)
-        yield Place(node.lineno - 1, node.name, question, int(not valued))
+        yield QuestionPlace(node.lineno - 1, node.name, question, int(not valued))
 
 
-def _without_annotation(source: Source, node: ast.FunctionDef | ast.AsyncFunctionDef) -> tuple[str, str]:
+def _without_annotation(source: ParsedDocument, node: ast.FunctionDef | ast.AsyncFunctionDef) -> tuple[str, str]:
     """A function up to the end of its parameters, and from the colon on, cut to BODY_BYTES."""
     lines = [line.encode() for line in source.lines[node.lineno - 1 : node.end_lineno]]
     if node.returns is None:
@@ -187,23 +189,25 @@ def _nodes_of(node: ast.AST) -> Iterator[ast.AST]:
             yield from _nodes_of(child)
 
 
-def _keyword(source: Source) -> Iterator[Place]:
+def _keyword(source: ParsedDocument) -> Iterator[QuestionPlace]:
     for token, start, stop in _tokens(source, tokenize.NAME):
         if keyword.iskeyword(token.string):
             before, after = source.around(token.start[0] - 1, start, stop)
             labels = keyword.kwlist
             question = Choice(before=before, labels=labels, after=after)
-            yield Place(token.start[0] - 1, start, question, labels.index(token.string))
+            yield QuestionPlace(token.start[0] - 1, start, question, labels.index(token.string))
 
 
-def _digit(source: Source) -> Iterator[Place]:
+def _digit(source: ParsedDocument) -> Iterator[QuestionPlace]:
     for token, start, stop in _tokens(source, tokenize.NUMBER):
         if len(token.string) == 1:
             before, after = source.around(token.start[0] - 1, start, stop)
-            yield Place(token.start[0] - 1, start, Score(before=before, low=0, high=9, after=after), int(token.string))
+            yield QuestionPlace(
+                token.start[0] - 1, start, Score(before=before, low=0, high=9, after=after), int(token.string)
+            )
 
 
-def _tokens(source: Source, kind: int) -> Iterator[tuple[tokenize.TokenInfo, int, int]]:
+def _tokens(source: ParsedDocument, kind: int) -> Iterator[tuple[tokenize.TokenInfo, int, int]]:
     """Tokens of a kind that are not the last of their line, and their bytes [start, stop) in it."""
     for token in tokenize.generate_tokens(io.StringIO(source.document.text).readline):
         if token.type == kind and token.end[1] < len(token.line):
@@ -211,7 +215,7 @@ def _tokens(source: Source, kind: int) -> Iterator[tuple[tokenize.TokenInfo, int
             yield token, start, stop
 
 
-def _operator(source: Source) -> Iterator[Place]:
+def _operator(source: ParsedDocument) -> Iterator[QuestionPlace]:
     labels = list(OPERATORS.values())
     for node in ast.walk(source.tree):
         if not isinstance(node, ast.Compare) or len(node.ops) > 1:
@@ -222,10 +226,10 @@ def _operator(source: Source) -> Iterator[Place]:
             if between == b" " + name.encode() + b" ":
                 before, after = source.around(right.lineno - 1, node.left.end_col_offset + 1, right.col_offset - 1)
                 question = Choice(before=before, labels=labels, after=after)
-                yield Place(right.lineno - 1, right.col_offset, question, labels.index(name))
+                yield QuestionPlace(right.lineno - 1, right.col_offset, question, labels.index(name))
 
 
-def _name(source: Source) -> Iterator[Place]:
+def _name(source: ParsedDocument) -> Iterator[QuestionPlace]:
     """The labels are the names last read above, the nearest first."""
     reads = [node for node in ast.walk(source.tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
     recent: list[str] = []
@@ -234,7 +238,7 @@ def _name(source: Source) -> Iterator[Place]:
             before, after = source.around(node.lineno - 1, node.col_offset, node.end_col_offset or 0)
             if after:
                 question = Choice(before=before, labels=list(recent), after=after)
-                yield Place(node.lineno - 1, node.col_offset, question, recent.index(node.id))
+                yield QuestionPlace(node.lineno - 1, node.col_offset, question, recent.index(node.id))
         recent = [node.id, *(name for name in recent if name != node.id)][:NUM_NAMES]
 
 

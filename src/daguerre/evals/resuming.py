@@ -16,7 +16,7 @@ IDENTITY = ("model", "data", "settings", "machine")
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptTasks:
     """Tasks of an earlier report, with their seconds; or why there are none to be kept."""
 
     tasks: Mapping[str, Any] = field(default_factory=dict)
@@ -24,7 +24,7 @@ class Kept:
     differs: str | None = None
 
     @classmethod
-    def of(cls, path: Path, now: Mapping[str, Any], names: Sequence[str]) -> Kept:
+    def of(cls, path: Path, now: Mapping[str, Any], names: Sequence[str]) -> KeptTasks:
         """The tasks called `names` of the report in a file, if it begins as the one `now` does."""
         try:
             before = json.loads(path.read_text(encoding="utf-8"))

@@ -44,7 +44,7 @@ class MissingSpan:
 
 
 @dataclass(frozen=True)
-class Filled:
+class FilledSpan:
     """One span under one method: how many tokens are right, whether all are, and the cost."""
 
     right: int
@@ -126,7 +126,7 @@ def span_infilling(
     return [_outcome(method, length, [each[i] for each in found], groups) for i, method in enumerate(methods)]
 
 
-def fill_span(model: Model, decodes: Sequence[Decode], span: MissingSpan) -> list[Filled]:
+def fill_span(model: Model, decodes: Sequence[Decode], span: MissingSpan) -> list[FilledSpan]:
     """The span under each method. The text around it is computed once, before any method is timed."""
     length = len(span.span)
     plans = []
@@ -144,11 +144,11 @@ def fill_span(model: Model, decodes: Sequence[Decode], span: MissingSpan) -> lis
         *_, last = drive(Sample(shared, plan, 0, None))
         seconds = time.perf_counter() - started
         right = int((last.canvas.tokens[slice(*gap)] == np.array(span.span)).sum())
-        out.append(Filled(right, right == length, last.step + 1, seconds))
+        out.append(FilledSpan(right, right == length, last.step + 1, seconds))
     return out
 
 
-def _outcome(method: str, length: int, found: Sequence[Filled], groups: np.ndarray) -> SpanOutcome:
+def _outcome(method: str, length: int, found: Sequence[FilledSpan], groups: np.ndarray) -> SpanOutcome:
     num, exact = len(found), sum(each.exact for each in found)
     right = np.array([each.right for each in found], dtype=np.float64)
     return SpanOutcome(

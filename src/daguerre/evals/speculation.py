@@ -44,7 +44,7 @@ def loops(text: Sequence[int], by: int | None = None) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class SpeculationOutcome:
     """At one temperature, over all prompts.
 
     drafter             where mode "speculative" took its drafts from (`Decode.drafter`)
@@ -79,14 +79,14 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Written:
+class KeptResult:
     """What is kept of a result: the ids of its tokens, and what it took."""
 
     ids: tuple[int, ...]
     usage: Usage
 
     @classmethod
-    def of(cls, result: Result) -> Written:
+    def of(cls, result: Result) -> KeptResult:
         return cls(tuple(token.id for token in result.tokens), result.usage)
 
 
@@ -98,16 +98,16 @@ def compare(
     *,
     new_tokens: int = NEW_TOKENS,
     drafters: Sequence[DrafterName] = ("auto",),
-) -> list[Outcome]:
+) -> list[SpeculationOutcome]:
     """Continue every prompt, token ids, in mode "ar" and with each drafter in turn, prompt i with seed i."""
-    found: list[list[Written]] = []
+    found: list[list[KeptResult]] = []
     for seed, prompt in enumerate(prompts):
         decode = Decode(mode="ar", temperature=temperature, seed=seed)
         written = [model.generate(prompt, new_tokens, decode, heal=False)]
         for drafter in drafters:
             options = {"mode": "speculative", "drafter": drafter}
             written.append(model.generate(prompt, new_tokens, decode, heal=False, **options))
-        found.append([Written.of(result) for result in written])
+        found.append([KeptResult.of(result) for result in written])
         progress(seed + 1, len(prompts))
     ar, *others = zip(*found, strict=True)
     return [
@@ -116,13 +116,13 @@ def compare(
 
 
 def _outcome(
-    temperature: float, drafter: str, new_tokens: int, ar: Sequence[Written], other: Sequence[Written]
-) -> Outcome:
+    temperature: float, drafter: str, new_tokens: int, ar: Sequence[KeptResult], other: Sequence[KeptResult]
+) -> SpeculationOutcome:
     def total(name: str) -> int:
         return sum(int(getattr(each.usage, name)) for each in other)
 
     seconds = [(one.usage.seconds, more.usage.seconds) for one, more in zip(ar, other, strict=True)]
-    return Outcome(
+    return SpeculationOutcome(
         temperature=temperature,
         drafter=drafter,
         new_tokens=new_tokens,
@@ -148,7 +148,7 @@ class LineOutcome:
     """Next lines at temperature 0, as `daguerre.evals.completion` counts them: the prompt's prefill is not in seconds,
     and tokens and forwards end with the line's break.
 
-    identical, speedup, total_speedup, loops  as in `Outcome`, of a line's tokens
+    identical, speedup, total_speedup, loops  as in `SpeculationOutcome`, of a line's tokens
     """
 
     lines: int

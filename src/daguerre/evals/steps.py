@@ -43,7 +43,7 @@ SPAN_TOKENS, SPAN_STEPS = 16, (1, 2, 4, 8, 16)
 
 
 @dataclass(frozen=True)
-class Prompt:
+class StepsPrompt:
     """Whole lines of a document from a statement of its module on, and the text after them."""
 
     document: Document
@@ -77,7 +77,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Written:
+class StepsText:
     """One text: its figures (see the head of this file) and its cost.
 
     nats  None for a model without an autoregressive distribution
@@ -132,7 +132,7 @@ def settings(config: ModelConfig) -> list[Setting]:
 
 def make_prompts(
     documents: Sequence[Document], tokenizer: Tokenizer, config: ModelConfig, limit: int, *, seed: int = 0
-) -> list[Prompt]:
+) -> list[StepsPrompt]:
     """At most `limit` prompts, spread evenly over the documents, in an order hashed from `seed`.
 
     UnsupportedError for a model whose context has no room for one; DataError when no document has one.
@@ -149,7 +149,7 @@ def make_prompts(
     return out
 
 
-def _prompts(document: Document, tokenizer: Tokenizer, room: int, seed: int) -> Iterator[Prompt]:
+def _prompts(document: Document, tokenizer: Tokenizer, room: int, seed: int) -> Iterator[StepsPrompt]:
     tree = None if "\r" in document.text else parse(document.text)
     lines = split_lines(document.text)
     starts = [] if tree is None else sorted({first_line_number(node) for node in tree.body})
@@ -157,11 +157,16 @@ def _prompts(document: Document, tokenizer: Tokenizer, room: int, seed: int) -> 
         text = "".join(fitting(lines[start:], tokenizer, room))
         following = "".join(lines[start:])[len(text) :]
         if len(tokenizer.encode(text)) >= MIN_PROMPT and len(tokenizer.encode(following)) > CANVAS_TOKENS:
-            yield Prompt(document, text, following)
+            yield StepsPrompt(document, text, following)
 
 
 def text_quality(
-    model: Model, prompts: Sequence[Prompt], *, seed: int = 0, workers: int = 1, progress: ItemProgress | None = None
+    model: Model,
+    prompts: Sequence[StepsPrompt],
+    *,
+    seed: int = 0,
+    workers: int = 1,
+    progress: ItemProgress | None = None,
 ) -> tuple[list[Quality], list[dict[str, str]]]:
     """Figures for every one of `settings`, and for each prompt what was written, by the name of the setting."""
     chosen = settings(model.config)
@@ -171,13 +176,13 @@ def text_quality(
     return figures, examples
 
 
-def write(model: Model, chosen: Sequence[Setting], seed: int, prompt: Prompt) -> list[Written]:
+def write(model: Model, chosen: Sequence[Setting], seed: int, prompt: StepsPrompt) -> list[StepsText]:
     """The prompt continued in every setting; what is drawn depends on the seed and the prompt alone."""
     prompt_seed = int(hashed_order(seed, prompt.document.sha256, prompt.text)[:16], 16)
     return [_write(model, setting, prompt, prompt_seed) for setting in chosen]
 
 
-def _write(model: Model, setting: Setting, prompt: Prompt, seed: int) -> Written:
+def _write(model: Model, setting: Setting, prompt: StepsPrompt, seed: int) -> StepsText:
     began = time.perf_counter()
     if setting.decode is None:
         (ids, start), forwards = _true_text(model.tokenizer, prompt), 0
@@ -193,10 +198,10 @@ def _write(model: Model, setting: Setting, prompt: Prompt, seed: int) -> Written
     nats = None
     if model.config.can_draft:
         nats = float(score_tokens(model.denoiser.backend, ids.tolist()).by_token[start - 1 :].mean())
-    return Written(text, nats, unigram_entropy(ids[start:]), parses_by_half(prompt.text, text), forwards, seconds)
+    return StepsText(text, nats, unigram_entropy(ids[start:]), parses_by_half(prompt.text, text), forwards, seconds)
 
 
-def _true_text(tokenizer: Tokenizer, prompt: Prompt) -> tuple[np.ndarray, int]:
+def _true_text(tokenizer: Tokenizer, prompt: StepsPrompt) -> tuple[np.ndarray, int]:
     """The tokens of the document from the prompt on, and the place of the first that is not the prompt's."""
     before = [tokenizer.start_id, *tokenizer.encode(prompt.text)]
     ids = np.array([tokenizer.start_id, *tokenizer.encode(prompt.text + prompt.following)])
@@ -216,7 +221,7 @@ def parses_by_half(prompt: str, text: str) -> bool:
     return any(parse(prompt + "".join(lines[:num])) is not None for num in range(len(lines), half - 1, -1))
 
 
-def _quality(setting: Setting, texts: Sequence[Written]) -> Quality:
+def _quality(setting: Setting, texts: Sequence[StepsText]) -> Quality:
     num, parsed = len(texts), sum(text.parses for text in texts)
     nats = [text.nats for text in texts if text.nats is not None]
     entropy, entropy_stderr = _mean([text.entropy for text in texts])

@@ -34,7 +34,7 @@ Progress = Callable[[str, float], None]
 
 
 @dataclass(frozen=True)
-class Plan:
+class IndexPlan:
     """What an index takes: segments, bytes of memory while it is built, bytes on disk."""
 
     segments: int
@@ -42,14 +42,14 @@ class Plan:
     disk: int
 
 
-def plan(num_bytes: int, num_documents: int, memory: int = MEMORY) -> Plan:
+def plan(num_bytes: int, num_documents: int, memory: int = MEMORY) -> IndexPlan:
     """The plan for texts of `num_bytes` UTF-8 bytes with `memory` bytes for building. InputError for too little."""
     if memory < LEAST_MEMORY:
         raise InputError(f"building an index needs {LEAST_MEMORY >> 20} MiB of memory or more, not {memory >> 20}")
     text = num_bytes + num_documents
     segments = max(1, -(-text // (memory // SORT_BYTES)))
     disk = text + (4 + 8 // GAP) * num_suffixes(text) + 160 * num_documents
-    return Plan(segments, max(LEAST_MEMORY, min(memory, SORT_BYTES * text)), disk)
+    return IndexPlan(segments, max(LEAST_MEMORY, min(memory, SORT_BYTES * text)), disk)
 
 
 def write_index(
@@ -69,7 +69,7 @@ def write_index(
     plan(0, 0, memory)
     try:
         with _staged(Path(out)) as stage:
-            writer = _Writer(stage, memory // SORT_BYTES, max(1, corpus.get("bytes", 0)), progress)
+            writer = _IndexWriter(stage, memory // SORT_BYTES, max(1, corpus.get("bytes", 0)), progress)
             for text, known in documents:
                 writer.add(text, known)
             writer.finish(corpus)
@@ -100,7 +100,7 @@ def _staged(out: Path) -> Iterator[Path]:
 
 
 @dataclass
-class _Writer:
+class _IndexWriter:
     """Documents on their way into the files of a folder. `room`: most bytes of a segment, unless a document is longer.
     `num_bytes`: about how many will come.
     """

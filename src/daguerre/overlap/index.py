@@ -38,7 +38,7 @@ NUMBERS = {"text": "u1", "order": "<u4", "tops": "<u8", "starts": "<i8"}
 
 
 @dataclass(frozen=True)
-class Source:
+class MatchSource:
     """One place that a match stands at: the document's number in its corpus, what is known of it, and the line (from
     1) on which the match begins there.
     """
@@ -62,7 +62,7 @@ class Match:
     occurrences: int
     documents: int
     packages: int
-    sources: tuple[Source, ...]
+    sources: tuple[MatchSource, ...]
 
     @property
     def length(self) -> int:
@@ -161,7 +161,7 @@ class Overlap:
 
     def _match(self, query: bytes, start: int, end: int, begin: int, until: int, num_sources: int) -> Match:
         occurrences, documents = 0, []
-        sources: list[Source] = []
+        sources: list[MatchSource] = []
         for number, segment in enumerate(self._segments):
             places = segment.occurrences(query[begin:until])
             holders, first = np.unique(np.searchsorted(segment.starts, places, "right") - 1, return_index=True)
@@ -173,12 +173,12 @@ class Overlap:
         packages = len(np.unique(self._packages[found]))
         return Match(start, end, occurrences, len(found), packages, tuple(sources))
 
-    def _source(self, number: int, holder: int, place: int) -> Source:
+    def _source(self, number: int, holder: int, place: int) -> MatchSource:
         segment = self._segments[number]
         document = int(self._first[number]) + holder
         known = json.loads(self._documents[self._lines[document] : self._lines[document + 1]].tobytes())
         line = 1 + int((segment.text[int(segment.starts[holder]) : place] == ord("\n")).sum())
-        return Source(document, known["package"], known["version"], known["license"], known["file"], line)
+        return MatchSource(document, known["package"], known["version"], known["license"], known["file"], line)
 
     def _segment(self, number: int) -> Segment:
         arrays = {name: self._map(f"{name}-{number}.bin", kind) for name, kind in NUMBERS.items()}

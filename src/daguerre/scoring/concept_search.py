@@ -71,7 +71,7 @@ class Term:
 
 
 @dataclass(frozen=True)
-class Document:
+class SearchedText:
     """A text to search, and what it is called."""
 
     name: str
@@ -79,7 +79,7 @@ class Document:
 
 
 @dataclass(frozen=True)
-class Place:
+class ConceptPlace:
     """Where a unit has a concept most strongly. strength: P, or the weight; line: from 1; text: that line."""
 
     concept: str
@@ -89,7 +89,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundUnit:
     """A unit of a document.
 
     unit         the function's qualified name; "" for a file, or what of it is in no function
@@ -103,7 +103,7 @@ class Found:
     first: int
     last: int
     score: float
-    places: tuple[Place, ...]
+    places: tuple[ConceptPlace, ...]
 
 
 def parse_query(query: str, catalog: Catalog) -> tuple[Term, ...]:
@@ -129,10 +129,10 @@ def search(
     heads: ConceptHeads | None,
     tokenizer: Tokenizer,
     terms: Sequence[Term],
-    documents: Iterable[Document],
+    documents: Iterable[SearchedText],
     by: Strength = "peak",
     unit: UnitKind = "function",
-) -> Iterator[Found]:
+) -> Iterator[FoundUnit]:
     """The units of Python documents, document by document, with how strongly the model reads the concepts in them. Of a
     document without syntax tree the file is the unit; an empty one has none.
 
@@ -146,17 +146,19 @@ def search(
     if heads is None:
         raise no_concept_heads("search by concept")
     tokenizer.require_bytes("search by concept")
-    return _search(Reader(denoiser, heads, [one.number for one in terms], by), tokenizer, terms, documents, by, unit)
+    return _search(
+        ConceptReader(denoiser, heads, [one.number for one in terms], by), tokenizer, terms, documents, by, unit
+    )
 
 
 def _search(
-    reader: Reader,
+    reader: ConceptReader,
     tokenizer: Tokenizer,
     terms: Sequence[Term],
-    documents: Iterable[Document],
+    documents: Iterable[SearchedText],
     by: Strength,
     unit: UnitKind,
-) -> Iterator[Found]:
+) -> Iterator[FoundUnit]:
     for some in _groups(documents, AT_ONCE):
         tokens = [tokenizer.encode(one.text) for one in some]
         for document, ids, read in zip(some, tokens, reader.read(tokens), strict=True):
@@ -167,7 +169,7 @@ def _search(
 
 
 def _found(
-    document: Document,
+    document: SearchedText,
     name: str,
     extent: tuple[int, int],
     read: np.ndarray,
@@ -175,7 +177,7 @@ def _found(
     lines: Lines,
     terms: Sequence[Term],
     by: Strength,
-) -> Found:
+) -> FoundUnit:
     """A unit with the tokens `inside`, bool (T,), of what was read, (T, J)."""
     places, wanted = np.flatnonzero(inside), np.array([one.wanted for one in terms])
     best = places[read[places].argmax(axis=0)]
@@ -187,11 +189,13 @@ def _found(
         score = float(np.where(wanted, 1, -1) @ read[places].mean(axis=0))
         strength = read[best, np.arange(len(terms))]
     shown = tuple(
-        Place(term.name, float(strength[j]), int(lines.of_token[best[j]]), lines.text(int(lines.of_token[best[j]])))
+        ConceptPlace(
+            term.name, float(strength[j]), int(lines.of_token[best[j]]), lines.text(int(lines.of_token[best[j]]))
+        )
         for j, term in enumerate(terms)
         if term.wanted
     )
-    return Found(document.name, name, *extent, score, shown)
+    return FoundUnit(document.name, name, *extent, score, shown)
 
 
 def log_sigmoid(logits: np.ndarray) -> np.ndarray:
@@ -200,7 +204,7 @@ def log_sigmoid(logits: np.ndarray) -> np.ndarray:
     return out
 
 
-class Reader:
+class ConceptReader:
     """Reads concepts in texts: their logits (peak) or their weights (mean), by their numbers."""
 
     def __init__(self, denoiser: Denoiser, heads: ConceptHeads, numbers: Sequence[int], by: Strength) -> None:
@@ -350,7 +354,7 @@ def _groups(items: Iterable[T], num: int) -> Iterator[list[T]]:
         yield some
 
 
-class Described(Protocol):
+class SearchedConcept(Protocol):
     """A concept of a catalog or of the taxonomy."""
 
     @property
@@ -359,7 +363,7 @@ class Described(Protocol):
     def description(self) -> str: ...
 
 
-D = TypeVar("D", bound=Described)
+D = TypeVar("D", bound=SearchedConcept)
 
 
 def find_concepts(words: str, concepts: Iterable[D]) -> list[tuple[int, D]]:

@@ -199,7 +199,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredLabel:
     """A text of one label: its tokens, `<bos>` first, of which [start, stop) are scored."""
 
     ids: tuple[int, ...]
@@ -300,7 +300,7 @@ def _answer(
     )
 
 
-def label_texts(config: ModelConfig, tokenizer: Tokenizer, state: str, question: Question) -> list[Scored]:
+def label_texts(config: ModelConfig, tokenizer: Tokenizer, state: str, question: Question) -> list[ScoredLabel]:
     """The texts of a question's labels. InputError when one has more tokens than the model positions."""
     whole = [state + question.before + text + question.after for text in question.texts.values()]
     ids = [(*config.first, *tokenizer.encode(text)) for text in whole]
@@ -318,9 +318,9 @@ def label_texts(config: ModelConfig, tokenizer: Tokenizer, state: str, question:
             "token or more"
         )
     if config.context != "full":
-        return [Scored(text, start, len(text)) for text in ids]
+        return [ScoredLabel(text, start, len(text)) for text in ids]
     behind = min(_num_common([text[::-1] for text in ids]), shortest - start - 1)
-    return [Scored(text, start, len(text) - behind) for text in ids]
+    return [ScoredLabel(text, start, len(text) - behind) for text in ids]
 
 
 def _num_common(texts: Sequence[tuple[int, ...]]) -> int:
@@ -329,7 +329,7 @@ def _num_common(texts: Sequence[tuple[int, ...]]) -> int:
     return next(differs, min(map(len, texts)))
 
 
-def predicted_span(config: ModelConfig, text: Scored, position: int) -> tuple[int, int]:
+def predicted_span(config: ModelConfig, text: ScoredLabel, position: int) -> tuple[int, int]:
     """The span in which a position is predicted: itself, the rest of its block, or the whole label. A block is whole
     even where the text ends before it.
     """
@@ -345,7 +345,7 @@ def predicted_span(config: ModelConfig, text: Scored, position: int) -> tuple[in
     return start, min(first + config.block_size, config.max_positions)
 
 
-def score_texts(config: ModelConfig, texts: Sequence[Scored], counts: Counts) -> Asking[np.ndarray]:
+def score_texts(config: ModelConfig, texts: Sequence[ScoredLabel], counts: Counts) -> Asking[np.ndarray]:
     """Scores of texts, float64: sums of the log-probabilities of their tokens. One batch, which counts as one forward;
     rows that predict a token are query tokens, the others prefill tokens.
     """
@@ -362,7 +362,7 @@ Batch = tuple[list[Forward], list[np.ndarray]]
 """Forwards, and for each of their scored tokens the number of its text."""
 
 
-def _as_tree(config: ModelConfig, texts: Sequence[Scored]) -> Batch:
+def _as_tree(config: ModelConfig, texts: Sequence[ScoredLabel]) -> Batch:
     """The texts as one tree of tokens, the last of each text left out; a row sees the path to it.
 
     In a shifted model the row of a token predicts what follows it; else a masked row after it does.
@@ -386,7 +386,7 @@ def _as_tree(config: ModelConfig, texts: Sequence[Scored]) -> Batch:
     return [Forward(tokens, layout, None, wanted.astype(np.int32), LogProbs(target))], [owner]
 
 
-def _as_copies(config: ModelConfig, texts: Sequence[Scored]) -> Batch:
+def _as_copies(config: ModelConfig, texts: Sequence[ScoredLabel]) -> Batch:
     """For each scored token a copy of its text up to the end of the token's span, masked from the token on.
 
     Equal copies are one forward.

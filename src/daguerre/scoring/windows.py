@@ -29,21 +29,21 @@ GIVEN_SHARE = 0.5
 
 
 @dataclass(frozen=True)
-class Window:
+class ScoringWindow:
     """Tokens, of which the first `given` are seen and not scored."""
 
     tokens: tuple[int, ...]
     given: int
 
 
-def windows(config: ModelConfig, tokens: Sequence[int]) -> Iterator[Window]:
+def windows(config: ModelConfig, tokens: Sequence[int]) -> Iterator[ScoringWindow]:
     """The windows of `tokens`, which begin as a canvas does; only one where they fit."""
     first, size = len(config.first), config.max_positions
     overlap = _overlap(config)
     start, done = first, max(1, first)
     while True:
         end = min(len(tokens), start + size - first)
-        yield Window((*config.first, *tokens[start:end]), first + done - start)
+        yield ScoringWindow((*config.first, *tokens[start:end]), first + done - start)
         if end == len(tokens):
             return
         done = end

@@ -46,7 +46,7 @@ Ctrl-C stops an answer; what was written of it stays."""
 Message = dict[str, str]
 
 
-class Conversation:
+class ChatSession:
     """The messages so far, and how they are answered. `options` are those of `Model.stream`."""
 
     def __init__(self, model: Model, effort: str = "medium", system: str | None = None, **options: Any) -> None:
@@ -155,7 +155,7 @@ class Terminal:
     read  gives a line for a prompt, as `input` does; raises EOFError at the end
     """
 
-    def __init__(self, conversation: Conversation, console: Console, read: Callable[[str], str]) -> None:
+    def __init__(self, conversation: ChatSession, console: Console, read: Callable[[str], str]) -> None:
         self._talk, self._console, self._read = conversation, console, read
 
     def run(self) -> None:

@@ -37,7 +37,7 @@ MODES: tuple[tuple[str, Decode], ...] = (
 
 
 @dataclass(frozen=True)
-class Place:
+class DemoPlace:
     """Lines first .. last of a file of the frozen sample, counted from 1."""
 
     package: str
@@ -51,11 +51,11 @@ class Place:
         return document.text.splitlines(keepends=True)[self.first - 1 : self.last]
 
 
-FUNCTION, MISSING = Place("itsdangerous", "itsdangerous/exc.py", 7, 30), 16
+FUNCTION, MISSING = DemoPlace("itsdangerous", "itsdangerous/exc.py", 7, 30), 16
 BEGINNINGS = (
-    Place("simpy", "simpy/resources/store.py", 110, 111),
-    Place("cattrs", "cattrs/converters.py", 337, 338),
-    Place("humanize", "humanize/time.py", 43, 44),
+    DemoPlace("simpy", "simpy/resources/store.py", 110, 111),
+    DemoPlace("cattrs", "cattrs/converters.py", 337, 338),
+    DemoPlace("humanize", "humanize/time.py", 43, 44),
 )
 
 

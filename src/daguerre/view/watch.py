@@ -43,7 +43,7 @@ def canvas_parts(model: Model, canvas: Canvas, decision: Decision | None, seen: 
     return out
 
 
-class Watch:
+class RequestWatch:
     """Draws the events of a request: use it as a context, and call it with each event.
 
     rate   steps a second; 0: as fast as they come; None: a pace that a person can follow
@@ -58,7 +58,7 @@ class Watch:
         self._seen: dict[int, float] = {}
         self._steps = 0
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> RequestWatch:
         self._live.start()
         return self
 

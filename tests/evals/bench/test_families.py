@@ -31,7 +31,7 @@ def quiet(what: str, done: int, total: int) -> None:
 
 def test_blocks_commit_two_and_a_half_tokens_a_forward_by_force(parent: Path) -> None:
     model = load(checkpoint("sdar-tiny", parent))
-    options = {"mode": "block", "block_size": 8, "policy": families.Forced(), "min_tokens": 80, "heal": False}
+    options = {"mode": "block", "block_size": 8, "policy": families.ForcedCommits(), "min_tokens": 80, "heal": False}
     result = model.generate([*range(300, 308)], 80, **options)
     counts = [len(step.decision) for step in result.trace.steps]
 
@@ -156,7 +156,7 @@ def test_what_it_needs_is_known_before_it_starts(tmp_path: Path, parent: Path, m
     assert Room.of(["qwen3-tiny"], ["int8"], parent).disk < 2 * num_parameters("qwen3-tiny")
 
     shapes = ("qwen3-0.6b", "qwen3-1.7b")
-    options = run.Options(folder=str(tmp_path / "new"), shapes=shapes, weights=("int8",), threads=(1,))
+    options = run.BenchOptions(folder=str(tmp_path / "new"), shapes=shapes, weights=("int8",), threads=(1,))
     assert "7.1 GB of files are written to" in run.needs(options)
     assert "and 3.4 GB for a while; 4.7 GB of memory" in run.needs(options)
     monkeypatch.setattr(family_files, "free_memory", lambda: 1 << 30)
@@ -173,9 +173,9 @@ def test_few_layers_are_measured_in_four_bits_alone() -> None:
 
 def test_unknown_shapes_and_types_are_refused() -> None:
     with pytest.raises(InputError, match="did you mean 'sdar-1"):
-        run.Options(shapes=("sdar-1.8b",))
+        run.BenchOptions(shapes=("sdar-1.8b",))
     with pytest.raises(InputError, match="unknown type of weights"):
-        run.Options(weights=("int5",))
+        run.BenchOptions(weights=("int5",))
 
 
 def test_families_are_measured_only_where_they_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +183,7 @@ def test_families_are_measured_only_where_they_are_named(monkeypatch: pytest.Mon
         monkeypatch.setitem(run.PARTS, name, lambda options, threads, progress: {})
     monkeypatch.setattr(run, "busy_share", lambda: 0.0)
 
-    assert "families" not in run.bench(options=run.Options(threads=(1,)))
+    assert "families" not in run.bench(options=run.BenchOptions(threads=(1,)))
 
 
 def test_the_command_writes_a_table_and_figures(

@@ -116,7 +116,7 @@ def test_a_part_takes_its_place_in_the_report(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setattr(run, "busy_share", lambda: 0.0)
     monkeypatch.setitem(run.PARTS, "rows", lambda options, threads, progress: {"threads": threads})
     monkeypatch.setitem(run.PARTS, "infill", lambda options, threads, progress: [threads])
-    out, options = tmp_path / "new" / "speed.json", run.Options(rounds=1, threads=(1,), shape=TINY)
+    out, options = tmp_path / "new" / "speed.json", run.BenchOptions(rounds=1, threads=(1,), shape=TINY)
     run.bench(["rows"], options, out=out)
     report = run.bench(["infill"], options, out=out)
 
@@ -134,13 +134,13 @@ def test_what_cannot_be_measured_is_refused_before_anything_is(tmp_path: Path) -
     with pytest.raises(InputError, match="did you mean 'rows'"):
         run.bench(["rosw"])
     with pytest.raises(InputError, match="rounds"):
-        run.Options(rounds=0)
+        run.BenchOptions(rounds=0)
     with pytest.raises(InputError, match="threads must be from 1 to"):
-        run.Options(threads=(4096,))
+        run.BenchOptions(threads=(4096,))
     for text, reason in (('{"bits": 1}', "not a report"), ('{"rows": {"machine": {}}}', "earlier version")):
         (tmp_path / "other.json").write_text(text)
         with pytest.raises(InputError, match=reason):
-            run.bench(["rows"], run.Options(threads=(1,)), out=tmp_path / "other.json")
+            run.bench(["rows"], run.BenchOptions(threads=(1,)), out=tmp_path / "other.json")
 
 
 def test_a_lesser_instruction_set_is_for_pytorch_too(monkeypatch: pytest.MonkeyPatch) -> None:

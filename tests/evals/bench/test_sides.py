@@ -14,7 +14,7 @@ from bench_shape import TINY
 from conftest import MakeModel
 from daguerre.errors import DaguerreError, InputError, MissingExtra, UnsupportedError
 from daguerre.evals.bench.gguf_file import write_gguf
-from daguerre.evals.bench.job import FORCED, Job, Shape, prompts, random_model, remarks
+from daguerre.evals.bench.job import FORCED, BenchJob, BenchShape, prompts, random_model, remarks
 from daguerre.evals.bench.llada import llada_loop
 from daguerre.evals.bench.peers import LlamaCpp, tiles_run
 from daguerre.evals.bench.rounds import agreement, run_rounds, summary
@@ -24,7 +24,7 @@ from daguerre.models.core.config import Experts
 from daguerre.models.loading import save_model
 
 NEW = TINY.new_tokens
-JOB = Job(side="ar", threads=1, shape=TINY)
+JOB = BenchJob(side="ar", threads=1, shape=TINY)
 PACKAGE_OF = {"transformers": "transformers", "diffusers": "diffusers", "llama.cpp": "llama_cpp"}
 IN_PARALLEL = ("block 8 int8", "block 16 torch", "full", "LLaDA loop", "diffusers")
 ONE_BY_ONE = ("ar bfloat16", "transformers", "llama.cpp F32")
@@ -128,8 +128,8 @@ def test_a_shape_needs_a_vocabulary_of_the_package() -> None:
 
 
 def test_a_job_survives_its_way_to_another_process() -> None:
-    assert Job.of(JOB.json()) == JOB
-    assert isinstance(Job.of(JOB.json()).shape, Shape)
+    assert BenchJob.of(JOB.json()) == JOB
+    assert isinstance(BenchJob.of(JOB.json()).shape, BenchShape)
 
 
 def test_a_gguf_holds_the_weights_of_the_backbone(tmp_path: Path) -> None:

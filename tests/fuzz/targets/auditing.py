@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from daguerre.audit.keys import SigningKey
-from daguerre.audit.ledger import Head, head_path
+from daguerre.audit.ledger import LedgerHead, head_path
 from daguerre.audit.recorder import Recorder
 from daguerre.audit.trial import copied
 from daguerre.audit.verify import verify
@@ -44,7 +44,7 @@ def head() -> Run:
     def run(data: bytes) -> None:
         head_path(path).write_bytes(data)
         verify(path)
-        Head.read(head_path(path))
+        LedgerHead.read(head_path(path))
 
     return run
 

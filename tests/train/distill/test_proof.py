@@ -23,9 +23,9 @@ def lists() -> Iterator[Any]:
 
 
 def test_the_checker_takes_right_answers_and_no_others(lists: Any) -> None:
-    copy = lists.Question("copy", "abc")
-    replace = lists.Question("replace", "abc", "b", "x")
-    shuffle = lists.Question("shuffle", "abc")
+    copy = lists.ListQuestion("copy", "abc")
+    replace = lists.ListQuestion("replace", "abc", "b", "x")
+    shuffle = lists.ListQuestion("shuffle", "abc")
     assert copy.is_right("abc") and not copy.is_right("acb")
     assert replace.is_right("axc") and not replace.is_right("abc") and not replace.is_right("xbc")
     right = {"acb", "bac", "bca", "cab", "cba"}

@@ -1,4 +1,4 @@
-"""Detectors: functions that find the spans of a concept in a `Source`, each registered under the concept's name."""
+"""Detectors: functions that find the spans of a concept in a `SourceText`, each registered under the concept's name."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from daguerre.concepts.source import Source, Span
+from daguerre.concepts.source import SourceText, Span
 
 Rule = Literal["node", "header", "body", "token"]
 """What a span covers: the whole expression or statement; the lines of a block up to its colon; what is below that; or
 single tokens."""
-Detector = Callable[[Source], Iterable[Span]]
+Detector = Callable[[SourceText], Iterable[Span]]
 Register = Callable[[Detector], Detector]
 REGISTERED: dict[str, Registered] = {}
 

@@ -9,7 +9,7 @@ from daguerre.concepts.detectors import ConceptGroup
 from daguerre.concepts.detectors.functions import decoration, trait
 from daguerre.concepts.detectors.signatures import parameters
 from daguerre.concepts.nodes import Function
-from daguerre.concepts.source import Source, Span
+from daguerre.concepts.source import SourceText, Span
 
 GROUP = ConceptGroup("types")
 TYPING = ("typing", "typing_extensions")
@@ -38,7 +38,7 @@ SPECIAL = typing_names("Annotated", "ClassVar", "Final", "Literal")
 VARIABLES = typing_names("ParamSpec", "TypeVar", "TypeVarTuple")
 
 
-def is_typed(_: Source, function: Function) -> bool:
+def is_typed(_: SourceText, function: Function) -> bool:
     return function.returns is not None and all(
         one.annotation is not None or one.arg in ("self", "cls") for one in parameters(function)
     )
@@ -54,7 +54,7 @@ decoration(GROUP, "typing_overload", "A function with the decorator `typing.over
 
 
 @GROUP.node("parameter_annotation", "A parameter with its annotation.", parents=("function_def",))
-def parameter_annotation(source: Source) -> Iterator[Span]:
+def parameter_annotation(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.arg):
         if node.annotation is not None:
             yield source.span(node)
@@ -63,19 +63,19 @@ def parameter_annotation(source: Source) -> Iterator[Span]:
 @GROUP.node(
     "return_annotation", "The annotation of what a function returns, without its arrow.", parents=("function_def",)
 )
-def return_annotation(source: Source) -> Iterator[Span]:
+def return_annotation(source: SourceText) -> Iterator[Span]:
     for one in source.functions:
         if one.returns is not None:
             yield source.span(one.returns)
 
 
 @GROUP.node("annotated_assignment", "A statement that annotates a target, with a value or without.")
-def annotated_assignment(source: Source) -> Iterator[Span]:
+def annotated_assignment(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.AnnAssign):
         yield source.span(node)
 
 
-def in_annotation(source: Source, node: ast.AST) -> bool:
+def in_annotation(source: SourceText, node: ast.AST) -> bool:
     """Whether a node is in the annotation of a parameter, of a return or of an assignment."""
     below, above = node, source.parent(node)
     while above is not None:
@@ -91,7 +91,7 @@ def in_annotation(source: Source, node: ast.AST) -> bool:
     return False
 
 
-def subscripted(source: Source, wanted: frozenset[str]) -> Iterator[Span]:
+def subscripted(source: SourceText, wanted: frozenset[str]) -> Iterator[Span]:
     """Subscripts of what stands for one of these."""
     for node in source.of(ast.Subscript):
         if source.names.means(node.value, wanted):
@@ -105,7 +105,7 @@ def is_bar(node: ast.AST | None) -> bool:
 @GROUP.node(
     "optional_union_type", "`Optional[...]` or `Union[...]` of `typing`, or types joined by `|` in an annotation."
 )
-def optional_union_type(source: Source) -> Iterator[Span]:
+def optional_union_type(source: SourceText) -> Iterator[Span]:
     yield from subscripted(source, UNIONS)
     for bar in source.of(ast.BinOp):
         if is_bar(bar) and not is_bar(source.parent(bar)) and in_annotation(source, bar):
@@ -116,12 +116,12 @@ def optional_union_type(source: Source) -> Iterator[Span]:
     "generic_container_type",
     "A subscript of a builtin container type, or of a container or iterator of `typing` or `collections`.",
 )
-def generic_container_type(source: Source) -> Iterator[Span]:
+def generic_container_type(source: SourceText) -> Iterator[Span]:
     return subscripted(source, CONTAINERS)
 
 
 @GROUP.node("callable_type", "`Callable[...]` of `typing` or `collections.abc`.")
-def callable_type(source: Source) -> Iterator[Span]:
+def callable_type(source: SourceText) -> Iterator[Span]:
     return subscripted(source, CALLABLES)
 
 
@@ -129,7 +129,7 @@ def callable_type(source: Source) -> Iterator[Span]:
     "special_type_form",
     "A use of `Literal`, `Final`, `ClassVar` or `Annotated` of `typing`, with its brackets if it has any.",
 )
-def special_type_form(source: Source) -> Iterator[Span]:
+def special_type_form(source: SourceText) -> Iterator[Span]:
     for library in TYPING:
         for node, name in source.names.uses(library):
             if name in SPECIAL:
@@ -138,7 +138,7 @@ def special_type_form(source: Source) -> Iterator[Span]:
 
 
 @GROUP.node("typevar_def", "An assignment of a call of `TypeVar`, `ParamSpec` or `TypeVarTuple` of `typing`.")
-def typevar_def(source: Source) -> Iterator[Span]:
+def typevar_def(source: SourceText) -> Iterator[Span]:
     kinds: list[ast.Assign | ast.AnnAssign] = [*source.of(ast.Assign), *source.of(ast.AnnAssign)]
     for node in kinds:
         if isinstance(node.value, ast.Call) and source.names.means(node.value.func, VARIABLES):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from daguerre.concepts.detectors import ConceptGroup
 from daguerre.concepts.detectors.library_calls import calls_of
 from daguerre.concepts.names import BUILTINS, SOMETIMES
-from daguerre.concepts.source import Source, Span
+from daguerre.concepts.source import SourceText, Span
 
 GROUP = ConceptGroup("calls")
 CHECKS = frozenset(f"builtins.{name}" for name in ("isinstance", "issubclass", "callable"))
@@ -26,14 +26,14 @@ def capitalised(name: str) -> bool:
 
 
 @GROUP.node("method_call", "A call of an attribute, as in x.f(), of whatever x.")
-def method_call(source: Source) -> Iterator[Span]:
+def method_call(source: SourceText) -> Iterator[Span]:
     for call in source.of(ast.Call):
         if isinstance(call.func, ast.Attribute):
             yield source.span(call)
 
 
 @GROUP.node("function_call", "A call of a bare name that is neither built-in nor capitalised.")
-def function_call(source: Source) -> Iterator[Span]:
+def function_call(source: SourceText) -> Iterator[Span]:
     built_ins = {call for call, _ in source.names.calls("builtins")}
     for call in source.of(ast.Call):
         if isinstance(call.func, ast.Name) and not capitalised(call.func.id) and call not in built_ins:
@@ -46,21 +46,21 @@ GROUP.node("builtin_call", "A call of a built-in function, type or exception.")(
 
 
 @GROUP.node("constructor_call", "A call of a name or attribute that begins, after underscores, in upper case.")
-def constructor_call(source: Source) -> Iterator[Span]:
+def constructor_call(source: SourceText) -> Iterator[Span]:
     for call in source.of(ast.Call):
         if capitalised(source.last_name(call.func)):
             yield source.span(call)
 
 
 @GROUP.node("chained_call", "A call of an attribute of what a call returns, as in x().f().", parents=("method_call",))
-def chained_call(source: Source) -> Iterator[Span]:
+def chained_call(source: SourceText) -> Iterator[Span]:
     for call in source.of(ast.Call):
         if isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Call):
             yield source.span(call)
 
 
 @GROUP.node("nested_call", "A call with a call as a whole argument, positional or by name, not unpacked.")
-def nested_call(source: Source) -> Iterator[Span]:
+def nested_call(source: SourceText) -> Iterator[Span]:
     for call in source.of(ast.Call):
         named = (one.value for one in call.keywords if one.arg is not None)
         if any(isinstance(one, ast.Call) for one in (*call.args, *named)):
@@ -71,7 +71,7 @@ def nested_call(source: Source) -> Iterator[Span]:
 
 
 @GROUP.node("keyword_argument", "An argument that a call gives by name, as in name=value.")
-def keyword_argument(source: Source) -> Iterator[Span]:
+def keyword_argument(source: SourceText) -> Iterator[Span]:
     for call in source.of(ast.Call):
         for one in call.keywords:
             if one.arg is not None:
@@ -79,7 +79,7 @@ def keyword_argument(source: Source) -> Iterator[Span]:
 
 
 @GROUP.node("argument_unpacking", "An argument of a call that is unpacked by * or **.")
-def argument_unpacking(source: Source) -> Iterator[Span]:
+def argument_unpacking(source: SourceText) -> Iterator[Span]:
     for call in source.of(ast.Call):
         for value in call.args:
             if isinstance(value, ast.Starred):
@@ -94,7 +94,7 @@ def argument_unpacking(source: Source) -> Iterator[Span]:
     "A key= in a call named sort, sorted, min, max, groupby, nsmallest, nlargest or merge.",
     parents=("keyword_argument",),
 )
-def key_function(source: Source) -> Iterator[Span]:
+def key_function(source: SourceText) -> Iterator[Span]:
     for call in source.of(ast.Call):
         if source.last_name(call.func) in KEYED:
             for one in call.keywords:
@@ -103,7 +103,7 @@ def key_function(source: Source) -> Iterator[Span]:
 
 
 def _named_argument(name: str, description: str, argument: str) -> None:
-    def detect(source: Source) -> Iterator[Span]:
+    def detect(source: SourceText) -> Iterator[Span]:
         for call in source.of(ast.Call):
             for one in call.keywords:
                 if one.arg == argument:
@@ -124,7 +124,7 @@ _named_argument("timeout_kwarg", "An argument timeout= of any call.", "timeout")
     "A call of built-in isinstance, issubclass or callable, or of type with one argument.",
     parents=("builtin_call",),
 )
-def type_check(source: Source) -> Iterator[Span]:
+def type_check(source: SourceText) -> Iterator[Span]:
     for call, name in source.names.calls("builtins"):
         alone = len(call.args) == 1 and not call.keywords and not isinstance(call.args[0], ast.Starred)
         if name in CHECKS or (name == "builtins.type" and alone):
@@ -136,7 +136,7 @@ def type_check(source: Source) -> Iterator[Span]:
     "An int, float, complex, bool, str, bytes, list, tuple, dict, set or frozenset call with arguments.",
     parents=("builtin_call",),
 )
-def type_conversion(source: Source) -> Iterator[Span]:
+def type_conversion(source: SourceText) -> Iterator[Span]:
     for call, name in source.names.calls("builtins"):
         if (call.args or call.keywords) and name in CONVERSIONS:
             yield source.span(call)

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from daguerre.concepts.detectors import ConceptGroup, Detector
-from daguerre.concepts.source import Source, Span
+from daguerre.concepts.source import SourceText, Span
 
 GROUP = ConceptGroup("classes")
 TYPING = ("typing.", "typing_extensions.")
@@ -23,18 +23,18 @@ def bases(node: ast.ClassDef) -> list[ast.expr]:
     return [base.value if isinstance(base, ast.Subscript) else base for base in node.bases]
 
 
-def besides_object(source: Source, node: ast.ClassDef) -> int:
+def besides_object(source: SourceText, node: ast.ClassDef) -> int:
     return sum("builtins.object" not in source.names.meanings(base) for base in node.bases)
 
 
 @GROUP.header("class_def", "The header of a class definition.")
-def class_def(source: Source) -> Iterator[Span]:
+def class_def(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.ClassDef):
         yield source.header(node)
 
 
 @GROUP.header("inheritance", "A class with a base other than object.", parents=("class_def",))
-def inheritance(source: Source) -> Iterator[Span]:
+def inheritance(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.ClassDef):
         if besides_object(source, node):
             yield source.header(node)
@@ -43,28 +43,28 @@ def inheritance(source: Source) -> Iterator[Span]:
 @GROUP.header(
     "multiple_inheritance", "A class with two or more bases other than object.", parents=("inheritance", "class_def")
 )
-def multiple_inheritance(source: Source) -> Iterator[Span]:
+def multiple_inheritance(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.ClassDef):
         if besides_object(source, node) > 1:
             yield source.header(node)
 
 
 @GROUP.header("metaclass", "A class with the keyword metaclass.", parents=("class_def",))
-def metaclass(source: Source) -> Iterator[Span]:
+def metaclass(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.ClassDef):
         if any(keyword.arg == "metaclass" for keyword in node.keywords):
             yield source.header(node)
 
 
 @GROUP.node("class_decorator", "The expression of a decorator of a class, without the @.", parents=("decorator",))
-def class_decorator(source: Source) -> Iterator[Span]:
+def class_decorator(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.ClassDef):
         for decorator in node.decorator_list:
             yield source.span(decorator)
 
 
 @GROUP.node("class_attribute", "A plain or annotated assignment, or an annotation alone, directly in a class body.")
-def class_attribute(source: Source) -> Iterator[Span]:
+def class_attribute(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.ClassDef):
         for statement in node.body:
             if isinstance(statement, ast.Assign | ast.AnnAssign):
@@ -72,7 +72,7 @@ def class_attribute(source: Source) -> Iterator[Span]:
 
 
 @GROUP.node("slots", "An assignment to __slots__ directly in a class body.", parents=("class_attribute",))
-def slots(source: Source) -> Iterator[Span]:
+def slots(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.ClassDef):
         for statement in node.body:
             if isinstance(statement, ast.Assign | ast.AnnAssign):
@@ -84,14 +84,14 @@ def slots(source: Source) -> Iterator[Span]:
 @GROUP.node(
     "instance_attribute", "An attribute of the name self that is assigned to or annotated.", parents=("self_attribute",)
 )
-def instance_attribute(source: Source) -> Iterator[Span]:
+def instance_attribute(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.Attribute):
         if isinstance(node.ctx, ast.Store) and isinstance(node.value, ast.Name) and node.value.id == "self":
             yield source.span(node)
 
 
 @GROUP.header("nested_class", "A class inside of a class or function.", parents=("class_def",))
-def nested_class(source: Source) -> Iterator[Span]:
+def nested_class(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.ClassDef):
         if not isinstance(source.scope(node), ast.Module):
             yield source.header(node)
@@ -102,7 +102,7 @@ def nested_class(source: Source) -> Iterator[Span]:
     "A class decorated by dataclasses.dataclass, or by attrs: define, frozen, mutable, attr.s.",
     parents=("class_def",),
 )
-def dataclass(source: Source) -> Iterator[Span]:
+def dataclass(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.ClassDef):
         decorators = (one.func if isinstance(one, ast.Call) else one for one in node.decorator_list)
         if any(source.names.means(one, DATACLASSES) for one in decorators):
@@ -112,7 +112,7 @@ def dataclass(source: Source) -> Iterator[Span]:
 @GROUP.header(
     "namedtuple_class", "A call of collections.namedtuple or typing.NamedTuple, or a class with base typing.NamedTuple."
 )
-def namedtuple_class(source: Source) -> Iterator[Span]:
+def namedtuple_class(source: SourceText) -> Iterator[Span]:
     for call in source.of(ast.Call):
         if source.names.means(call.func, NAMED_TUPLES):
             yield source.span(call)
@@ -125,7 +125,7 @@ def with_base(names: Iterable[str]) -> Detector:
     """Classes with an imported base of these names."""
     wanted = frozenset(names)
 
-    def detect(source: Source) -> Iterator[Span]:
+    def detect(source: SourceText) -> Iterator[Span]:
         for node in source.of(ast.ClassDef):
             if any(source.names.means(base, wanted) for base in bases(node)):
                 yield source.header(node)
@@ -136,7 +136,7 @@ def with_base(names: Iterable[str]) -> Detector:
 def with_ending(*endings: str) -> Detector:
     """Classes with a base whose last name ends so."""
 
-    def detect(source: Source) -> Iterator[Span]:
+    def detect(source: SourceText) -> Iterator[Span]:
         for node in source.of(ast.ClassDef):
             if any(source.last_name(base).endswith(endings) for base in bases(node)):
                 yield source.header(node)
@@ -180,7 +180,7 @@ for _name, _description, _detect in KINDS:
 
 
 @GROUP.header("abstract_class", "A class with base abc.ABC or metaclass abc.ABCMeta.", parents=("class_def",))
-def abstract_class(source: Source) -> Iterator[Span]:
+def abstract_class(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.ClassDef):
         meta = [keyword.value for keyword in node.keywords if keyword.arg == "metaclass"]
         if any(source.names.means(base, ("abc.ABC",)) for base in node.bases) or any(
@@ -190,14 +190,14 @@ def abstract_class(source: Source) -> Iterator[Span]:
 
 
 @GROUP.node("self_attribute", "An attribute of the name self.")
-def self_attribute(source: Source) -> Iterator[Span]:
+def self_attribute(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.Attribute):
         if isinstance(node.value, ast.Name) and node.value.id == "self":
             yield source.span(node)
 
 
 @GROUP.node("self_call", "A call of an attribute of the name self or cls: self.f(x).", parents=("method_call",))
-def self_call(source: Source) -> Iterator[Span]:
+def self_call(source: SourceText) -> Iterator[Span]:
     for call in source.of(ast.Call):
         called = call.func
         if (
@@ -211,7 +211,7 @@ def self_call(source: Source) -> Iterator[Span]:
 @GROUP.node(
     "super_call", "A call of the built-in super, without what is done with its result.", parents=("builtin_call",)
 )
-def super_call(source: Source) -> Iterator[Span]:
+def super_call(source: SourceText) -> Iterator[Span]:
     for call, name in source.names.calls("builtins"):
         if name == "builtins.super":
             yield source.span(call)
@@ -220,7 +220,7 @@ def super_call(source: Source) -> Iterator[Span]:
 @GROUP.node(
     "fluent_return_self", "A statement that returns the name self and nothing else.", parents=("return_statement",)
 )
-def fluent_return_self(source: Source) -> Iterator[Span]:
+def fluent_return_self(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.Return):
         if isinstance(node.value, ast.Name) and node.value.id == "self":
             yield source.span(node)

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from daguerre.concepts.detectors import ConceptGroup
 from daguerre.concepts.detectors.lexical import whole_tokens
-from daguerre.concepts.source import Source, Span, once
+from daguerre.concepts.source import SourceText, Span, once
 
 GROUP = ConceptGroup("comments")
 TODO = re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b")
@@ -32,7 +32,7 @@ FIRST = re.compile(r"\w*")
 
 
 @once
-def comments(source: Source) -> list[tuple[tokenize.TokenInfo, bool]]:
+def comments(source: SourceText) -> list[tuple[tokenize.TokenInfo, bool]]:
     """Those outside of f-strings, and whether something stands before each on its line."""
     out, line = list[tuple[tokenize.TokenInfo, bool]](), 0
     for token in whole_tokens(source):
@@ -43,7 +43,7 @@ def comments(source: Source) -> list[tuple[tokenize.TokenInfo, bool]]:
 
 
 def _comment(name: str, description: str, test: Callable[[str], bool], *parents: str) -> None:
-    def detect(source: Source) -> Iterator[Span]:
+    def detect(source: SourceText) -> Iterator[Span]:
         return (source.token_span(token) for token, _ in comments(source) if test(token.string))
 
     GROUP.token(name, description, lexical=True, parents=parents)(detect)
@@ -85,7 +85,7 @@ _comment(
 
 
 @GROUP.token("inline_comment", "A comment behind code on its line.", lexical=True, parents=("comment",))
-def inline_comment(source: Source) -> Iterator[Span]:
+def inline_comment(source: SourceText) -> Iterator[Span]:
     return (source.token_span(token) for token, inline in comments(source) if inline)
 
 
@@ -95,7 +95,7 @@ def inline_comment(source: Source) -> Iterator[Span]:
     lexical=True,
     parents=("comment",),
 )
-def commented_out_code(source: Source) -> Iterator[Span]:
+def commented_out_code(source: SourceText) -> Iterator[Span]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of escapes in strings, for example
         found = [token for token, _ in comments(source) if _is_code(token.string.lstrip("#").strip())]
@@ -128,7 +128,7 @@ def _is_action(node: ast.stmt) -> bool:
     lexical=True,
     parents=("comment",),
 )
-def encoding_comment(source: Source) -> Iterator[Span]:
+def encoding_comment(source: SourceText) -> Iterator[Span]:
     for token in whole_tokens(source):
         if token.start[0] > 2 or token.type not in (tokenize.COMMENT, tokenize.NL):
             return

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from daguerre.concepts.detectors import ConceptGroup, Detector
 from daguerre.concepts.nodes import SCOPES
-from daguerre.concepts.source import Source, Span
+from daguerre.concepts.source import SourceText, Span
 
 GROUP = ConceptGroup("control")
 Block = ast.If | ast.For | ast.AsyncFor | ast.While | ast.With | ast.AsyncWith | ast.Try | ast.TryStar | ast.Match
@@ -16,11 +16,11 @@ DEEP = 2
 """Blocks around a block that make it deeply nested."""
 
 
-def is_elif(source: Source, node: ast.stmt) -> bool:
+def is_elif(source: SourceText, node: ast.stmt) -> bool:
     return isinstance(node, ast.If) and source.text.startswith("elif", source.span(node)[0])
 
 
-def has_else(source: Source, orelse: Sequence[ast.stmt]) -> bool:
+def has_else(source: SourceText, orelse: Sequence[ast.stmt]) -> bool:
     return bool(orelse) and not is_elif(source, orelse[0])
 
 
@@ -28,20 +28,20 @@ def has_else(source: Source, orelse: Sequence[ast.stmt]) -> bool:
 
 
 @GROUP.header("if_statement", "An if or elif, up to its colon.")
-def if_statement(source: Source) -> Iterator[Span]:
+def if_statement(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.If):
         yield source.header(node)
 
 
 @GROUP.header("if_else", "The keyword else and the colon of an if statement's else block.")
-def if_else(source: Source) -> Iterator[Span]:
+def if_else(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.If):
         if has_else(source, node.orelse):
             yield source.clause("else", node.orelse)
 
 
 @GROUP.header("elif_chain", "An elif, up to its colon.", parents=("if_statement",))
-def elif_chain(source: Source) -> Iterator[Span]:
+def elif_chain(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.If):
         if is_elif(source, node):
             yield source.header(node)
@@ -52,14 +52,14 @@ def elif_chain(source: Source) -> Iterator[Span]:
     "An if or elif whose whole condition is negated by not, up to its colon.",
     parents=("if_statement",),
 )
-def negated_condition(source: Source) -> Iterator[Span]:
+def negated_condition(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.If):
         if isinstance(node.test, ast.UnaryOp) and isinstance(node.test.op, ast.Not):
             yield source.header(node)
 
 
 @GROUP.header("match_statement", "A match statement, up to its colon.")
-def match_statement(source: Source) -> Iterator[Span]:
+def match_statement(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.Match):
         yield source.header(node)
 
@@ -67,7 +67,7 @@ def match_statement(source: Source) -> Iterator[Span]:
 @GROUP.header(
     "deep_nesting", "A header of an if, loop, with, try or match inside two or more of these in its function or class."
 )
-def deep_nesting(source: Source) -> Iterator[Span]:
+def deep_nesting(source: SourceText) -> Iterator[Span]:
     depths = dict[ast.AST, int]()  # how many are around a block
     blocks: list[Block] = source.of(*BLOCKS)
     for node in sorted(blocks, key=lambda one: (one.lineno, one.col_offset)):  # outer ones first
@@ -82,12 +82,12 @@ def deep_nesting(source: Source) -> Iterator[Span]:
 # Context managers
 
 
-def with_statements(source: Source) -> list[ast.With | ast.AsyncWith]:
+def with_statements(source: SourceText) -> list[ast.With | ast.AsyncWith]:
     return source.of(ast.With, ast.AsyncWith)
 
 
 @GROUP.header("with_statement", "A with or async with statement, up to its colon.")
-def with_statement(source: Source) -> Iterator[Span]:
+def with_statement(source: SourceText) -> Iterator[Span]:
     for node in with_statements(source):
         yield source.header(node)
 
@@ -95,14 +95,14 @@ def with_statement(source: Source) -> Iterator[Span]:
 @GROUP.header(
     "multi_with", "A with statement of two or more context managers, up to its colon.", parents=("with_statement",)
 )
-def multi_with(source: Source) -> Iterator[Span]:
+def multi_with(source: SourceText) -> Iterator[Span]:
     for node in with_statements(source):
         if len(node.items) > 1:
             yield source.header(node)
 
 
 @GROUP.header("async_with", "An async with statement, up to its colon.", parents=("with_statement",))
-def async_with(source: Source) -> Iterator[Span]:
+def async_with(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.AsyncWith):
         yield source.header(node)
 
@@ -113,7 +113,7 @@ def async_with(source: Source) -> Iterator[Span]:
 def of_type(kind: type[ast.expr] | type[ast.stmt]) -> Detector:
     """All nodes of a type."""
 
-    def detect(source: Source) -> Iterator[Span]:
+    def detect(source: SourceText) -> Iterator[Span]:
         for node in source.of(kind):
             yield source.span(node)
 

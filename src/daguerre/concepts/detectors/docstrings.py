@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from daguerre.concepts.detectors import ConceptGroup
 from daguerre.concepts.nodes import Function
-from daguerre.concepts.source import Source, Span, once, string
+from daguerre.concepts.source import SourceText, Span, once, string
 
 GROUP = ConceptGroup("comments")
 Owner = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module
@@ -29,7 +29,7 @@ DEPRECATED = re.compile(r"\bdeprecated\b", re.IGNORECASE)
 
 
 @once
-def docstrings(source: Source) -> list[tuple[Owner, ast.Expr, str]]:
+def docstrings(source: SourceText) -> list[tuple[Owner, ast.Expr, str]]:
     """Those of definitions, classes and the module: whose, the statement, and its value."""
     out = list[tuple[Owner, ast.Expr, str]]()
     owners: list[Owner] = [*source.of(ast.Module), *source.of(ast.ClassDef)]
@@ -42,36 +42,36 @@ def docstrings(source: Source) -> list[tuple[Owner, ast.Expr, str]]:
 
 
 @GROUP.node("docstring", "The docstring of a module, class or function.")
-def docstring(source: Source) -> Iterator[Span]:
+def docstring(source: SourceText) -> Iterator[Span]:
     return (source.span(statement) for _, statement, _ in docstrings(source))
 
 
 @GROUP.node("one_line_docstring", "A docstring that stands on one line of the file.", parents=("docstring",))
-def one_line_docstring(source: Source) -> Iterator[Span]:
+def one_line_docstring(source: SourceText) -> Iterator[Span]:
     for _, statement, _ in docstrings(source):
         if statement.lineno == statement.end_lineno:
             yield source.span(statement)
 
 
 @GROUP.node("module_docstring", "The docstring of a module.", parents=("docstring",))
-def module_docstring(source: Source) -> Iterator[Span]:
+def module_docstring(source: SourceText) -> Iterator[Span]:
     return (source.span(statement) for owner, statement, _ in docstrings(source) if isinstance(owner, ast.Module))
 
 
 @GROUP.node("class_docstring", "The docstring of a class.", parents=("docstring",))
-def class_docstring(source: Source) -> Iterator[Span]:
+def class_docstring(source: SourceText) -> Iterator[Span]:
     return (source.span(statement) for owner, statement, _ in docstrings(source) if isinstance(owner, ast.ClassDef))
 
 
 @GROUP.node("function_docstring", "The docstring of a function or method.", parents=("docstring",))
-def function_docstring(source: Source) -> Iterator[Span]:
+def function_docstring(source: SourceText) -> Iterator[Span]:
     return (source.span(statement) for owner, statement, _ in docstrings(source) if isinstance(owner, Function))
 
 
 def _told(name: str, description: str, pattern: re.Pattern[str]) -> None:
     search: Callable[[str], object] = pattern.search
 
-    def detect(source: Source) -> Iterator[Span]:
+    def detect(source: SourceText) -> Iterator[Span]:
         return (source.span(statement) for _, statement, value in docstrings(source) if search(value))
 
     GROUP.node(name, description, parents=("docstring",))(detect)

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from daguerre.concepts.detectors import ConceptGroup, Detector
-from daguerre.concepts.source import Source, Span
+from daguerre.concepts.source import SourceText, Span
 
 GROUP = ConceptGroup("errors")
 Try = ast.Try | ast.TryStar
@@ -24,32 +24,32 @@ def exceptions(node: ast.ExceptHandler) -> list[ast.expr]:
     return [] if node.type is None else [node.type]
 
 
-def tries(source: Source) -> list[Try]:
+def tries(source: SourceText) -> list[Try]:
     return source.of(ast.Try, ast.TryStar)
 
 
 @GROUP.header("try_block", "The try and colon that start a try statement.")
-def try_block(source: Source) -> Iterator[Span]:
+def try_block(source: SourceText) -> Iterator[Span]:
     for node in tries(source):
         yield source.header(node)
 
 
 @GROUP.header("try_else", "The keyword else and the colon of a try statement's else block.")
-def try_else(source: Source) -> Iterator[Span]:
+def try_else(source: SourceText) -> Iterator[Span]:
     for node in tries(source):
         if node.orelse:
             yield source.clause("else", node.orelse)
 
 
 @GROUP.header("finally_block", "The keyword finally and the colon of a try statement's finally block.")
-def finally_block(source: Source) -> Iterator[Span]:
+def finally_block(source: SourceText) -> Iterator[Span]:
     for node in tries(source):
         if node.finalbody:
             yield source.clause("finally", node.finalbody)
 
 
 @GROUP.node("except_handler", "An except clause, with its body.")
-def except_handler(source: Source) -> Iterator[Span]:
+def except_handler(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.ExceptHandler):
         yield source.span(node)
 
@@ -57,7 +57,7 @@ def except_handler(source: Source) -> Iterator[Span]:
 @GROUP.header(
     "except_as", "The header of an except clause that names the exception with as.", parents=("except_handler",)
 )
-def except_as(source: Source) -> Iterator[Span]:
+def except_as(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.ExceptHandler):
         if node.name is not None:
             yield source.header(node)
@@ -66,7 +66,7 @@ def except_as(source: Source) -> Iterator[Span]:
 @GROUP.header(
     "multi_except", "The header of an except clause for a tuple of two or more exceptions.", parents=("except_handler",)
 )
-def multi_except(source: Source) -> Iterator[Span]:
+def multi_except(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.ExceptHandler):
         if len(exceptions(node)) > 1:
             yield source.header(node)
@@ -76,7 +76,7 @@ def handles(names: frozenset[str]) -> Detector:
     """Headers of except clauses that name one of these built-ins."""
     wanted = {f"builtins.{name}" for name in names}
 
-    def detect(source: Source) -> Iterator[Span]:
+    def detect(source: SourceText) -> Iterator[Span]:
         for node in source.of(ast.ExceptHandler):
             if any(source.names.means(one, wanted) for one in exceptions(node)):
                 yield source.header(node)

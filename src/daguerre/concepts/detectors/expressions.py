@@ -7,21 +7,21 @@ from collections.abc import Iterator
 
 from daguerre.concepts.detectors.control import of_type
 from daguerre.concepts.detectors.operators import GROUP
-from daguerre.concepts.source import Source, Span
+from daguerre.concepts.source import SourceText, Span
 
 DISPLAYS = (ast.Tuple, ast.List)
 Assignment = ast.Assign | ast.AugAssign | ast.AnnAssign
 
 
 @GROUP.node("chained_assignment", "An assignment with two or more equals signs: a = b = value.")
-def chained_assignment(source: Source) -> Iterator[Span]:
+def chained_assignment(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.Assign):
         if len(node.targets) > 1:
             yield source.span(node)
 
 
 @GROUP.node("tuple_unpacking", "An assignment statement with a tuple or list as a target.")
-def tuple_unpacking(source: Source) -> Iterator[Span]:
+def tuple_unpacking(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.Assign):
         if any(isinstance(one, DISPLAYS) for one in node.targets):
             yield source.span(node)
@@ -30,7 +30,7 @@ def tuple_unpacking(source: Source) -> Iterator[Span]:
 @GROUP.node(
     "swap_idiom", "An assignment of two values to each other's place: a, b = b, a.", parents=("tuple_unpacking",)
 )
-def swap_idiom(source: Source) -> Iterator[Span]:
+def swap_idiom(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.Assign):
         if any(swaps(one, node.value) for one in node.targets):
             yield source.span(node)
@@ -44,7 +44,7 @@ def swaps(target: ast.expr, value: ast.expr) -> bool:
 
 
 @GROUP.node("item_assignment", "An assignment statement, also with += and the like, with x[...] as a target.")
-def item_assignment(source: Source) -> Iterator[Span]:
+def item_assignment(source: SourceText) -> Iterator[Span]:
     assignments: list[Assignment] = source.of(ast.Assign, ast.AugAssign, ast.AnnAssign)
     for node in assignments:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]

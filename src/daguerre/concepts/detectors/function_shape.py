@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from daguerre.concepts.detectors import ConceptGroup
 from daguerre.concepts.detectors.functions import decorated, is_method, statements, trait
 from daguerre.concepts.nodes import Function
-from daguerre.concepts.source import Source, Span, constant, once
+from daguerre.concepts.source import SourceText, Span, constant, once
 
 GROUP = ConceptGroup("functions")
 PARENTS = ("function_def",)
@@ -25,7 +25,7 @@ BRANCHES: tuple[type[ast.AST], ...] = (
 
 
 @once
-def branches(source: Source) -> Counter[Function | None]:
+def branches(source: SourceText) -> Counter[Function | None]:
     """How many branches each function has, without those of functions in it."""
     return Counter(source.function_around(node) for node in source.of(*BRANCHES))
 
@@ -67,7 +67,7 @@ trait(
 )
 
 
-def is_single_return(source: Source, function: Function) -> bool:
+def is_single_return(source: SourceText, function: Function) -> bool:
     body = statements(source, function)
     return len(body) == 1 and isinstance(body[0], ast.Return)
 
@@ -76,7 +76,7 @@ trait(GROUP, "one_line_function", "A function whose body is one `return`, docstr
 
 
 @GROUP.body("stub_body", "The `pass` or `...` of a function that has nothing else, docstring aside.")
-def stub_body(source: Source) -> Iterator[Span]:
+def stub_body(source: SourceText) -> Iterator[Span]:
     for one in source.functions:
         body = statements(source, one)
         if len(body) == 1:
@@ -86,7 +86,7 @@ def stub_body(source: Source) -> Iterator[Span]:
 
 
 @GROUP.header("generator_function", "A function with a `yield` or `yield from` of its own.", parents=PARENTS)
-def generator_function(source: Source) -> Iterator[Span]:
+def generator_function(source: SourceText) -> Iterator[Span]:
     found = {source.scope(node) for node in [*source.of(ast.Yield), *source.of(ast.YieldFrom)]}
     for one in source.functions if found else ():
         if one in found:
@@ -98,7 +98,7 @@ def generator_function(source: Source) -> Iterator[Span]:
     "A function that calls its own name in its body; a method, `self.name` or `cls.name`.",
     parents=PARENTS,
 )
-def recursive_function(source: Source) -> Iterator[Span]:
+def recursive_function(source: SourceText) -> Iterator[Span]:
     names = {one.name for one in source.functions}
     found = dict[Function, None]()
     for call in source.of(ast.Call):
@@ -115,7 +115,7 @@ def recursive_function(source: Source) -> Iterator[Span]:
 @GROUP.header(
     "closure_factory", "A function that returns a lambda, or by its name a function nested in it.", parents=PARENTS
 )
-def closure_factory(source: Source) -> Iterator[Span]:
+def closure_factory(source: SourceText) -> Iterator[Span]:
     nested = {(source.scope(one), one.name) for one in source.functions}
     found = dict[Function, None]()
     for node in source.of(ast.Return):
@@ -133,7 +133,7 @@ def closure_factory(source: Source) -> Iterator[Span]:
     "A function around another, at any depth, that has the decorator `functools.wraps`.",
     parents=PARENTS,
 )
-def decorator_factory(source: Source) -> Iterator[Span]:
+def decorator_factory(source: SourceText) -> Iterator[Span]:
     found = dict[Function, None]()
     for one, names in decorated(source):
         if "functools.wraps" in names:
@@ -147,7 +147,7 @@ def decorator_factory(source: Source) -> Iterator[Span]:
     "An `if` without `else` that ends in `return` or `raise`, first in a function or after another such.",
     parents=("if_statement",),
 )
-def guard_clause(source: Source) -> Iterator[Span]:
+def guard_clause(source: SourceText) -> Iterator[Span]:
     for one in source.functions:
         for statement in statements(source, one):
             if not isinstance(statement, ast.If) or statement.orelse:

@@ -9,20 +9,20 @@ from collections.abc import Callable, Iterator
 
 from daguerre.concepts.detectors import ConceptGroup
 from daguerre.concepts.nodes import Function
-from daguerre.concepts.source import Source, Span, once
+from daguerre.concepts.source import SourceText, Span, once
 
 GROUP = ConceptGroup("functions")
 LAYOUT = (tokenize.COMMENT, tokenize.NL, tokenize.INDENT, tokenize.DEDENT)
 """Tokens that are no part of a statement."""
 
 
-def statements(source: Source, function: Function) -> list[ast.stmt]:
+def statements(source: SourceText, function: Function) -> list[ast.stmt]:
     """The body of a function without its docstring."""
     return function.body[1:] if source.docstring(function) else function.body
 
 
 @once
-def decorated(source: Source) -> list[tuple[Function, set[str]]]:
+def decorated(source: SourceText) -> list[tuple[Function, set[str]]]:
     """The functions with decorators, and what these may stand for, called or not."""
     called = (
         (one, [mark.func if isinstance(mark, ast.Call) else mark for mark in one.decorator_list])
@@ -36,12 +36,12 @@ def trait(
     group: ConceptGroup,
     name: str,
     description: str,
-    holds: Callable[[Source, Function], bool],
+    holds: Callable[[SourceText, Function], bool],
     parents: tuple[str, ...] = ("function_def",),
 ) -> None:
     """Register a concept for the headers of functions."""
 
-    def detect(source: Source) -> Iterator[Span]:
+    def detect(source: SourceText) -> Iterator[Span]:
         for one in source.functions:
             if holds(source, one):
                 yield source.header(one)
@@ -53,7 +53,7 @@ def decoration(group: ConceptGroup, name: str, description: str, *names: str) ->
     """Register a concept for the headers of functions with one of these decorators, called or not."""
     wanted = frozenset(names)
 
-    def detect(source: Source) -> Iterator[Span]:
+    def detect(source: SourceText) -> Iterator[Span]:
         for one, found in decorated(source):
             if not wanted.isdisjoint(found):
                 yield source.header(one)
@@ -77,7 +77,7 @@ def is_dunder(name: str) -> bool:
     return len(name) > 4 and name.startswith("__") and name.endswith("__")
 
 
-def is_method(source: Source, function: Function) -> bool:
+def is_method(source: SourceText, function: Function) -> bool:
     """Whether a function is in the body of a class, with no other function between."""
     return isinstance(source.scope(function), ast.ClassDef)
 
@@ -140,7 +140,7 @@ naming("factory_name", "make", "create", "build", "new")
 naming("handler_name", "on", "handle", "visit")
 
 
-def decorator_lines(source: Source) -> list[Span]:
+def decorator_lines(source: SourceText) -> list[Span]:
     """From each `@` that starts a statement to the statement's end."""
     out, start, end, fresh = list[Span](), -1, 0, True
     for token in source.tokens:
@@ -157,7 +157,7 @@ def decorator_lines(source: Source) -> list[Span]:
     return out
 
 
-def decorators(source: Source) -> Iterator[tuple[ast.expr, Span]]:
+def decorators(source: SourceText) -> Iterator[tuple[ast.expr, Span]]:
     """All decorators, with their spans from the `@` on, parentheses included."""
     marks = [mark for one in [*source.functions, *source.of(ast.ClassDef)] for mark in one.decorator_list]
     lines = decorator_lines(source) if marks else []
@@ -168,26 +168,26 @@ def decorators(source: Source) -> Iterator[tuple[ast.expr, Span]]:
 
 
 @GROUP.node("decorator", "A decorator of a function or class, with its `@`.")
-def decorator(source: Source) -> Iterator[Span]:
+def decorator(source: SourceText) -> Iterator[Span]:
     for _, span in decorators(source):
         yield span
 
 
 @GROUP.node("decorator_with_args", "A decorator that is a call, with or without arguments.", parents=("decorator",))
-def decorator_with_args(source: Source) -> Iterator[Span]:
+def decorator_with_args(source: SourceText) -> Iterator[Span]:
     for mark, span in decorators(source):
         if isinstance(mark, ast.Call):
             yield span
 
 
 @GROUP.node("lambda_expression", "A lambda.")
-def lambda_expression(source: Source) -> Iterator[Span]:
+def lambda_expression(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.Lambda):
         yield source.span(node)
 
 
 @GROUP.node("callback_lambda", "A lambda that is an argument of a call.", parents=("lambda_expression",))
-def callback_lambda(source: Source) -> Iterator[Span]:
+def callback_lambda(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.Lambda):
         above = source.parent(node)
         if isinstance(above, ast.keyword):

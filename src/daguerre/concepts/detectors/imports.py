@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from daguerre.concepts.detectors import ConceptGroup
 from daguerre.concepts.detectors.library_calls import calls_of
 from daguerre.concepts.nodes import SCOPES
-from daguerre.concepts.source import Source, Span, constant
+from daguerre.concepts.source import SourceText, Span, constant
 
 GROUP = ConceptGroup("imports")
 IMPORT_ERRORS = frozenset({"builtins.ImportError", "builtins.ModuleNotFoundError"})
@@ -16,39 +16,39 @@ PLATFORMS = frozenset({"sys.platform", "os.name"})
 
 
 @GROUP.node("import_statement", "A statement `import x`; `from x import y` is none.")
-def import_statement(source: Source) -> Iterator[Span]:
+def import_statement(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.Import):
         yield source.span(node)
 
 
 @GROUP.node("from_import", "A statement `from x import y`.")
-def from_import(source: Source) -> Iterator[Span]:
+def from_import(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.ImportFrom):
         yield source.span(node)
 
 
 @GROUP.node("import_alias", "A name with its `as` in an import: `numpy as np`.")
-def import_alias(source: Source) -> Iterator[Span]:
+def import_alias(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.alias):
         if node.asname:
             yield source.span(node)
 
 
 @GROUP.node("relative_import", "An import from a package by leading dots.", parents=("from_import",))
-def relative_import(source: Source) -> Iterator[Span]:
+def relative_import(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.ImportFrom):
         if node.level:
             yield source.span(node)
 
 
 @GROUP.node("future_import", "An import from __future__.", parents=("from_import",))
-def future_import(source: Source) -> Iterator[Span]:
+def future_import(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.ImportFrom):
         if node.module == "__future__" and not node.level:
             yield source.span(node)
 
 
-def _guarded(source: Source, node: ast.stmt) -> bool:
+def _guarded(source: SourceText, node: ast.stmt) -> bool:
     below: ast.AST = node
     while (above := source.parent(below)) is not None and not isinstance(above, SCOPES):
         if isinstance(above, ast.Try | ast.TryStar) and any(below is one for one in above.body):
@@ -61,7 +61,7 @@ def _guarded(source: Source, node: ast.stmt) -> bool:
 
 
 @GROUP.node("optional_import", "An import in a try body with an except clause for ImportError or ModuleNotFoundError.")
-def optional_import(source: Source) -> Iterator[Span]:
+def optional_import(source: SourceText) -> Iterator[Span]:
     imports: list[ast.Import | ast.ImportFrom] = source.of(ast.Import, ast.ImportFrom)
     for node in imports:
         if _guarded(source, node):
@@ -73,7 +73,7 @@ def optional_import(source: Source) -> Iterator[Span]:
     "An if whose whole test is TYPE_CHECKING, as a name or an attribute.",
     parents=("if_statement",),
 )
-def type_checking_guard(source: Source) -> Iterator[Span]:
+def type_checking_guard(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.If):
         if "TYPE_CHECKING" in source.names.last(node.test):
             yield source.header(node)
@@ -86,7 +86,7 @@ def _is_name(node: ast.expr) -> bool:
 @GROUP.header(
     "main_guard", "An if whose whole test is __name__ == '__main__', either way around.", parents=("if_statement",)
 )
-def main_guard(source: Source) -> Iterator[Span]:
+def main_guard(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.If):
         test = node.test
         if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq):
@@ -96,13 +96,13 @@ def main_guard(source: Source) -> Iterator[Span]:
 
 
 @GROUP.header("main_function", "A function named main, in no class or other function.", parents=("function_def",))
-def main_function(source: Source) -> Iterator[Span]:
+def main_function(source: SourceText) -> Iterator[Span]:
     for node in source.functions:
         if node.name == "main" and isinstance(source.scope(node), ast.Module):
             yield source.header(node)
 
 
-def _assigned(source: Source) -> Iterator[tuple[ast.Assign | ast.AnnAssign | ast.AugAssign, list[str]]]:
+def _assigned(source: SourceText) -> Iterator[tuple[ast.Assign | ast.AnnAssign | ast.AugAssign, list[str]]]:
     """Assignments, with the plain names that they are to."""
     for node in source.of(ast.Assign):
         yield node, [target.id for target in node.targets if isinstance(target, ast.Name)]
@@ -114,7 +114,7 @@ def _assigned(source: Source) -> Iterator[tuple[ast.Assign | ast.AnnAssign | ast
             yield added, [added.target.id]
 
 
-def _module_names(source: Source) -> Iterator[tuple[ast.stmt, list[str]]]:
+def _module_names(source: SourceText) -> Iterator[tuple[ast.stmt, list[str]]]:
     """The assignments directly in the module, without those like `+=`."""
     for node, names in _assigned(source):
         if isinstance(source.parent(node), ast.Module) and not isinstance(node, ast.AugAssign):
@@ -122,21 +122,21 @@ def _module_names(source: Source) -> Iterator[tuple[ast.stmt, list[str]]]:
 
 
 @GROUP.node("module_constant", "An assignment directly in the module to a name in upper case.")
-def module_constant(source: Source) -> Iterator[Span]:
+def module_constant(source: SourceText) -> Iterator[Span]:
     for node, names in _module_names(source):
         if any(name.isupper() for name in names):
             yield source.span(node)
 
 
 @GROUP.node("module_metadata", "An assignment directly in the module to a name as __version__, but not __all__.")
-def module_metadata(source: Source) -> Iterator[Span]:
+def module_metadata(source: SourceText) -> Iterator[Span]:
     for node, names in _module_names(source):
         if any(len(name) > 4 and name[:2] == name[-2:] == "__" and name != "__all__" for name in names):
             yield source.span(node)
 
 
 @GROUP.node("dunder_all", "An assignment to the name __all__, also by +=.")
-def dunder_all(source: Source) -> Iterator[Span]:
+def dunder_all(source: SourceText) -> Iterator[Span]:
     for node, names in _assigned(source):
         if "__all__" in names:
             yield source.span(node)
@@ -153,7 +153,7 @@ GROUP.node(
 
 
 @GROUP.node("platform_check", "A comparison with sys.platform, os.name or platform.system(), or startswith of one.")
-def platform_check(source: Source) -> Iterator[Span]:
+def platform_check(source: SourceText) -> Iterator[Span]:
     def is_platform(node: ast.expr) -> bool:
         asked = isinstance(node, ast.Call) and source.names.means(node.func, ("platform.system",))
         return asked or source.names.means(node, PLATFORMS)
@@ -167,7 +167,7 @@ def platform_check(source: Source) -> Iterator[Span]:
 
 
 @GROUP.node("version_check", "A comparison with sys.version_info, or with an item or field of it.")
-def version_check(source: Source) -> Iterator[Span]:
+def version_check(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.Compare):
         for one in (node.left, *node.comparators):
             plain = one.value if isinstance(one, ast.Subscript) else one

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from daguerre.concepts.detectors import ConceptGroup
 from daguerre.concepts.names import BUILTINS
-from daguerre.concepts.source import Source, Span, once
+from daguerre.concepts.source import SourceText, Span, once
 
 GROUP = ConceptGroup("lexical")
 OPENERS = {getattr(tokenize, name, None) for name in ("FSTRING_START", "TSTRING_START")} - {None}
@@ -21,7 +21,7 @@ KEYWORDS = frozenset(keyword.kwlist)
 
 
 @once
-def whole_tokens(source: Source) -> list[tokenize.TokenInfo]:
+def whole_tokens(source: SourceText) -> list[tokenize.TokenInfo]:
     """The tokens, with each f-string as one STRING, as it was until Python 3.11."""
     if not OPENERS:
         return source.tokens
@@ -41,20 +41,20 @@ def whole_tokens(source: Source) -> list[tokenize.TokenInfo]:
 
 
 @once
-def names(source: Source) -> list[tokenize.TokenInfo]:
+def names(source: SourceText) -> list[tokenize.TokenInfo]:
     """The tokens that are names, no keywords."""
     return [one for one in whole_tokens(source) if one.type == tokenize.NAME and one.string not in KEYWORDS]
 
 
 @once
-def numbers(source: Source) -> list[tokenize.TokenInfo]:
+def numbers(source: SourceText) -> list[tokenize.TokenInfo]:
     return [one for one in whole_tokens(source) if one.type == tokenize.NUMBER]
 
 
 @GROUP.token(
     "builtin_name", "A name of a builtin function, type or exception, not after a dot or in an f-string.", lexical=True
 )
-def builtin_name(source: Source) -> Iterator[Span]:
+def builtin_name(source: SourceText) -> Iterator[Span]:
     dotted = False
     for token in whole_tokens(source):
         if token.type == tokenize.NAME and token.string in BUILTINS and not dotted:
@@ -64,7 +64,7 @@ def builtin_name(source: Source) -> Iterator[Span]:
 
 
 def _name(name: str, description: str, test: Callable[[str], bool]) -> None:
-    def detect(source: Source) -> Iterator[Span]:
+    def detect(source: SourceText) -> Iterator[Span]:
         return (source.token_span(token) for token in names(source) if test(token.string))
 
     GROUP.token(name, description, lexical=True)(detect)
@@ -93,7 +93,7 @@ _name(
 
 
 @GROUP.node("private_attribute", "An attribute whose name starts with one underscore, not two: x._name.")
-def private_attribute(source: Source) -> Iterator[Span]:
+def private_attribute(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.Attribute):
         if node.attr.startswith("_") and not node.attr.startswith("__"):
             yield source.span(node)
@@ -123,7 +123,7 @@ def _is_large(number: str) -> bool:
 
 
 def _number(name: str, description: str, test: Callable[[str], bool], *parents: str) -> None:
-    def detect(source: Source) -> Iterator[Span]:
+    def detect(source: SourceText) -> Iterator[Span]:
         return (source.token_span(token) for token in numbers(source) if test(token.string))
 
     GROUP.token(name, description, lexical=True, parents=parents)(detect)
@@ -153,35 +153,35 @@ _number(
 
 
 @GROUP.token("bool_literal", "The keyword True or False, outside of f-strings.", lexical=True)
-def bool_literal(source: Source) -> Iterator[Span]:
+def bool_literal(source: SourceText) -> Iterator[Span]:
     for token in whole_tokens(source):
         if token.type == tokenize.NAME and token.string in ("True", "False"):
             yield source.token_span(token)
 
 
 @GROUP.token("none_literal", "The keyword None, outside of f-strings.", lexical=True)
-def none_literal(source: Source) -> Iterator[Span]:
+def none_literal(source: SourceText) -> Iterator[Span]:
     for token in whole_tokens(source):
         if token.type == tokenize.NAME and token.string == "None":
             yield source.token_span(token)
 
 
 @GROUP.node("ellipsis_literal", "The expression `...`, not the dots of a relative import.")
-def ellipsis_literal(source: Source) -> Iterator[Span]:
+def ellipsis_literal(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.Constant):
         if node.value is ...:
             yield source.span(node)
 
 
 @GROUP.node("list_literal", "A list in brackets, no comprehension and no target of an assignment.")
-def list_literal(source: Source) -> Iterator[Span]:
+def list_literal(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.List):
         if isinstance(node.ctx, ast.Load):
             yield source.span(node)
 
 
 @GROUP.node("tuple_literal", "A tuple with or without parentheses, no target and no index as in x[1, 2].")
-def tuple_literal(source: Source) -> Iterator[Span]:
+def tuple_literal(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.Tuple):
         above = source.parent(node)
         if not isinstance(node.ctx, ast.Load) or (isinstance(above, ast.Subscript) and above.slice is node):
@@ -195,12 +195,12 @@ def tuple_literal(source: Source) -> Iterator[Span]:
 
 
 @GROUP.node("dict_literal", "A dict in braces, empty or with entries, no comprehension.")
-def dict_literal(source: Source) -> Iterator[Span]:
+def dict_literal(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.Dict):
         yield source.span(node)
 
 
 @GROUP.node("set_literal", "A set in braces, no comprehension.")
-def set_literal(source: Source) -> Iterator[Span]:
+def set_literal(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.Set):
         yield source.span(node)

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from daguerre.concepts.detectors import ConceptGroup, Detector
-from daguerre.concepts.source import Source, Span
+from daguerre.concepts.source import SourceText, Span
 
 GROUP = ConceptGroup("libraries")
 LIBRARIES = (
@@ -15,7 +15,7 @@ LIBRARIES = (
 
 
 def _library(library: str) -> Detector:
-    def detect(source: Source) -> Iterator[Span]:
+    def detect(source: SourceText) -> Iterator[Span]:
         for one in source.of(ast.Import):
             for alias in one.names:
                 if alias.name.partition(".")[0] == library:

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from daguerre.concepts.detectors import ConceptGroup, Detector
-from daguerre.concepts.source import Source, Span
+from daguerre.concepts.source import SourceText, Span
 
 GROUP = ConceptGroup("services")
 
 
-class Row(NamedTuple):
+class CalledNames(NamedTuple):
     """called: full names, or starts of some with a star. methods: what counts whatever it is called of."""
 
     name: str
@@ -22,8 +22,10 @@ class Row(NamedTuple):
 
 
 TABLE = (
-    Row("path_operation", "A call of anything of os.path or pathlib.", "os.path.* posixpath.* ntpath.* pathlib.*"),
-    Row(
+    CalledNames(
+        "path_operation", "A call of anything of os.path or pathlib.", "os.path.* posixpath.* ntpath.* pathlib.*"
+    ),
+    CalledNames(
         "filesystem_mutation",
         "A call of os: remove, unlink, rename(s), replace, mkdir, makedirs, rmdir, removedirs, chmod, (l)chown, link, "
         "symlink, truncate, utime, mkfifo, mknod; of shutil: rmtree, move, chown, make_archive, unpack_archive or a "
@@ -33,58 +35,58 @@ TABLE = (
         "shutil.copy* shutil.chown shutil.make_archive shutil.unpack_archive",
         "mkdir rmdir unlink",
     ),
-    Row("tempfile_call", "A call of anything of tempfile.", "tempfile.*"),
-    Row(
+    CalledNames("tempfile_call", "A call of anything of tempfile.", "tempfile.*"),
+    CalledNames(
         "subprocess_call",
         "A call of anything of subprocess, or of system, popen, startfile, exec*, spawn*, posix_spawn* of os.",
         "subprocess.* os.system os.popen os.startfile os.exec* os.spawn* os.posix_spawn*",
     ),
-    Row("socket_call", "A call of anything of socket, socketserver or ssl.", "socket.* socketserver.* ssl.*"),
-    Row(
+    CalledNames("socket_call", "A call of anything of socket, socketserver or ssl.", "socket.* socketserver.* ssl.*"),
+    CalledNames(
         "http_call",
         "A call of anything of requests, httpx, aiohttp, urllib3, urllib.request or http.client.",
         "requests.* httpx.* aiohttp.* urllib3.* urllib.request.* http.client.*",
     ),
-    Row(
+    CalledNames(
         "db_call",
         "A call of anything of sqlite3, psycopg2 or pymysql, or of a method execute, executemany, executescript.",
         "sqlite3.* psycopg2.* pymysql.*",
         "execute executemany executescript",
     ),
-    Row(
+    CalledNames(
         "json_call", "A call of anything of json, simplejson, ujson or orjson.", "json.* simplejson.* ujson.* orjson.*"
     ),
-    Row(
+    CalledNames(
         "pickle_call",
         "A call of anything of pickle, cPickle, dill or cloudpickle.",
         "pickle.* cPickle.* dill.* cloudpickle.*",
     ),
-    Row("binary_struct_call", "A call of anything of struct.", "struct.*"),
-    Row("base64_call", "A call of anything of base64 or binascii.", "base64.* binascii.*"),
-    Row(
+    CalledNames("binary_struct_call", "A call of anything of struct.", "struct.*"),
+    CalledNames("base64_call", "A call of anything of base64 or binascii.", "base64.* binascii.*"),
+    CalledNames(
         "compression_call",
         "A call of anything of zlib, gzip, bz2, lzma, zipfile or tarfile.",
         "zlib.* gzip.* bz2.* lzma.* zipfile.* tarfile.*",
     ),
-    Row("hash_call", "A call of anything of hashlib or hmac.", "hashlib.* hmac.*"),
-    Row("regex_call", "A call of anything of re or regex.", "re.* regex.*"),
-    Row("time_call", "A call of anything of time or datetime.", "time.* datetime.*"),
-    Row("random_call", "A call of anything of random or secrets.", "random.* secrets.*"),
-    Row("math_call", "A call of anything of math or cmath.", "math.* cmath.*"),
-    Row("ffi_call", "A call of anything of ctypes or cffi.", "ctypes.* cffi.*"),
-    Row(
+    CalledNames("hash_call", "A call of anything of hashlib or hmac.", "hashlib.* hmac.*"),
+    CalledNames("regex_call", "A call of anything of re or regex.", "re.* regex.*"),
+    CalledNames("time_call", "A call of anything of time or datetime.", "time.* datetime.*"),
+    CalledNames("random_call", "A call of anything of random or secrets.", "random.* secrets.*"),
+    CalledNames("math_call", "A call of anything of math or cmath.", "math.* cmath.*"),
+    CalledNames("ffi_call", "A call of anything of ctypes or cffi.", "ctypes.* cffi.*"),
+    CalledNames(
         "concurrency_call",
         "A call of anything of threading, multiprocessing or concurrent.",
         "threading.* multiprocessing.* concurrent.*",
     ),
-    Row("asyncio_call", "A call of anything of asyncio.", "asyncio.*"),
-    Row("logging_call", "A call of anything of logging.", "logging.*"),
-    Row("introspection_call", "A call of anything of inspect.", "inspect.*"),
-    Row("heap_bisect_call", "A call of anything of heapq or bisect.", "heapq.* bisect.*"),
-    Row("itertools_call", "A call of anything of itertools.", "itertools.*"),
-    Row("functools_call", "A call of anything of functools.", "functools.*"),
-    Row("collections_call", "A call of anything of collections.", "collections.*"),
-    Row("contextlib_call", "A call of anything of contextlib.", "contextlib.*"),
+    CalledNames("asyncio_call", "A call of anything of asyncio.", "asyncio.*"),
+    CalledNames("logging_call", "A call of anything of logging.", "logging.*"),
+    CalledNames("introspection_call", "A call of anything of inspect.", "inspect.*"),
+    CalledNames("heap_bisect_call", "A call of anything of heapq or bisect.", "heapq.* bisect.*"),
+    CalledNames("itertools_call", "A call of anything of itertools.", "itertools.*"),
+    CalledNames("functools_call", "A call of anything of functools.", "functools.*"),
+    CalledNames("collections_call", "A call of anything of collections.", "collections.*"),
+    CalledNames("contextlib_call", "A call of anything of contextlib.", "contextlib.*"),
 )
 
 
@@ -101,7 +103,7 @@ def calls_of(called: str, methods: str = "") -> Detector:
     roots = names.keys() | starts.keys()
     last_names = methods.split()
 
-    def detect(source: Source) -> Iterator[Span]:
+    def detect(source: SourceText) -> Iterator[Span]:
         for root in roots:
             for call, name in source.names.calls(root):
                 if name in names[root] or name.startswith(starts[root]):

@@ -8,22 +8,22 @@ from collections.abc import Callable, Iterator
 from daguerre.concepts.detectors import Detector
 from daguerre.concepts.detectors.control import GROUP
 from daguerre.concepts.nodes import SCOPES
-from daguerre.concepts.source import Source, Span
+from daguerre.concepts.source import SourceText, Span
 
 Loop = ast.For | ast.AsyncFor | ast.While
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 For = ast.For | ast.AsyncFor
 
 
-def loops(source: Source) -> list[Loop]:
+def loops(source: SourceText) -> list[Loop]:
     return source.of(*LOOPS)
 
 
-def for_loops(source: Source) -> list[For]:
+def for_loops(source: SourceText) -> list[For]:
     return source.of(ast.For, ast.AsyncFor)
 
 
-def in_loop(source: Source, node: ast.stmt) -> bool:
+def in_loop(source: SourceText, node: ast.stmt) -> bool:
     """Whether it is in the body of a loop of its function or class; the else block of a loop is no part of its body."""
     below: ast.AST = node
     while (above := source.parent(below)) is not None and not isinstance(above, SCOPES):
@@ -34,19 +34,19 @@ def in_loop(source: Source, node: ast.stmt) -> bool:
 
 
 @GROUP.header("for_loop", "A for or async for statement, up to its colon.")
-def for_loop(source: Source) -> Iterator[Span]:
+def for_loop(source: SourceText) -> Iterator[Span]:
     for node in for_loops(source):
         yield source.header(node)
 
 
 @GROUP.header("async_for", "An async for statement, up to its colon.", parents=("for_loop",))
-def async_for(source: Source) -> Iterator[Span]:
+def async_for(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.AsyncFor):
         yield source.header(node)
 
 
 @GROUP.header("while_loop", "A while statement, up to its colon.")
-def while_loop(source: Source) -> Iterator[Span]:
+def while_loop(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.While):
         yield source.header(node)
 
@@ -56,14 +56,14 @@ def while_loop(source: Source) -> Iterator[Span]:
     "A while statement whose condition is a true constant, such as True or 1, up to its colon.",
     parents=("while_loop",),
 )
-def infinite_loop(source: Source) -> Iterator[Span]:
+def infinite_loop(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.While):
         if isinstance(node.test, ast.Constant) and node.test.value:
             yield source.header(node)
 
 
 @GROUP.body("loop_body", "The statements in the body of a for or while loop, without its else block.")
-def loop_body(source: Source) -> Iterator[Span]:
+def loop_body(source: SourceText) -> Iterator[Span]:
     for node in loops(source):
         yield source.start(node.body[0]), source.span(node.body[-1])[1]
 
@@ -71,14 +71,14 @@ def loop_body(source: Source) -> Iterator[Span]:
 @GROUP.header(
     "nested_loop", "A for or while statement in the body of another of the same function or class, up to its colon."
 )
-def nested_loop(source: Source) -> Iterator[Span]:
+def nested_loop(source: SourceText) -> Iterator[Span]:
     for node in loops(source):
         if in_loop(source, node):
             yield source.header(node)
 
 
 @GROUP.header("loop_else", "The keyword else and the colon of a loop's else block.")
-def loop_else(source: Source) -> Iterator[Span]:
+def loop_else(source: SourceText) -> Iterator[Span]:
     for node in loops(source):
         if node.orelse:
             yield source.clause("else", node.orelse)
@@ -89,7 +89,7 @@ def loop_else(source: Source) -> Iterator[Span]:
     "A return statement in the body of a loop of the same function.",
     parents=("return_statement",),
 )
-def early_return_in_loop(source: Source) -> Iterator[Span]:
+def early_return_in_loop(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.Return):
         if in_loop(source, node):
             yield source.span(node)
@@ -98,7 +98,7 @@ def early_return_in_loop(source: Source) -> Iterator[Span]:
 @GROUP.header(
     "loop_unpacking", "A for statement whose target is a tuple or list, up to its colon.", parents=("for_loop",)
 )
-def loop_unpacking(source: Source) -> Iterator[Span]:
+def loop_unpacking(source: SourceText) -> Iterator[Span]:
     for node in for_loops(source):
         if isinstance(node.target, ast.Tuple | ast.List):
             yield source.header(node)
@@ -107,10 +107,10 @@ def loop_unpacking(source: Source) -> Iterator[Span]:
 # By what a loop goes over
 
 
-def over(holds: Callable[[Source, ast.Call], bool]) -> Detector:
+def over(holds: Callable[[SourceText, ast.Call], bool]) -> Detector:
     """For loops directly over a call of which this holds."""
 
-    def detect(source: Source) -> Iterator[Span]:
+    def detect(source: SourceText) -> Iterator[Span]:
         for node in for_loops(source):
             if isinstance(node.iter, ast.Call) and holds(source, node.iter):
                 yield source.header(node)
@@ -118,18 +118,18 @@ def over(holds: Callable[[Source, ast.Call], bool]) -> Detector:
     return detect
 
 
-def built_in(name: str) -> Callable[[Source, ast.Call], bool]:
+def built_in(name: str) -> Callable[[SourceText, ast.Call], bool]:
     return lambda source, call: source.names.means(call.func, (f"builtins.{name}",))
 
 
-def view(name: str) -> Callable[[Source, ast.Call], bool]:
+def view(name: str) -> Callable[[SourceText, ast.Call], bool]:
     """A call of a method without arguments."""
     return lambda _, call: (
         isinstance(call.func, ast.Attribute) and call.func.attr == name and not call.args and not call.keywords
     )
 
 
-def walks(source: Source, call: ast.Call) -> bool:
+def walks(source: SourceText, call: ast.Call) -> bool:
     return any(name in ("walk", "rglob") for name in source.names.last(call.func))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 from daguerre.concepts.detectors import ConceptGroup, Detector
-from daguerre.concepts.source import Source, Span, constant, string
+from daguerre.concepts.source import SourceText, Span, constant, string
 
 GROUP = ConceptGroup("expressions")
 EQUALITY = (ast.Eq, ast.NotEq)
@@ -22,7 +22,7 @@ IDENTITY = (ast.Is, ast.IsNot)
 def compares(holds: Callable[[ast.Compare], bool]) -> Detector:
     """Comparisons of which this holds, whole chains."""
 
-    def detect(source: Source) -> Iterator[Span]:
+    def detect(source: SourceText) -> Iterator[Span]:
         for node in source.of(ast.Compare):
             if holds(node):
                 yield source.span(node)
@@ -76,13 +76,13 @@ GROUP.node(
 
 
 @GROUP.node("boolean_logic", "An expression with and or or.")
-def boolean_logic(source: Source) -> Iterator[Span]:
+def boolean_logic(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.BoolOp):
         yield source.span(node)
 
 
 @GROUP.node("unary_operation", "An expression with a unary not, -, + or ~.")
-def unary_operation(source: Source) -> Iterator[Span]:
+def unary_operation(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.UnaryOp):
         yield source.span(node)
 
@@ -95,7 +95,7 @@ def is_text(node: ast.expr) -> bool:
 def binary(*operators: type[ast.operator]) -> Detector:
     """Binary operations with one of these operators on anything but literals of text."""
 
-    def detect(source: Source) -> Iterator[Span]:
+    def detect(source: SourceText) -> Iterator[Span]:
         for node in source.of(ast.BinOp):
             if isinstance(node.op, operators) and not is_text(node.left) and not is_text(node.right):
                 yield source.span(node)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from daguerre.concepts.detectors import Detector
 from daguerre.concepts.detectors.classes import GROUP
-from daguerre.concepts.source import Source, Span
+from daguerre.concepts.source import SourceText, Span
 
 BINARY = "add sub mul matmul truediv floordiv mod divmod pow lshift rshift and xor or".split()
 OPERATORS = {f"{prefix}{name}" for name in BINARY for prefix in ("", "r", "i")} - {"idivmod"}
@@ -55,7 +55,7 @@ PROTOCOLS = (
 def methods(names: frozenset[str]) -> Detector:
     """Functions of these names whose scope is a class."""
 
-    def detect(source: Source) -> Iterator[Span]:
+    def detect(source: SourceText) -> Iterator[Span]:
         for node in source.functions:
             if node.name in names and isinstance(source.scope(node), ast.ClassDef):
                 yield source.header(node)

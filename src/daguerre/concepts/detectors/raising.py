@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from daguerre.concepts.detectors import Detector
 from daguerre.concepts.detectors.errors import GROUP
-from daguerre.concepts.source import Source, Span
+from daguerre.concepts.source import SourceText, Span
 
 WARN = {"warnings.warn", "warnings.warn_explicit"}
 EXIT = {"sys.exit", "os._exit", "builtins.exit", "builtins.quit"}
@@ -19,20 +19,20 @@ def raised(node: ast.Raise) -> ast.expr | None:
 
 
 @GROUP.node("raise_statement", "A raise statement.")
-def raise_statement(source: Source) -> Iterator[Span]:
+def raise_statement(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.Raise):
         yield source.span(node)
 
 
 @GROUP.node("raise_from", "A raise statement with from.", parents=("raise_statement",))
-def raise_from(source: Source) -> Iterator[Span]:
+def raise_from(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.Raise):
         if node.cause is not None:
             yield source.span(node)
 
 
 @GROUP.node("reraise", "A raise statement that names no exception.", parents=("raise_statement",))
-def reraise(source: Source) -> Iterator[Span]:
+def reraise(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.Raise):
         if node.exc is None:
             yield source.span(node)
@@ -42,7 +42,7 @@ def raises(names: frozenset[str]) -> Detector:
     """Raise statements of one of these built-ins, or of a call of it."""
     wanted = {f"builtins.{name}" for name in names}
 
-    def detect(source: Source) -> Iterator[Span]:
+    def detect(source: SourceText) -> Iterator[Span]:
         for node in source.of(ast.Raise):
             if source.names.means(raised(node), wanted):
                 yield source.span(node)
@@ -71,7 +71,7 @@ for _name, _what in RAISED:
     "The header of an if or elif whose body ends with a raise statement that names an exception.",
     parents=("if_statement",),
 )
-def input_validation(source: Source) -> Iterator[Span]:
+def input_validation(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.If):
         last = node.body[-1]
         if isinstance(last, ast.Raise) and last.exc is not None:
@@ -79,20 +79,20 @@ def input_validation(source: Source) -> Iterator[Span]:
 
 
 @GROUP.node("assert_statement", "An assert statement.")
-def assert_statement(source: Source) -> Iterator[Span]:
+def assert_statement(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.Assert):
         yield source.span(node)
 
 
 @GROUP.node("warning_call", "A call of warnings.warn or warnings.warn_explicit.")
-def warning_call(source: Source) -> Iterator[Span]:
+def warning_call(source: SourceText) -> Iterator[Span]:
     for call, name in source.names.calls("warnings"):
         if name in WARN:
             yield source.span(call)
 
 
 @GROUP.node("program_exit", "A call of sys.exit, os._exit, exit or quit, or a raise of SystemExit.")
-def program_exit(source: Source) -> Iterator[Span]:
+def program_exit(source: SourceText) -> Iterator[Span]:
     for call in source.of(ast.Call):
         if source.names.means(call.func, EXIT):
             yield source.span(call)

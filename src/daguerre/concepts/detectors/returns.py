@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Iterator
 
 from daguerre.concepts.detectors import ConceptGroup
-from daguerre.concepts.source import Source, Span
+from daguerre.concepts.source import SourceText, Span
 
 GROUP = ConceptGroup("returns")
 
@@ -19,7 +19,7 @@ def returned(
 ) -> None:
     """Register a concept for `return` statements, by what they return."""
 
-    def detect(source: Source) -> Iterator[Span]:
+    def detect(source: SourceText) -> Iterator[Span]:
         for node in source.of(ast.Return):
             if holds(node.value):
                 yield source.span(node)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from daguerre.concepts.detectors import ConceptGroup
 from daguerre.concepts.detectors.signatures import defaults
-from daguerre.concepts.source import Source, Span, string
+from daguerre.concepts.source import SourceText, Span, string
 
 GROUP = ConceptGroup("risk")
 DISPLAYS = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
@@ -46,7 +46,7 @@ SQL_SMALL = re.compile(
 
 
 @GROUP.node("bare_except", "An except clause that names no exception.", parents=("except_handler",))
-def bare_except(source: Source) -> Iterator[Span]:
+def bare_except(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.ExceptHandler):
         if node.type is None:
             yield source.span(node)
@@ -57,7 +57,7 @@ def bare_except(source: Source) -> Iterator[Span]:
     "An except clause with nothing in its body but pass, strings, ellipses and other constants.",
     parents=("except_handler",),
 )
-def swallowed_exception(source: Source) -> Iterator[Span]:
+def swallowed_exception(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.ExceptHandler):
         if all(
             isinstance(one, ast.Pass) or (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))
@@ -67,14 +67,14 @@ def swallowed_exception(source: Source) -> Iterator[Span]:
 
 
 @GROUP.node("star_import", "An import of everything: `from x import *`.", parents=("from_import",))
-def star_import(source: Source) -> Iterator[Span]:
+def star_import(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.ImportFrom):
         if node.names[0].name == "*":
             yield source.span(node)
 
 
 @GROUP.node("global_statement", "A global statement.")
-def global_statement(source: Source) -> Iterator[Span]:
+def global_statement(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.Global):
         yield source.span(node)
 
@@ -83,7 +83,7 @@ def global_statement(source: Source) -> Iterator[Span]:
     "mutable_default_argument",
     "A default of a parameter that is a list, dict or set, a comprehension of one, or a call of its class.",
 )
-def mutable_default_argument(source: Source) -> Iterator[Span]:
+def mutable_default_argument(source: SourceText) -> Iterator[Span]:
     for parameters in source.of(ast.arguments):
         for _, value in defaults(parameters):
             called = value.func if isinstance(value, ast.Call) else None
@@ -106,7 +106,7 @@ def _targets(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]
         yield target.attr, value
 
 
-def given(source: Source) -> Iterator[tuple[str, ast.expr]]:
+def given(source: SourceText) -> Iterator[tuple[str, ast.expr]]:
     """Values, with the names, attributes, parameters, arguments and keys that they are given to."""
     for node in source.of(ast.Assign):
         for target in node.targets:
@@ -131,7 +131,7 @@ def given(source: Source) -> Iterator[tuple[str, ast.expr]]:
     "A string, neither empty nor all in <> or [], that is given to a name, attribute, argument or key that ends, in "
     "any case, in password, passwd, secret, token, or api, auth, access or secret and key.",
 )
-def hardcoded_secret(source: Source) -> Iterator[Span]:
+def hardcoded_secret(source: SourceText) -> Iterator[Span]:
     for name, value in given(source):
         if isinstance(value, ast.Constant) and isinstance(value.value, str | bytes) and SECRET.fullmatch(name):
             text = value.value if isinstance(value.value, str) else value.value.decode(errors="replace")
@@ -151,7 +151,7 @@ def _text(node: ast.JoinedStr) -> str:
     "select, update x set y =, delete from x with a condition or nothing after it, create table x and a parenthesis, "
     "drop or alter table x with add, drop, rename or nothing after it.",
 )
-def sql_string(source: Source) -> Iterator[Span]:
+def sql_string(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.Constant):
         text = string(node)
         if text and (SQL_CAPITALS.match(text) or SQL_SMALL.match(text)):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from daguerre.concepts.detectors import ConceptGroup
 from daguerre.concepts.detectors.library_calls import calls_of
-from daguerre.concepts.source import Source, Span, constant, string
+from daguerre.concepts.source import SourceText, Span, constant, string
 
 GROUP = ConceptGroup("risk")
 SHELL_PLACE = 8
@@ -51,7 +51,7 @@ def argument(call: ast.Call, place: int, *names: str) -> ast.expr | None:
     "shell_true",
     "A call with shell=True, or with True as ninth argument of Popen, run, call, check_call or check_output.",
 )
-def shell_true(source: Source) -> Iterator[Span]:
+def shell_true(source: SourceText) -> Iterator[Span]:
     for call in source.of(ast.Call):
         if call.keywords and any(name == "shell" and constant(value, True) for name, value in keyword_values(call)):
             yield source.span(call)
@@ -71,7 +71,7 @@ GROUP.node("insecure_tempfile", "A call of tempfile.mktemp, which is open to rac
 _load = calls_of(" ".join(LOADS))
 
 
-def _safe_yaml(source: Source, loader: ast.expr | None) -> bool:
+def _safe_yaml(source: SourceText, loader: ast.expr | None) -> bool:
     """Whether a loader is one of those of yaml that make only plain objects, by whichever import."""
     names = source.names.meanings(loader)
     return bool(names) and all(name.startswith("yaml.") and name.rpartition(".")[2] in YAML_SAFE for name in names)
@@ -83,14 +83,14 @@ def _safe_yaml(source: Source, loader: ast.expr | None) -> bool:
     "of shelve.open or pandas.read_pickle; of unsafe_load or full_load of yaml, or load without SafeLoader, "
     "CSafeLoader, BaseLoader or CBaseLoader, also with _all.",
 )
-def unsafe_deserialization(source: Source) -> Iterator[Span]:
+def unsafe_deserialization(source: SourceText) -> Iterator[Span]:
     yield from _load(source)
     for call, name in source.names.calls("yaml"):
         if name in YAML_ALWAYS or (name in YAML_LOADS and not _safe_yaml(source, argument(call, 1, "Loader"))):
             yield source.span(call)
 
 
-def _weak(source: Source, node: ast.expr | None) -> bool:
+def _weak(source: SourceText, node: ast.expr | None) -> bool:
     name = string(node)
     if name is not None:
         return name.lower().replace("-", "") in WEAK
@@ -102,7 +102,7 @@ def _weak(source: Source, node: ast.expr | None) -> bool:
     "A call of md5 or sha1 of hashlib, or of new or file_digest of it with md4, md5 or sha1.",
     parents=("hash_call",),
 )
-def weak_hash(source: Source) -> Iterator[Span]:
+def weak_hash(source: SourceText) -> Iterator[Span]:
     for call, name in source.names.calls("hashlib"):
         if (
             name in WEAK_CALLS
@@ -112,7 +112,7 @@ def weak_hash(source: Source) -> Iterator[Span]:
             yield source.span(call)
 
 
-def _http(source: Source, call: ast.Call) -> bool:
+def _http(source: SourceText, call: ast.Call) -> bool:
     """Whether a call is of a method with a name as HTTP has them, or of a library, or hands on something of one."""
     if isinstance(call.func, ast.Attribute) and call.func.attr in HTTP_METHODS:
         return True
@@ -127,7 +127,7 @@ def _http(source: Source, call: ast.Call) -> bool:
     "argument, or of a method get, post, put, patch, delete, head, options, request, send or stream; an assignment of "
     "False to an attribute verify or check_hostname; a use of ssl.CERT_NONE or ssl._create_unverified_context.",
 )
-def tls_verify_disabled(source: Source) -> Iterator[Span]:
+def tls_verify_disabled(source: SourceText) -> Iterator[Span]:
     for call in source.of(ast.Call):
         if call.keywords:
             off = {name for name, value in keyword_values(call) if name in VERIFY and constant(value, False)}

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from daguerre.concepts.detectors import ConceptGroup
 from daguerre.concepts.detectors.control import with_statements
-from daguerre.concepts.source import Source, Span, string
+from daguerre.concepts.source import SourceText, Span, string
 
 GROUP = ConceptGroup("services")
 READERS = "read readline readlines read_text read_bytes".split()
@@ -21,13 +21,13 @@ LOG_METHODS = frozenset("debug info warn warning error critical exception log".s
 LOG_NAME = re.compile(r"(?:.*_)?log(?:ger)?_*", re.IGNORECASE | re.DOTALL)
 
 
-def opens(source: Source, node: ast.expr) -> bool:
+def opens(source: SourceText, node: ast.expr) -> bool:
     """Whether an expression is a call of a function or method named open."""
     return isinstance(node, ast.Call) and "open" in source.names.last(node.func)
 
 
 @GROUP.node("file_open", "A call of a function or method named open.")
-def file_open(source: Source) -> Iterator[Span]:
+def file_open(source: SourceText) -> Iterator[Span]:
     for call in source.of(ast.Call):
         if opens(source, call):
             yield source.span(call)
@@ -38,20 +38,20 @@ def file_open(source: Source) -> Iterator[Span]:
     "A with statement that enters a call of a function or method named open.",
     parents=("with_statement",),
 )
-def file_context(source: Source) -> Iterator[Span]:
+def file_context(source: SourceText) -> Iterator[Span]:
     for node in with_statements(source):
         if any(opens(source, item.context_expr) for item in node.items):
             yield source.header(node)
 
 
 @GROUP.node("file_read", "A call of a method read, readline, readlines, read_text or read_bytes.")
-def file_read(source: Source) -> Iterator[Span]:
+def file_read(source: SourceText) -> Iterator[Span]:
     for call in source.method_calls(READERS):
         yield source.span(call)
 
 
 @GROUP.node("file_write", "A call of a method write, writelines, write_text or write_bytes.")
-def file_write(source: Source) -> Iterator[Span]:
+def file_write(source: SourceText) -> Iterator[Span]:
     for call in source.method_calls(WRITERS):
         yield source.span(call)
 
@@ -59,7 +59,7 @@ def file_write(source: Source) -> Iterator[Span]:
 @GROUP.node(
     "env_var_access", "The name os.environ or os.environb, or a call of os.getenv, getenvb, putenv or unsetenv."
 )
-def env_var_access(source: Source) -> Iterator[Span]:
+def env_var_access(source: SourceText) -> Iterator[Span]:
     for node, name in source.names.uses("os"):
         if name in ENVIRONMENT:
             yield source.span(node)
@@ -69,7 +69,7 @@ def env_var_access(source: Source) -> Iterator[Span]:
 
 
 @GROUP.node("std_stream_access", "The name sys.stdin, sys.stdout or sys.stderr, or one like sys.__stdout__.")
-def std_stream_access(source: Source) -> Iterator[Span]:
+def std_stream_access(source: SourceText) -> Iterator[Span]:
     for node, name in source.names.uses("sys"):
         if name in STREAMS:
             yield source.span(node)
@@ -78,7 +78,7 @@ def std_stream_access(source: Source) -> Iterator[Span]:
 @GROUP.node(
     "web_route", "A decorator calling a method route, get, post, put, patch, delete or websocket with a '/...' string."
 )
-def web_route(source: Source) -> Iterator[Span]:
+def web_route(source: SourceText) -> Iterator[Span]:
     for node in source.functions:
         for mark in node.decorator_list:
             if (
@@ -94,7 +94,7 @@ def web_route(source: Source) -> Iterator[Span]:
 @GROUP.node(
     "log_call", "A call of debug, info, warn, warning, error, critical, exception or log of a log, logger or logging."
 )
-def log_call(source: Source) -> Iterator[Span]:
+def log_call(source: SourceText) -> Iterator[Span]:
     for call, name in source.names.calls("logging"):
         if name.removeprefix("logging.") in LOG_METHODS:
             yield source.span(call)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from daguerre.concepts.detectors import ConceptGroup
 from daguerre.concepts.detectors.functions import trait
 from daguerre.concepts.nodes import Function
-from daguerre.concepts.source import Source, Span, constant
+from daguerre.concepts.source import SourceText, Span, constant
 
 GROUP = ConceptGroup("functions")
 MANY = 6
@@ -65,7 +65,7 @@ trait(
     "A parameter of a `def` with the default `None`, from its name to its default.",
     parents=("default_argument",),
 )
-def default_none(source: Source) -> Iterator[Span]:
+def default_none(source: SourceText) -> Iterator[Span]:
     for one in source.functions:
         for parameter, default in defaults(one.args):
             if constant(default, None):

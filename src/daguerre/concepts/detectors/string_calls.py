@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from daguerre.concepts.detectors.calls import GROUP
 from daguerre.concepts.detectors.library_calls import calls_of
 from daguerre.concepts.detectors.operators import is_text
-from daguerre.concepts.source import Source, Span
+from daguerre.concepts.source import SourceText, Span
 
 
 def _attribute_call(name: str, description: str, names: str) -> None:
     wanted = names.split()
 
-    def detect(source: Source) -> Iterator[Span]:
+    def detect(source: SourceText) -> Iterator[Span]:
         return (source.span(call) for call in source.method_calls(wanted))
 
     GROUP.node(name, description, parents=("method_call",))(detect)
@@ -80,14 +80,14 @@ for _name, _description, _called, _methods in (
 
 
 @GROUP.node("string_concat", "A binary + with a string, bytes or f-string literal directly on a side.")
-def string_concat(source: Source) -> Iterator[Span]:
+def string_concat(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.BinOp):
         if isinstance(node.op, ast.Add) and (is_text(node.left) or is_text(node.right)):
             yield source.span(node)
 
 
 @GROUP.node("percent_format", "A binary % with a string, bytes or f-string literal on its left.")
-def percent_format(source: Source) -> Iterator[Span]:
+def percent_format(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.BinOp):
         if isinstance(node.op, ast.Mod) and is_text(node.left):
             yield source.span(node)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from daguerre.concepts.detectors.lexical import GROUP, whole_tokens
-from daguerre.concepts.source import Source, Span, once
+from daguerre.concepts.source import SourceText, Span, once
 
 ESCAPES_OR_FIELD = re.compile(
     r"""\\N\{[^{}]*\} | \\. | \{\{ | \}\}
@@ -37,7 +37,7 @@ class Literal(NamedTuple):
 
 
 @once
-def literals(source: Source) -> tuple[list[Literal], list[Literal]]:
+def literals(source: SourceText) -> tuple[list[Literal], list[Literal]]:
     """Those of strings, and those of bytes."""
     texts, data = list[Literal](), list[Literal]()
     for token in whole_tokens(source):
@@ -51,12 +51,12 @@ def literals(source: Source) -> tuple[list[Literal], list[Literal]]:
 
 
 @GROUP.token("bytes_literal", "A bytes literal: quotes with b in their prefix.", lexical=True)
-def bytes_literal(source: Source) -> Iterator[Span]:
+def bytes_literal(source: SourceText) -> Iterator[Span]:
     return (source.token_span(one.token) for one in literals(source)[1])
 
 
 def _string(name: str, description: str, test: Callable[[Literal], bool], *parents: str) -> None:
-    def detect(source: Source) -> Iterator[Span]:
+    def detect(source: SourceText) -> Iterator[Span]:
         return (source.token_span(one.token) for one in literals(source)[0] if test(one))
 
     if name != "string_literal":

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 
 from daguerre.concepts.detectors import Detector
 from daguerre.concepts.detectors.operators import GROUP
-from daguerre.concepts.source import Source, Span, string
+from daguerre.concepts.source import SourceText, Span, string
 
 
 def subscripts(holds: Callable[[ast.expr], bool]) -> Detector:
     """Subscripts with an index of which this holds."""
 
-    def detect(source: Source) -> Iterator[Span]:
+    def detect(source: SourceText) -> Iterator[Span]:
         for node in source.of(ast.Subscript):
             if holds(node.slice):
                 yield source.span(node)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from daguerre.concepts.detectors import ConceptGroup
 from daguerre.concepts.detectors.library_calls import calls_of
-from daguerre.concepts.source import Source, Span
+from daguerre.concepts.source import SourceText, Span
 
 GROUP = ConceptGroup("testing")
 FIXTURES = frozenset(("pytest.fixture", "pytest_asyncio.fixture"))
@@ -18,7 +18,7 @@ RAISES = frozenset(("assertRaises", "assertRaisesRegex"))
 @GROUP.header(
     "test_function", "A function or method, async or not, whose name starts with test.", parents=("function_def",)
 )
-def test_function(source: Source) -> Iterator[Span]:
+def test_function(source: SourceText) -> Iterator[Span]:
     for node in source.functions:
         if node.name.startswith("test"):
             yield source.header(node)
@@ -29,7 +29,7 @@ def test_function(source: Source) -> Iterator[Span]:
     "A call on anything of an attribute named assert and then an upper-case letter or underscore.",
     parents=("method_call",),
 )
-def assert_method(source: Source) -> Iterator[Span]:
+def assert_method(source: SourceText) -> Iterator[Span]:
     for call in source.of(ast.Call):
         if isinstance(call.func, ast.Attribute) and call.func.attr.startswith("assert"):
             following = call.func.attr[6:7]
@@ -42,7 +42,7 @@ def assert_method(source: Source) -> Iterator[Span]:
     "A with statement on .assertRaises() or .assertRaisesRegex() of anything, or on pytest.raises().",
     parents=("with_statement",),
 )
-def assert_raises_context(source: Source) -> Iterator[Span]:
+def assert_raises_context(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.With):
         for item in node.items:
             call = item.context_expr
@@ -58,7 +58,7 @@ _mock_call = calls_of("mock.* unittest.mock.*")
 
 
 @GROUP.node("mocking", "A call in mock or unittest.mock through an import, or on the name monkeypatch or mocker.")
-def mocking(source: Source) -> Iterator[Span]:
+def mocking(source: SourceText) -> Iterator[Span]:
     yield from _mock_call(source)
     for call in source.of(ast.Call):
         root = call.func
@@ -77,7 +77,7 @@ GROUP.node("pytest_call", "A call of anything of pytest.")(calls_of("pytest.*"))
     "A decorator of a function that is or calls fixture of pytest or pytest_asyncio, as imported.",
     parents=("decorator",),
 )
-def pytest_fixture(source: Source) -> Iterator[Span]:
+def pytest_fixture(source: SourceText) -> Iterator[Span]:
     for node in source.functions:
         for decorator in node.decorator_list:
             if source.names.means(decorator.func if isinstance(decorator, ast.Call) else decorator, FIXTURES):

@@ -28,7 +28,7 @@ from daguerre.decoding.options import Decode
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.planning import make_plan
 from daguerre.decoding.sample import Sample
-from daguerre.evals.bench.job import FORCED, RANDOM, Job, Progress, Shape, model_of, prompts
+from daguerre.evals.bench.job import FORCED, RANDOM, BenchJob, BenchShape, Progress, model_of, prompts
 from daguerre.model import Model
 from daguerre.models.backends.library import library
 from daguerre.models.forward import Backend, DraftStep, Forward
@@ -204,9 +204,9 @@ class Round:
 
 def measure(options: dict[str, Any], progress: Progress) -> dict[str, Any]:
     """options: shape, model, rounds."""
-    shape, name, models = Shape(**options["shape"]), options["model"], {}
+    shape, name, models = BenchShape(**options["shape"]), options["model"], {}
     for label in (RANDOM, name):
-        job = Job(side="ar", threads=1, shape=shape, model=None if label == RANDOM else name)
+        job = BenchJob(side="ar", threads=1, shape=shape, model=None if label == RANDOM else name)
         found, texts = model_of(job), prompts(job)
         model = Model(found.backbone, found.tokenizer, "native")
         modes = {}

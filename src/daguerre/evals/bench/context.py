@@ -13,7 +13,7 @@ from typing import Any
 from daguerre.decoding.options import Decode
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.planning import make_plan
-from daguerre.evals.bench.job import FORCED, Progress, Shape, random_model, random_tokens
+from daguerre.evals.bench.job import FORCED, BenchShape, Progress, random_model, random_tokens
 from daguerre.evals.bench.timed import completing
 from daguerre.evals.shared import SharedSession
 
@@ -25,7 +25,7 @@ WARM_UP = 1
 
 def measure(options: dict[str, Any], progress: Progress) -> dict[str, Any]:
     """options: shape, rounds, contexts, kv_heads."""
-    shape, rounds = Shape(**options["shape"]), options["rounds"]
+    shape, rounds = BenchShape(**options["shape"]), options["rounds"]
     cases: list[tuple[dict[str, Any], SharedSession, Plan]] = []
     for heads in options["kv_heads"]:
         model = random_model(replace(shape, num_kv_heads=heads), "auto", max(options["contexts"]) + NEW)

@@ -54,7 +54,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RequestOutcome:
     """One request: seconds in all, and when text came. `tokens` is None where the server did not count."""
 
     seconds: float
@@ -116,13 +116,13 @@ def _level(
 ) -> dict[str, Any]:
     """The figures of `requests` requests, `level` of them at once."""
     errors: Counter[str] = Counter()
-    done: list[Outcome] = []
+    done: list[RequestOutcome] = []
     started = time.perf_counter()
     with ThreadPoolExecutor(level) as pool:
         futures = [pool.submit(_outcome, client, target, model, next(texts)) for _ in range(requests)]
         for number, future in enumerate(as_completed(futures), 1):
             outcome = future.result()
-            if isinstance(outcome, Outcome):
+            if isinstance(outcome, RequestOutcome):
                 done.append(outcome)
             else:
                 errors[outcome] += 1
@@ -131,7 +131,7 @@ def _level(
 
 
 def summary(
-    done: Sequence[Outcome], errors: dict[str, int], level: int, requests: int, seconds: float
+    done: Sequence[RequestOutcome], errors: dict[str, int], level: int, requests: int, seconds: float
 ) -> dict[str, Any]:
     """Medians and 95th percentiles over the requests that were completed; None where there are no values."""
     first = [outcome.at[0] for outcome in done]
@@ -163,7 +163,7 @@ def percentile(values: Sequence[float], share: float) -> float | None:
     return ordered[max(1, math.ceil(share * len(ordered))) - 1] if ordered else None
 
 
-def _outcome(client: Any, target: Target, model: str, prompt: str) -> Outcome | str:
+def _outcome(client: Any, target: Target, model: str, prompt: str) -> RequestOutcome | str:
     """One request, or why it failed."""
     given: dict[str, Any] = {"prompt": prompt}
     if target.route == "chat":
@@ -194,7 +194,7 @@ def _outcome(client: Any, target: Target, model: str, prompt: str) -> Outcome | 
         return type(error).__name__
     if not ended:
         return "the stream ended without [DONE]"
-    return Outcome(time.perf_counter() - started, tuple(at), tokens) if at else "no text"
+    return RequestOutcome(time.perf_counter() - started, tuple(at), tokens) if at else "no text"
 
 
 def _text(choice: dict[str, Any]) -> str:

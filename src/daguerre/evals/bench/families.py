@@ -5,8 +5,8 @@ turn:
 
 rows    a forward that draws a token for each of ROWS rows behind CONTEXT cached ones, and llama.cpp's of one row
 text    `Model.generate` of NEW tokens after a prompt of CONTEXT, prompt included, and llama.cpp's greedy text of the
-        same lengths. A shape with blocks commits by force, 2.5 tokens a forward (`Forced`); the others write one token
-        after the other
+        same lengths. A shape with blocks commits by force, 2.5 tokens a forward (`ForcedCommits`); the others write one
+        token after the other
 canvas  of LLaDA's shape, in place of these: FULL_NEW tokens behind the prompt in blocks of FULL_BLOCK, 4 tokens a
         forward by force, exactly, where each forward computes the whole canvas, and with approximate caches; and one
         step of llama.cpp's diffusion example, which computes the logits of the whole canvas
@@ -59,7 +59,7 @@ Step = Callable[[], object]
 
 
 @dataclass(frozen=True)
-class Forced(Policy):
+class ForcedCommits(Policy):
     """Commits as many tokens in the request's forwards as COUNTS says, over and over: five blocks of 8 in 16 forwards,
     which are 2.5 tokens a forward.
     """
@@ -187,7 +187,7 @@ def writer(model: Model, block: int | None, prompt: Sequence[int]) -> Callable[[
     """What writes NEW tokens, and says what that took: forwards, open positions computed ("canvas"), and rows."""
     options: dict[str, Any] = {"mode": "ar"}
     if block is not None:
-        options = {"mode": "block", "block_size": block, "policy": Forced()}
+        options = {"mode": "block", "block_size": block, "policy": ForcedCommits()}
 
     def run() -> dict[str, int]:
         result = model.generate(prompt, NEW, min_tokens=NEW, heal=False, temperature=0.0, **options)

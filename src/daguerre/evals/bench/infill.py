@@ -13,7 +13,7 @@ from typing import Any
 from daguerre.decoding.options import Decode
 from daguerre.decoding.planning import make_plan
 from daguerre.errors import DataError
-from daguerre.evals.bench.job import FORCED, RANDOM, Progress, Shape, random_model, random_tokens
+from daguerre.evals.bench.job import FORCED, RANDOM, BenchShape, Progress, random_model, random_tokens
 from daguerre.evals.bench.timed import infilling
 from daguerre.evals.shared import SharedSession
 from daguerre.heldout import load_frozen
@@ -26,7 +26,7 @@ PLACES_A_ROUND = 2
 
 def measure(options: dict[str, Any], progress: Progress) -> list[dict[str, Any]]:
     """options: shape, model, rounds; a median is over twice as many places as rounds."""
-    shape, places = Shape(**options["shape"]), PLACES_A_ROUND * options["rounds"]
+    shape, places = BenchShape(**options["shape"]), PLACES_A_ROUND * options["rounds"]
     random = random_model(shape, "auto", ALL + 1)
     forced = Decode(mode="block", policy="confidence", steps=NEW // FORCED, min_tokens=NEW)
     drawn = random_tokens(random.config, (places, ALL)).tolist()

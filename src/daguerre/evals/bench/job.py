@@ -31,7 +31,7 @@ remarks: dict[str, str] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
+class BenchShape:
     """A model's shape, and a request's: a prompt of `prompt_tokens`, <bos> included, and `new_tokens` after it."""
 
     width: int
@@ -49,12 +49,12 @@ class Shape:
             raise InputError(f"a shape needs a vocabulary that comes with the package, not {self.vocab_size}: {known}")
 
 
-YARDSTICK = Shape(width=512, num_layers=8, num_heads=8, num_kv_heads=8, mlp_width=1408, vocab_size=8192)
+YARDSTICK = BenchShape(width=512, num_layers=8, num_heads=8, num_kv_heads=8, mlp_width=1408, vocab_size=8192)
 """The shape that other engines are measured at: 34M parameters with an output matrix, 30M where it is the embedding."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class BenchJob:
     """One side in one process.
 
     side     a name of `sides.SIDES`
@@ -66,7 +66,7 @@ class Job:
 
     side: str
     threads: int
-    shape: Shape
+    shape: BenchShape
     model: str | None = None
     dtype: str = "auto"
 
@@ -74,8 +74,8 @@ class Job:
         return asdict(self)
 
     @classmethod
-    def of(cls, values: dict[str, Any]) -> Job:
-        return cls(**(values | {"shape": Shape(**values["shape"])}))
+    def of(cls, values: dict[str, Any]) -> BenchJob:
+        return cls(**(values | {"shape": BenchShape(**values["shape"])}))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +118,7 @@ def torch_dtype(name: str) -> torch.dtype:
     return native_dtype() if name == "auto" else DTYPES[name]
 
 
-def random_config(shape: Shape, max_positions: int | None = None) -> ModelConfig:
+def random_config(shape: BenchShape, max_positions: int | None = None) -> ModelConfig:
     """A causal, shifted model of this shape, with room for one request, or for `max_positions`."""
     tokenizer = Tokenizer.default(TOKENIZERS[shape.vocab_size])
     return ModelConfig(
@@ -137,7 +137,7 @@ def random_config(shape: Shape, max_positions: int | None = None) -> ModelConfig
     )
 
 
-def random_model(shape: Shape, dtype: str, max_positions: int | None = None) -> Model:
+def random_model(shape: BenchShape, dtype: str, max_positions: int | None = None) -> Model:
     """Seeded random weights of this shape."""
     backbone = Backbone(random_config(shape, max_positions)).initialize(0, zero_outputs=False)
     tokenizer = Tokenizer.default(TOKENIZERS[shape.vocab_size])
@@ -151,7 +151,7 @@ def random_tokens(config: ModelConfig, shape: tuple[int, ...]) -> np.ndarray:
     return drawn
 
 
-def model_of(job: Job, dtype: str | None = None) -> Model:
+def model_of(job: BenchJob, dtype: str | None = None) -> Model:
     """The model that a job is about, in the job's type or another."""
     dtype = dtype or job.dtype
     if job.model is None:
@@ -159,7 +159,7 @@ def model_of(job: Job, dtype: str | None = None) -> Model:
     return load(job.model, dtype=str(torch_dtype(dtype)).removeprefix("torch."))
 
 
-def prompts(job: Job) -> list[tuple[int, ...]]:
+def prompts(job: BenchJob) -> list[tuple[int, ...]]:
     """Prompts, <bos> first: held-out Python for a model; ordinary tokens at random for random weights."""
     if job.model is None:
         config = random_config(job.shape)

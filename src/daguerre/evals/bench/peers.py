@@ -23,7 +23,7 @@ import torch
 
 from daguerre.errors import DataError, MissingExtra
 from daguerre.evals.bench.gguf_file import write_gguf
-from daguerre.evals.bench.job import FORCED, Job, Runner, Timing, model_of, random_config, remarks, torch_dtype
+from daguerre.evals.bench.job import FORCED, BenchJob, Runner, Timing, model_of, random_config, remarks, torch_dtype
 
 DIFFUSERS_BLOCK = 32
 DIFFUSERS_OPTIONS: dict[str, Any] = {
@@ -53,7 +53,7 @@ class Ticks:
         """Nothing is left to note."""
 
 
-def _llama(job: Job) -> Any:
+def _llama(job: BenchJob) -> Any:
     """Llama of transformers at the job's shape, with an output matrix beside its embedding: 34M parameters at the
     yardstick's shape.
     """
@@ -79,7 +79,7 @@ def _llama(job: Job) -> Any:
     return LlamaForCausalLM(config).to(torch_dtype(job.dtype)).eval()
 
 
-def transformers(job: Job) -> Runner:
+def transformers(job: BenchJob) -> Runner:
     """`generate` of transformers, with its cache."""
     model, new = _llama(job), job.shape.new_tokens
 
@@ -108,7 +108,7 @@ def transformers(job: Job) -> Runner:
     return run
 
 
-def diffusers(job: Job) -> Runner:
+def diffusers(job: BenchJob) -> Runner:
     """`LLaDA2Pipeline` of diffusers, FORCED tokens a forward in blocks of DIFFUSERS_BLOCK: it has no cache."""
     try:
         from diffusers import BlockRefinementScheduler, LLaDA2Pipeline
@@ -143,7 +143,7 @@ def diffusers(job: Job) -> Runner:
     return run
 
 
-def llama_cpp(dtype: str, job: Job) -> Runner:
+def llama_cpp(dtype: str, job: BenchJob) -> Runner:
     """llama.cpp through the bindings of `llama-cpp-python`, one token a call, with llama.cpp's greedy sampler.
 
     Random weights are of architecture "llama" (no QK-norm, as in published models), a model's weights of "qwen3".
@@ -230,7 +230,7 @@ class LlamaCpp:
         self._sampler = api.llama_sampler_init_greedy()
 
     @classmethod
-    def of(cls, job: Job, dtype: str) -> LlamaCpp:
+    def of(cls, job: BenchJob, dtype: str) -> LlamaCpp:
         """The job's model, from a file that is gone once it is read."""
         backbone = model_of(job, "float32").backbone
         with tempfile.TemporaryDirectory() as folder:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from daguerre.errors import DataError
-from daguerre.evals.bench.job import Job, Progress, Timing
+from daguerre.evals.bench.job import BenchJob, Progress, Timing
 from daguerre.evals.bench.worker import Worker
 
 RATE, DECODE_RATE = "tokens_per_second", "decode_tokens_per_second"
@@ -16,7 +16,7 @@ WARM_UP = 2
 """Rounds before those that count: weights are packed in the first."""
 
 
-def run_rounds(job: Job, sides: Sequence[str], rounds: int, progress: Progress) -> dict[str, Any]:
+def run_rounds(job: BenchJob, sides: Sequence[str], rounds: int, progress: Progress) -> dict[str, Any]:
     """{"sides": {name: figures}, "failed": {name: reason}} of every side on the job's shape, model and threads.
 
     A side that fails is left out with its reason, and the others go on.

@@ -24,7 +24,16 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from daguerre.evals.bench.job import FORCED, RANDOM, Job, Progress, Shape, random_model, random_tokens, torch_dtype
+from daguerre.evals.bench.job import (
+    FORCED,
+    RANDOM,
+    BenchJob,
+    BenchShape,
+    Progress,
+    random_model,
+    random_tokens,
+    torch_dtype,
+)
 from daguerre.evals.bench.peers import LLAMA_TYPES, LlamaCpp
 from daguerre.model import load
 from daguerre.models.backends.native_backend import NativeBackend, Quantization
@@ -49,12 +58,12 @@ Key = TypeVar("Key", bound=Hashable)
 
 def measure(options: dict[str, Any], progress: Progress) -> dict[str, Any]:
     """options: shape, model, rounds."""
-    shape, rounds = Shape(**options["shape"]), options["rounds"]
+    shape, rounds = BenchShape(**options["shape"]), options["rounds"]
     random = random_model(shape, "float32", CONTEXT + max(*ROWS, BLOCK + FORCED)).backbone
     models = {RANDOM: random, options["model"]: load(options["model"], dtype="float32").backbone}
     found = {}
     for name, backbone in models.items():
-        job = Job(side=name, threads=torch.get_num_threads(), shape=shape, model=None if name == RANDOM else name)
+        job = BenchJob(side=name, threads=torch.get_num_threads(), shape=shape, model=None if name == RANDOM else name)
         found[name] = by_rows(job, backbone, rounds, partial(progress, f"{name}, rows"))
     crowd = by_requests(native(random, "auto"), rounds, partial(progress, "requests in a batch"))
     return {
@@ -66,7 +75,7 @@ def measure(options: dict[str, Any], progress: Progress) -> dict[str, Any]:
     }
 
 
-def by_rows(job: Job, backbone: Backbone, rounds: int, progress: Counted) -> dict[str, Any]:
+def by_rows(job: BenchJob, backbone: Backbone, rounds: int, progress: Counted) -> dict[str, Any]:
     """Of each side, by number of rows: milliseconds ("ms"), how many times those of one row ("times_one_row"), and how
     many times as fast as PyTorch's float32 modules ("times_torch").
     """
@@ -146,7 +155,7 @@ def products(matrices: Sequence[tuple[torch.Tensor, int]], rows: int) -> None:
         torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
 
 
-def llama_cpp(job: Job) -> tuple[dict[str, LlamaCpp], dict[str, str]]:
+def llama_cpp(job: BenchJob) -> tuple[dict[str, LlamaCpp], dict[str, str]]:
     """llama.cpp with the job's weights, by type; and the reasons why a type cannot be measured."""
     job = replace(job, shape=replace(job.shape, prompt_tokens=CONTEXT, new_tokens=max(ROWS)))
     found, failed = dict[str, LlamaCpp](), dict[str, str]()

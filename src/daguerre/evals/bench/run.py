@@ -19,7 +19,7 @@ from daguerre.evals.bench.context import CONTEXTS, KV_HEADS
 from daguerre.evals.bench.endpoint import Target, measure_endpoint
 from daguerre.evals.bench.families import DEFAULT_WEIGHTS
 from daguerre.evals.bench.family_files import PUBLISHED, SHAPES, WEIGHTS, Room
-from daguerre.evals.bench.job import YARDSTICK, Job, Progress, Shape
+from daguerre.evals.bench.job import YARDSTICK, BenchJob, BenchShape, Progress
 from daguerre.evals.bench.rounds import run_rounds
 from daguerre.evals.bench.sides import sides_for
 from daguerre.evals.bench.worker import in_worker
@@ -33,7 +33,7 @@ ROUNDS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class BenchOptions:
     """What is measured.
 
     rounds             of every side, each number a median of them
@@ -49,7 +49,7 @@ class Options:
     rounds: int = ROUNDS
     threads: tuple[int, ...] = field(default_factory=lambda: (1, 2)[: num_cpus()])
     model: str = "default"
-    shape: Shape = YARDSTICK
+    shape: BenchShape = YARDSTICK
     lines: int = 100
     grid_lines: int = 30
     contexts: tuple[int, ...] = CONTEXTS
@@ -71,24 +71,24 @@ class Options:
                 raise InputError(f"threads must be from 1 to the {available} CPUs of this process, not {threads}")
 
 
-Part = Callable[[Options, int, Progress], Any]
+Part = Callable[[BenchOptions, int, Progress], Any]
 
 
-def _peers(options: Options, threads: int, progress: Progress) -> Any:
+def _peers(options: BenchOptions, threads: int, progress: Progress) -> Any:
     """All sides at one shape, random weights."""
-    job = Job(side="ar", threads=threads, shape=options.shape)
+    job = BenchJob(side="ar", threads=threads, shape=options.shape)
     return run_rounds(job, sides_for(job), options.rounds, progress)
 
 
-def _modes(options: Options, threads: int, progress: Progress) -> Any:
+def _modes(options: BenchOptions, threads: int, progress: Progress) -> Any:
     """Daguerre's modes and llama.cpp on a trained model's weights: speed, and accuracy beside it."""
-    job = Job(side="ar", threads=threads, shape=options.shape, model=options.model)
+    job = BenchJob(side="ar", threads=threads, shape=options.shape, model=options.model)
     speed = run_rounds(job, sides_for(job), options.rounds, progress)
     return {**speed, "completion": _completion(options, threads, progress)}
 
 
 def _in_worker(name: str, *fields: str) -> Part:
-    def part(options: Options, threads: int, progress: Progress) -> Any:
+    def part(options: BenchOptions, threads: int, progress: Progress) -> Any:
         values = asdict(options)
         return in_worker({"task": name, "options": {field: values[field] for field in fields}}, threads, progress)
 
@@ -110,7 +110,7 @@ BY_NAME = ("families",)
 """Parts that take gigabytes, and are measured only where they are named."""
 
 
-def needs(options: Options) -> str:
+def needs(options: BenchOptions) -> str:
     """What part "families" takes, in a sentence. InputError where it does not fit."""
     folder = Path(options.folder)
     room = Room.of(options.shapes, options.weights, folder)
@@ -126,7 +126,7 @@ def silent(what: str, done: int, total: int) -> None:
 
 def bench(
     what: Sequence[str] | None = None,
-    options: Options = Options(),
+    options: BenchOptions = BenchOptions(),
     *,
     out: Path | None = None,
     progress: Progress = silent,
@@ -148,7 +148,7 @@ def bench(
     return report
 
 
-def measured(name: str, options: Options, progress: Progress) -> dict[str, Any]:
+def measured(name: str, options: BenchOptions, progress: Progress) -> dict[str, Any]:
     """One part, with the machine it was measured on, and how busy that was before."""
     busy, started = busy_share(), time.perf_counter()
     found = {

@@ -24,7 +24,7 @@ from daguerre.decoding.sample import Sample
 from daguerre.decoding.settings import ModeName
 from daguerre.errors import unknown
 from daguerre.evals.bench import peers
-from daguerre.evals.bench.job import FORCED, Job, Runner, Timing, model_of, random_model, torch_dtype
+from daguerre.evals.bench.job import FORCED, BenchJob, Runner, Timing, model_of, random_model, torch_dtype
 from daguerre.evals.bench.llada import llada_loop
 from daguerre.model import DTYPES, Model
 from daguerre.models.denoiser import BackendName, Quantization
@@ -36,7 +36,7 @@ LLADA_BLOCK = 32
 
 def mode_side(
     mode: ModeName,
-    job: Job,
+    job: BenchJob,
     block_size: int | None = None,
     *,
     dtype: str | None = None,
@@ -50,7 +50,7 @@ def mode_side(
     return runner(model, decode_of(mode, job, block_size), job.shape.new_tokens)
 
 
-def decode_of(mode: ModeName, job: Job, block_size: int | None = None) -> Decode:
+def decode_of(mode: ModeName, job: BenchJob, block_size: int | None = None) -> Decode:
     """The options of a mode: with random weights FORCED tokens a forward, else the default policy."""
     new = job.shape.new_tokens
     plain = Decode(mode=mode, min_tokens=new)
@@ -86,7 +86,7 @@ def runner(model: Model, decode: Decode, new_tokens: int) -> Runner:
     return run
 
 
-def llada(job: Job) -> Runner:
+def llada(job: BenchJob) -> Runner:
     """LLaDA's loop, FORCED tokens a forward, in blocks of LLADA_BLOCK, on the plain modules in the job's type.
 
     The row at i is read for position i, as in LLaDA; with random weights that makes no difference in time.
@@ -128,7 +128,7 @@ def see_all(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(q, k, v, enable_gqa=gqa).transpose(-3, -2)
 
 
-Side = Callable[[Job], Runner]
+Side = Callable[[BenchJob], Runner]
 
 SIDES: dict[str, Side] = {
     "ar": partial(mode_side, "ar"),
@@ -155,7 +155,7 @@ FOR_A_MODEL = tuple(
 """Sides that are run on a trained model; other engines than llama.cpp have random weights only."""
 
 
-def sides_for(job: Job) -> list[str]:
+def sides_for(job: BenchJob) -> list[str]:
     """The sides of a job. With random weights those whose blocks divide its tokens. What a name with a type and one
     without would both measure is there once, under the name without.
     """
@@ -165,7 +165,7 @@ def sides_for(job: Job) -> list[str]:
     return [name for name in (SIDES if job.model is None else FOR_A_MODEL) if name not in left_out]
 
 
-def make(job: Job) -> Runner:
+def make(job: BenchJob) -> Runner:
     """The side that a job names."""
     if job.side not in SIDES:
         raise unknown("side", job.side, SIDES)

@@ -117,10 +117,10 @@ Send = Callable[[dict[str, Any]], None]
 
 
 def _side(task: dict[str, Any], send: Send, received: IO[str]) -> None:
-    from daguerre.evals.bench.job import Job, prompts
+    from daguerre.evals.bench.job import BenchJob, prompts
     from daguerre.evals.bench.sides import make
 
-    job = Job.of(task["job"])
+    job = BenchJob.of(task["job"])
     run, texts = make(job), prompts(job)
     send({"ready": {"versions": versions()}})
     for line in received:

@@ -66,7 +66,7 @@ class Labeled:
 
 
 @dataclass(frozen=True, eq=False)
-class Case:
+class ConceptCase:
     """The span [start, start + SPAN) of a file; `seed` determines what is masked."""
 
     text: Labeled
@@ -137,15 +137,15 @@ def labeled(texts: Iterable[tuple[int, str]], tokenizer: Tokenizer) -> Iterator[
                 yield Labeled(number, np.array(ids, dtype=np.int64), of_tokens(found, text, pieces, num))
 
 
-def cases_of(text: Labeled, first: int, seed: int = 0) -> list[Case]:
+def cases_of(text: Labeled, first: int, seed: int = 0) -> list[ConceptCase]:
     """The spans of a file, one after the other; with `first` 1 the first token is not of a span, as in a model with a
     shift and no <bos>, where nothing predicts it.
     """
     num = taxonomy().num_ids
-    return [Case(text, start, num, seed) for start in range(first, len(text.tokens) - SPAN + 1, SPAN)]
+    return [ConceptCase(text, start, num, seed) for start in range(first, len(text.tokens) - SPAN + 1, SPAN)]
 
 
-def read_case(config: ModelConfig, backend: Backend, case: Case) -> Asking[list[np.ndarray]]:
+def read_case(config: ModelConfig, backend: Backend, case: ConceptCase) -> Asking[list[np.ndarray]]:
     """The hidden states of the scored rows, float32 (R, D), in each of CONDITIONS.
 
     The clean stream is computed once: as far as the rows of a span do not need the clean keys of it, these leave the
@@ -178,8 +178,8 @@ def read_case(config: ModelConfig, backend: Backend, case: Case) -> Asking[list[
 def read_cases(
     config: ModelConfig,
     backend: Backend,
-    cases: Sequence[Case],
-    keep: Callable[[int, Case, list[np.ndarray]], None],
+    cases: Sequence[ConceptCase],
+    keep: Callable[[int, ConceptCase, list[np.ndarray]], None],
     progress: ItemProgress,
 ) -> None:
     """Call keep(number, case, hidden states of each condition) for every case."""

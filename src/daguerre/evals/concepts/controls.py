@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from daguerre.evals.concepts.features import Features, Presence
+from daguerre.evals.concepts.features import CaseFeatures, Presence
 from daguerre.evals.concepts.metrics import log_some, roc_auc
 
 SMOOTHING = (0.1, 1.0, 10.0)
@@ -80,7 +80,7 @@ def naive_bayes(train: Presence, test: Presence, sets: Sets) -> Fitted:
     return Fitted(F.logsigmoid(test.product(weight) + bias).numpy(), chosen=_counts(SMOOTHING, best))
 
 
-def logistic(train: Features, test: Features, sets: Sets, report: Report = lambda *_: None) -> Fitted:
+def logistic(train: CaseFeatures, test: CaseFeatures, sets: Sets, report: Report = lambda *_: None) -> Fitted:
     """Logistic regression, a concept a column, by L-BFGS: the mean over concepts of cross-entropy and, times half a
     strength, of squared weights. The problem is convex; each strength is trained until the validation loss stops.
     """

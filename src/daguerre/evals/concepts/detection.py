@@ -21,10 +21,10 @@ import torch
 
 from daguerre.concepts.taxonomy import taxonomy
 from daguerre.errors import DataError
-from daguerre.evals.concepts.cases import CONDITIONS, SPAN, Case, Condition, read_cases
+from daguerre.evals.concepts.cases import CONDITIONS, SPAN, ConceptCase, Condition, read_cases
 from daguerre.evals.concepts.controls import Fitted, Sets, logistic, naive_bayes, row_probe
 from daguerre.evals.concepts.features import Presence, pooled, presence
-from daguerre.evals.concepts.kept import Kept
+from daguerre.evals.concepts.kept import KeptParts
 from daguerre.evals.concepts.metrics import Areas, areas, log_any, resamples, scorable, summary
 from daguerre.evals.workers import Progress
 from daguerre.model import Model
@@ -45,13 +45,13 @@ class Detection:
     """
 
     model: Model
-    cases: Sequence[Case]
-    training: Sequence[Case] = ()
+    cases: Sequence[ConceptCase]
+    training: Sequence[ConceptCase] = ()
     plain: Model | None = None
     seed: int = 0
 
 
-def measure_detection(what: Detection, kept: Kept, progress: Progress) -> dict[str, Any]:
+def measure_detection(what: Detection, kept: KeptParts, progress: Progress) -> dict[str, Any]:
     """The part "detection" of the report: an entry for each of CONDITIONS, and for each concept."""
     ours = kept.arrays("detection-ours", lambda: {"scores": our_scores(what.model, what.cases, progress)})["scores"]
     files = np.unique([case.text.file for case in what.cases], return_inverse=True)[1]
@@ -78,14 +78,14 @@ def measure_detection(what: Detection, kept: Kept, progress: Progress) -> dict[s
     }
 
 
-def our_scores(model: Model, cases: Sequence[Case], progress: Progress) -> np.ndarray:
+def our_scores(model: Model, cases: Sequence[ConceptCase], progress: Progress) -> np.ndarray:
     """log P(any) of the model's known concepts, float64 (conditions, S, N)."""
     heads = model.backbone.concepts
     assert heads is not None
     out = np.empty((len(CONDITIONS), len(cases), taxonomy().num_ids))
 
     @torch.inference_mode()
-    def keep(number: int, _: Case, found: list[np.ndarray]) -> None:
+    def keep(number: int, _: ConceptCase, found: list[np.ndarray]) -> None:
         for place, hidden in enumerate(found):
             out[place, number] = log_any(heads.known_logits(torch.from_numpy(hidden))).numpy()
 
@@ -110,12 +110,12 @@ class _States:
         return self._read["training"][condition], self._read["held-out"][condition]
 
 
-def hidden_states(model: Model, cases: Sequence[Case], name: str, progress: Progress) -> list[np.ndarray]:
+def hidden_states(model: Model, cases: Sequence[ConceptCase], name: str, progress: Progress) -> list[np.ndarray]:
     """The hidden states of the scored rows, float16 (S, R, D), in each of CONDITIONS."""
     rows = [len(cases[0].scored(condition)) for condition in CONDITIONS]
     out = [np.empty((len(cases), num, model.config.width), dtype=np.float16) for num in rows]
 
-    def keep(number: int, _: Case, found: list[np.ndarray]) -> None:
+    def keep(number: int, _: ConceptCase, found: list[np.ndarray]) -> None:
         for place, hidden in enumerate(found):
             out[place][number] = hidden
 
@@ -125,7 +125,7 @@ def hidden_states(model: Model, cases: Sequence[Case], name: str, progress: Prog
     return out
 
 
-def _token_controls(what: Detection, number: int, kept: Kept, progress: Progress) -> dict[str, Fitted]:
+def _token_controls(what: Detection, number: int, kept: KeptParts, progress: Progress) -> dict[str, Fitted]:
     """The controls of a condition that learn from its visible tokens, by name."""
     if not what.training:
         return {}
@@ -142,7 +142,7 @@ def _token_controls(what: Detection, number: int, kept: Kept, progress: Progress
     return {name: _fitted(number, name, make, kept) for name, make in makers.items()}
 
 
-def _probes(what: Detection, number: int, states: _States, kept: Kept, progress: Progress) -> dict[str, Fitted]:
+def _probes(what: Detection, number: int, states: _States, kept: KeptParts, progress: Progress) -> dict[str, Fitted]:
     """The controls of a condition that learn from the plain model's hidden states, by name."""
     if not what.training or what.plain is None:
         return {}
@@ -163,7 +163,7 @@ def _pooled(states: tuple[np.ndarray, np.ndarray], sets: Sets, show: Progress) -
     return logistic(train, test, sets, show)
 
 
-def training_sets(cases: Sequence[Case], condition: Condition) -> Sets:
+def training_sets(cases: Sequence[ConceptCase], condition: Condition) -> Sets:
     """The labels of training cases, and which of them are of files for validation. DataError for a single file."""
     labels = np.stack([case.positives(condition) for case in cases])
     number = np.unique([case.text.file for case in cases], return_inverse=True)[1]
@@ -174,7 +174,7 @@ def training_sets(cases: Sequence[Case], condition: Condition) -> Sets:
     return Sets(labels, number % VALIDATION == 0)
 
 
-def _fitted(number: int, name: str, make: Callable[[], Fitted], kept: Kept) -> Fitted:
+def _fitted(number: int, name: str, make: Callable[[], Fitted], kept: KeptParts) -> Fitted:
     """A control of a condition, which is made once."""
 
     def arrays() -> dict[str, np.ndarray]:

@@ -15,11 +15,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from daguerre.evals.concepts.cases import Case, Condition
+from daguerre.evals.concepts.cases import ConceptCase, Condition
 from daguerre.models.core.config import ModelConfig
 
 
-class Features(Protocol):
+class CaseFeatures(Protocol):
     """Features of cases, a matrix X (S, P)."""
 
     @property
@@ -29,7 +29,7 @@ class Features(Protocol):
     def product(self, weight: Tensor) -> Tensor:
         """X W, (S, N), of weights (P, N)."""
 
-    def take(self, which: np.ndarray) -> Features:
+    def take(self, which: np.ndarray) -> CaseFeatures:
         """The rows of some cases, bool (S,)."""
 
 
@@ -100,7 +100,7 @@ class _Sum(torch.autograd.Function):
         return context.features.transposed_product(gradient.contiguous()), None
 
 
-def presence(cases: Sequence[Case], condition: Condition, config: ModelConfig) -> Presence:
+def presence(cases: Sequence[ConceptCase], condition: Condition, config: ModelConfig) -> Presence:
     """Which tokens are visible, (S, 2V): those of the prefix, then those of the span."""
     rows = []
     for case in cases:

@@ -19,9 +19,9 @@ import numpy as np
 from daguerre.concepts.labels import Labels
 from daguerre.concepts.taxonomy import Concept, taxonomy
 from daguerre.errors import DataError
-from daguerre.evals.concepts.kept import Kept
+from daguerre.evals.concepts.kept import KeptParts
 from daguerre.evals.concepts.suppression import NONE
-from daguerre.evals.concepts.writing import NEW_TOKENS, Prompt, Write, before_statements, figures
+from daguerre.evals.concepts.writing import NEW_TOKENS, FilePrompt, Write, before_statements, figures
 from daguerre.evals.workers import Progress
 
 STEERED, COMMENT = "steering", "a comment"
@@ -49,7 +49,7 @@ def measure_injection(
     concepts: Sequence[Concept],
     write: Write,
     num: int,
-    kept: Kept,
+    kept: KeptParts,
     progress: Progress,
     seed: int = 0,
 ) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def measure_injection(
 
 
 def _measure(
-    concept: Concept, tuning: Sequence[Prompt], prompts: Sequence[Prompt], write: Write, num: int, seed: int
+    concept: Concept, tuning: Sequence[FilePrompt], prompts: Sequence[FilePrompt], write: Write, num: int, seed: int
 ) -> dict[str, Any]:
     """The figures of one concept."""
     curve = [
@@ -80,7 +80,7 @@ def _measure(
     ]
     best = max(curve, key=lambda one: one["rate"] * one["parses"])
     strength, tokens = best["strength"], best["tokens"]
-    commented = [Prompt(prompt.file, with_comment(prompt.text, concept)) for prompt in prompts]
+    commented = [FilePrompt(prompt.file, with_comment(prompt.text, concept)) for prompt in prompts]
     ways = {
         NONE: figures(prompts, concept, write, num, seed, {}),
         STEERED: figures(prompts, concept, write, num, seed, added(concept, strength, tokens)),

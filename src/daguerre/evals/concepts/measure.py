@@ -19,10 +19,10 @@ from daguerre.errors import DataError, UnsupportedError, no_concept_heads, unkno
 from daguerre.evals.bits import evenly
 from daguerre.evals.concepts.alignment import measure_alignment
 from daguerre.evals.concepts.bars import bars
-from daguerre.evals.concepts.cases import Case, Labeled, cases_of, labeled, read_cases
+from daguerre.evals.concepts.cases import ConceptCase, Labeled, cases_of, labeled, read_cases
 from daguerre.evals.concepts.detection import Detection, measure_detection
 from daguerre.evals.concepts.injection import asked_concepts, measure_injection
-from daguerre.evals.concepts.kept import Kept
+from daguerre.evals.concepts.kept import KeptParts
 from daguerre.evals.concepts.shares import measure_shares
 from daguerre.evals.concepts.stability import measure_stability
 from daguerre.evals.concepts.suppression import forbidden_concepts, measure_suppression
@@ -96,7 +96,7 @@ class ConceptModel:
         return list(labeled(enumerate(each.text for each in self.documents), self.model.tokenizer))
 
     @cached_property
-    def cases(self) -> list[Case]:
+    def cases(self) -> list[ConceptCase]:
         """Held-out cases, evenly spread. DataError where no file has one."""
         found = [case for text in self.texts for case in cases_of(text, _first(self.model.config), self.seed)]
         if not found:
@@ -104,9 +104,9 @@ class ConceptModel:
         return [found[place] for place in evenly(len(found), min(self.amounts.cases, len(found)))]
 
     @cached_property
-    def training(self) -> list[Case]:
+    def training(self) -> list[ConceptCase]:
         """Cases of training text: of files in a random order, at most PER_FILE of each."""
-        out = list[Case]()
+        out = list[ConceptCase]()
         if self.corpus is None:
             return out
         shard = Shard.open(self.corpus, "train", self.model.tokenizer.sha256)
@@ -143,7 +143,7 @@ def check_heads(model: Model) -> None:
 def measure_concepts(what: ConceptModel, progress: Progress) -> dict[str, Any]:
     """The section "concepts" of a report: PARTS that can be measured, bars, and what was left out and why."""
     what.check()
-    kept = Kept(what.keep, _facts(what))
+    kept = KeptParts(what.keep, _facts(what))
     write = what.write or writer(what.model)
     seed, amounts = what.seed, what.amounts
     makers: dict[str, Callable[[], dict[str, Any]]] = {
@@ -189,7 +189,7 @@ def _left_out(what: ConceptModel) -> dict[str, str]:
     return {name: reason for name, reason in out.items() if of_part.get(name, name) in what.parts}
 
 
-def _shares(what: ConceptModel, kept: Kept, progress: Progress) -> dict[str, Any]:
+def _shares(what: ConceptModel, kept: KeptParts, progress: Progress) -> dict[str, Any]:
     cases = [what.cases[place] for place in evenly(len(what.cases), min(SHARE_CASES, len(what.cases)))]
     windows = min(SHARE_WINDOWS, max(4, what.amounts.cases // 20))
     return measure_shares(what.model, what.plain, cases, what.documents, windows, kept, progress, what.seed)
@@ -214,7 +214,7 @@ def _audit(what: ConceptModel, progress: Progress) -> dict[str, Any]:
     return measure_audit(what.model, [each.text for each in what.documents], changes, progress, what.seed)
 
 
-def _states(model: Model, cases: Sequence[Case], progress: Progress) -> Tensor:
+def _states(model: Model, cases: Sequence[ConceptCase], progress: Progress) -> Tensor:
     """All scored rows of some cases, float32 (A, D)."""
     out = list[np.ndarray]()
     read_cases(

@@ -32,9 +32,9 @@ import torch
 from torch import Tensor
 
 from daguerre.decoding.drive import compute
-from daguerre.evals.bits import Window, evenly, make_windows
-from daguerre.evals.concepts.cases import AT_ONCE, Case, Condition
-from daguerre.evals.concepts.kept import Kept
+from daguerre.evals.bits import BitsWindow, evenly, make_windows
+from daguerre.evals.concepts.cases import AT_ONCE, ConceptCase, Condition
+from daguerre.evals.concepts.kept import KeptParts
 from daguerre.evals.concepts.metrics import resampled_ratio
 from daguerre.evals.workers import Progress
 from daguerre.heldout import Document
@@ -105,10 +105,10 @@ def _each(heads: ConceptHeads, found: Decomposition, row: Tensor) -> Tensor:
 def measure_shares(
     model: Model,
     plain: Model | None,
-    cases: Sequence[Case],
+    cases: Sequence[ConceptCase],
     documents: Sequence[Document],
     num_windows: int,
-    kept: Kept,
+    kept: KeptParts,
     progress: Progress,
     seed: int = 0,
 ) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def measure_shares(
     return {"rates": rates, "mean": mean, "clean": clean}
 
 
-def masked_shares(model: Model, cases: Sequence[Case], rate: float, seed: int) -> dict[str, Any]:
+def masked_shares(model: Model, cases: Sequence[ConceptCase], rate: float, seed: int) -> dict[str, Any]:
     """The figures at one share of masked positions, over the masked positions of all cases."""
     found, files, sizes = list[dict[str, np.ndarray]](), list[np.ndarray](), list[np.ndarray]()
     condition = Condition(f"{rate:g} masked", rate)
@@ -138,7 +138,7 @@ def masked_shares(model: Model, cases: Sequence[Case], rate: float, seed: int) -
     return {"rate": rate, **figures(joined, np.concatenate(files), np.concatenate(sizes), seed)}
 
 
-def _read(model: Model, case: Case, condition: Condition) -> Any:
+def _read(model: Model, case: ConceptCase, condition: Condition) -> Any:
     """The hidden states of the masked positions' rows, (A, D)."""
     canvas = case.canvas(condition, model.config)
     session = model.denoiser.session(canvas, "none")
@@ -191,7 +191,7 @@ def clean_shares(
     return out
 
 
-def _stream(model: Model, window: Window, ask: Hidden | LogProbs) -> np.ndarray:
+def _stream(model: Model, window: BitsWindow, ask: Hidden | LogProbs) -> np.ndarray:
     """What the clean rows of a window answer: row i about the token after it."""
     tokens = window.tokens[:-1].astype(np.int64)
     rows = np.arange(len(tokens))

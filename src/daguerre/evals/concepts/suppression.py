@@ -17,8 +17,8 @@ from daguerre.concepts.labels import Labels
 from daguerre.concepts.taxonomy import Concept, taxonomy
 from daguerre.errors import InputError
 from daguerre.evals.concepts.endings import uses
-from daguerre.evals.concepts.kept import Kept
-from daguerre.evals.concepts.writing import Prompt, Write, before_uses, figures
+from daguerre.evals.concepts.kept import KeptParts
+from daguerre.evals.concepts.writing import FilePrompt, Write, before_uses, figures
 from daguerre.evals.workers import Progress
 
 SAMPLES, KEPT_USES = 20, 4
@@ -50,7 +50,7 @@ def measure_suppression(
     concepts: Sequence[Concept],
     write: Write,
     num: int,
-    kept: Kept,
+    kept: KeptParts,
     progress: Progress,
     seed: int = 0,
 ) -> dict[str, Any]:
@@ -87,9 +87,9 @@ def _measure(
     return row | {"ways": out}
 
 
-def kept_prompts(tried: Sequence[Prompt], concept: Concept, write: Write, seed: int) -> list[Prompt]:
+def kept_prompts(tried: Sequence[FilePrompt], concept: Concept, write: Write, seed: int) -> list[FilePrompt]:
     """At most MOST_PROMPTS prompts from which KEPT_USES of SAMPLES continuations use a concept."""
-    out = list[Prompt]()
+    out = list[FilePrompt]()
     for prompt in tried:
         written = write(prompt.text, SAMPLES, seed)
         if sum(uses(concept, prompt.text, text) for text in written) >= KEPT_USES:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from daguerre.audit.chain import Report
+from daguerre.audit.chain import LedgerReport
 from daguerre.audit.keys import SigningKey
 from daguerre.audit.recorder import Recorder
 from daguerre.audit.trial import num_caught, num_forgeries_caught
@@ -66,7 +66,7 @@ def recorded(model: Model, texts: Sequence[str], key: SigningKey, folder: Path, 
     return path
 
 
-def _checked(path: Path, model: Model | None) -> tuple[Report, float]:
+def _checked(path: Path, model: Model | None) -> tuple[LedgerReport, float]:
     """What is found of a ledger, and how many of its records are checked in a second of processor time."""
     started = time.process_time()
     report = verify(path, model)

@@ -65,34 +65,34 @@ def _shown(model: Model, tokens: list[int], room: int) -> str:
 
 
 @dataclass(frozen=True)
-class Prompt:
+class FilePrompt:
     """The beginning of a file, and the number of the file."""
 
     file: int
     text: str
 
 
-def before_uses(texts: Iterable[tuple[int, str, Labels]], concept: Concept, limit: int) -> list[Prompt]:
+def before_uses(texts: Iterable[tuple[int, str, Labels]], concept: Concept, limit: int) -> list[FilePrompt]:
     """At most `limit` prompts that end just before an instance of a concept, from as many files as there are: every
     file's first one before a file's second. Instances of equal beginnings count once.
     """
-    by_file = list[list[Prompt]]()
+    by_file = list[list[FilePrompt]]()
     for file, text, labels in texts:
         starts = sorted({start for start, _ in labels.of(concept) if 0 < start <= MOST_CHARACTERS})
-        by_file.append([Prompt(file, text[:start]) for start in starts])
+        by_file.append([FilePrompt(file, text[:start]) for start in starts])
     rounds = max((len(each) for each in by_file), default=0)
     turns = [each[number] for number in range(rounds) for each in by_file if number < len(each)]
     return turns[:limit]
 
 
-def before_statements(texts: Iterable[tuple[int, str, Labels]], limit: int, seed: int) -> list[Prompt]:
+def before_statements(texts: Iterable[tuple[int, str, Labels]], limit: int, seed: int) -> list[FilePrompt]:
     """At most `limit` prompts that end just before a statement of a function, in a random order, one a file."""
     out = []
     for file, text, _ in texts:
         starts = _statement_starts(text)
         if starts:
             place = int(np.random.default_rng((seed, file)).integers(len(starts)))
-            out.append(Prompt(file, text[: starts[place]]))
+            out.append(FilePrompt(file, text[: starts[place]]))
     order = np.random.default_rng(seed).permutation(len(out))
     return [out[number] for number in order[:limit]]
 
@@ -121,7 +121,7 @@ def labeled_texts(texts: Iterable[str]) -> list[tuple[int, str, Labels]]:
 
 
 def figures(
-    prompts: Sequence[Prompt],
+    prompts: Sequence[FilePrompt],
     concept: Concept,
     write: Write,
     num: int,

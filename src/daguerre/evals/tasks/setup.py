@@ -9,7 +9,7 @@ from typing import Any
 from daguerre.decoding.options import Decode
 from daguerre.errors import DataError, UnsupportedError
 from daguerre.evals.lines import MissingLine, make_examples
-from daguerre.evals.options import Beside, Limits
+from daguerre.evals.options import ConceptInputs, EvalLimits
 from daguerre.evals.spans import MissingSpan, make_spans, shown_around
 from daguerre.evals.workers import Progress
 from daguerre.heldout import Document
@@ -27,10 +27,10 @@ class Setup:
 
     model: Model
     documents: Sequence[Document]
-    limits: Limits
+    limits: EvalLimits
     seed: int
     workers: int
-    beside: Beside = field(default_factory=Beside)
+    beside: ConceptInputs = field(default_factory=ConceptInputs)
 
     @property
     def room(self) -> int:
