@@ -40,8 +40,8 @@ def share(value: float, interval: Sequence[float] | None) -> str:
 
 def between(value: float, low: float, high: float, digits: int = 1) -> str:
     """A share in percent, with its interval in words."""
-    value, low, high = (f"{100 * each:.{digits}f}" for each in (value, low, high))
-    return f"{value}% ({low} to {high})"
+    middle, *ends = (f"{100 * each:.{digits}f}" for each in (value, low, high))
+    return f"{middle}% ({ends[0]} to {ends[1]})"
 
 
 def difference(value: float, interval: Sequence[float]) -> str:
