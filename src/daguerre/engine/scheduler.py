@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 from daguerre.canvas import Decision
 from daguerre.decoding.sample import Sample
 from daguerre.engine.job import Job
-from daguerre.engine.pace import Pace
+from daguerre.engine.pace import TIMED, Pace
 from daguerre.engine.prefixes import PAGE, Prefixes
 from daguerre.engine.shares import Shares, Weight, alike
 from daguerre.engine.steps import Part, choose
@@ -186,9 +186,11 @@ class Scheduler:
 
     def _crowd(self, owner: str) -> int:
         """How many tasks share steps with one of an owner, now or soon: as if the others had as many for their weights,
-        since they have no more of a step.
+        since they have no more of a step. One that is read counts as many as it has rows in a short step.
         """
-        tasks = Counter(task.owner for task in (*self._running, *self._waiting))
+        tasks = Counter[str]()
+        for task in (*self._running, *self._waiting):
+            tasks[task.owner] += 1 if task.stored else min(TIMED, max(1, task.num_next))
         return min(self.limits.max_running, tasks.total(), self._shares.crowd(owner, tasks))
 
     def _has_room(self, task: Task) -> bool:
