@@ -11,7 +11,7 @@ from torch import Tensor
 
 from daguerre.canvas import Canvas
 from daguerre.decoding import generate as main_path
-from daguerre.decoding.options import Decode
+from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.decoding.running import start
 from daguerre.model import Model

@@ -18,9 +18,9 @@ from daguerre.decoding.deadline import Deadline
 from daguerre.decoding.drive import compute
 from daguerre.decoding.modes import beam
 from daguerre.decoding.modes.lines import ContextLines, Edge
-from daguerre.decoding.options import Decode
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.planning import make_plan
+from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.decoding.run import Run
 from daguerre.decoding.sampler import TokenSampler

@@ -11,7 +11,7 @@ import torch
 from backends import BACKENDS
 from daguerre.canvas import Canvas
 from daguerre.decoding.drive import compute
-from daguerre.decoding.options import Decode
+from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.model import Model

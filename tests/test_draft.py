@@ -13,8 +13,8 @@ import daguerre
 from daguerre.canvas import Canvas
 from daguerre.decoding import generate as main_path
 from daguerre.decoding.draft import Alignment, Draft, occurrences
-from daguerre.decoding.options import Decode
 from daguerre.decoding.planning import make_plan, max_forwards
+from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.errors import InputError
 from daguerre.heldout import load_frozen

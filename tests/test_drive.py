@@ -18,8 +18,8 @@ from daguerre.decoding.drive import compute
 from daguerre.decoding.lengths import look_alone, look_together
 from daguerre.decoding.modes.ar import one_by_one
 from daguerre.decoding.modes.block import denoise_spans
-from daguerre.decoding.options import Decode
 from daguerre.decoding.planning import make_plan
+from daguerre.decoding.request import Decode
 from daguerre.decoding.run import Run
 from daguerre.decoding.sample import Sample
 from daguerre.decoding.sampler import TokenSampler

@@ -20,8 +20,8 @@ from daguerre.canvas import Canvas
 from daguerre.decoding import generate as main_path
 from daguerre.decoding.drive import Together
 from daguerre.decoding.modes.windows import OPEN, Slot, Window, difference
-from daguerre.decoding.options import Decode
 from daguerre.decoding.planning import make_plan, max_forwards
+from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.decoding.sample import Sample
 from daguerre.errors import CheckpointError, DaguerreError

@@ -24,8 +24,9 @@ from daguerre.errors import InputError, UnsupportedError
 from daguerre.model import Model
 from daguerre.models.denoiser import Denoiser
 from daguerre.models.forward import Hidden, Logits
-from daguerre.models.wrappers.guidance import Guidance, Guided, unconditional_prefix
+from daguerre.models.wrappers.guidance import Guided, unconditional_prefix
 from daguerre.models.wrappers.steering import Steered
+from daguerre.sampling.guidance import Guidance
 from pairwise import covering
 
 PROMPT, SUFFIX = "def area(width, height):\n    return ", "\n\nprint(area(2, 3))\n"

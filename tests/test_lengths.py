@@ -12,8 +12,7 @@ import pytest
 from daguerre.canvas import Canvas
 from daguerre.decoding import generate as main_path
 from daguerre.decoding.lengths import MAX_LENGTHS, calibrated, candidates, look_alone, look_together, search_length
-from daguerre.decoding.options import Decode
-from daguerre.decoding.request import Request
+from daguerre.decoding.request import Decode, Request
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.model import Model
 from daguerre.models.tokenizer import Tokenizer

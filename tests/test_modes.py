@@ -21,10 +21,10 @@ from daguerre.decoding.mode import SAMPLING, Steps
 from daguerre.decoding.modes import MODES, SEARCHED_TOKENS, choose_mode
 from daguerre.decoding.modes.base import Mode
 from daguerre.decoding.modes.block import DENOISING
-from daguerre.decoding.options import Decode
+from daguerre.decoding.options import DecodeOptions
 from daguerre.decoding.pins import Pin
 from daguerre.decoding.planning import make_plan, max_forwards
-from daguerre.decoding.settings import Settings
+from daguerre.decoding.request import Decode
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.model import Model
 from daguerre.models.core.config import FimTokens, ModelConfig
@@ -202,7 +202,7 @@ class Pairs(Mode):
         if config.context == "block":
             raise UnsupportedError('mode "pairs" knows no blocks: use mode "block"')
 
-    def span_size(self, settings: Settings, config: ModelConfig, max_tokens: int, infilling: bool) -> int:
+    def span_size(self, settings: DecodeOptions, config: ModelConfig, max_tokens: int, infilling: bool) -> int:
         return 2
 
     def bound(self, plan: Any) -> int:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import daguerre
 from daguerre.canvas import Canvas
-from daguerre.decoding.options import Decode
 from daguerre.decoding.pins import Pin
 from daguerre.decoding.planning import make_plan, max_forwards
+from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.errors import InputError
 from daguerre.model import Model

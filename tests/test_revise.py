@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from daguerre.canvas import Canvas
-from daguerre.decoding.options import Decode
 from daguerre.decoding.planning import make_plan, max_forwards
+from daguerre.decoding.request import Decode
 from daguerre.decoding.revision import ODDS, RevisionReading, revise
 from daguerre.errors import InputError
 from daguerre.model import Model

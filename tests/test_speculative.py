@@ -15,8 +15,8 @@ from backends import BACKENDS, needs_compiler
 from daguerre.canvas import Canvas, Decision
 from daguerre.decoding import generate as main_path
 from daguerre.decoding.drive import compute
-from daguerre.decoding.options import Decode
 from daguerre.decoding.planning import make_plan, max_forwards
+from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.heldout import load_frozen
 from daguerre.model import Model

@@ -15,7 +15,7 @@ from concept_models import CATALOG, SHAPE, with_heads
 from conftest import GEMMA
 from daguerre.canvas import Canvas
 from daguerre.decoding.drive import compute
-from daguerre.decoding.options import Decode
+from daguerre.decoding.request import Decode
 from daguerre.decoding.steering import MOST_NAMED, Operation, Steering, add, at_first, controls, forbid
 from daguerre.errors import DataError, InputError, UnsupportedError
 from daguerre.model import Model

@@ -26,8 +26,8 @@ sys.path.append(str(HERE.parent / "prefer"))
 from written import library_prompts  # noqa: E402
 
 from daguerre.decoding.drive import Together  # noqa: E402
-from daguerre.decoding.options import Decode  # noqa: E402
 from daguerre.decoding.plans import plan_generate  # noqa: E402
+from daguerre.decoding.request import Decode  # noqa: E402
 from daguerre.decoding.sample import Sample  # noqa: E402
 from daguerre.errors import DataError  # noqa: E402
 from daguerre.evals.completion import AR, attempts  # noqa: E402

@@ -15,9 +15,8 @@ from daguerre.arguments import SWITCH, TEXT, WRONG, Call, Instance, Kind, OneOf,
 from daguerre.decoding import generate as main_path
 from daguerre.decoding.context import Showing
 from daguerre.decoding.defaults import CHAT_SAMPLING, with_sampling
-from daguerre.decoding.options import Decode
 from daguerre.decoding.plans import MAX_TOKENS
-from daguerre.decoding.request import Text
+from daguerre.decoding.request import Decode, Text
 from daguerre.decoding.result import Result, StreamEvent
 from daguerre.decoding.running import Running, start
 from daguerre.decoding.text_spans import CharSpan

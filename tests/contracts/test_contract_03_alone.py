@@ -17,10 +17,9 @@ from backends import ISAS, needs_compiler, of_isa, threads
 from conftest import CONTEXTS
 from daguerre.canvas import Canvas
 from daguerre.decoding.drive import Together, drive
-from daguerre.decoding.options import Decode
 from daguerre.decoding.pins import Pin
 from daguerre.decoding.planning import plan_request
-from daguerre.decoding.request import Request, is_infilling
+from daguerre.decoding.request import Decode, Request, is_infilling
 from daguerre.decoding.result import Result
 from daguerre.decoding.sample import Sample
 from daguerre.model import Model

@@ -10,9 +10,8 @@ import pytest
 from backends import BACKENDS
 from daguerre.canvas import Canvas
 from daguerre.decoding.drive import Together, drive
-from daguerre.decoding.options import Decode
 from daguerre.decoding.planning import plan_request
-from daguerre.decoding.request import Request
+from daguerre.decoding.request import Decode, Request
 from daguerre.decoding.sample import Sample
 from daguerre.model import Model
 from daguerre.models.denoiser import BackboneDenoiser

@@ -14,8 +14,8 @@ import pytest
 
 import daguerre
 from conftest import CONTEXTS
-from daguerre.decoding.options import Decode
 from daguerre.decoding.planning import make_plan, max_forwards
+from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.model import Model

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from daguerre.decoding.drive import drive
-from daguerre.decoding.options import Decode
 from daguerre.decoding.planning import plan_request
 from daguerre.decoding.reading import committed_text
-from daguerre.decoding.request import Request
+from daguerre.decoding.request import Decode, Request
 from daguerre.decoding.sample import Sample
 from daguerre.errors import DataError, InputError
 from daguerre.model import Model

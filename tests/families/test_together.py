@@ -11,9 +11,8 @@ import daguerre
 from backends import BACKENDS
 from daguerre.decoding.defaults import with_defaults
 from daguerre.decoding.drive import Together, drive
-from daguerre.decoding.options import Decode
 from daguerre.decoding.planning import plan_request
-from daguerre.decoding.request import Request
+from daguerre.decoding.request import Decode, Request
 from daguerre.decoding.sample import Sample
 from daguerre.model import Model
 from published import CASES, END, MASK, START, made

@@ -100,8 +100,8 @@ def test_who_cannot_have_graphs_is_told(causal: Model, models: dict[str, Model],
 
 
 def test_the_logits_of_a_session_are_those_of_the_modules(causal: Model, denoiser: BackboneDenoiser) -> None:
-    from daguerre.decoding.options import Decode
     from daguerre.decoding.planning import make_plan
+    from daguerre.decoding.request import Decode
 
     prompt = causal.tokenizer.encode("def f(a):\n")
     plan = make_plan(causal.config, causal.tokenizer, Decode(mode="block", block_size=8), prompt, None, 16, heal=False)

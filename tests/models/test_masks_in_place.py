@@ -16,8 +16,8 @@ from daguerre.canvas import Canvas
 from daguerre.decoding import drafters, speculate
 from daguerre.decoding.drive import compute
 from daguerre.decoding.lengths import look_alone, look_together
-from daguerre.decoding.options import Decode
 from daguerre.decoding.planning import make_plan, max_forwards
+from daguerre.decoding.request import Decode
 from daguerre.errors import UnsupportedError
 from daguerre.model import Model
 from daguerre.models.backends.torch_backend import TorchBackend

@@ -13,10 +13,10 @@ import pytest
 from daguerre.canvas import Decision
 from daguerre.decoding.deadline import Deadline, with_more
 from daguerre.decoding.drive import Together, drive
-from daguerre.decoding.options import Decode
 from daguerre.decoding.pins import Pin
 from daguerre.decoding.plan import Search
 from daguerre.decoding.planning import make_plan, max_forwards
+from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.decoding.running import Running
 from daguerre.decoding.sample import Sample

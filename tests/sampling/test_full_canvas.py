@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from daguerre.decoding.options import Decode
 from daguerre.decoding.planning import make_plan, max_forwards
+from daguerre.decoding.request import Decode
 from daguerre.errors import UnsupportedError
 from daguerre.model import Model
 from daguerre.sampling.policies import POLICIES

@@ -11,13 +11,14 @@ import pytest
 from conftest import tiny_config
 from daguerre.canvas import Canvas
 from daguerre.decoding import generate as main_path
-from daguerre.decoding.options import Decode
 from daguerre.decoding.planning import make_plan, max_forwards
+from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.errors import InputError
 from daguerre.model import Model
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.models.wrappers.guidance import Guidance, Guided, unconditional_prefix, with_prefix
+from daguerre.models.wrappers.guidance import Guided, unconditional_prefix, with_prefix
+from daguerre.sampling.guidance import Guidance
 from driving import Recorded, logits_of
 
 PROMPT = "def area(w, h):\n    return "

@@ -21,11 +21,11 @@ import numpy as np
 from daguerre.audit.canonical import canonical, digest, plain
 from daguerre.audit.evidence import TOP, Unexplained, attributions, columns, short
 from daguerre.audit.summary import Alerts, concept_summary
-from daguerre.decoding.options import Decode
+from daguerre.decoding.options import DecodeOptions
 from daguerre.decoding.pins import Pin
 from daguerre.decoding.plan import Plan
+from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
-from daguerre.decoding.settings import Settings
 from daguerre.decoding.steering import ProgramControls
 from daguerre.errors import DataError, UnsupportedError
 from daguerre.model import Model
@@ -80,7 +80,7 @@ class Request:
         return {"operation": self.operation, "arguments": plain(self.arguments)}
 
 
-def decoding_facts(decode: Settings) -> tuple[dict[str, Any], str]:
+def decoding_facts(decode: DecodeOptions) -> tuple[dict[str, Any], str]:
     """The options of a request: those in the clear, and the text ones as JSON."""
     clear, texts = dict[str, Any](), dict[str, Any]()
     for option in fields(decode):
@@ -97,7 +97,7 @@ def decoding_facts(decode: Settings) -> tuple[dict[str, Any], str]:
     return clear | {"sealed": sorted(texts)}, json.dumps(texts)
 
 
-def control_facts(decode: Settings) -> dict[str, Any]:
+def control_facts(decode: DecodeOptions) -> dict[str, Any]:
     """How a run was steered: the program, and the names of forbidden concepts."""
     operations = [] if decode.steer is None else [one.to_dict() for one in decode.steer.operations]
     return {"steer": plain(operations), "forbid": list(decode.forbid), "forbid_exactly": decode.forbid_exactly}

@@ -17,10 +17,9 @@ from daguerre.audit.record import Beside, Request, generation
 from daguerre.audit.replay import LAWS, PLANS, controls_of
 from daguerre.audit.summary import Alerts
 from daguerre.decoding.drive import Together, drive
-from daguerre.decoding.options import Decode
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.plans import MAX_TOKENS
-from daguerre.decoding.request import Text
+from daguerre.decoding.request import Decode, Text
 from daguerre.decoding.result import Result
 from daguerre.decoding.sample import Sample
 from daguerre.decoding.text_spans import CharSpan

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from daguerre.decoding.options import Decode
-from daguerre.decoding.request import check_changeable, check_end_of_text
+from daguerre.decoding.request import Decode, check_changeable, check_end_of_text
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.core.config import ModelConfig
 

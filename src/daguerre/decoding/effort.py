@@ -7,8 +7,8 @@ from dataclasses import fields
 from typing import Any
 
 from daguerre.decoding.defaults import chosen
-from daguerre.decoding.options import Decode
-from daguerre.decoding.settings import Settings
+from daguerre.decoding.options import DecodeOptions
+from daguerre.decoding.request import Decode
 from daguerre.errors import InputError, UnsupportedError, unknown
 from daguerre.models.core.config import ModelConfig
 
@@ -20,7 +20,7 @@ EFFORTS: dict[str, dict[str, Any]] = {
 }
 """Options for each word: from many tokens a forward to one. "medium" is what the model's publisher, or else Daguerre,
 does by default. `steps` is for modes without a policy."""
-NAMES = frozenset(field.name for field in fields(Settings))
+NAMES = frozenset(field.name for field in fields(DecodeOptions))
 
 
 def effort_options(

@@ -10,10 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from daguerre.arguments import checks
-from daguerre.decoding.checks import CALLS
 from daguerre.decoding.drive import Together, drive
 from daguerre.decoding.following import Texts
-from daguerre.decoding.options import Decode
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.plans import (
     MAX_TOKENS,
@@ -23,7 +21,7 @@ from daguerre.decoding.plans import (
     plan_infill,
     plan_stream,
 )
-from daguerre.decoding.request import Text
+from daguerre.decoding.request import CALLS, Decode, Text
 from daguerre.decoding.result import Result, StreamEvent
 from daguerre.decoding.sample import Sample
 from daguerre.decoding.text_spans import CharSpan

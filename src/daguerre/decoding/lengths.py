@@ -18,11 +18,10 @@ import numpy as np
 
 from daguerre.canvas import Canvas
 from daguerre.decoding.drive import compute
-from daguerre.decoding.options import Decode
+from daguerre.decoding.options import CONSTRAINTS
 from daguerre.decoding.plan import Plan, Search
 from daguerre.decoding.planning import plan_request
-from daguerre.decoding.request import Request, check_budget
-from daguerre.decoding.settings import CONSTRAINTS
+from daguerre.decoding.request import Decode, Request, check_budget
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.denoiser import BackboneDenoiser, Denoiser

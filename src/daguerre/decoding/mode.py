@@ -6,8 +6,8 @@ from collections.abc import Generator, Sequence
 from typing import Any, ClassVar
 
 from daguerre.canvas import Canvas, Span
+from daguerre.decoding.options import DecodeOptions
 from daguerre.decoding.repository import Files, joined_files
-from daguerre.decoding.settings import Settings
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import Answer, DraftStep, Forward
@@ -70,6 +70,11 @@ class ModeSpec:
     """Whether each step commits a position or more, so that a span has at most as many steps as positions."""
     keeps_drafts: ClassVar[bool] = True
     """Whether part of a gap's old text may be kept."""
+    commits_last: ClassVar[bool] = False
+    """Whether nothing is committed before the end, so that no schedule of steering has a place in it."""
+    no_spans: ClassVar[str | None] = None
+    """Why it does not know a token's place in its gap, so that no span of steering has a meaning in it; None: it does.
+    """
     searches_length: ClassVar[bool] = True
     """Whether the length of its gap can be searched first."""
 
@@ -113,15 +118,17 @@ class ModeSpec:
         """How many characters of a gap's text, which has not ended, stay whatever follows. plan: its `Plan`."""
         return len(text)
 
-    def check_draft(self, settings: Settings) -> None:
+    def check_draft(self, settings: DecodeOptions) -> None:
         """InputError or UnsupportedError where the mode cannot use the caller's draft."""
 
-    def check_canvas(self, settings: Settings, config: ModelConfig, canvas: Canvas, budgets: Sequence[Span]) -> None:
+    def check_canvas(
+        self, settings: DecodeOptions, config: ModelConfig, canvas: Canvas, budgets: Sequence[Span]
+    ) -> None:
         """InputError or UnsupportedError for a canvas that this mode cannot fill. budgets: the fewest and the most
         tokens of each gap.
         """
 
-    def span_size(self, settings: Settings, config: ModelConfig, max_tokens: int, infilling: bool) -> int:
+    def span_size(self, settings: DecodeOptions, config: ModelConfig, max_tokens: int, infilling: bool) -> int:
         """The most positions of a span, in a request for `max_tokens`."""
         return max_tokens
 

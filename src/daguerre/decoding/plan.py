@@ -12,7 +12,7 @@ from daguerre.decoding.context import Context
 from daguerre.decoding.draft import Draft
 from daguerre.decoding.healing import Healing, Vocabulary
 from daguerre.decoding.mode import ModeSpec
-from daguerre.decoding.settings import Settings
+from daguerre.decoding.options import DecodeOptions
 from daguerre.models.catalog import Catalog
 from daguerre.models.chat_format import written
 from daguerre.models.core.config import ModelConfig
@@ -89,7 +89,7 @@ class Plan:
     """
 
     config: ModelConfig
-    decode: Settings
+    decode: DecodeOptions
     mode: ModeSpec
     vocabulary: Vocabulary
     canvas: Canvas

@@ -11,10 +11,9 @@ import numpy as np
 from daguerre.canvas import Canvas
 from daguerre.decoding.healing import Healing, Vocabulary, num_to_take_back
 from daguerre.decoding.modes import MODES
-from daguerre.decoding.options import Decode
 from daguerre.decoding.pins import pinned
 from daguerre.decoding.plan import Gap, Plan, filler_of
-from daguerre.decoding.request import Request, Text, check_request, encoded, is_infilling, read_draft
+from daguerre.decoding.request import Decode, Request, Text, check_request, encoded, is_infilling, read_draft
 from daguerre.errors import ContextError, InputError, UnsupportedError, shown
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.tokenizer import Tokenizer

@@ -7,18 +7,26 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from daguerre.arguments import checks
-from daguerre.decoding.checks import CALLS, EDITS, REQUIRED
 from daguerre.decoding.context import Context, Showing, choose, whole
 from daguerre.decoding.defaults import chosen
 from daguerre.decoding.lengths import search_length as find_length
 from daguerre.decoding.lengths import wants_search
 from daguerre.decoding.mode import ModeSpec
 from daguerre.decoding.modes import SEARCHED_TOKENS
-from daguerre.decoding.options import Decode
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.planning import keep_drafts, plan_request
 from daguerre.decoding.repository import Files, kept_files
-from daguerre.decoding.request import Request, Text, check_changeable, encoded, is_infilling
+from daguerre.decoding.request import (
+    CALLS,
+    EDITS,
+    REQUIRED,
+    Decode,
+    Request,
+    Text,
+    check_changeable,
+    encoded,
+    is_infilling,
+)
 from daguerre.decoding.sides import TOKEN_LENGTH
 from daguerre.decoding.text_spans import MARK, CharSpan, find_spans, split_at, split_template
 from daguerre.decoding.window import HEALED

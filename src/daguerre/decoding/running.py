@@ -13,11 +13,10 @@ from daguerre.arguments import TOKENS, Kind, Whole, checks
 from daguerre.canvas import Canvas, Decision
 from daguerre.decoding.context import Showing
 from daguerre.decoding.generate import only_sample, stream_events
-from daguerre.decoding.options import Decode
 from daguerre.decoding.pins import ordinary, pinning, place
 from daguerre.decoding.plans import Defaults, plan_stream
 from daguerre.decoding.reading import committed_text, draft_text
-from daguerre.decoding.request import Text
+from daguerre.decoding.request import Decode, Text
 from daguerre.decoding.result import Result, StreamEvent
 from daguerre.decoding.sample import Sample
 from daguerre.errors import InputError, UnsupportedError

@@ -13,7 +13,6 @@ from threading import Event as Flag
 from typing import Any, Self, TypeVar
 
 from daguerre.canvas import Canvas, Decision
-from daguerre.decoding.options import Decode
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.plans import (
     MAX_TOKENS,
@@ -23,7 +22,7 @@ from daguerre.decoding.plans import (
     plan_infill,
     plan_stream,
 )
-from daguerre.decoding.request import Text
+from daguerre.decoding.request import Decode, Text
 from daguerre.decoding.sample import Sample
 from daguerre.decoding.text_spans import CharSpan
 from daguerre.engine.job import Job

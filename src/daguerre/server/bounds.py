@@ -16,8 +16,8 @@ from typing import Any
 
 from fastapi import Request
 
-from daguerre.decoding.options import Decode
 from daguerre.decoding.plan import Plan
+from daguerre.decoding.request import Decode
 from daguerre.decoding.text_spans import CharSpan
 from daguerre.engine.engine import Engine
 from daguerre.engine.job import Job

@@ -22,10 +22,10 @@ from torch import Tensor
 from daguerre.canvas import Canvas, Decision, Span
 from daguerre.decoding.mode import Steps
 from daguerre.decoding.modes.base import Mode
+from daguerre.decoding.options import DecodeOptions
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.run import Run
 from daguerre.decoding.sampler import evidence_at
-from daguerre.decoding.settings import Settings
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.core.config import ModelConfig
 from daguerre.noise.process import Absorbing, Reverse, process_of
@@ -58,11 +58,13 @@ class Ancestral(Mode):
             )
         process_of(config)
 
-    def check_draft(self, settings: Settings) -> None:
+    def check_draft(self, settings: DecodeOptions) -> None:
         """It takes none."""
         raise UnsupportedError('mode "ancestral" begins with noise and takes no draft: leave out one of the two')
 
-    def check_canvas(self, settings: Settings, config: ModelConfig, canvas: Canvas, budgets: Sequence[Span]) -> None:
+    def check_canvas(
+        self, settings: DecodeOptions, config: ModelConfig, canvas: Canvas, budgets: Sequence[Span]
+    ) -> None:
         """No cache: every forward computes all rows."""
         if settings.cache not in ("auto", "none"):
             raise UnsupportedError(

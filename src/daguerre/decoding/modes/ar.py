@@ -8,10 +8,10 @@ from daguerre.decoding.draft import Alignment
 from daguerre.decoding.mode import SAMPLING, Steps, needs_next_token
 from daguerre.decoding.modes.base import Mode
 from daguerre.decoding.modes.block import healing_forwards
+from daguerre.decoding.options import DecodeOptions
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.run import Run
 from daguerre.decoding.sampler import evidence_of
-from daguerre.decoding.settings import Settings
 from daguerre.decoding.speculate import speculate
 from daguerre.errors import UnsupportedError
 from daguerre.models.core.config import ModelConfig
@@ -32,7 +32,7 @@ class Autoregressive(Mode):
         super().check_model(config)
         needs_next_token(self, config)
 
-    def check_draft(self, settings: Settings) -> None:
+    def check_draft(self, settings: DecodeOptions) -> None:
         """No pins at fixed positions together with a draft."""
         if any(not pin.floats for pin in settings.pins):
             raise UnsupportedError(
@@ -65,7 +65,7 @@ class Ar(Autoregressive):
 
     name = "ar"
 
-    def span_size(self, settings: Settings, config: ModelConfig, max_tokens: int, infilling: bool) -> int:
+    def span_size(self, settings: DecodeOptions, config: ModelConfig, max_tokens: int, infilling: bool) -> int:
         """One."""
         return 1
 

@@ -8,11 +8,11 @@ from daguerre.canvas import Canvas, Span
 from daguerre.decoding.denoise import denoise, heal, read_draft
 from daguerre.decoding.mode import SAMPLING, Steps
 from daguerre.decoding.modes.base import Mode
+from daguerre.decoding.options import DecodeOptions
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.revision import readings, revise
 from daguerre.decoding.run import Run
 from daguerre.decoding.sampler import evidence_at
-from daguerre.decoding.settings import Settings
 from daguerre.decoding.token_editing import denoise_and_edit
 from daguerre.errors import UnsupportedError
 from daguerre.models.core.config import ModelConfig
@@ -35,12 +35,12 @@ class Block(Mode):
     name = "block"
     options = SAMPLING | DENOISING | {"block_size", "sliding"}
 
-    def check_draft(self, settings: Settings) -> None:
+    def check_draft(self, settings: DecodeOptions) -> None:
         """A draft is read span by span, which a window has not."""
         if settings.sliding:
             raise UnsupportedError("sliding reads no draft: leave out one of the two")
 
-    def span_size(self, settings: Settings, config: ModelConfig, max_tokens: int, infilling: bool) -> int:
+    def span_size(self, settings: DecodeOptions, config: ModelConfig, max_tokens: int, infilling: bool) -> int:
         """The option's, the model's, or DEFAULT_BLOCK."""
         if infilling and settings.block_size is None and not settings.sliding:
             return max_tokens
@@ -77,7 +77,7 @@ class Full(Block):
         if config.context == "block":
             raise UnsupportedError('mode "full" is beyond a model with block context: use mode "block"')
 
-    def span_size(self, settings: Settings, config: ModelConfig, max_tokens: int, infilling: bool) -> int:
+    def span_size(self, settings: DecodeOptions, config: ModelConfig, max_tokens: int, infilling: bool) -> int:
         """The whole budget."""
         return max_tokens
 

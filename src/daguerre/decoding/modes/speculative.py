@@ -8,9 +8,9 @@ from daguerre.canvas import Canvas, Span
 from daguerre.decoding.denoise import heal
 from daguerre.decoding.mode import Steps
 from daguerre.decoding.modes.ar import Autoregressive
+from daguerre.decoding.options import DecodeOptions
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.run import Run
-from daguerre.decoding.settings import Settings
 from daguerre.errors import UnsupportedError
 from daguerre.models.core.config import ModelConfig
 
@@ -25,7 +25,9 @@ class Speculative(Autoregressive):
     options = Autoregressive.options | {"block_size", "drafter"}
     changeable = keeps_drafts = False
 
-    def check_canvas(self, settings: Settings, config: ModelConfig, canvas: Canvas, budgets: Sequence[Span]) -> None:
+    def check_canvas(
+        self, settings: DecodeOptions, config: ModelConfig, canvas: Canvas, budgets: Sequence[Span]
+    ) -> None:
         """No pins at fixed positions: a draft would have to go on behind them."""
         super().check_canvas(settings, config, canvas, budgets)
         if any(not pin.floats for pin in settings.pins):

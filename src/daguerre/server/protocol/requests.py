@@ -7,8 +7,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from daguerre.decoding.options import ELSEWHERE
-from daguerre.decoding.settings import Settings
+from daguerre.decoding.options import DecodeOptions
+from daguerre.decoding.request import ELSEWHERE
 from daguerre.errors import InputError, unknown
 from daguerre.server.protocol.common import check_steered, pin_of, token_of
 from daguerre.server.protocol.stops import check_stops
@@ -24,7 +24,7 @@ OWN = {
     "edit": ("heal", "search_length", "spans", "lines", "pattern", "strength", "context"),
 }
 """The arguments that it may have beside those of all."""
-NAMES = frozenset(Settings.__dataclass_fields__) - {"scorer"}
+NAMES = frozenset(DecodeOptions.__dataclass_fields__) - {"scorer"}
 
 
 def _wrong(message: str) -> PydanticCustomError:

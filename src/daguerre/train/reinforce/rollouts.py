@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from daguerre.decoding.drive import Together
-from daguerre.decoding.options import Decode
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.plans import plan_fill, plan_generate
+from daguerre.decoding.request import Decode
 from daguerre.decoding.sample import Sample
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.denoiser import BackboneDenoiser
