@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from backends import BACKENDS
+from daguerre.decoding.context import kept_files
 from daguerre.decoding.drive import drive
-from daguerre.decoding.joins import Join, beginning, cuts, repeats
+from daguerre.decoding.modes.joins import Join, beginning, cuts, repeats
 from daguerre.decoding.plans import plan_infill
-from daguerre.decoding.repository import kept_files
 from daguerre.decoding.sample import Sample
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.model import Model

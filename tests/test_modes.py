@@ -17,13 +17,12 @@ import pytest
 import daguerre
 from daguerre.canvas import Canvas, Decision
 from daguerre.decoding.denoise import heal
-from daguerre.decoding.mode import SAMPLING, Steps
 from daguerre.decoding.modes import MODES, SEARCHED_TOKENS, choose_mode
-from daguerre.decoding.modes.base import Mode
 from daguerre.decoding.modes.block import DENOISING
 from daguerre.decoding.options import DecodeOptions
 from daguerre.decoding.pins import Pin
-from daguerre.decoding.planning import make_plan, max_forwards
+from daguerre.decoding.plan import SAMPLING, Mode, Steps
+from daguerre.decoding.planning import make_plan
 from daguerre.decoding.request import Decode
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.model import Model
@@ -231,7 +230,7 @@ def test_one_entry_adds_a_mode(models: dict[str, Model], monkeypatch: pytest.Mon
         plan = make_plan(model.config, model.tokenizer, Decode(**options), "impo", None, 9, None)
         result = model.generate("impo", 9, **options)
         assert (result.finish_reason, len(result.tokens)) == ("length", 9)
-        assert result.usage.forwards == len(result.trace.steps) <= max_forwards(plan)
+        assert result.usage.forwards == len(result.trace.steps) <= plan.max_forwards
         assert max(len(step.decision) for step in result.trace.steps) == 2
         *events, last = model.stream("impo", 9, **options)
         assert last.text == last.committed == result.text

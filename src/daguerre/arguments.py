@@ -417,7 +417,7 @@ def check_fields(record: Any, kinds: Mapping[str, Kind] | None = None) -> None:
     """Read the fields of a frozen dataclass, in place: its options by their kinds, or those of a table. A default is
     what it should be, and is not read.
     """
-    owner = type(record)
+    owner: Any = type(record)
     for name, kind in (_declared(owner) if kinds is None else kinds).items():
         value = getattr(record, name)
         if value is not getattr(owner, name, WRONG):

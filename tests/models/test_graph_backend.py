@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-from daguerre.decoding.drive import compute
 from daguerre.decoding.generate import generate
 from daguerre.errors import UnsupportedError
 from daguerre.model import Model
@@ -16,6 +15,7 @@ from daguerre.models.backends.graph_backend import ROWS, GraphBackend, GraphCach
 from daguerre.models.core.config import Experts
 from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.models.forward import Logits
+from daguerre.models.session import compute
 from graphs import Repeats, replayed
 
 

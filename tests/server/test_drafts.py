@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from daguerre.canvas import Canvas
-from daguerre.decoding.drive import drive
-from daguerre.decoding.following import Texts
+from daguerre.decoding.drive import Texts, drive
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.plans import plan_fill, plan_generate, plan_infill, plan_stream
 from daguerre.decoding.reading import committed_text, draft_text

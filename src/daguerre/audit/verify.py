@@ -37,12 +37,11 @@ from daguerre.audit.record import Request, decode_of, passed_between_forwards, s
 from daguerre.audit.replay import Found, controls_of, plan_of, replay, why_not
 from daguerre.audit.summary import concept_summary
 from daguerre.canvas import Decision
-from daguerre.decoding.drive import compute
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.reading import joined, read
 from daguerre.errors import DaguerreError
 from daguerre.model import Model
-from daguerre.models.session import Asking, together
+from daguerre.models.session import Asking, compute, together
 from daguerre.trace import Trace
 
 ROUNDING = 1e-5

@@ -5,14 +5,10 @@ Each becomes a plan (`plans`), whose samples (`sample.Sample`) are driven to the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from daguerre.arguments import checks
-from daguerre.decoding.drive import Together, drive
-from daguerre.decoding.following import Texts
-from daguerre.decoding.plan import Plan
+from daguerre.decoding.drive import OnStep, only_sample, run_samples, stream_events
 from daguerre.decoding.plans import (
     MAX_TOKENS,
     plan_edit,
@@ -21,17 +17,11 @@ from daguerre.decoding.plans import (
     plan_infill,
     plan_stream,
 )
-from daguerre.decoding.request import CALLS, Decode, Text
+from daguerre.decoding.request import Decode, Text
 from daguerre.decoding.result import Result, StreamEvent
-from daguerre.decoding.sample import Sample
 from daguerre.decoding.text_spans import CharSpan
-from daguerre.errors import InputError
 from daguerre.models.denoiser import Denoiser
 from daguerre.models.tokenizer import Tokenizer
-
-TIMED = {name: CALLS[name] for name in ("timeout", "on_step")}
-OnStep = Callable[[StreamEvent], None]
-"""Called with the events of `stream` while a request runs: one for each step, and the last, which has the result."""
 
 
 def generate(
@@ -169,38 +159,3 @@ def stream(
     """
     plan = plan_stream(denoiser, tokenizer, prompt, max_tokens, decode, timeout=timeout, **options)
     return stream_events(only_sample(denoiser, plan, timeout))
-
-
-@checks(TIMED)
-def only_sample(denoiser: Denoiser, plan: Plan, timeout: float | None) -> Sample:
-    """The one sample of a stream, before its first step. InputError where the plan asks for more."""
-    if plan.decode.n != 1:
-        raise InputError(f"a stream gives one sample and n={plan.decode.n}: leave out n")
-    return Sample(denoiser, plan, 0, timeout)
-
-
-def stream_events(one: Sample) -> Iterator[StreamEvent]:
-    """The events of a sample, with the text after each, and its result."""
-    texts = Texts(one.plan)
-    for event in drive(one):
-        yield texts.event(event)
-    result = one.result()
-    yield StreamEvent(result.text, result.text, None, result)
-
-
-@checks(TIMED)
-def run_samples(denoiser: Denoiser, plan: Plan, timeout: float | None, on_step: OnStep | None = None) -> Result:
-    """The result of a plan, whose samples are driven together. on_step: called with each event of the only one."""
-    if on_step is not None:
-        for event in stream_events(only_sample(denoiser, plan, timeout)):
-            on_step(event)
-        assert event.result is not None
-        return event.result
-    samples = [Sample(denoiser, plan, index, timeout) for index in range(plan.decode.n)]
-    if len(samples) == 1:
-        for _ in drive(samples[0]):
-            pass
-    else:
-        Together(denoiser.backend, samples).run()
-    first, *others = [sample.result() for sample in samples]
-    return replace(first, others=tuple(others)) if others else first

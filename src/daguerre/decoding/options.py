@@ -34,10 +34,10 @@ from daguerre.arguments import (
 from daguerre.decoding.pins import Pin
 from daguerre.decoding.revision import ODDS, RevisionReading
 from daguerre.errors import InputError
+from daguerre.models import guidance as guiding
 from daguerre.models.chat_format.description import Thinks
+from daguerre.models.guidance import Guidance, Scorer, chained
 from daguerre.models.stale import CACHE_MODES, CacheMode
-from daguerre.sampling import guidance as guiding
-from daguerre.sampling.guidance import Guidance, Scorer, chained
 from daguerre.sampling.logits import SamplingParams
 from daguerre.sampling.policies import POLICIES, Policy, policy_kind
 from daguerre.sampling.policies.base import Schedule
@@ -150,7 +150,7 @@ class DecodeOptions:
         "fit",
         OneOf(known=get_args(FillEnd)),
         """Mode fim: a gap that the model does not end itself ends where the text after it fits best (fit), or at its
-        budget (model). See `daguerre.decoding.joins`.""",
+        budget (model). See `daguerre.decoding.modes.joins`.""",
     )
     policy: str | Policy | None = option(
         None,

@@ -10,7 +10,6 @@ import numpy as np
 
 from daguerre.canvas import Canvas
 from daguerre.decoding.healing import Healing, Vocabulary, num_to_take_back
-from daguerre.decoding.modes import MODES
 from daguerre.decoding.pins import pinned
 from daguerre.decoding.plan import Gap, Plan, filler_of
 from daguerre.decoding.request import Decode, Request, Text, check_request, encoded, is_infilling, read_draft
@@ -185,11 +184,6 @@ def _wording(decode: Decode, tokenizer: Tokenizer, canvas: Canvas, number: int, 
         after=after[:reach],
         followed=number + 1 < len(canvas.gaps) and len(after) < reach,
     )
-
-
-def max_forwards(plan: Plan) -> int:
-    """The most forwards that a request can take: those of its mode, and of the search of its length."""
-    return plan.num_searching + plan.forwards_each * MODES[plan.mode.name].bound(plan)
 
 
 def keep_drafts(plan: Plan, drafts: Sequence[Sequence[int]], strength: float) -> Plan:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from daguerre.arguments import checks
-from daguerre.decoding.context import Context, Showing, choose, whole
+from daguerre.decoding.context import HEALED, TOKEN_LENGTH, Context, Files, Showing, choose, kept_files, whole
 from daguerre.decoding.defaults import chosen
 from daguerre.decoding.lengths import search_length as find_length
 from daguerre.decoding.lengths import wants_search
-from daguerre.decoding.mode import ModeSpec
 from daguerre.decoding.modes import SEARCHED_TOKENS
-from daguerre.decoding.plan import Plan
+from daguerre.decoding.plan import Mode, Plan
 from daguerre.decoding.planning import keep_drafts, plan_request
-from daguerre.decoding.repository import Files, kept_files
 from daguerre.decoding.request import (
     CALLS,
     EDITS,
@@ -27,9 +26,7 @@ from daguerre.decoding.request import (
     encoded,
     is_infilling,
 )
-from daguerre.decoding.sides import TOKEN_LENGTH
 from daguerre.decoding.text_spans import MARK, CharSpan, find_spans, split_at, split_template
-from daguerre.decoding.window import HEALED
 from daguerre.errors import InputError, UnsupportedError, shown
 from daguerre.models.catalog import Catalog
 from daguerre.models.core.config import ModelConfig
@@ -37,7 +34,7 @@ from daguerre.models.denoiser import Denoiser
 from daguerre.models.tokenizer import Tokenizer
 
 MAX_TOKENS = 64
-INFILL_TOKENS = ModeSpec.gap_tokens
+INFILL_TOKENS = Mode.gap_tokens
 """The default of a gap in most modes."""
 REPOSITORY_TOKENS = 8
 """What is left for the tokens and names around each file of a repository."""
@@ -329,7 +326,8 @@ def _plan(
         if asked:
             tokenizer.require_bytes(what)
     searches = wants_search(denoiser.config, request, search_length)
-    plan = find_length(denoiser, tokenizer, request) if searches else plan_request(denoiser.config, tokenizer, request)
+    plan_of = partial(plan_request, denoiser.config, tokenizer)
+    plan = find_length(denoiser, request, plan_of) if searches else plan_of(request)
     plan.decode.steering.check_spans(plan.canvas, searches)
     return replace(plan, catalog=_catalog(denoiser, catalog))
 

@@ -14,10 +14,8 @@ from daguerre.arguments import (
     TEXT,
     TOKENS,
     WRONG,
-    Call,
     ForEach,
     Kind,
-    Number,
     OneOf,
     Pairs,
     Tokens,
@@ -26,12 +24,12 @@ from daguerre.arguments import (
     check_unicode,
     options_of,
 )
-from daguerre.decoding.context import SHOWING, Context
-from daguerre.decoding.draft import Draft
+from daguerre.decoding.context import SHOWING, Context, Files
+from daguerre.decoding.drafters import Draft
+from daguerre.decoding.drive import TIMED
 from daguerre.decoding.modes import MODES, choose_mode, mode_options
-from daguerre.decoding.modes.base import Mode
 from daguerre.decoding.options import CONSTRAINTS, IMPLIED, DecodeOptions
-from daguerre.decoding.repository import Files
+from daguerre.decoding.plan import Mode
 from daguerre.decoding.steering import Steering
 from daguerre.errors import InputError, UnsupportedError, no_concept_heads, shown, unknown
 from daguerre.models.core.config import ModelConfig
@@ -68,8 +66,7 @@ CALLS: dict[str, Kind] = {
     "text": TEXT,
     "max_tokens": Whole(low=1, none=True),
     "heal": MAYBE,
-    "timeout": Number(low=0, above=True, infinite=True, none=True, what="a number of seconds"),
-    "on_step": Call(none=True),
+    **TIMED,
     "draft": Words(none=True),
     "context": OneOf(known=SHOWING),
     "files": TextsByName(none=True),

@@ -12,7 +12,7 @@ import numpy as np
 from daguerre.arguments import TOKENS, Kind, Whole, checks
 from daguerre.canvas import Canvas, Decision
 from daguerre.decoding.context import Showing
-from daguerre.decoding.generate import only_sample, stream_events
+from daguerre.decoding.drive import only_sample, stream_events
 from daguerre.decoding.pins import ordinary, pinning, place
 from daguerre.decoding.plans import Defaults, plan_stream
 from daguerre.decoding.reading import committed_text, draft_text

@@ -22,12 +22,11 @@ import numpy as np
 import torch
 
 from daguerre.decoding.defaults import chosen
-from daguerre.decoding.drive import compute
 from daguerre.errors import DaguerreError, InputError, MissingExtra, UnsupportedError
 from daguerre.model import Model, load
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import Forward, Layout, Logits
-from daguerre.models.session import Asking
+from daguerre.models.session import Asking, compute
 from daguerre.sampling.logits import log_softmax
 from daguerre.scoring.likelihood import SpanLayout, check_layout, default_layout, score_tokens
 

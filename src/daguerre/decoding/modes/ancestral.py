@@ -20,11 +20,9 @@ import torch
 from torch import Tensor
 
 from daguerre.canvas import Canvas, Decision, Span
-from daguerre.decoding.mode import Steps
-from daguerre.decoding.modes.base import Mode
+from daguerre.decoding.denoise import Run
 from daguerre.decoding.options import DecodeOptions
-from daguerre.decoding.plan import Plan
-from daguerre.decoding.run import Run
+from daguerre.decoding.plan import Mode, Plan, Steps
 from daguerre.decoding.sampler import evidence_at
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.core.config import ModelConfig

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from daguerre.canvas import Canvas
-from daguerre.decoding.denoise import Stop, commit_forced, heal
-from daguerre.decoding.draft import Alignment
-from daguerre.decoding.mode import SAMPLING, Steps, needs_next_token
-from daguerre.decoding.modes.base import Mode
+from daguerre.decoding.denoise import Run, Stop, commit_forced, heal
+from daguerre.decoding.drafters import Alignment
 from daguerre.decoding.modes.block import healing_forwards
 from daguerre.decoding.options import DecodeOptions
-from daguerre.decoding.plan import Plan
-from daguerre.decoding.run import Run
+from daguerre.decoding.plan import SAMPLING, Mode, Plan, Steps, needs_next_token
 from daguerre.decoding.sampler import evidence_of
 from daguerre.decoding.speculate import speculate
 from daguerre.errors import UnsupportedError

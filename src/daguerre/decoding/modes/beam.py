@@ -24,12 +24,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from daguerre.canvas import Canvas, Decision
-from daguerre.decoding.mode import Steps, needs_next_token
-from daguerre.decoding.modes.base import Mode
+from daguerre.decoding.denoise import Run
 from daguerre.decoding.modes.lines import Edge
 from daguerre.decoding.options import DecodeOptions
-from daguerre.decoding.plan import Gap, Plan
-from daguerre.decoding.run import Run
+from daguerre.decoding.plan import Gap, Mode, Plan, Steps, needs_next_token
 from daguerre.decoding.sampler import evidence_at
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.core.config import ModelConfig

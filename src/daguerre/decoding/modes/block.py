@@ -5,15 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from daguerre.canvas import Canvas, Span
-from daguerre.decoding.denoise import denoise, heal, read_draft
-from daguerre.decoding.mode import SAMPLING, Steps
-from daguerre.decoding.modes.base import Mode
+from daguerre.decoding.denoise import Run, denoise, denoise_and_edit, heal, read_draft
 from daguerre.decoding.options import DecodeOptions
-from daguerre.decoding.plan import Plan
+from daguerre.decoding.plan import SAMPLING, Mode, Plan, Steps
 from daguerre.decoding.revision import readings, revise
-from daguerre.decoding.run import Run
 from daguerre.decoding.sampler import evidence_at
-from daguerre.decoding.token_editing import denoise_and_edit
 from daguerre.errors import UnsupportedError
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import Logits

@@ -16,13 +16,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from daguerre.canvas import Canvas, Span
-from daguerre.decoding.denoise import decide
-from daguerre.decoding.mode import SAMPLING, Steps
-from daguerre.decoding.modes.base import Mode
+from daguerre.decoding.denoise import Run, decide
 from daguerre.decoding.modes.windows import OPEN, Window, difference, edited, seen
 from daguerre.decoding.options import DecodeOptions
-from daguerre.decoding.plan import Plan
-from daguerre.decoding.run import Run
+from daguerre.decoding.plan import SAMPLING, Mode, Plan, Steps
 from daguerre.decoding.sampler import evidence_of
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.core.config import ModelConfig

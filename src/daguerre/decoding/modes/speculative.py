@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from daguerre.canvas import Canvas, Span
-from daguerre.decoding.denoise import heal
-from daguerre.decoding.mode import Steps
+from daguerre.decoding.denoise import Run, heal
 from daguerre.decoding.modes.ar import Autoregressive
 from daguerre.decoding.options import DecodeOptions
-from daguerre.decoding.plan import Plan
-from daguerre.decoding.run import Run
+from daguerre.decoding.plan import Plan, Steps
 from daguerre.errors import UnsupportedError
 from daguerre.models.core.config import ModelConfig
 

@@ -26,10 +26,10 @@ from daguerre.errors import InputError
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.denoiser import CacheMode, Denoiser
 from daguerre.models.forward import Answer, Ask, Backend, Logits, Rules
+from daguerre.models.guidance import Guidance, Scorer
 from daguerre.models.rows import Tree
 from daguerre.models.session import Asking, Counts, NextLogits, Session, Verification, together
 from daguerre.models.wrappers.rewriting import with_draft
-from daguerre.sampling.guidance import Guidance, Scorer
 
 
 def unconditional_prefix(config: ModelConfig, num_prefix: int, negative: Sequence[int]) -> np.ndarray:

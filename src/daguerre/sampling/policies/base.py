@@ -46,7 +46,7 @@ class Policy(ABC):
     """Whether a step commits a set number, and so those that wait for all others (`Proposals.waits`) where these are
     too few. Other policies do not see proposals that wait while there are others."""
     edits: ClassVar[bool] = False
-    """Whether it also replaces committed tokens of the active span (`decoding.token_editing`)."""
+    """Whether it also replaces committed tokens of the active span (`decoding.denoise.denoise_and_edit`)."""
     num_extra: ClassVar[int] = 0
     """The most forwards that a span takes once nothing of it is open."""
 

@@ -16,7 +16,6 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from daguerre.canvas import Canvas, Decision
-from daguerre.decoding.drive import compute
 from daguerre.decoding.effort import effort_options
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.plans import MAX_TOKENS, plan_fill, plan_generate
@@ -26,6 +25,7 @@ from daguerre.decoding.sample import Sample
 from daguerre.engine.job import Job
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.forward import Logits
+from daguerre.models.session import compute
 from daguerre.sampling.logits import softmax
 from daguerre.server.errors import ApiError
 from daguerre.server.models import Served
