@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 
 from daguerre.canvas import Canvas, Decision
+from daguerre.decoding import generate
+from daguerre.decoding.generate import Request
 from daguerre.decoding.plan import Plan
-from daguerre.decoding.plans import plan_edit, plan_fill, plan_generate, plan_infill
 from daguerre.decoding.revision import readings
 from daguerre.decoding.sample import wrapped
 from daguerre.decoding.steering import ProgramControls, controls
@@ -38,12 +39,7 @@ from daguerre.sampling.logits import biased, softmax
 from daguerre.sampling.rules import Rule, forbidden
 from daguerre.trace import Trace
 
-PLANS: dict[str, Callable[..., Plan]] = {
-    "generate": plan_generate,
-    "infill": plan_infill,
-    "fill": plan_fill,
-    "edit": plan_edit,
-}
+RECORDED = ("generate", "infill", "fill", "edit")
 """The operations that records are made of."""
 
 
@@ -267,8 +263,8 @@ LAWS: dict[str, Law] = {
 
 def plan_of(model: Model, request: Any, decode: Any) -> Plan:
     """The plan of a recorded request. DataError for an unknown operation."""
-    if request["operation"] not in PLANS:
+    if request["operation"] not in RECORDED:
         raise DataError(f"there is no operation {request['operation']!r}")
     named = {} if model.concepts is None else {"catalog": model.concepts}
-    plan = PLANS[request["operation"]]
-    return plan(model.denoiser, model.tokenizer, decode=decode, **request["arguments"], **named)
+    asked = Request.of(request["operation"], decode=decode, **request["arguments"], **named)
+    return generate.plan_of(model.denoiser, model.tokenizer, asked)

@@ -33,10 +33,11 @@ from daguerre.audit.evidence import (
 )
 from daguerre.audit.facts import model_facts, software_facts
 from daguerre.audit.ledger import FIRST, UNHASHED, Entry
-from daguerre.audit.record import Request, decode_of, passed_between_forwards, salted, trace_of, validators
+from daguerre.audit.record import decode_of, passed_between_forwards, salted, trace_of, validators
 from daguerre.audit.replay import Found, controls_of, plan_of, replay, why_not
 from daguerre.audit.summary import concept_summary
 from daguerre.canvas import Decision
+from daguerre.decoding.generate import Request
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.reading import joined, read
 from daguerre.errors import DaguerreError

@@ -19,7 +19,7 @@ import numpy as np
 from daguerre.canvas import Canvas
 from daguerre.decoding.options import CONSTRAINTS
 from daguerre.decoding.plan import Plan, Search
-from daguerre.decoding.request import Decode, Request, check_budget
+from daguerre.decoding.request import Decode, TokenRequest, check_budget
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.denoiser import BackboneDenoiser, Denoiser
@@ -36,7 +36,7 @@ MAX_ROWS = 4096
 Look = Callable[[Denoiser, Sequence[Canvas], Counts], Asking[list[np.ndarray]]]
 
 
-def wants_search(config: ModelConfig, request: Request, search_length: bool | None) -> bool:
+def wants_search(config: ModelConfig, request: TokenRequest, search_length: bool | None) -> bool:
     """Whether a gap's length is searched; None: only for a model that cannot end a gap.
 
     InputError or UnsupportedError for True where there can be no search.
@@ -67,7 +67,7 @@ def candidates(shortest: int, longest: int) -> tuple[int, ...]:
 
 
 def search_length(
-    denoiser: Denoiser, request: Request, plan_request: Callable[[Request], Plan], look: Look | None = None
+    denoiser: Denoiser, request: TokenRequest, plan_request: Callable[[TokenRequest], Plan], look: Look | None = None
 ) -> Plan:
     """`planning.plan_request` for one gap between two segments, of the length in its budget that the model prefers.
 

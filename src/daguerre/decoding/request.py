@@ -342,8 +342,8 @@ Text = str | Sequence[int]
 
 
 @dataclass(frozen=True)
-class Request:
-    """One request.
+class TokenRequest:
+    """A request whose texts are tokens.
 
     segments  token ids, with a gap between each and the next; a single gap with nothing after it is a completion
     budgets   of each gap: the fewest and the most tokens that it gets
@@ -395,7 +395,7 @@ def _encoded(text: Text, encode: Callable[..., list[int]], config: ModelConfig, 
     return read
 
 
-def check_request(config: ModelConfig, request: Request) -> bool:
+def check_request(config: ModelConfig, request: TokenRequest) -> bool:
     """Check a request before it is laid out; returns whether the last words before its gaps are healed. InputError or
     UnsupportedError, in one line.
     """
@@ -441,7 +441,7 @@ def _check_sees_suffix(config: ModelConfig, writes_gaps: bool) -> None:
         )
 
 
-def _check_unseen(request: Request) -> None:
+def _check_unseen(request: TokenRequest) -> None:
     """UnsupportedError for what asks about tokens that the model sees. In reordered context it answers about masks
     alone: the row of a known token was never trained to predict that token.
     """
@@ -461,7 +461,7 @@ def check_budget(fewest: int, most: int) -> None:
         raise InputError(f"min_tokens={fewest} is more than max_tokens={most}: lower the first")
 
 
-def _check_infilling(config: ModelConfig, request: Request) -> bool | None:
+def _check_infilling(config: ModelConfig, request: TokenRequest) -> bool | None:
     """Check that this model can end the gaps; returns `heal`, or False for a model that cannot heal."""
     if config.null_id is not None:
         return request.heal
@@ -472,7 +472,7 @@ def _check_infilling(config: ModelConfig, request: Request) -> bool | None:
     return False
 
 
-def _known_length(config: ModelConfig, request: Request) -> str:
+def _known_length(config: ModelConfig, request: TokenRequest) -> str:
     """What to do where a gap's length must be known."""
     most = request.budgets[0][1]
     given = f"give its length, min_tokens={most} with max_tokens={most}"
@@ -483,7 +483,7 @@ def _known_length(config: ModelConfig, request: Request) -> str:
     return f'{given}, or have it found in mode="block"' if config.process == "absorbing" else given
 
 
-def read_draft(request: Request, tokenizer: Tokenizer) -> Draft | None:
+def read_draft(request: TokenRequest, tokenizer: Tokenizer) -> Draft | None:
     """The request's draft. InputError or UnsupportedError for a draft that cannot be used."""
     if request.draft is None:
         return None

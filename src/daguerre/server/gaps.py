@@ -20,9 +20,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from daguerre.decoding.context import HEALED, Files, Shown, Window, room_for, window
+from daguerre.decoding.generate import INFILL_TOKENS, REPOSITORY_TOKENS
 from daguerre.decoding.modes import MODES, SEARCHED_TOKENS, choose_mode
 from daguerre.decoding.plan import Mode
-from daguerre.decoding.plans import INFILL_TOKENS, REPOSITORY_TOKENS
 from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.engine.job import Job

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from daguerre.decoding.plans import INFILL_TOKENS
+from daguerre.decoding.generate import INFILL_TOKENS
 from daguerre.decoding.request import Decode
 from daguerre.errors import UnsupportedError
 from daguerre.evals import literals
