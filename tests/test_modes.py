@@ -337,6 +337,7 @@ def test_no_other_module_compares_the_names_of_modes() -> None:
             text = path.read_text(encoding="utf-8")
             if re.search(r"\bmode\b", text):
                 assert list(comparisons(text, "mode")) == [], path
+                assert re.findall(r"\bmode\.name (?:==|!=|in|not in) .*", text) == [], path
 
 
 def test_decoding_asks_for_no_kind_of_policy_or_mode() -> None:

@@ -13,7 +13,7 @@ from daguerre.audit.facts import model_facts, software_facts
 from daguerre.audit.keys import SigningKey
 from daguerre.audit.ledger import Ledger, texts_by_name
 from daguerre.audit.record import Beside, generation, request_facts
-from daguerre.audit.replay import LAWS, controls_of
+from daguerre.audit.replay import controls_of
 from daguerre.audit.summary import Alerts
 from daguerre.decoding.drive import Together, drive
 from daguerre.decoding.generate import MAX_TOKENS, OPERATIONS, Request, plan_of
@@ -173,7 +173,7 @@ class Recorder:
         denoiser: Denoiser = self.model.denoiser
         if plan.decode.uses_concepts:
             plan = replace(plan, decode=replace(plan.decode, explain=True))
-        elif plan.mode.name in LAWS:
+        elif plan.mode.distribution is not None:
             denoiser = Explained(denoiser)
         samples = [Sample(denoiser, plan, index, timeout) for index in range(plan.decode.n)]
         if len(samples) == 1:

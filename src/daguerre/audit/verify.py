@@ -263,7 +263,7 @@ def _without_forward(plan: Plan, opened: np.ndarray, positions: np.ndarray, span
     """Bool (k,): tokens that may have been committed without asking the model: those that a constraint forced, the
     fillers of a gap that has ended, and those that follow from another one outside of the span.
     """
-    if plan.constraint is not None or plan.mode.name == "beam" or plan.decode.commit_policy.sequential:
+    if plan.constraint is not None or plan.mode.distribution == "search" or plan.decode.commit_policy.sequential:
         return np.ones(len(positions), dtype=bool)
     return (positions < span[0]) | (positions >= span[1])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -89,6 +89,11 @@ class Mode(ABC):
     no_spans: ClassVar[str | None] = None
     """Why it does not know a token's place in its gap, so that no span of steering has a meaning in it; None: it does.
     """
+    traced: ClassVar[bool] = True
+    """Whether its forwards are those of the canvases in its trace."""
+    distribution: ClassVar[Literal["left", "search", "canvas"] | None] = None
+    """What a token's distribution is computed again from: the tokens before it ("left"), the text before the gap and
+    the tokens before it in the gap ("search"), or the canvas of its step; None: no canvas of a trace alone gives it."""
     searches_length: ClassVar[bool] = True
     """Whether the length of its gap can be searched first."""
 

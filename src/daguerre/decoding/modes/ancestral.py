@@ -44,6 +44,7 @@ class Ancestral(Mode):
     """All at once, from noise to text, in `steps` forwards."""
 
     name = "ancestral"
+    traced = False
     options = frozenset({"steps", "greedy_tail", "remask", "temperature", "top_p", "top_k", "min_p", "n", "cache"})
     heals = shapes = changeable = keeps_commits = searches_length = commits_each_step = False
 

@@ -61,6 +61,7 @@ class Ar(Autoregressive):
     """One token after the other; a draft of the caller's is verified, several tokens a forward."""
 
     name = "ar"
+    distribution = "left"
 
     def span_size(self, settings: DecodeOptions, config: ModelConfig, max_tokens: int, infilling: bool) -> int:
         """One."""

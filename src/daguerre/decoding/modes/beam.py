@@ -49,6 +49,7 @@ class Beam(Mode):
     options = frozenset({"num_beams", "no_repeat_context_lines", "cache"})
     shapes = changeable = searches_length = keeps_drafts = False
     commits_last = True
+    distribution = "search"
     no_spans = "scores texts of many lengths, each with the text after the gap"
     writes_gaps = True
 

@@ -30,6 +30,7 @@ class Block(Mode):
 
     name = "block"
     options = SAMPLING | DENOISING | {"block_size", "sliding"}
+    distribution = "canvas"
 
     def check_draft(self, settings: DecodeOptions) -> None:
         """A draft is read span by span, which a window has not."""

@@ -47,6 +47,7 @@ class Expand(Mode):
     )
     heals = shapes = changeable = keeps_drafts = searches_length = commits_each_step = False
     ends_gaps = True
+    traced = False
     no_spans = "moves text while it is written"
 
     def check_model(self, config: ModelConfig) -> None:

@@ -41,6 +41,7 @@ class Fim(Speculative):
     """One gap, behind the texts around it."""
 
     name = "fim"
+    distribution = None
     options = Speculative.options | {"fill_end"}
     infills = writes_gaps = reads_files = ends_gaps = True
     gap_tokens = 128

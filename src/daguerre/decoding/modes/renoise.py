@@ -45,6 +45,7 @@ class Renoise(Mode):
     name = "renoise"
     options = frozenset({"block_size", "steps", "gamma", "t_max", "t_min", "max_entropy", "n", "cache"})
     commits_last = True
+    traced = False
     heals = shapes = infills = changeable = keeps_commits = keeps_drafts = searches_length = False
     holds_pins, commits_each_step = True, False
 

@@ -20,6 +20,7 @@ class Speculative(Autoregressive):
     """Drafts of fewer than `block_size` tokens, verified as they are drafted; or after, where masks are in place."""
 
     name = "speculative"
+    distribution = "left"
     options = Autoregressive.options | {"block_size", "drafter"}
     changeable = keeps_drafts = False
 
