@@ -246,7 +246,7 @@ def _chosen(denoiser: Denoiser, request: Request, gaps: Gaps, denoise: bool) -> 
     kind = {"infilling": gaps.infilling, "denoise": denoise, "changeable": gaps.changeable}
     out = chosen(denoiser.config, request.decode, request.options, request.defaults, **kind)
     names = _catalog(denoiser, request)
-    if names is not None:
+    if names is not None and out.steers:
         out.steering.resolved(names)
         if out.forbid_exactly:
             out = replace(out, forbidden=tuple(dict.fromkeys((*out.forbidden, *names.texts(out.forbid)))))
@@ -339,10 +339,11 @@ def _lay_out(denoiser: Denoiser, tokenizer: Tokenizer, request: TokenRequest, se
     for what, asked in (("a stop string", request.decode.stop), ("heal=True", request.heal)):
         if asked:
             tokenizer.require_bytes(what)
-    searches = wants_search(denoiser.config, request, search)
+    searches = bool(search or request.infilling) and wants_search(denoiser.config, request, search)
     make = partial(plan_request, denoiser.config, tokenizer)
     plan = search_length(denoiser, request, make) if searches else make(request)
-    plan.decode.steering.check_spans(plan.canvas, searches)
+    if plan.decode.steers:
+        plan.decode.steering.check_spans(plan.canvas, searches)
     return plan
 
 

@@ -360,6 +360,11 @@ class DecodeOptions:
         if self.t_min > self.t_max:
             raise InputError(f"t_max={self.t_max} and t_min={self.t_min}: t_max must be the higher")
 
+    @property
+    def steers(self) -> bool:
+        """Whether there is a program."""
+        return self.steer is not None or bool(self.forbid)
+
     @cached_property
     def steering(self) -> Steering:
         """The whole program: `steer`, and then `forbid`."""
@@ -435,8 +440,10 @@ class DecodeOptions:
     @cached_property
     def logit_guidance(self) -> Guidance | None:
         """Guidance and scorer; None where there is neither."""
-        guidance = Guidance(self.guidance, self.guidance_schedule, self._scorer)
-        return None if guidance == Guidance() else guidance
+        scorer = self._scorer
+        return (
+            None if self.guidance == 1 and scorer is None else Guidance(self.guidance, self.guidance_schedule, scorer)
+        )
 
     @cached_property
     def commit_policy(self) -> Policy:

@@ -442,6 +442,11 @@ class Plan:
         return self.num_searching + forwards + self.forwards_each * (by_policy + readings)
 
     @property
+    def healing_forwards(self) -> int:
+        """The most forwards that healing takes."""
+        return sum(gap.healing.num_tokens for gap in self.gaps)
+
+    @property
     def max_forwards(self) -> int:
         """The most forwards of the request: those of its mode, and of the search of its length."""
         return self.num_searching + self.forwards_each * self.mode.bound(self)

@@ -149,7 +149,6 @@ class Decode(DecodeOptions):
         self._check_constraint()
         self._check_conflicts()
         self._freeze()
-        _ = self.sampling, self.commit_policy, self.logit_guidance  # each checks its values
 
     def _freeze(self) -> None:
         """Copies of values that the caller might change later."""
@@ -165,7 +164,8 @@ class Decode(DecodeOptions):
         """Make `steer` a program, None where it has no operation, and check the whole one."""
         if self.steer is not None:
             object.__setattr__(self, "steer", Steering.of(self.steer) or None)
-        _ = self.steering  # checks the whole program
+        if self.steers:
+            _ = self.steering  # checks the whole program
 
     def _check_constraint(self) -> None:
         """At most one, of the right type, and no option that cannot honor it."""
@@ -297,11 +297,11 @@ class Decode(DecodeOptions):
             raise no_concept_heads(self.uses_concepts[0])
         if self.explain and config.gemma is not None:
             raise UnsupportedError("DiffusionGemma caps its logits, so they are no sums of parts: leave out explain")
-        if not self.steering.steady and (config.process != "absorbing" or self.mode_entry.commits_last):
+        if self.steers and not self.steering.steady and (config.process != "absorbing" or self.mode_entry.commits_last):
             raise UnsupportedError(
                 f'mode "{self.mode}" commits nothing before the end here: leave out the schedules of steer'
             )
-        if self.mode_entry.no_spans is not None and not self.steering.everywhere:
+        if self.steers and self.mode_entry.no_spans is not None and not self.steering.everywhere:
             raise UnsupportedError(
                 f'mode "{self.mode}" {self.mode_entry.no_spans}: leave out the spans of steer, or choose another mode'
             )

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from daguerre.decoding.modes.ancestral import Ancestral
-from daguerre.decoding.modes.ar import Ar
+from daguerre.decoding.modes.ar import Ar, Speculative
 from daguerre.decoding.modes.beam import Beam
 from daguerre.decoding.modes.block import Block, Full
 from daguerre.decoding.modes.expand import Expand
 from daguerre.decoding.modes.fim import Fim
 from daguerre.decoding.modes.renoise import Renoise
-from daguerre.decoding.modes.speculative import Speculative
 from daguerre.decoding.options import DecodeOptions, ModeName
 from daguerre.decoding.plan import Mode
 from daguerre.errors import DaguerreError

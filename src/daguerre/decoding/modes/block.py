@@ -49,7 +49,7 @@ class Block(Mode):
         readings = plan.num_readings(num_spans, plan.max_tokens) + num_spans * int(plan.draft is not None)
         policy = decode.commit_policy
         extra = num_spans * policy.num_extra
-        return healing_forwards(plan) + min(num_spans * policy.bound(size), plan.max_tokens) + readings + extra
+        return plan.healing_forwards + min(num_spans * policy.bound(size), plan.max_tokens) + readings + extra
 
     def run(self, run: Run, canvas: Canvas) -> Steps:
         """Heal, then one span after the other."""
@@ -77,11 +77,6 @@ class Full(Block):
     def span_size(self, settings: DecodeOptions, config: ModelConfig, max_tokens: int, infilling: bool) -> int:
         """The whole budget."""
         return max_tokens
-
-
-def healing_forwards(plan: Plan) -> int:
-    """The most forwards that healing takes."""
-    return sum(gap.healing.num_tokens for gap in plan.gaps)
 
 
 def denoise_spans(run: Run, canvas: Canvas, begun: int) -> Steps:

@@ -15,8 +15,8 @@ import numpy as np
 from daguerre.canvas import Canvas
 from daguerre.decoding.context import Files, read_files
 from daguerre.decoding.denoise import Run
+from daguerre.decoding.modes.ar import Speculative
 from daguerre.decoding.modes.joins import MOST_CUTS, Join
-from daguerre.decoding.modes.speculative import Speculative
 from daguerre.decoding.plan import Plan, Steps
 from daguerre.decoding.reading import read
 from daguerre.errors import InputError, UnsupportedError
