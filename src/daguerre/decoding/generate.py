@@ -143,6 +143,12 @@ class Operation:
         return tuple(inspect.signature(self.gaps).parameters)
 
     @cached_property
+    def required(self) -> tuple[str, ...]:
+        """The arguments that have no default: its texts."""
+        parameters = inspect.signature(self.gaps).parameters.values()
+        return tuple(each.name for each in parameters if each.default is each.empty)
+
+    @cached_property
     def order(self) -> tuple[str, ...]:
         """The arguments that have a place."""
         parameters = inspect.signature(self.gaps).parameters.values()
@@ -243,8 +249,11 @@ def _chosen(denoiser: Denoiser, request: Request, gaps: Gaps, denoise: bool) -> 
     """The options, with the strings of `forbid_exactly` among those that are forbidden. InputError for a concept that
     the model does not have.
     """
-    kind = {"infilling": gaps.infilling, "denoise": denoise, "changeable": gaps.changeable}
-    out = chosen(denoiser.config, request.decode, request.options, request.defaults, **kind)
+    if request.decode is not None or not request.defaults:
+        out = Decode.of(request.decode, **request.options)
+    else:
+        kind = {"infilling": gaps.infilling, "denoise": denoise, "changeable": gaps.changeable}
+        out = chosen(denoiser.config, None, request.options, request.defaults, **kind)
     names = _catalog(denoiser, request)
     if names is not None and out.steers:
         out.steering.resolved(names)
