@@ -34,7 +34,7 @@ def effort_options(
     if effort not in EFFORTS:
         raise unknown("effort", effort, EFFORTS)
     asked = {name: value for name, value in (given or {}).items() if name in NAMES}
-    plain = chosen(config, None, asked, defaults, infilling=False).resolved(config, infilling=False)
+    plain = chosen(config, asked, defaults, infilling=False).resolved(config, infilling=False)
     used = plain.mode_entry.options
     wanted = {name: value for name, value in EFFORTS[effort].items() if name in used}
     if "policy" in wanted:
@@ -45,7 +45,7 @@ def effort_options(
     for name, value in wanted.items():
         if name not in asked and _has_effect(asked | {"mode": plain.mode} | out, name, value):
             out[name] = value
-    changed = chosen(config, None, asked | out, defaults, infilling=False).resolved(config, infilling=False)
+    changed = chosen(config, asked | out, defaults, infilling=False).resolved(config, infilling=False)
     if len(out) < len(wanted) and changed == plain:
         names = " and ".join(name for name in asked if name in used)
         raise InputError(f'effort "{effort}" has nothing to set beside {names}: leave out one of the two')

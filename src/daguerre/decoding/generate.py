@@ -253,7 +253,7 @@ def _chosen(denoiser: Denoiser, request: Request, gaps: Gaps, denoise: bool) -> 
         out = Decode.of(request.decode, **request.options)
     else:
         kind = {"infilling": gaps.infilling, "denoise": denoise, "changeable": gaps.changeable}
-        out = chosen(denoiser.config, None, request.options, request.defaults, **kind)
+        out = chosen(denoiser.config, request.options, request.defaults, **kind)
     names = _catalog(denoiser, request)
     if names is not None and out.steers:
         out.steering.resolved(names)

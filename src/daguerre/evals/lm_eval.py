@@ -67,7 +67,7 @@ class Answers:
         self.model = model if isinstance(model, Model) else load(model, options.device, options.dtype)
         self.options, self.decoding = options, {"seed": options.seed, **(decoding or {})}
         config = self.model.config
-        decode = chosen(config, None, self.decoding, self.model.defaults, infilling=False)
+        decode = chosen(config, self.decoding, self.model.defaults, infilling=False)
         decode.resolved(config, infilling=False).check_model(config)
         self.kind = options.kind or ("ar" if config.can_draft else "elbo")
         check_layout(config, self.kind, options.layout)
