@@ -29,6 +29,8 @@ Steps = Generator[Event | list[Forward | DraftStep], list[Answer] | None, Canvas
 """A run. It yields batches of forwards, and is sent their answers; it yields events, and is sent None; it returns the
 canvas."""
 
+Distribution = Literal["left", "search", "canvas"]
+
 SAMPLING = frozenset(
     {
         "guidance",
@@ -91,7 +93,7 @@ class Mode(ABC):
     """
     traced: ClassVar[bool] = True
     """Whether its forwards are those of the canvases in its trace."""
-    distribution: ClassVar[Literal["left", "search", "canvas"] | None] = None
+    distribution: ClassVar[Distribution | None] = None
     """What a token's distribution is computed again from: the tokens before it ("left"), the text before the gap and
     the tokens before it in the gap ("search"), or the canvas of its step; None: no canvas of a trace alone gives it."""
     searches_length: ClassVar[bool] = True

@@ -5,12 +5,13 @@ several a forward, by verifying drafts.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from daguerre.canvas import Canvas, Span
 from daguerre.decoding.denoise import Run, Stop, commit_forced, heal
 from daguerre.decoding.drafters import Alignment
 from daguerre.decoding.options import DecodeOptions
-from daguerre.decoding.plan import SAMPLING, Mode, Plan, Steps, needs_next_token
+from daguerre.decoding.plan import SAMPLING, Distribution, Mode, Plan, Steps, needs_next_token
 from daguerre.decoding.sampler import evidence_of
 from daguerre.decoding.speculate import speculate
 from daguerre.errors import UnsupportedError
@@ -107,7 +108,7 @@ class Speculative(Autoregressive):
     """Drafts of fewer than `block_size` tokens, verified as they are drafted; or after, where masks are in place."""
 
     name = "speculative"
-    distribution = "left"
+    distribution: ClassVar[Distribution | None] = "left"
     options = Autoregressive.options | {"block_size", "drafter"}
     changeable = keeps_drafts = False
 
