@@ -34,7 +34,11 @@ def page_file(request: Request, package: str, folder: str, name: str) -> Respons
     kind = TYPES.get(name.rpartition(".")[2])
     if name not in known or kind is None:
         raise HTTPException(404)
-    content = known[name].read_bytes()
+    return page(request, known[name].read_bytes(), kind)
+
+
+def page(request: Request, content: bytes, kind: str) -> Response:
+    """A file of a page, of one of the types of `content.TYPES`."""
     tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
     if request.headers.get("if-none-match") == tag:
         return Response(status_code=304, headers={**HEADERS, "ETag": tag})
