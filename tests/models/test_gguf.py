@@ -27,6 +27,7 @@ from daguerre.models.gguf.header import KINDS, read_header
 from daguerre.models.gguf.pieces import LONG_FACTORS, SHORT_FACTORS, as_halves, as_pairs
 from daguerre.models.gguf.writing import write_gguf
 from daguerre.models.loading import Loaded, load_folder, weights_hash
+from daguerre.models.published_weights import tensor_of
 from daguerre.models.tokenizer import Tokenizer
 from made_tokenizers import made
 from models.test_hostile_gguf import rewritten
@@ -212,14 +213,15 @@ def test_numbers_are_those_that_the_package_makes_of_the_stored_bytes(
             made = {tensor.name: tensor for tensor in gguf.GGUFReader(parent / "m.gguf").tensors}
             most = 3 * width + 8
             patch.setattr(gguf_file, "BLOCK", most)  # three rows
-            with GgufFile(parent / "m.gguf") as file:
+            with GgufFile(read_header(parent / "m.gguf")).open() as file:
                 assert file.keys() == made.keys()
                 for name, tensor in made.items():
                     wanted = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
-                    assert np.array_equal(file.get_tensor(name).float().numpy(), wanted)
+                    assert np.array_equal(file.floats(name), wanted)
+                    assert np.array_equal(tensor_of(file.array(name)).float().numpy(), wanted)
                     parts = [*file.row_blocks(name)]
-                    assert np.array_equal(torch.cat([part for _, part in parts]).float().numpy(), wanted)
-                    assert wanted.ndim < 2 or all(part.numel() <= most for _, part in parts)
+                    assert np.array_equal(np.concatenate([part for _, part in parts]), file.array(name))
+                    assert wanted.ndim < 2 or all(part.size <= most for _, part in parts)
             kinds = {entry.kind for entry in read_header(parent / "m.gguf").entries.values()}
             assert kinds == {"F32", dtype.upper()} | {"q4_0": {"Q8_0"}, "q4_k": {"Q6_K"}}.get(dtype, set())
 
@@ -242,7 +244,7 @@ def test_no_matrix_is_in_float32_as_a_whole(tmp_path: Path, monkeypatch: pytest.
     sizes = list[int]()
     monkeypatch.setattr(gguf_file, "BLOCK", 640)
     monkeypatch.setattr(
-        gguf_file, "numbers", lambda blocks, kind: (made := numbers(blocks, kind), sizes.append(made.numel()))[0]
+        gguf_file, "numbers", lambda blocks, kind: (made := numbers(blocks, kind), sizes.append(made.size))[0]
     )
     loaded = load_folder(tmp_path / "m.gguf", torch.bfloat16)
     assert loaded.backbone.embedding.weight.dtype == torch.bfloat16
