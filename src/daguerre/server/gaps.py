@@ -27,9 +27,9 @@ from daguerre.decoding.repository import Files
 from daguerre.decoding.result import Result
 from daguerre.decoding.window import HEALED, Shown, Window, room_for, window
 from daguerre.engine.job import Job
+from daguerre.http.settings import Settings
 from daguerre.models.core.config import ModelConfig
 from daguerre.server.models import Served
-from daguerre.server.settings import Settings
 from daguerre.server.streams import Delta, deltas
 
 GAP_TOKENS = SEARCHED_TOKENS

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request
-from fastapi.responses import Response
+from fastapi import Depends, Request
 from starlette.exceptions import HTTPException
 
-from daguerre.server.pages import page_file
-
-router = APIRouter(include_in_schema=False)
+from daguerre.http.pages import static_pages
 
 
-@router.get("/")
-async def index(request: Request) -> Response:
-    """The page."""
-    return _file(request, "index.html")
-
-
-@router.get("/playground/{name}")
-async def part(request: Request, name: str) -> Response:
-    """One of its files."""
-    return _file(request, name)
-
-
-def _file(request: Request, name: str) -> Response:
+def check_shown(request: Request) -> None:
+    """404 where the operator has no playground."""
     if not request.app.state.settings.playground:
         raise HTTPException(404)
-    return page_file(request, "daguerre.server", "playground", name)
+
+
+router = static_pages("daguerre.server", "playground", dependencies=[Depends(check_shown)])
