@@ -19,7 +19,7 @@ from daguerre.models.gguf.facts import gguf_facts, stored_kinds
 from daguerre.models.gguf.file import GgufFile
 from daguerre.models.gguf.header import Header, is_gguf, parts_of, read_header, size_of
 from daguerre.models.gguf.values import Values
-from daguerre.models.gguf.words import gguf_tokenizer
+from daguerre.models.gguf.words import gguf_tokenizer, tokenizer_config
 from daguerre.models.json_files import read_json
 from daguerre.models.published_facts import Published
 from daguerre.models.published_tokenizer import KEPT, PublishedTokenizer, added_of
@@ -128,6 +128,10 @@ class GgufReader:
     def header(self) -> Header:
         return read_header(self.path)
 
+    @cached_property
+    def _words(self) -> dict[str, Any]:
+        return tokenizer_config(self.header)
+
     @property
     def arch(self) -> str:
         return Values(self.header).arch
@@ -137,11 +141,11 @@ class GgufReader:
         return size_of(self.path)
 
     def facts(self, family: str | None = None) -> Published:
-        return gguf_facts(self.header, family)
+        return gguf_facts(self.header, self._words, family)
 
     def tokenizer(self, vocab_size: int | None = None, *_: object, **__: object) -> PublishedTokenizer | None:
         try:
-            found = gguf_tokenizer(self.header)
+            found = gguf_tokenizer(self.header, self._words)
             if found is None:
                 return None
             content, config = found

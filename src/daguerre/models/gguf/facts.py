@@ -13,7 +13,6 @@ from daguerre.errors import CheckpointError, InputError, UnsupportedError, shown
 from daguerre.models.gguf.cores import MIXED, MORE, WINDOW, WINDOWED
 from daguerre.models.gguf.header import Header, stem_of
 from daguerre.models.gguf.values import Values, rope_scaling
-from daguerre.models.gguf.words import tokenizer_config
 from daguerre.models.published_facts import Published
 
 FAMILY, BLOCK = "daguerre.family", "daguerre.block_size"
@@ -89,8 +88,8 @@ WITH_BLOCKS = {"qwen3": "sdar", "qwen3moe": "sdar_moe"}
 """The family of a file with a mask and a size of blocks."""
 
 
-def gguf_facts(header: Header, family: str | None = None) -> Published:
-    """What a file says. `family`: the user's word; None: the file's.
+def gguf_facts(header: Header, tokenizer: Mapping[str, Any], family: str | None = None) -> Published:
+    """What a file says, with what `tokenizer_config` gives. `family`: the user's word; None: the file's.
 
     CheckpointError, in one line, for a file that is damaged or lacks what a model needs; UnsupportedError for an
     architecture that is not read; InputError where the family is not said, or is of another core.
@@ -110,7 +109,7 @@ def gguf_facts(header: Header, family: str | None = None) -> Published:
         file="the file",
         config=config,
         generation=_sampling(values),
-        tokenizer=tokenizer_config(header),
+        tokenizer=tokenizer,
         shapes=shapes,
         name=QUANTIZED.sub("", stem_of(path)),
         family=family,

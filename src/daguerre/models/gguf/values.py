@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,13 +20,13 @@ SHORT_FACTORS, LONG_FACTORS = "rope_factors_short.weight", "rope_factors_long.we
 """What frequencies are divided by for longrope."""
 
 
-@dataclass(frozen=True)
 class Values:
     """The metadata of a file. Keys without a prefix are those of its architecture."""
 
-    header: Header
+    def __init__(self, header: Header) -> None:
+        self.header = header
 
-    @property
+    @cached_property
     def arch(self) -> str:
         found = self.header.text("general.architecture")
         if found is None:
