@@ -47,7 +47,7 @@ LOGGED = 64 << 10
 """Bytes of a request, and of an answer, that a log with texts has."""
 
 
-class Counts(Protocol):
+class AnswerCounter(Protocol):
     """What counts answers."""
 
     def answered(self, route: str, status: int) -> None:
@@ -57,7 +57,7 @@ class Counts(Protocol):
 class Gate:
     """The middleware. While the application's state is `draining`, no more requests are taken."""
 
-    def __init__(self, app: ASGIApp, settings: Settings, metrics: Counts) -> None:
+    def __init__(self, app: ASGIApp, settings: Settings, metrics: AnswerCounter) -> None:
         self._app, self._settings, self._metrics = app, settings, metrics
         self._asked: dict[str, deque[float]] = defaultdict(deque)
         self._running: dict[str, int] = defaultdict(int)

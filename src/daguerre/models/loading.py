@@ -29,7 +29,7 @@ from daguerre.models.readers import HINT, FolderReader, GgufReader, is_on_hub, r
 from daguerre.models.scaling import Extension
 from daguerre.models.shards import WEIGHTS as WEIGHTS
 from daguerre.models.sources import Loaded as Loaded
-from daguerre.models.sources import Source
+from daguerre.models.sources import ModelSource
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.models.tokenizer_files import TEKKEN, TIKTOKEN, TOKENIZER
 
@@ -93,7 +93,7 @@ def named_path(name: str | os.PathLike[str], what: str) -> Path:
     return path
 
 
-def open_source(path: Path, *, family: str | None = None, tokenizer: Path | None = None) -> Source:
+def open_source(path: Path, *, family: str | None = None, tokenizer: Path | None = None) -> ModelSource:
     """The model of a folder in Daguerre's own layout or in a publisher's, or of a GGUF file.
 
     family, tokenizer  see `load_folder`; InputError where the folder is in Daguerre's own layout
@@ -212,7 +212,7 @@ def _has_tokenizer(folder: Path) -> bool:
 
 
 def weights_hash(folder: str | os.PathLike[str]) -> str:
-    """A hash that tells the weights of a folder or a GGUF file from others; see `Source.weights_hash`."""
+    """A hash that tells the weights of a folder or a GGUF file from others; see `ModelSource.weights_hash`."""
     return open_source(Path(folder)).weights_hash()
 
 

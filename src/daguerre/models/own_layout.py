@@ -30,7 +30,7 @@ from daguerre.models.lora_names import names_in
 from daguerre.models.readers import CONFIG as CONFIG
 from daguerre.models.readers import HINT
 from daguerre.models.shards import INDEX, WEIGHTS, check_layers
-from daguerre.models.sources import Loaded, Progress, Source
+from daguerre.models.sources import Loaded, ModelSource, Progress
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.models.tokenizer_files import TOKENIZER
 from daguerre.models.weights import (
@@ -87,7 +87,7 @@ def save_model(
     return target
 
 
-class OwnSource(Source):
+class OwnSource(ModelSource):
     """A folder in Daguerre's own layout. CheckpointError for what is wrong with it."""
 
     is_published = False

@@ -27,7 +27,7 @@ from daguerre.models.published_facts import Published
 from daguerre.models.published_tokenizer import PublishedTokenizer
 from daguerre.models.published_weights import copy_weights, empty_backbone, fit
 from daguerre.models.readers import CONFIG, Reader, given_tokenizer, reader_of
-from daguerre.models.sources import Loaded, Progress, Source
+from daguerre.models.sources import Loaded, ModelSource, Progress
 
 OWN_KEYS = frozenset({"width", "num_layers", "num_heads"})
 """Keys of Daguerre's own layout, which no publisher has."""
@@ -53,7 +53,7 @@ class Described:
     sampling: Mapping[str, Any]
 
 
-class PublishedSource(Source):
+class PublishedSource(ModelSource):
     """A publisher's folder or a GGUF file.
 
     family     its family by name, where the files do not say it

@@ -30,14 +30,14 @@ class Loaded:
 
     backbone: Backbone
     tokenizer: Tokenizer
-    source: Source
+    source: ModelSource
     family: str | None = None
     decode: Mapping[str, Any] = field(default_factory=dict)
     sampling: Mapping[str, Any] = field(default_factory=dict)
     concepts: Catalog | None = None
 
 
-class Source(ABC):
+class ModelSource(ABC):
     """A model's files. What is asked is read then, and once.
 
     path          a folder or a GGUF file
