@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from backends import needs_compiler
 from commands import daguerre as command
 from conftest import CONTEXTS, MakeModel, tiny_config
 from daguerre.errors import CheckpointError, InputError, MissingExtra, UnsupportedError
+from daguerre.models import readers
 from daguerre.models.core.build import make_backbone
 from daguerre.models.core.config import Experts, ModelConfig, RopeScaling
 from daguerre.models.core.rotary import frequencies
@@ -29,6 +32,7 @@ from daguerre.models.gguf.writing import write_gguf
 from daguerre.models.loading import Loaded, load_folder, weights_hash
 from daguerre.models.published_weights import tensor_of
 from daguerre.models.tokenizer import Tokenizer
+from made_gguf import DATA
 from made_tokenizers import made
 from models.test_hostile_gguf import rewritten
 from published import CASES, ROWS, ours, seen_by
@@ -86,6 +90,30 @@ def test_a_file_holds_what_the_publishers_folder_does(tmp_path: Path, subtests: 
             for text in TEXTS:
                 assert again.tokenizer.encode(text) == model.tokenizer.encode(text)
             assert again.tokenizer.special_ids == model.tokenizer.special_ids
+
+
+def test_a_header_is_read_once_a_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, path = written("qwen3", tmp_path)
+    read = list[Path]()
+    monkeypatch.setattr(readers, "read_header", lambda path: (read.append(path), read_header(path))[1])
+    model = daguerre.load(path, dtype="float32", backend="torch")
+    assert read == [path]
+    model.generate("def", 2)
+    assert read == [path]
+
+
+def test_files_are_read_without_pytorch() -> None:
+    code = f"""
+import sys
+from daguerre.models.readers import reader_of
+reader = reader_of({str(DATA / "qwen3-q6_k.gguf")!r})
+reader.facts(), reader.tokenizer()
+with next(iter(reader.tensors().values())).file.open() as file:
+    file.floats("token_embd.weight")
+print("torch" in sys.modules)
+"""
+    ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert ran.stdout == "False\n"
 
 
 def same_config(one: ModelConfig, other: ModelConfig) -> bool:
