@@ -290,7 +290,7 @@ def test_types_have_the_sizes_that_the_package_says_and_its_numbers(subtests: py
             blocks = random.integers(0, 60, (3, 2 * KINDS[kind].num_bytes), np.uint8)  # below the bytes of infinities
             found = numbers(blocks, kind)
             assert found.shape == (3, 2 * KINDS[kind].block)
-            assert np.array_equal(found.float().numpy(), gguf.quants.dequantize(blocks, number))
+            assert np.array_equal(tensor_of(found).float().numpy(), gguf.quants.dequantize(blocks, number))
 
 
 def test_queries_are_ordered_as_llama_cpp_does() -> None:
