@@ -13,10 +13,10 @@ import torch
 import torch.nn.functional as F
 
 from daguerre.canvas import Canvas
-from daguerre.decoding.drive import compute
 from daguerre.model import Model
 from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.models.forward import Logits
+from daguerre.models.session import compute
 from daguerre.train.batch import Batch
 from daguerre.train.distill.options import Distill
 from daguerre.train.distill.start import answers_to_learn

@@ -20,8 +20,8 @@ from daguerre.canvas import Canvas
 from daguerre.decoding import generate as main_path
 from daguerre.decoding.drive import Together
 from daguerre.decoding.modes.windows import OPEN, Slot, Window, difference
-from daguerre.decoding.options import Decode
-from daguerre.decoding.planning import make_plan, max_forwards
+from daguerre.decoding.planning import make_plan
+from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.decoding.sample import Sample
 from daguerre.errors import CheckpointError, DaguerreError
@@ -281,7 +281,7 @@ def test_the_least_and_the_most_are_kept_and_forwards_are_bounded(dreamon: Model
         result = dreamon.infill(PREFIX, SUFFIX, most, **PLAIN, **how)
         plan = make_plan(dreamon.config, dreamon.tokenizer, Decode(**how), PREFIX, SUFFIX, most, False)
         assert len(windows(result)[-1][0]) == length, options
-        assert 0 < result.usage.forwards <= max_forwards(plan)
+        assert 0 < result.usage.forwards <= plan.max_forwards
         assert result.finish_reason == ("length" if length == most else "stop")
 
 

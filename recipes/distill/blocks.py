@@ -26,8 +26,8 @@ sys.path.append(str(HERE.parent / "prefer"))
 from written import library_prompts  # noqa: E402
 
 from daguerre.decoding.drive import Together  # noqa: E402
-from daguerre.decoding.options import Decode  # noqa: E402
-from daguerre.decoding.plans import plan_generate  # noqa: E402
+from daguerre.decoding.generate import Request, plan_of  # noqa: E402
+from daguerre.decoding.request import Decode  # noqa: E402
 from daguerre.decoding.sample import Sample  # noqa: E402
 from daguerre.errors import DataError  # noqa: E402
 from daguerre.evals.completion import AR, attempts  # noqa: E402
@@ -84,7 +84,11 @@ def write_answers(model: Model, num: int, path: Path) -> None:
     for first in range(0, len(prompts), AT_ONCE):
         some = [prompt.text for prompt in prompts[first : first + AT_ONCE]]
         plans = [
-            plan_generate(model.denoiser, model.tokenizer, text, TOKENS, mode="ar", temperature=0.0, heal=False)
+            plan_of(
+                model.denoiser,
+                model.tokenizer,
+                Request.of("generate", text, TOKENS, mode="ar", temperature=0.0, heal=False),
+            )
             for text in some
         ]
         samples = [Sample(model.denoiser, plan, 0, None) for plan in plans]

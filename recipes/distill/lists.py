@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from daguerre.decoding.drive import Together
-from daguerre.decoding.plans import plan_fill
+from daguerre.decoding.generate import Request, plan_of
 from daguerre.decoding.sample import Sample
 from daguerre.errors import DataError
 from daguerre.evals.machine import machine_facts
@@ -128,7 +128,7 @@ def answers(model: Model, asked: Sequence[Question], **options: Any) -> list[tup
     samples = []
     for question in asked:
         text = question.prompt + MARK * ITEMS
-        plan = plan_fill(model.denoiser, model.tokenizer, text, heal=False, **decode, **options)
+        plan = plan_of(model.denoiser, model.tokenizer, Request.of("fill", text, heal=False, **decode, **options))
         samples.append(Sample(model.denoiser, plan, 0, None))
     Together(model.denoiser.backend, samples).run()
     results = [sample.result() for sample in samples]

@@ -30,7 +30,7 @@ from tasks import Row
 
 import daguerre
 from daguerre.decoding.drive import Together
-from daguerre.decoding.plans import plan_generate
+from daguerre.decoding.generate import Request, plan_of
 from daguerre.decoding.sample import Sample
 from daguerre.errors import InputError
 from daguerre.instructions import apply_pattern, read_listing, read_merge, read_rename
@@ -98,14 +98,17 @@ def answers(model: Model, rows: Sequence[Row], given: str | None = None) -> Iter
         samples = [
             Sample(
                 model.denoiser,
-                plan_generate(
+                plan_of(
                     model.denoiser,
                     model.tokenizer,
-                    rows[i].prompt,
-                    sizes[i] + MORE,
-                    heal=False,
-                    temperature=0.0,
-                    regex=_pattern(rows[i], given),
+                    Request.of(
+                        "generate",
+                        rows[i].prompt,
+                        sizes[i] + MORE,
+                        heal=False,
+                        temperature=0.0,
+                        regex=_pattern(rows[i], given),
+                    ),
                 ),
                 0,
                 None,

@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 
 from daguerre.decoding.drive import Together
-from daguerre.decoding.plans import plan_generate
+from daguerre.decoding.generate import Request, plan_of
 from daguerre.decoding.sample import Sample
 from daguerre.heldout import load_frozen
 from daguerre.model import Model
@@ -176,9 +176,18 @@ def samples(
             Sample(model.denoiser, plan, sample, None)
             for number, prompt in enumerate(together, first)
             for plan in [
-                plan_generate(
-                    model.denoiser, model.tokenizer, prompt.text, tokens or TOKENS, mode="ar", temperature=TEMPERATURE,
-                    heal=False, seed=seed + number,
+                plan_of(
+                    model.denoiser,
+                    model.tokenizer,
+                    Request.of(
+                        "generate",
+                        prompt.text,
+                        tokens or TOKENS,
+                        mode="ar",
+                        temperature=TEMPERATURE,
+                        heal=False,
+                        seed=seed + number,
+                    ),
                 )
             ]
             for sample in range(num)

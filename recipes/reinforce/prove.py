@@ -29,7 +29,7 @@ import rewards  # noqa: E402
 from evaluate import measure, read_rows  # noqa: E402
 
 from daguerre.decoding.drive import Together  # noqa: E402
-from daguerre.decoding.plans import plan_generate  # noqa: E402
+from daguerre.decoding.generate import Request, plan_of  # noqa: E402
 from daguerre.decoding.sample import Sample  # noqa: E402
 from daguerre.errors import TrainingError  # noqa: E402
 from daguerre.evals.machine import machine_facts  # noqa: E402
@@ -176,7 +176,11 @@ def solved(task: str, model: Model, held: Path) -> tuple[int, int]:
         made = measure(model, rows, "margin", {})
         return round(made.exact * made.num), made.num
     plans = (
-        plan_generate(model.denoiser, model.tokenizer, row.prompt, 12, heal=False, temperature=0.0, mode="ar")
+        plan_of(
+            model.denoiser,
+            model.tokenizer,
+            Request.of("generate", row.prompt, 12, heal=False, temperature=0.0, mode="ar"),
+        )
         for row in rows
     )
     samples = [Sample(model.denoiser, plan, 0, None) for plan in plans]

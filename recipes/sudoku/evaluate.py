@@ -21,8 +21,8 @@ from puzzles import HELD
 
 import daguerre
 from daguerre.decoding.drive import Together
+from daguerre.decoding.generate import Request, plan_of
 from daguerre.decoding.plan import Plan
-from daguerre.decoding.plans import plan_fill, plan_generate
 from daguerre.decoding.sample import Sample
 from daguerre.model import Model
 from daguerre.router.values import wilson
@@ -79,9 +79,17 @@ def plan(model: Model, row: Row, **options: Any) -> Plan:
         if "steps" in options:
             options["steps"] = min(options["steps"], row.prompt.count(EMPTY))
         decode: dict[str, Any] = {"mark": EMPTY, "max_tokens": 1, "min_tokens": 1, "mode": "full"}
-        return plan_fill(model.denoiser, model.tokenizer, row.prompt, heal=False, temperature=0.0, **decode, **options)
+        return plan_of(
+            model.denoiser,
+            model.tokenizer,
+            Request.of("fill", row.prompt, heal=False, temperature=0.0, **decode, **options),
+        )
     decode = {"max_tokens": len(row.completion), "min_tokens": len(row.completion), "mode": "ar"}
-    return plan_generate(model.denoiser, model.tokenizer, row.prompt, heal=False, temperature=0.0, **decode, **options)
+    return plan_of(
+        model.denoiser,
+        model.tokenizer,
+        Request.of("generate", row.prompt, heal=False, temperature=0.0, **decode, **options),
+    )
 
 
 def solve(model: Model, rows: Sequence[Row], **options: Any) -> Iterator[tuple[str, int]]:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from daguerre.canvas import Canvas, Decision
-    from daguerre.decoding.options import Decode
     from daguerre.decoding.pins import Pin
+    from daguerre.decoding.request import Decode
     from daguerre.decoding.result import Result, StreamEvent
     from daguerre.decoding.running import Running
     from daguerre.decoding.steering import Operation, Steering
@@ -29,7 +29,7 @@ _HOMES = {
     "ChatFormat": "daguerre.models.chat_format.chat_format",
     "DaguerreError": "daguerre.errors",
     "Decision": "daguerre.canvas",
-    "Decode": "daguerre.decoding.options",
+    "Decode": "daguerre.decoding.request",
     "Model": "daguerre.model",
     "Operation": "daguerre.decoding.steering",
     "Pin": "daguerre.decoding.pins",

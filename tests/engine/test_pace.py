@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from daguerre.engine.engine import Engine
 from daguerre.engine.pace import Pace, fair_parts
 from daguerre.engine.task import BatchWork
 from daguerre.model import Model
-from daguerre.models.forward import Answer, DraftStep, Forward, Hidden, Layout
+from daguerre.models.forward import Answer, DraftStep, Forward, Hidden, Layout, LogProbs
 from daguerre.models.processor import row_time
 
 ROW, STEP = 0.004, 0.25
@@ -130,6 +131,28 @@ def test_a_forward_that_cannot_be_divided_costs_its_owner_later_parts(
 
     alone = written(0)
     assert 1.5 * alone <= written(100) <= 1.1 * 2 * alone
+
+
+def test_scores_and_hidden_states_of_long_texts_are_computed_in_parts(model: Model) -> None:
+    tokens = np.array(prompt(model, LONG, 3))
+    num = len(tokens)
+    layout = Layout(np.arange(num), np.arange(1, num + 1, dtype=np.int32), num)
+    some = np.arange(7, num, 3, dtype=np.int32)
+    batch = [Forward(tokens, layout, None, some, ask) for ask in (Hidden(), LogProbs(np.roll(tokens, -1)[some]))]
+    hidden, scores = model.denoiser.backend.forward(batch)
+    engine = Engine(model, max_rows=256, step_seconds=None)
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(engine.compute, batch)
+        job = engine.generate(prompt(model, SHORT, 1), 60, mode="ar", min_tokens=60, heal=False)
+        rows = list[int]()
+        while not found.done() or not job.done:
+            before = engine.stats().rows
+            engine.step()
+            rows.append(engine.stats().rows - before)
+    in_parts, scored = found.result()
+    assert 0 < max(rows) <= 257 and sum(rows) >= 2 * num + SHORT + 59
+    np.testing.assert_allclose(in_parts.hidden, hidden.hidden, atol=1e-5)
+    np.testing.assert_allclose(scored.log_probs, scores.log_probs, atol=1e-5)
 
 
 def test_a_step_takes_as_long_as_it_may_whatever_a_row_takes(model: Model) -> None:

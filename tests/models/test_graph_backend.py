@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-from daguerre.decoding.drive import compute
 from daguerre.decoding.generate import generate
 from daguerre.errors import UnsupportedError
 from daguerre.model import Model
@@ -16,6 +15,7 @@ from daguerre.models.backends.graph_backend import ROWS, GraphBackend, GraphCach
 from daguerre.models.core.config import Experts
 from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.models.forward import Logits
+from daguerre.models.session import compute
 from graphs import Repeats, replayed
 
 
@@ -100,8 +100,8 @@ def test_who_cannot_have_graphs_is_told(causal: Model, models: dict[str, Model],
 
 
 def test_the_logits_of_a_session_are_those_of_the_modules(causal: Model, denoiser: BackboneDenoiser) -> None:
-    from daguerre.decoding.options import Decode
     from daguerre.decoding.planning import make_plan
+    from daguerre.decoding.request import Decode
 
     prompt = causal.tokenizer.encode("def f(a):\n")
     plan = make_plan(causal.config, causal.tokenizer, Decode(mode="block", block_size=8), prompt, None, 16, heal=False)

@@ -14,16 +14,15 @@ import torch
 from backends import BACKENDS
 from daguerre.canvas import Canvas
 from daguerre.decoding import drafters, speculate
-from daguerre.decoding.drive import compute
 from daguerre.decoding.lengths import look_alone, look_together
-from daguerre.decoding.options import Decode
-from daguerre.decoding.planning import make_plan, max_forwards
+from daguerre.decoding.planning import make_plan
+from daguerre.decoding.request import Decode
 from daguerre.errors import UnsupportedError
 from daguerre.model import Model
 from daguerre.models.backends.torch_backend import TorchBackend
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.denoiser import BackboneDenoiser
-from daguerre.models.session import Counts
+from daguerre.models.session import Counts, compute
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.scoring.likelihood import score_tokens
 from daguerre.train import start
@@ -105,7 +104,7 @@ def test_forwards_stay_within_the_bound_where_no_draft_is_right(backbone: Backbo
     decode = Decode(mode="speculative", drafter="head", logit_bias=NEVER)
     plan = make_plan(backbone.config, T, decode, PROMPT[1:], None, 20, False)
     usage = Model(backbone, T, "torch").generate(PROMPT[1:], 20, decode=decode, heal=False).usage
-    assert 20 < usage.forwards <= max_forwards(plan) == 40
+    assert 20 < usage.forwards <= plan.max_forwards == 40
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

@@ -15,7 +15,6 @@ from torch import Tensor
 
 import daguerre
 from daguerre.canvas import Canvas
-from daguerre.decoding.drive import compute
 from daguerre.errors import DaguerreError, InputError, UnsupportedError
 from daguerre.evals.documents import Document
 from daguerre.evals.harness import evaluate
@@ -27,6 +26,7 @@ from daguerre.models.core.batched import BatchLayout, Rows, allowed, run_batch
 from daguerre.models.core.config import RopeScaling
 from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.models.forward import Logits
+from daguerre.models.session import compute
 from daguerre.scoring.likelihood import _bound, _Masks, _spans
 from daguerre.train.batch import Batch, batch_loss, collate, opened_over_time
 from daguerre.train.curves import draw_curves

@@ -10,7 +10,7 @@ from typing import Any
 
 from daguerre.decoding.defaults import CHAT_SAMPLING
 from daguerre.decoding.modes import MODES, allows
-from daguerre.decoding.modes.base import Mode
+from daguerre.decoding.plan import Mode
 from daguerre.errors import DaguerreError, InputError
 from daguerre.models.backends.library import origin
 from daguerre.models.chat_format.description import Format

@@ -8,25 +8,19 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import replace
 from threading import Condition, Thread
 from threading import Event as Flag
 from typing import Any, Self, TypeVar
 
 from daguerre.canvas import Canvas, Decision
-from daguerre.decoding.options import Decode
+from daguerre.decoding.generate import MAX_TOKENS, Request, plan_of
 from daguerre.decoding.plan import Plan
-from daguerre.decoding.plans import (
-    MAX_TOKENS,
-    plan_edit,
-    plan_fill,
-    plan_generate,
-    plan_infill,
-    plan_stream,
-)
-from daguerre.decoding.request import Text
+from daguerre.decoding.request import Decode, Text
 from daguerre.decoding.sample import Sample
 from daguerre.decoding.text_spans import CharSpan
 from daguerre.engine.job import Job
+from daguerre.engine.pieces import asks_for_rows
 from daguerre.engine.prefixes import PAGE
 from daguerre.engine.scheduler import Limits, Scheduler, Stats
 from daguerre.engine.task import Asked, BatchWork, SampleWork, Task, Work, num_pages
@@ -34,7 +28,7 @@ from daguerre.errors import EngineError, InputError, QueueFullError
 from daguerre.model import CHAT_TOKENS, Model
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.denoiser import BackboneDenoiser, CacheMode
-from daguerre.models.forward import Answer, Backend, KeyCache
+from daguerre.models.forward import Answer, Backend, Forward, KeyCache
 from daguerre.models.session import Session
 from daguerre.models.threads import release_threads
 from daguerre.trace import Event
@@ -77,13 +71,13 @@ class Engine:
 
     def generate(self, prompt: Text, max_tokens: int = MAX_TOKENS, decode: Decode | None = None, **more: Any) -> Job:
         """Continue `prompt`; see `Model.generate`."""
-        return self._plan(plan_generate, (prompt, max_tokens, decode), **more)
+        return self._plan("generate", (prompt, max_tokens, decode), **more)
 
     def infill(
         self, prefix: Text, suffix: Text, max_tokens: int | None = None, decode: Decode | None = None, **more: Any
     ) -> Job:
         """Fill the gap between two texts; see `Model.infill`."""
-        return self._plan(plan_infill, (prefix, suffix, max_tokens, decode), **more)
+        return self._plan("infill", (prefix, suffix, max_tokens, decode), **more)
 
     def fill(
         self,
@@ -93,7 +87,7 @@ class Engine:
         **more: Any,
     ) -> Job:
         """Fill every `<gap>` of a template; see `Model.fill`."""
-        return self._plan(plan_fill, (template, max_tokens, decode), **more)
+        return self._plan("fill", (template, max_tokens, decode), **more)
 
     def edit(
         self,
@@ -104,7 +98,7 @@ class Engine:
         **more: Any,
     ) -> Job:
         """Rewrite parts of a text; see `Model.edit`."""
-        return self._plan(plan_edit, (text, spans, max_tokens, decode), **more)
+        return self._plan("edit", (text, spans, max_tokens, decode), **more)
 
     def chat(
         self,
@@ -124,11 +118,11 @@ class Engine:
         self, prompt: Text, max_tokens: int | None = None, decode: Decode | None = None, **more: Any
     ) -> Job:
         """A request that is changed while it runs; see `Model.start`."""
-        return self._plan(plan_stream, (prompt, max_tokens, decode), changeable=True, heal=False, **more)
+        return self._plan("stream", (prompt, max_tokens, decode), changeable=True, heal=False, **more)
 
     def _plan(
         self,
-        make_plan: Callable[..., Plan],
+        operation: str,
         values: tuple[Any, ...],
         *,
         timeout: float | None = None,
@@ -139,7 +133,8 @@ class Engine:
         *_, decode = values
         model = self.model
         options = model.with_defaults(decode, options)
-        plan = make_plan(model.denoiser, model.tokenizer, *values, timeout=timeout, **options)
+        request = Request.of(operation, *values, timeout=timeout, **options)
+        plan = plan_of(model.denoiser, model.tokenizer, request)
         return self.submit(plan, timeout=timeout, priority=priority, owner=owner)
 
     def submit(self, plan: Plan, *, timeout: float | None = None, priority: int = 0, owner: str = "") -> Job:
@@ -162,7 +157,7 @@ class Engine:
         """
         asking = asker()
         asking.check()
-        work = BatchWork(batch)
+        work = BatchWork([self._in_parts(one) for one in batch])
         self._enter([work], priority, owner or asking.owner, None)
         while True:
             try:
@@ -173,6 +168,15 @@ class Engine:
                 except BaseException:
                     self.call(lambda: self._scheduler.drop(work))
                     raise
+
+    def _in_parts(self, asked: Asked) -> Asked:
+        """The forward with a cache, where that lets it be computed a part at a time."""
+        if not isinstance(asked, Forward) or asked.cache is not None or not asks_for_rows(asked):
+            return asked
+        num = len(asked.tokens)
+        if not PAGE < num == asked.layout.num_clean or num > self.limits.cache_rows:
+            return asked
+        return replace(asked, cache=self._denoiser.backend.cache(num))
 
     def _enter(self, works: Sequence[Work], priority: int, owner: str, job: Job | None) -> None:
         with self._changed:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from daguerre.decoding.sample import Sample
 from daguerre.engine.job import Job
-from daguerre.engine.pieces import CleanRows, cut_at, first_rows, other_rows, rows_of
+from daguerre.engine.pieces import CleanRows, cut_at, first_rows, joined, other_rows, rows_of
 from daguerre.engine.prefixes import PAGE, Prefixes
 from daguerre.models.forward import Answer, DraftStep, Forward, KeyCache
 from daguerre.trace import Event
@@ -90,7 +90,7 @@ class Piece:
 
     def __init__(self, forward: Asked, rows: CleanRows | None) -> None:
         self.rows, self.answer = rows, None  # type: CleanRows | None, Answer | None
-        self._todo = [forward]
+        self._todo, self._found = [forward], list[Answer]()
 
     @property
     def cache(self) -> KeyCache | None:
@@ -119,7 +119,7 @@ class Piece:
         first = self._todo[0]
         if not isinstance(first, Forward) or len(first.tokens) <= most:
             return first
-        num = cut_at(first, most)
+        num = cut_at(first, most, wanted=True)
         return first_rows(first, num) if num else first if whole else None
 
     def computed(self, part: Asked, answer: Answer | None) -> None:
@@ -127,13 +127,15 @@ class Piece:
         if self.rows is not None and isinstance(part, Forward):
             self.rows.add(part)
         first = self._todo[0]
+        if answer is not None and (not isinstance(part, Forward) or len(part.wanted)):
+            self._found.append(answer)
         if part is not first and num_rows(part) < num_rows(first):
             assert isinstance(part, Forward) and isinstance(first, Forward)
             self._todo[0] = other_rows(first, num_rows(part))
         elif len(self._todo) > 1:
             self._todo.pop(0)
         else:
-            self.answer = answer
+            self.answer = joined(self._found) if self._found else answer
 
     def reuse(self, prefixes: Prefixes, salt: str) -> tuple[list[bytes], int]:
         """Fill an empty cache with what earlier requests have computed; returns the hashes of the whole pages, and the

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from importlib import resources
-from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
@@ -13,11 +12,11 @@ from starlette.exceptions import HTTPException
 from daguerre.http.content import HEADERS, TYPES
 
 
-def static_pages(package: str, folder: str, first: str = "/", **how: Any) -> APIRouter:
+def static_pages(package: str, folder: str, first: str = "/") -> APIRouter:
     """Routes of the files in a folder of a package: `first` is that of index.html, and the others are in a folder of
-    the same name. how: as `APIRouter` takes it.
+    the same name.
     """
-    router = APIRouter(include_in_schema=False, **how)
+    router = APIRouter(include_in_schema=False)
 
     @router.get(first)
     async def index(request: Request) -> Response:
@@ -38,7 +37,11 @@ def page_file(request: Request, package: str, folder: str, name: str) -> Respons
     kind = TYPES.get(name.rpartition(".")[2])
     if name not in known or kind is None:
         raise HTTPException(404)
-    content = known[name].read_bytes()
+    return page(request, known[name].read_bytes(), kind)
+
+
+def page(request: Request, content: bytes, kind: str) -> Response:
+    """A file of a page, of one of the types of `content.TYPES`."""
     tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
     if request.headers.get("if-none-match") == tag:
         return Response(status_code=304, headers={**HEADERS, "ETag": tag})

@@ -14,13 +14,12 @@ import torch
 from torch import Tensor
 
 from daguerre.canvas import Canvas
-from daguerre.decoding.drive import compute
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.batched import BatchCache, BatchLayout, Rows, run_batch
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.models.forward import Logits
-from daguerre.models.session import together
+from daguerre.models.session import compute, together
 from daguerre.train.batch import Batch, BatchLoss, batch_loss
 from daguerre.train.noising import IGNORE, NUM_LEVELS
 

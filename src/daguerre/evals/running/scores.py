@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from daguerre.decoding.plans import INFILL_TOKENS
+from daguerre.decoding.generate import INFILL_TOKENS
 from daguerre.evals.infilling import BEAM, first_line
 from daguerre.evals.running.cases import Case, Judge
 from daguerre.evals.statistics import clustered_wilson

@@ -15,8 +15,8 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from daguerre.decoding.options import DecodeOptions
 from daguerre.decoding.result import Result
-from daguerre.decoding.settings import Settings as DecodeSettings
 from daguerre.http.errors import ApiError, described
 from daguerre.http.settings import Settings
 from daguerre.server.answers import extras_of, new_id, plain_usage, refuse_fields, usage_of
@@ -112,7 +112,7 @@ def _count(served: Served, chat: ChatBody) -> int:
     return len(served.model.tokenizer.encode(prompt.text)) if isinstance(prompt.text, str) else len(prompt.text)
 
 
-def _response(body: ResponseBody, served: Served, decode: DecodeSettings) -> Json:
+def _response(body: ResponseBody, served: Served, decode: DecodeOptions) -> Json:
     """The response before it has any output."""
     given = body.model_dump(by_alias=True)
     extra = body.model_extra or {}

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from daguerre.decoding.options import Decode
 from daguerre.decoding.planning import make_plan
+from daguerre.decoding.request import Decode
 from daguerre.decoding.sample import Sample
 from daguerre.errors import DataError, InputError
 from daguerre.files import atomic_write

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from daguerre.decoding.drive import Together
-from daguerre.decoding.options import Decode
+from daguerre.decoding.generate import Request, plan_of
 from daguerre.decoding.plan import Plan
-from daguerre.decoding.plans import plan_fill, plan_generate
+from daguerre.decoding.request import Decode
 from daguerre.decoding.sample import Sample
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.denoiser import BackboneDenoiser
@@ -97,9 +97,13 @@ class Roller:
         decode = replace(self._decode(sum(prompt.gaps) or self.options.length, seed), **other)
         if prompt.gaps:
             sizes: dict[str, Any] = {"max_tokens": prompt.gaps, "min_tokens": prompt.gaps}
-            return plan_fill(self._denoiser, self.tokenizer, prompt.text, decode=decode, heal=False, **sizes)
-        return plan_generate(
-            self._denoiser, self.tokenizer, prompt.text, self.options.length, decode, heal=False, context="whole"
+            return plan_of(
+                self._denoiser, self.tokenizer, Request.of("fill", prompt.text, decode=decode, heal=False, **sizes)
+            )
+        return plan_of(
+            self._denoiser,
+            self.tokenizer,
+            Request.of("generate", prompt.text, self.options.length, decode, heal=False, context="whole"),
         )
 
     def _decode(self, num: int, seed: Sequence[int]) -> Decode:
