@@ -32,7 +32,7 @@ import httpx2
 from soak import JSON, ROUTE, Seen, body_of, compare, resident, rests, serving
 
 from daguerre.evals.machine import machine_facts
-from daguerre.server.settings import hash_of
+from daguerre.http.settings import hash_of
 
 HONEST, HOSTILE = ("ana", "ben", "cem", "dia"), ("eve", "mal")
 KEPT, GROWTH, AT_ONCE = 0.6, 1.05, 24

@@ -26,7 +26,7 @@ from daguerre.decoding.result import Result
 from daguerre.decoding.sample import Sample
 from daguerre.errors import CheckpointError, DaguerreError
 from daguerre.model import Model
-from daguerre.models.own_layout import load_own, save_model
+from daguerre.models.own_layout import OwnSource, save_model
 from daguerre.models.tokenizer import byte_of_character
 from daguerre.sampling.random import ORDER, TOKEN, Counter
 from daguerre.trace import Trace
@@ -481,7 +481,8 @@ def test_other_models_and_other_requests_are_refused(dreamon: Model, causal: Mod
 def test_a_model_folder_keeps_the_token(make_model: Any, tmp_path: Path) -> None:
     model = make_model(context="full", expand_id=15)
     save_model(tmp_path / "own", model.backbone, model.tokenizer, torch.float32)
-    backbone, tokenizer = load_own(tmp_path / "own", torch.float32, "cpu")
+    loaded = OwnSource(tmp_path / "own").load(torch.float32, "cpu")
+    backbone, tokenizer = loaded.backbone, loaded.tokenizer
     assert backbone.config == model.config
     again = Model(backbone, tokenizer)
     results = [one.infill("ab", "cd", 12, temperature=1.0) for one in (model, again)]

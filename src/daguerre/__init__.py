@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from daguerre.errors import DaguerreError
     from daguerre.model import Model, load
     from daguerre.models.chat_format.chat_format import ChatFormat
+    from daguerre.models.readers import load_tokenizer
     from daguerre.models.tokenizer import Tokenizer
-    from daguerre.models.tokenizer_files import load_tokenizer
     from daguerre.trace import Trace
 
     __version__: str
@@ -40,7 +40,7 @@ _HOMES = {
     "Tokenizer": "daguerre.models.tokenizer",
     "Trace": "daguerre.trace",
     "load": "daguerre.model",
-    "load_tokenizer": "daguerre.models.tokenizer_files",
+    "load_tokenizer": "daguerre.models.readers",
 }
 
 __all__ = [

@@ -45,7 +45,6 @@ from daguerre.models.loading import (
     model_folder,
     tokenizer_folder,
     usable_device,
-    weights_hash,
 )
 from daguerre.models.published_weights import Progress
 from daguerre.models.scaling import Extension, Scaling, read_scaling
@@ -473,7 +472,7 @@ def load(
     if quantize is None and defer:
         advise(loaded, 8 * kind.itemsize)
     changed = adapter is not None or scaling is not None
-    calibrations = {} if changed else load_calibrations(folder, weights_hash(folder))  # of other answers
+    calibrations = {} if changed else load_calibrations(folder, loaded.source.weights_hash())  # of other answers
     model = Model(
         split_layers(loaded.backbone) if tensor_parallel else loaded.backbone,
         loaded.tokenizer,

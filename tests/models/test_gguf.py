@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from backends import needs_compiler
 from commands import daguerre as command
 from conftest import CONTEXTS, MakeModel, tiny_config
 from daguerre.errors import CheckpointError, InputError, MissingExtra, UnsupportedError
+from daguerre.models import readers
 from daguerre.models.core.build import make_backbone
 from daguerre.models.core.config import Experts, ModelConfig, RopeScaling
 from daguerre.models.core.rotary import frequencies
@@ -27,7 +30,9 @@ from daguerre.models.gguf.header import KINDS, read_header
 from daguerre.models.gguf.pieces import LONG_FACTORS, SHORT_FACTORS, as_halves, as_pairs
 from daguerre.models.gguf.writing import write_gguf
 from daguerre.models.loading import Loaded, load_folder, weights_hash
+from daguerre.models.published_weights import tensor_of
 from daguerre.models.tokenizer import Tokenizer
+from made_gguf import DATA
 from made_tokenizers import made
 from models.test_hostile_gguf import rewritten
 from published import CASES, ROWS, ours, seen_by
@@ -85,6 +90,30 @@ def test_a_file_holds_what_the_publishers_folder_does(tmp_path: Path, subtests: 
             for text in TEXTS:
                 assert again.tokenizer.encode(text) == model.tokenizer.encode(text)
             assert again.tokenizer.special_ids == model.tokenizer.special_ids
+
+
+def test_a_header_is_read_once_a_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, path = written("qwen3", tmp_path)
+    read = list[Path]()
+    monkeypatch.setattr(readers, "read_header", lambda path: (read.append(path), read_header(path))[1])
+    model = daguerre.load(path, dtype="float32", backend="torch")
+    assert read == [path]
+    model.generate("def", 2)
+    assert read == [path]
+
+
+def test_files_are_read_without_pytorch() -> None:
+    code = f"""
+import sys
+from daguerre.models.readers import reader_of
+reader = reader_of({str(DATA / "qwen3-q6_k.gguf")!r})
+reader.facts(), reader.tokenizer()
+with next(iter(reader.tensors().values())).file.open() as file:
+    file.floats("token_embd.weight")
+print("torch" in sys.modules)
+"""
+    ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert ran.stdout == "False\n"
 
 
 def same_config(one: ModelConfig, other: ModelConfig) -> bool:
@@ -212,14 +241,15 @@ def test_numbers_are_those_that_the_package_makes_of_the_stored_bytes(
             made = {tensor.name: tensor for tensor in gguf.GGUFReader(parent / "m.gguf").tensors}
             most = 3 * width + 8
             patch.setattr(gguf_file, "BLOCK", most)  # three rows
-            with GgufFile(parent / "m.gguf") as file:
+            with GgufFile(read_header(parent / "m.gguf")).open() as file:
                 assert file.keys() == made.keys()
                 for name, tensor in made.items():
                     wanted = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
-                    assert np.array_equal(file.get_tensor(name).float().numpy(), wanted)
+                    assert np.array_equal(file.floats(name), wanted)
+                    assert np.array_equal(tensor_of(file.array(name)).float().numpy(), wanted)
                     parts = [*file.row_blocks(name)]
-                    assert np.array_equal(torch.cat([part for _, part in parts]).float().numpy(), wanted)
-                    assert wanted.ndim < 2 or all(part.numel() <= most for _, part in parts)
+                    assert np.array_equal(np.concatenate([part for _, part in parts]), file.array(name))
+                    assert wanted.ndim < 2 or all(part.size <= most for _, part in parts)
             kinds = {entry.kind for entry in read_header(parent / "m.gguf").entries.values()}
             assert kinds == {"F32", dtype.upper()} | {"q4_0": {"Q8_0"}, "q4_k": {"Q6_K"}}.get(dtype, set())
 
@@ -242,7 +272,7 @@ def test_no_matrix_is_in_float32_as_a_whole(tmp_path: Path, monkeypatch: pytest.
     sizes = list[int]()
     monkeypatch.setattr(gguf_file, "BLOCK", 640)
     monkeypatch.setattr(
-        gguf_file, "numbers", lambda blocks, kind: (made := numbers(blocks, kind), sizes.append(made.numel()))[0]
+        gguf_file, "numbers", lambda blocks, kind: (made := numbers(blocks, kind), sizes.append(made.size))[0]
     )
     loaded = load_folder(tmp_path / "m.gguf", torch.bfloat16)
     assert loaded.backbone.embedding.weight.dtype == torch.bfloat16
@@ -260,7 +290,7 @@ def test_types_have_the_sizes_that_the_package_says_and_its_numbers(subtests: py
             blocks = random.integers(0, 60, (3, 2 * KINDS[kind].num_bytes), np.uint8)  # below the bytes of infinities
             found = numbers(blocks, kind)
             assert found.shape == (3, 2 * KINDS[kind].block)
-            assert np.array_equal(found.float().numpy(), gguf.quants.dequantize(blocks, number))
+            assert np.array_equal(tensor_of(found).float().numpy(), gguf.quants.dequantize(blocks, number))
 
 
 def test_queries_are_ordered_as_llama_cpp_does() -> None:

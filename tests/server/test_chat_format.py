@@ -20,6 +20,7 @@ import pytest
 
 import made_tokenizers as mt
 from chat_templates import WAYS
+from daguerre.http.settings import Settings
 from daguerre.model import Model
 from daguerre.models.chat_format.description import Thinking
 from daguerre.models.chat_format.tokens import format_of
@@ -32,7 +33,6 @@ from daguerre.server.app import make_app
 from daguerre.server.format_calls import FormatCallReader
 from daguerre.server.models import ModelPool
 from daguerre.server.protocol.chat import ChatBody
-from daguerre.server.settings import Settings
 from daguerre.server.streams import Delta
 from daguerre.server.turns import Turn
 from published_runs import config_of

@@ -16,7 +16,7 @@ from daguerre.concepts.taxonomy import taxonomy
 from daguerre.errors import InputError
 from daguerre.models.core.batched import run_batch
 from daguerre.models.core.config import ConceptShape
-from daguerre.models.loading import config_of, load_model
+from daguerre.models.loading import load_model, open_source
 from daguerre.train.batch import Batch, batch_loss
 from daguerre.train.concept_heads import count_concepts, initialize_heads, with_concept_heads
 from daguerre.train.concept_labels import corpus_labels
@@ -459,7 +459,7 @@ def test_a_run_that_is_stopped_and_resumed_ends_with_the_same_heads(corpus: Path
     resumed = run(RUN, tmp_path / "parts", corpus, resume=True)
     for name, weight in whole.model.named_parameters():
         assert torch.equal(weight, dict(resumed.model.named_parameters())[name]), name
-    found = config_of(tmp_path / "whole" / "model").concepts
+    found = open_source(tmp_path / "whole" / "model").config().concepts
     assert found is not None and found.taxonomy == taxonomy().sha256
     header = (tmp_path / "whole" / "held.csv").read_text().splitlines()[0]
     assert {"presence", "any", "residual"} <= set(header.split(","))

@@ -13,7 +13,7 @@ from daguerre.models.core.build import make_backbone
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.families import FAMILIES
 from daguerre.models.families.base import Published
-from daguerre.models.published import FAMILY_KEY
+from daguerre.models.readers import FAMILY_KEY
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train import start
 from daguerre.train.convert import CONVERSIONS, Convert, converted

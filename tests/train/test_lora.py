@@ -24,7 +24,7 @@ from daguerre.models.core.batched import BatchLayout, run_batch
 from daguerre.models.export import export
 from daguerre.models.loading import load_folder, load_model, save_model
 from daguerre.models.lora_factors import adapted
-from daguerre.models.lora_names import published_as
+from daguerre.models.lora_names import names_in
 from daguerre.train.chosen import base_of
 from daguerre.train.lora import Lora, LoraRun, start_lora
 from daguerre.train.optim import Muon, Optimizer
@@ -143,7 +143,7 @@ def test_an_adapter_is_taken_out_to_the_bit(dtype: torch.dtype, tmp_path: Path) 
     adapter = written(made_run, backbone, tmp_path / "adapter")
     plain = load_folder(folder, dtype).backbone
     before = {name: weight.clone() for name, weight in plain.state_dict().items()}
-    names = published_as(plain.config, "qwen3")
+    names = names_in(plain.config, "qwen3")
     merged = lora.merge_adapter(plain, names.pieces, adapter, names.prefix, keep=True)
     inside = {name: weight.clone() for name, weight in plain.state_dict().items()}
     assert sum(not torch.equal(inside[n], before[n]) for n in before) == 4 * plain.config.num_layers + 1

@@ -23,13 +23,13 @@ from daguerre.engine.engine import Engine
 from daguerre.engine.job import Job
 from daguerre.engine.task import Task
 from daguerre.errors import EngineError, InputError
+from daguerre.http.errors import TOO_LONG, ApiError
+from daguerre.http.settings import Settings
 from daguerre.model import Model
 from daguerre.sampling.constraints.matches import find_matches
-from daguerre.server.errors import TOO_LONG, ApiError
 from daguerre.server.memory import give_back
 from daguerre.server.protocol.shaping import NAMES, REFUSED
 from daguerre.server.protocol.stops import MOST_STOPS, check_stops
-from daguerre.server.settings import Settings
 from daguerre.server.slots import Slots
 from daguerre.wanted import Asker, asked_by, planning
 

@@ -26,9 +26,9 @@ from daguerre.decoding.plan import Mode
 from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.engine.job import Job
+from daguerre.http.settings import Settings
 from daguerre.models.core.config import ModelConfig
 from daguerre.server.models import Served
-from daguerre.server.settings import Settings
 from daguerre.server.streams import Delta, deltas
 
 GAP_TOKENS = SEARCHED_TOKENS

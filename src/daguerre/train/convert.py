@@ -24,8 +24,9 @@ from daguerre.files import atomic_write
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.json_files import read_json
-from daguerre.models.published import CONFIG, FAMILY_KEY, family_name
+from daguerre.models.published import PublishedSource
 from daguerre.models.published_tokenizer import PublishedTokenizer
+from daguerre.models.readers import CONFIG, FAMILY_KEY, reader_of
 from daguerre.models.republish import BLOCK_KEYS
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.stage import at_least
@@ -114,7 +115,7 @@ def _mask(config: ModelConfig, tokenizer: Tokenizer) -> tuple[int, bool]:
 
 def family_after(source: Path, options: Convert) -> tuple[str, str, str]:
     """The family that comes out of a published folder, its architecture and model type."""
-    before = family_name(source)
+    before = PublishedSource(reader_of(source)).family_name
     if (before, options.to) not in BECOMES:
         fitting = ", ".join(f"{family} to {to}" for family, to in BECOMES)
         raise UnsupportedError(f"no published layout is {before} converted to {options.to!r}; there are {fitting}")

@@ -25,7 +25,7 @@ from daguerre.models.families.base import Piece, changed_back
 from daguerre.models.loading import weights_hash
 from daguerre.models.lora import CONFIG, WEIGHTS, WRAPPED, merge_adapter
 from daguerre.models.lora_factors import adapted, attach
-from daguerre.models.lora_names import Published, is_conv, module_of, published_factor
+from daguerre.models.lora_names import AdapterNames, is_conv, module_of, published_factor
 from daguerre.models.weights import formatted
 
 ALL = "all-linear"
@@ -69,7 +69,7 @@ class Base:
 
     folder: Path
     name: str
-    published: Published
+    published: AdapterNames
     is_causal: bool
 
     def facts(self) -> dict[str, str]:

@@ -11,7 +11,7 @@ import torch
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
-from daguerre.models.loading import is_published_folder, load_model
+from daguerre.models.loading import load_model, open_source
 from daguerre.models.published_tokenizer import PublishedTokenizer
 from daguerre.models.scaling import read_scaling
 from daguerre.models.tokenizer import DEFAULTS, Tokenizer
@@ -41,7 +41,7 @@ def first_model(
     """
     if start_from is not None:
         model, tokenizer = load_model(start_from, dtype=torch.float32, device="cpu")
-        source = Path(start_from) if is_published_folder(Path(start_from)) else None
+        source = Path(start_from) if open_source(Path(start_from)).is_published else None
         model = _converted(recipe, model, tokenizer, source).requires_grad_(True).train()
         if isinstance(tokenizer, PublishedTokenizer) and tokenizer.vocab_size < model.config.vocab_size:
             tokenizer = tokenizer.sized(model.config.vocab_size)

@@ -25,7 +25,7 @@ from daguerre.errors import CheckpointError, DataError, TrainingError
 from daguerre.files import atomic_write
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
-from daguerre.models.loading import config_of
+from daguerre.models.loading import open_source
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.acceptance import MEASURES
 from daguerre.train.batch import Batch, LossReport, batch_loss, batch_seed, opened_over_time
@@ -167,7 +167,7 @@ class Trainer:
             saved_tokenizer = tokenizer_of_run(self.out, data, config)
         own = own_vocabulary(data) if recipe.tokenizer == OWN and start_from is None else None
         model, self.tokenizer = first_model(recipe, start_from, config, saved_tokenizer, own)
-        had_heads = start_from is not None and config_of(Path(start_from)).concepts is not None
+        had_heads = start_from is not None and open_source(Path(start_from)).config().concepts is not None
         self._fresh_heads = recipe.concepts is not None and not had_heads
         family = family_of(start_from, self.out)
         self.answers = loss_of_answers(recipe, model.config, family)
@@ -508,7 +508,7 @@ class Trainer:
             "run": self.out.resolve().name,
             "data_sha256": manifest_hash(self.shard.folder),
         } | taught(self.recipe.sft)
-        if self.adapter is not None and config_of(self.adapter.base.folder) == self.config:
+        if self.adapter is not None and open_source(self.adapter.base.folder).config() == self.config:
             extra["base_sha256"] = self.adapter.base.facts()["weights_sha256"]
             return self.adapter.write(self.out / "adapter", self.model, values, extra)
         averaged = Backbone(config)

@@ -14,8 +14,8 @@ from conftest import tiny_config
 from daguerre.errors import InputError
 from daguerre.model import Model
 from daguerre.models.core.config import ModelConfig
+from daguerre.models.readers import read_tokenizer
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.models.tokenizer_files import read_tokenizer
 from daguerre.server.prompts import checked, transcript
 from daguerre.train.sft.formats import Pair, read_row
 from daguerre.train.sft.rendering import Renderer

@@ -7,8 +7,7 @@ from typing import Any
 
 from daguerre.errors import UnsupportedError, shown
 from daguerre.models.gguf.file import GgufFile
-from daguerre.models.gguf.pieces import LONG_FACTORS, SHORT_FACTORS
-from daguerre.models.gguf.values import SCALE, Values
+from daguerre.models.gguf.values import LONG_FACTORS, SCALE, SHORT_FACTORS, Values
 
 Shape = Mapping[str, Any]
 WINDOW = "attention.sliding_window"
@@ -23,12 +22,6 @@ OTHER_EXPERTS = (
     WEIGHTS_SCALE,
 )
 """Keys of what the mixtures that are read do not have; a 0 is as if they were not there, and so is a scale of 1."""
-
-
-def more_of(values: Values, shape: Shape) -> dict[str, Any]:
-    """What a file's architecture has beyond a Llama's shape. UnsupportedError for what its family does not have."""
-    made = MORE.get(values.arch)
-    return {} if made is None else made(values, shape)
 
 
 def _gemma3(values: Values, shape: Shape) -> dict[str, Any]:
@@ -49,9 +42,9 @@ def _phi3(values: Values, shape: Shape) -> dict[str, Any]:
     made: dict[str, Any] = {"partial_rotary_factor": rotated / shape["head_dim"], "sliding_window": window or None}
     if LONG_FACTORS not in values.header.entries:
         return made
-    with GgufFile(values.header.path, values.header) as file:
+    with GgufFile(values.header) as file:
         lists = {
-            key: [float(x) for x in file.get_tensor(name).tolist()]
+            key: file.floats(name).tolist()
             for key, name in (("short_factor", SHORT_FACTORS), ("long_factor", LONG_FACTORS))
         }
     original = values.whole(f"{SCALE}original_context_length", shape["max_position_embeddings"])
@@ -94,6 +87,7 @@ MORE: dict[str, Callable[[Values, Shape], dict[str, Any]]] = {
     "rnd1": _experts,
     "llada-moe": _llada_moe,
 }
+"""What an architecture has beyond a Llama's shape. UnsupportedError for what its family does not have."""
 MIXED = tuple(arch for arch, made in MORE.items() if made in (_experts, _llada_moe))
 """Architectures with experts."""
 WINDOWED = ("gemma3", "phi3")

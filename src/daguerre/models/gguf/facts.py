@@ -9,14 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from daguerre.errors import CheckpointError, InputError, UnsupportedError, shown, unknown
-from daguerre.models.families import FAMILIES
-from daguerre.models.families.base import Published
-from daguerre.models.gguf.cores import MIXED, WINDOW, WINDOWED, more_of
-from daguerre.models.gguf.header import Header, read_header
-from daguerre.models.gguf.parts import stem_of
+from daguerre.errors import CheckpointError, InputError, UnsupportedError, shown
+from daguerre.models.gguf.cores import MIXED, MORE, WINDOW, WINDOWED
+from daguerre.models.gguf.header import Header, stem_of
 from daguerre.models.gguf.values import Values, rope_scaling
-from daguerre.models.gguf.words import tokenizer_config
+from daguerre.models.published_facts import Published
 
 FAMILY, BLOCK = "daguerre.family", "daguerre.block_size"
 """Keys of files that Daguerre wrote: the family, where llama.cpp's architecture does not tell it, and the size of a
@@ -91,14 +88,13 @@ WITH_BLOCKS = {"qwen3": "sdar", "qwen3moe": "sdar_moe"}
 """The family of a file with a mask and a size of blocks."""
 
 
-def gguf_facts(path: Path, family: str | None = None) -> Published:
-    """What a file says. `family`: the user's word; None: the file's.
+def gguf_facts(header: Header, tokenizer: Mapping[str, Any], family: str | None = None) -> Published:
+    """What a file says, with what `tokenizer_config` gives. `family`: the user's word; None: the file's.
 
     CheckpointError, in one line, for a file that is damaged or lacks what a model needs; UnsupportedError for an
     architecture that is not read; InputError where the family is not said, or is of another core.
     """
-    header = read_header(path)
-    values = Values(header)
+    values, path = Values(header), header.path
     if values.arch not in ARCHITECTURES:
         names = ", ".join(ARCHITECTURES)
         raise UnsupportedError(f"{path} is of llama.cpp's architecture {shown(values.arch)}, and {names} are read")
@@ -113,7 +109,7 @@ def gguf_facts(path: Path, family: str | None = None) -> Published:
         file="the file",
         config=config,
         generation=_sampling(values),
-        tokenizer=tokenizer_config(header),
+        tokenizer=tokenizer,
         shapes=shapes,
         name=QUANTIZED.sub("", stem_of(path)),
         family=family,
@@ -146,8 +142,6 @@ def _family(values: Values, family: str | None) -> str:
     if family is None:
         family = values.header.text(FAMILY)
     if family is not None:
-        if family not in FAMILIES:
-            raise unknown("family", family, FAMILIES)
         if family not in possible:
             raise InputError(f"{path} is not of family {family!r}, but of {', '.join(possible)}: leave family out")
         return str(family)
@@ -196,7 +190,7 @@ def _shape(values: Values, family: str) -> dict[str, Any]:
         **({} if (block := header.scalar(BLOCK)) is None else {"block_size": block, "bd_size": block}),
         **({"sliding_window": values.get(WINDOW) or None} if family == "mistral" else {}),
     }
-    return shape | more_of(values, shape)
+    return shape | (MORE[values.arch](values, shape) if values.arch in MORE else {})
 
 
 def _vocabulary(values: Values, width: int) -> int:
@@ -273,11 +267,6 @@ def _llada(shape: Mapping[str, Any], path: Path) -> dict[str, Any]:
         "include_qkv_bias": shape["attention_bias"],
         "bias_for_layer_norm": False,
     }
-
-
-def gguf_arch(path: Path) -> str:
-    """llama.cpp's name of a file's architecture."""
-    return Values(read_header(path, texts=False)).arch
 
 
 def stored_kinds(header: Header) -> dict[str, int]:

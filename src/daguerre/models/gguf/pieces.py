@@ -11,6 +11,7 @@ from torch import Tensor
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.families.base import Family, Piece
 from daguerre.models.families.llama import Names, llama_pieces
+from daguerre.models.gguf.values import LONG_FACTORS, ROPE_FACTORS, SHORT_FACTORS
 
 NAMES = Names(
     embedding="token_embd",
@@ -33,10 +34,6 @@ NAMES = Names(
 )
 FUSED = {"phi3": replace(NAMES, qkv="attn_qkv", gate_up="ffn_up")}
 """Names of architectures in which several matrices are one."""
-ROPE_FACTORS = "rope_freqs.weight"
-"""What frequencies are divided by, for Llama 3's scaling: read as a part of the config."""
-SHORT_FACTORS, LONG_FACTORS = "rope_factors_short.weight", "rope_factors_long.weight"
-"""What frequencies are divided by for longrope."""
 UNTIED = ("llada-moe",)
 """Architectures that llama.cpp reads only with a matrix of its own for the vocabulary's projection."""
 PAIRED = ("llama", "llada")

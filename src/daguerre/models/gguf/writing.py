@@ -28,7 +28,8 @@ from daguerre.models.gguf.facts import ARCHITECTURES, BLOCK, FAMILY, SHIFTED
 from daguerre.models.gguf.file import BLOCK as NUMBERS
 from daguerre.models.gguf.header import KINDS
 from daguerre.models.gguf.k_types import QUANTIZED, quantize_k
-from daguerre.models.gguf.pieces import LONG_FACTORS, ROPE_FACTORS, SHORT_FACTORS, UNTIED, as_pairs, gguf_pieces
+from daguerre.models.gguf.pieces import UNTIED, as_pairs, gguf_pieces
+from daguerre.models.gguf.values import LONG_FACTORS, ROPE_FACTORS, SHORT_FACTORS
 from daguerre.models.gguf.writing_cores import add_windows
 from daguerre.models.gguf.writing_cores import arch_of as arch_of
 from daguerre.models.gguf.writing_words import add_tokenizer

@@ -15,8 +15,8 @@ from daguerre.decoding.effort import effort_options
 from daguerre.decoding.options import DecodeOptions
 from daguerre.decoding.pins import Pin
 from daguerre.errors import InputError, UnsupportedError
+from daguerre.http.errors import ApiError
 from daguerre.models.catalog import Catalog
-from daguerre.server.errors import ApiError
 from daguerre.server.models import Served
 from daguerre.server.protocol.shaping import shaped
 from daguerre.server.protocol.stops import check_stops

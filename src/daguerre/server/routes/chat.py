@@ -18,9 +18,9 @@ from fastapi.responses import Response
 
 import daguerre
 from daguerre.decoding.result import Result
+from daguerre.http.errors import ApiError
 from daguerre.server.answers import extras_of, head_of, plain_usage, usage_of
 from daguerre.server.calls import Call, Said
-from daguerre.server.errors import ApiError
 from daguerre.server.frames import frame_of, snapshots
 from daguerre.server.logprobs import chat_logprobs
 from daguerre.server.protocol.chat import ChatBody

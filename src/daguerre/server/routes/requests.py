@@ -25,13 +25,13 @@ from daguerre.decoding.running import pinned, reopened, unpinned
 from daguerre.decoding.sample import Sample
 from daguerre.engine.job import Job
 from daguerre.errors import InputError, UnsupportedError
+from daguerre.http.errors import ApiError
+from daguerre.http.settings import Settings
 from daguerre.models.forward import Logits
 from daguerre.models.session import compute
 from daguerre.sampling.logits import softmax
-from daguerre.server.errors import ApiError
 from daguerre.server.models import Served
 from daguerre.server.protocol.requests import CandidatesBody, ChangeBody, RequestBody
-from daguerre.server.settings import Settings
 from daguerre.server.streams import event_stream, guarded, result_of, sse
 from daguerre.server.watching import Registry, Watched
 

@@ -21,9 +21,9 @@ from daguerre.errors import DataError, InputError
 from daguerre.files import atomic_write
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.published_tokenizer import PublishedTokenizer
+from daguerre.models.readers import read_tokenizer
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.models.tokenizer_files import CONFIG as PUBLISHED
-from daguerre.models.tokenizer_files import read_tokenizer
 from daguerre.train.sft.files import data_files, rows_of
 from daguerre.train.sft.formats import read_row
 from daguerre.train.sft.rendering import Renderer
