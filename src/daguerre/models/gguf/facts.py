@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from daguerre.errors import CheckpointError, InputError, UnsupportedError, shown, unknown
-from daguerre.models.families import FAMILIES
+from daguerre.models.families import FAMILIES, is_named
 from daguerre.models.families.base import Published
-from daguerre.models.gguf.cores import MIXED, WINDOW, WINDOWED, more_of
+from daguerre.models.gguf.cores import MIXED, PARTLY, WINDOW, WINDOWED, more_of
 from daguerre.models.gguf.header import Header, read_header
 from daguerre.models.gguf.parts import stem_of
 from daguerre.models.gguf.values import Values, rope_scaling
@@ -76,17 +76,20 @@ ARCHITECTURES: dict[str, dict[str, Declared]] = {
     },
     "llada-moe": {"llada_moe": ("LLaDAMoEModelLM", "lladamoe")},
     "rnd1": {"rnd1": ("RND1", "rnd1")},
+    "llada2": {"llada2": ("LLaDA2MoeModelLM", "llada2_moe"), "llada21": ("LLaDA2MoeModelLM", "llada21_moe")},
 }
 """The families whose core each of llama.cpp's architectures is; first the one of that name."""
-MASKS = {"dream": "<|mask|>", "llada": "<|mdm_mask|>", "llada-moe": "<|mask|>"}
+MASKS = {"dream": "<|mask|>", "llada": "<|mdm_mask|>", "llada-moe": "<|mask|>", "llada2": "<|mask|>"}
 """The published texts of their masks."""
 OTHERS = (
     *("attention.scale", "attention.clamp_kqv", "attention.max_alibi_bias"),
     *("logit_scale", "embedding_scale", "residual_scale", "attn_logit_softcapping", "final_logit_softcapping"),
 )
 """Keys of what the cores do not compute; a 0 is as if they were not there."""
-SHIFTED = {"dream": True, "llada": False, "llada-moe": False, "rnd1": True}
+SHIFTED = {"dream": True, "llada": False, "llada-moe": False, "rnd1": True, "llada2": False}
 """Whether these architectures, which denoise, have a shift, which diffusion.shift_logits says, too."""
+BY_NAME = ("llada2",)
+"""Architectures whose families only a model's name tells apart, as in its publisher's folders."""
 WITH_BLOCKS = {"qwen3": "sdar", "qwen3moe": "sdar_moe"}
 """The family of a file with a mask and a size of blocks."""
 
@@ -159,7 +162,9 @@ def _family(values: Values, family: str | None) -> str:
         raise InputError(f"{path} does not say which of {', '.join(possible)} it is: give its family by name")
     if values.arch not in SHIFTED and values.flag(f"{values.arch}.attention.causal", True) is False:
         raise UnsupportedError(f"{path}: {values.arch}.attention.causal is false without a mask token: not supported")
-    return next(iter(possible))
+    names = (stem_of(path), values.header.text("general.name") or "") if values.arch in BY_NAME else ()
+    named = [name for name in possible if any(is_named(FAMILIES[name], one) for one in names)]
+    return next(iter(named or possible))
 
 
 def _shape(values: Values, family: str) -> dict[str, Any]:
@@ -167,7 +172,7 @@ def _shape(values: Values, family: str) -> dict[str, Any]:
     header, entries = values.header, values.header.entries
     width, heads = values.whole("embedding_length"), values.whole("attention.head_count")
     head = values.whole("attention.key_length", max(1, width // heads))
-    for key in ("attention.value_length", *(() if values.arch == "phi3" else ("rope.dimension_count",))):
+    for key in ("attention.value_length", *(() if values.arch in PARTLY else ("rope.dimension_count",))):
         if values.whole(key, head) != head:
             raise UnsupportedError(
                 f"{header.path}: {values.arch}.{key} is not {head}, the width of a head: not supported"
