@@ -71,9 +71,9 @@ def tokenizer_of(template: str) -> PublishedTokenizer:
     return made
 
 
-def model_of(template: str) -> Model:
+def model_of(template: str, **facts: Any) -> Model:
     tokenizer = tokenizer_of(template)
-    backbone = Backbone(config_of(tokenizer)).initialize(0, zero_outputs=False, scale=6.0)
+    backbone = Backbone(config_of(tokenizer, **facts)).initialize(0, zero_outputs=False, scale=6.0)
     return Model(backbone.eval().requires_grad_(False), tokenizer)
 
 
@@ -81,6 +81,15 @@ def model_of(template: str) -> Model:
 def ways() -> Iterator[httpx2.Client]:
     """A client of a server with a model for each of three ways of writing calls."""
     pool = ModelPool({way: (lambda way=way: model_of(WAYS[way])) for way in ("counted", "tagged", "typed")})
+    with running(make_app(pool)) as url, httpx2.Client(base_url=url, timeout=60) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def drafting() -> Iterator[httpx2.Client]:
+    """The same of models that write blocks of 16 tokens."""
+    blocks: Json = {"context": "block", "block_size": 16, "shift": False}
+    pool = ModelPool({way: (lambda way=way: model_of(WAYS[way], **blocks)) for way in ("counted", "tagged", "typed")})
     with running(make_app(pool)) as url, httpx2.Client(base_url=url, timeout=60) as client:
         yield client
 
@@ -106,13 +115,60 @@ def test_forced_calls_are_valid_in_each_way_and_streamed_as_they_are_whole(
                 assert answer["finish_reason"] in ("tool_calls", "length") and not answer["message"]["content"]
                 assert len(calls) == 1 or choice == "required"
                 pieces = [each for chunk in streamed(ways, CHAT, body) for each in chunk["choices"]]
-                deltas = [one for each in pieces for one in each["delta"].get("tool_calls") or ()]
-                names = [one["function"]["name"] for one in deltas if one["function"].get("name")]
-                joined = [""] * len(names)
-                for one in deltas:
-                    joined[one["index"]] += one["function"].get("arguments") or ""
-                assert list(zip(names, map(json.loads, joined), strict=True)) == calls
+                assert joined(pieces) == calls
                 assert not any(each["delta"].get("content") for each in pieces)
+
+
+def joined(pieces: list[Json]) -> list[tuple[str, Any]]:
+    """Names and arguments of the calls in the choices of a stream."""
+    deltas = [one for each in pieces for one in each["delta"].get("tool_calls") or ()]
+    names = [one["function"]["name"] for one in deltas if one["function"].get("name")]
+    arguments = [""] * len(names)
+    for one in deltas:
+        arguments[one["index"]] += one["function"].get("arguments") or ""
+    return list(zip(names, map(json.loads, arguments), strict=True))
+
+
+def test_streams_of_drafts_end_with_the_calls_of_the_whole_answer(
+    subtests: pytest.Subtests, drafting: httpx2.Client
+) -> None:
+    found = format_of(tokenizer_of(WAYS["counted"]))
+    assert found is not None
+    begins = {"logit_bias": {str(found.special[found.opening]): 50}}
+    asking: list[tuple[str, Json]] = [
+        (way, {"tool_choice": choice})
+        for way in ("counted", "tagged", "typed")
+        for choice in ("required", {"type": "function", "function": {"name": "now"}})
+    ]
+    for way, more in [*asking, ("counted", {"tool_choice": "auto", **begins})]:
+        with subtests.test(way=way, **more):
+            body = {**ASK, "model": way, "seed": 3, **more}
+            whole = asked(drafting, CHAT, body)
+            message = whole["choices"][0]["message"]
+            counted = {"stream_options": {"include_usage": True}}
+            *chunks, usage = streamed(drafting, CHAT, {**body, "diffusing": True, **counted})
+            pieces = [chunk["choices"][0] for chunk in chunks]
+            assert joined(pieces) == checked(message["tool_calls"])
+            assert not any(each["delta"].get("content") for each in pieces)
+            thoughts = "".join(each["delta"].get("reasoning_content", "") for each in pieces)
+            assert thoughts == message.get("reasoning_content", "")
+            assert usage["usage"]["completion_tokens_details"] == whole["usage"]["completion_tokens_details"]
+            assert [each["finish_reason"] for each in pieces[-2:]] == [whole["choices"][0]["finish_reason"]] * 2
+
+
+def test_drafts_beside_a_template_are_seen_and_calls_in_them_are_not(drafting: httpx2.Client) -> None:
+    for more in ({"tool_choice": "auto"}, {"tools": None, "tool_choice": None}):
+        body = {**ASK, "model": "tagged", "seed": 1, **more}
+        message = asked(drafting, CHAT, body)["choices"][0]["message"]
+        chunks = streamed(drafting, CHAT, {**body, "diffusing": True})
+        drafts = [text for chunk in chunks if (text := chunk["choices"][0]["delta"].get("content")) is not None]
+        assert drafts[-1] == message["content"] and sum("░" in draft for draft in drafts) > 5
+    found = format_of(tokenizer_of(WAYS["counted"]))
+    assert found is not None
+    for sign in ("\ue001<|calls|>", "\ue001<|args|>"):
+        assert sign in found.call_signs
+    tagged = format_of(tokenizer_of(WAYS["tagged"]))
+    assert tagged is not None and tagged.call_signs == ("<tool_call>",)
 
 
 def test_the_ids_of_calls_are_those_that_the_model_writes(ways: httpx2.Client) -> None:
