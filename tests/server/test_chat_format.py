@@ -67,7 +67,7 @@ def tokenizer_of(template: str) -> PublishedTokenizer:
     added = mt.entries(first)
     more = [{**added[0], "id": first + len(added) + place, "content": mark} for place, mark in enumerate(MARKS)]
     made = PublishedTokenizer(json.dumps(values | {"added_tokens": [*added, *more]}), mt.config(add_bos_token=False))
-    made.chat_template = ChatTemplate.of(template)
+    made.chat_template = ChatTemplate.of(template, mt.NAMES)
     return made
 
 
@@ -169,6 +169,19 @@ def test_drafts_beside_a_template_are_seen_and_calls_in_them_are_not(drafting: h
         assert sign in found.call_signs
     tagged = format_of(tokenizer_of(WAYS["tagged"]))
     assert tagged is not None and tagged.call_signs == ("<tool_call>",)
+
+
+def test_calls_are_written_where_a_turn_ends_with_the_end_of_texts_and_more() -> None:
+    """Such as <|im_end|> and a line break, which the templates of Qwen have."""
+    end = mt.NAMES["eos_token"]
+    pool = ModelPool({"m": lambda: model_of(WAYS["tagged"].replace(end, end + '{{ "\\n" }}'))})
+    with running(make_app(pool)) as url, httpx2.Client(base_url=url, timeout=60) as client:
+        for choice in ("auto", "required"):
+            body = {**ASK, "tool_choice": choice}
+            made = asked(client, CHAT, body)["choices"][0]
+            assert checked(made["message"].get("tool_calls") or []) or choice == "auto"
+        single = asked(client, CHAT, {**ASK, "parallel_tool_calls": False})["choices"][0]["message"]
+        assert len(checked(single["tool_calls"])) == 1
 
 
 def test_the_ids_of_calls_are_those_that_the_model_writes(ways: httpx2.Client) -> None:
