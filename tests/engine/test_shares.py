@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +10,7 @@ import pytest
 
 from daguerre.engine.engine import Engine
 from daguerre.engine.job import Job
+from daguerre.engine.shares import Shares
 from daguerre.errors import QueueFullError
 from daguerre.model import Model
 
@@ -31,6 +32,7 @@ class Ended:
                 return (weights or {}).get(owner, 1.0)
 
         self.owners = list[str]()
+        limits = {"step_seconds": None, **limits}  # steps are counted: none is cut because the machine is busy
         self.engine = Weighed(model, lambda job: self.owners.append(job.owner), **limits)
 
     def ask(self, owner: str, tokens: int = 4, prompt: str = PROMPT, **more: Any) -> Job:
@@ -103,10 +105,12 @@ def test_rows_of_steps_are_shared_by_weight(model: Model) -> None:
         for owner in ("hog", "ann", "ben"):
             served.ask(owner, 1, text(600, model, f"{owner}{number}"), priority=LEAST if owner == "hog" else 0)
     served.steps(16)
-    rows = Counter[str]()
+    work, pace = defaultdict[str, float](float), served.engine._scheduler._pace
     for task in served.engine._scheduler._running:
-        rows[task.owner] += sum(cache.length for cache in task._caches.values())
-    assert abs(rows["hog"] - rows["ann"]) <= 64 and abs(rows["ben"] - 2 * rows["ann"]) <= 128 and not served.owners
+        work[task.owner] += sum(pace.need(cache.length, 0) for cache in task._caches.values())
+    step = pace.need(64, 320)
+    assert abs(work["hog"] - work["ann"]) <= step and abs(work["ben"] - 2 * work["ann"]) <= 2 * step
+    assert not served.owners
 
 
 def test_a_step_is_not_one_owners_prompts_alone(model: Model) -> None:
@@ -117,6 +121,21 @@ def test_a_step_is_not_one_owners_prompts_alone(model: Model) -> None:
     job = served.ask("ann", 8)
     served.steps(12)
     assert job.done and "hog" not in served.owners
+
+
+def test_who_overdrew_a_step_waits_for_its_parts_of_later_ones() -> None:
+    shares = Shares(lambda owner: 3.0 if owner == "ann" else 1.0)
+    shares.overdrew("hog", 5.0)
+    parts = {"ann": 6.0, "hog": 2.0}
+    assert [shares.pay(parts) for _ in range(4)] == [{"hog"}, {"hog"}, set(), set()]
+    shares.overdrew("hog", 1e9)
+    assert shares.pay({"hog": 8.0}) == set() and shares.pay(parts) == set(), "alone it takes nobody's part"
+
+
+def test_a_crowd_counts_as_many_tasks_of_each_owner_as_of_oneself() -> None:
+    shares = Shares(lambda owner: 2.0 if owner == "ann" else 1.0)
+    tasks = {"ann": 1, "ben": 1, "hog": 30}
+    assert [shares.crowd(owner, tasks) for owner in tasks] == [2, 4, 120]
 
 
 def test_what_was_taken_while_nobody_waited_costs_nothing_later(model: Model) -> None:

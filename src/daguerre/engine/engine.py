@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import replace
 from threading import Condition, Thread
 from threading import Event as Flag
 from typing import Any, Self, TypeVar
@@ -27,6 +28,7 @@ from daguerre.decoding.request import Text
 from daguerre.decoding.sample import Sample
 from daguerre.decoding.text_spans import CharSpan
 from daguerre.engine.job import Job
+from daguerre.engine.pieces import asks_for_rows
 from daguerre.engine.prefixes import PAGE
 from daguerre.engine.scheduler import Limits, Scheduler, Stats
 from daguerre.engine.task import Asked, BatchWork, SampleWork, Task, Work, num_pages
@@ -34,7 +36,7 @@ from daguerre.errors import EngineError, InputError, QueueFullError
 from daguerre.model import CHAT_TOKENS, Model
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.denoiser import BackboneDenoiser, CacheMode
-from daguerre.models.forward import Answer, Backend, KeyCache
+from daguerre.models.forward import Answer, Backend, Forward, KeyCache
 from daguerre.models.session import Session
 from daguerre.models.threads import release_threads
 from daguerre.trace import Event
@@ -162,7 +164,7 @@ class Engine:
         """
         asking = asker()
         asking.check()
-        work = BatchWork(batch)
+        work = BatchWork([self._in_parts(one) for one in batch])
         self._enter([work], priority, owner or asking.owner, None)
         while True:
             try:
@@ -173,6 +175,15 @@ class Engine:
                 except BaseException:
                     self.call(lambda: self._scheduler.drop(work))
                     raise
+
+    def _in_parts(self, asked: Asked) -> Asked:
+        """The forward with a cache, where that lets it be computed a part at a time."""
+        if not isinstance(asked, Forward) or asked.cache is not None or not asks_for_rows(asked):
+            return asked
+        num = len(asked.tokens)
+        if not PAGE < num == asked.layout.num_clean or num > self.limits.cache_rows:
+            return asked
+        return replace(asked, cache=self._denoiser.backend.cache(num))
 
     def _enter(self, works: Sequence[Work], priority: int, owner: str, job: Job | None) -> None:
         with self._changed:

@@ -10,32 +10,41 @@ from dataclasses import replace
 
 import numpy as np
 
-from daguerre.models.forward import Forward, Hidden, KeyCache, Layout
+from daguerre.models.forward import Answer, Ask, Forward, Hidden, KeyCache, Layout, LogProbs
 
 NONE = np.zeros(0, dtype=np.int32)
 
 
-def cut_at(forward: Forward, most: int) -> int:
-    """How many of the first rows, at most `most`, can be computed before the others: clean rows of which none is wanted
-    and none sees a later row.
+def cut_at(forward: Forward, most: int, wanted: bool = False) -> int:
+    """How many of the first rows, at most `most`, can be computed before the others: clean rows of which none sees a
+    later row, and none is wanted, or, with `wanted`, each has an answer of its own.
     """
     layout = forward.layout
     if forward.cache is None:
         return 0
     if layout.mask is not None and layout.mask.any():
         most = min(most, int(layout.mask.any(axis=1).argmax()))
-    num = max(0, min(most, layout.num_clean, int(forward.wanted.min(initial=layout.num_clean))))
+    if not (wanted and asks_for_rows(forward)):
+        most = min(most, int(forward.wanted.min(initial=layout.num_clean)))
+    num = max(0, min(most, layout.num_clean))
     seen = np.maximum.accumulate(layout.end[:num]) - forward.cache.length
     (closed,) = np.nonzero(seen <= np.arange(1, num + 1))
     return int(closed[-1]) + 1 if len(closed) else 0
 
 
+def asks_for_rows(forward: Forward) -> bool:
+    """Whether what it asks for is an answer of each of its rows, in their order."""
+    plain = isinstance(forward.ask, Hidden | LogProbs) and forward.edit is None and not forward.explain
+    return plain and bool((np.diff(forward.wanted) > 0).all())
+
+
 def first_rows(forward: Forward, num: int) -> Forward:
-    """The first `num` rows, which are clean, as a forward of their own; nothing is wanted of it."""
-    layout = forward.layout
+    """The first `num` rows, which are clean, as a forward of their own, with what is wanted of them."""
+    layout, wanted = forward.layout, forward.wanted[forward.wanted < num]
     begin = None if layout.begin is None else layout.begin[:num]
     clean = Layout(layout.position[:num], layout.end[:num], num, begin)
-    return Forward(forward.tokens[:num], clean, forward.cache, NONE, Hidden(), forward.level)
+    ask = _ask_of(forward.ask, slice(len(wanted))) if len(wanted) else Hidden()
+    return Forward(forward.tokens[:num], clean, forward.cache, wanted, ask, forward.level)
 
 
 def other_rows(forward: Forward, num: int) -> Forward:
@@ -43,7 +52,26 @@ def other_rows(forward: Forward, num: int) -> Forward:
     layout = forward.layout
     begin, mask = (None if x is None else x[num:] for x in (layout.begin, layout.mask))
     rest = Layout(layout.position[num:], layout.end[num:], layout.num_clean - num, begin, mask)
-    return replace(forward, tokens=forward.tokens[num:], layout=rest, wanted=forward.wanted - np.int32(num))
+    before = int((forward.wanted < num).sum())
+    ask = _ask_of(forward.ask, slice(before, None)) if before else forward.ask
+    return replace(
+        forward, tokens=forward.tokens[num:], layout=rest, wanted=forward.wanted[before:] - np.int32(num), ask=ask
+    )
+
+
+def _ask_of(ask: Ask, wanted: slice) -> Ask:
+    return LogProbs(ask.tokens[wanted]) if isinstance(ask, LogProbs) else Hidden()
+
+
+def joined(answers: list[Answer]) -> Answer:
+    """The answer of a forward that was computed in parts."""
+    if len(answers) == 1:
+        return answers[0]
+    hidden = [one.hidden for one in answers if one.hidden is not None]
+    scores = [one.log_probs for one in answers if one.log_probs is not None]
+    return Answer(
+        hidden=np.concatenate(hidden) if hidden else None, log_probs=np.concatenate(scores) if scores else None
+    )
 
 
 class CleanRows:

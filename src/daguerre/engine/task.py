@@ -9,7 +9,7 @@ from typing import Protocol
 
 from daguerre.decoding.sample import Sample
 from daguerre.engine.job import Job
-from daguerre.engine.pieces import CleanRows, cut_at, first_rows, other_rows, rows_of
+from daguerre.engine.pieces import CleanRows, cut_at, first_rows, joined, other_rows, rows_of
 from daguerre.engine.prefixes import PAGE, Prefixes
 from daguerre.models.forward import Answer, DraftStep, Forward, KeyCache
 from daguerre.trace import Event
@@ -90,7 +90,7 @@ class Piece:
 
     def __init__(self, forward: Asked, rows: CleanRows | None) -> None:
         self.rows, self.answer = rows, None  # type: CleanRows | None, Answer | None
-        self._todo = [forward]
+        self._todo, self._found = [forward], list[Answer]()
 
     @property
     def cache(self) -> KeyCache | None:
@@ -119,7 +119,7 @@ class Piece:
         first = self._todo[0]
         if not isinstance(first, Forward) or len(first.tokens) <= most:
             return first
-        num = cut_at(first, most)
+        num = cut_at(first, most, wanted=True)
         return first_rows(first, num) if num else first if whole else None
 
     def computed(self, part: Asked, answer: Answer | None) -> None:
@@ -127,13 +127,15 @@ class Piece:
         if self.rows is not None and isinstance(part, Forward):
             self.rows.add(part)
         first = self._todo[0]
+        if answer is not None and (not isinstance(part, Forward) or len(part.wanted)):
+            self._found.append(answer)
         if part is not first and num_rows(part) < num_rows(first):
             assert isinstance(part, Forward) and isinstance(first, Forward)
             self._todo[0] = other_rows(first, num_rows(part))
         elif len(self._todo) > 1:
             self._todo.pop(0)
         else:
-            self.answer = answer
+            self.answer = joined(self._found) if self._found else answer
 
     def reuse(self, prefixes: Prefixes, salt: str) -> tuple[list[bytes], int]:
         """Fill an empty cache with what earlier requests have computed; returns the hashes of the whole pages, and the
@@ -193,10 +195,11 @@ class Task:
     _caches: dict[int, KeyCache] = field(default_factory=dict)
     _rows: dict[int, CleanRows] = field(default_factory=dict)
     _read: list[bytes] = field(default_factory=list)
+    _pages: int | None = None
 
     def advance(self, answers: list[Answer] | None) -> bool:
         """Go on to the next forwards; returns whether there are any."""
-        asked = self.work.advance(answers)
+        asked, self._pages = self.work.advance(answers), None
         self.pieces = [Piece(one, self._rows_of(one)) for one in asked or []]
         return asked is not None
 
@@ -211,6 +214,11 @@ class Task:
     @property
     def pages(self) -> int:
         """The pages of memory that it holds, and needs for its next forwards, beside those that are stored."""
+        if self._pages is None:
+            self._pages = self._counted()
+        return self._pages
+
+    def _counted(self) -> int:
         need = {key: cache.length for key, cache in self._caches.items()}
         need |= {id(piece.cache): piece.num_rows for piece in self.pieces if piece.cache is not None}
         shared = len(self._read) if any(cache.shares for cache in self._caches.values()) else 0
@@ -228,12 +236,13 @@ class Task:
 
     def reuse(self, prefixes: Prefixes) -> int:
         """Take what earlier requests have computed; returns how many rows."""
-        found = [piece.reuse(prefixes, self.salt) for piece in self.pieces]
+        found, self._pages = [piece.reuse(prefixes, self.salt) for piece in self.pieces], None
         self._read += [key for keys, _ in found for key in keys]
         return sum(num for _, num in found)
 
     def keep(self, prefixes: Prefixes, room: int) -> None:
         """Store what it has computed for later requests, in at most `room` new pages."""
+        self._pages = None
         for key, cache in self._caches.items():
             rows = self._rows[key]
             if rows.length == cache.length:
@@ -244,7 +253,7 @@ class Task:
     def release(self, prefixes: Prefixes) -> None:
         """It reads no stored pages any more."""
         prefixes.release(self._read)
-        self._read = []
+        self._read, self._pages = [], None
 
     @property
     def can_give_up(self) -> bool:
@@ -254,5 +263,6 @@ class Task:
 
     def give_up(self) -> None:
         """Free its memory."""
+        self._pages = None
         for piece in self.pieces:
             piece.give_up()
