@@ -38,6 +38,7 @@ from daguerre.server.turns import Turn
 from published_runs import config_of
 from served import Json, asked, streamed
 from server.conftest import running
+from server.test_messages import rebuilt
 
 MARKS = ["<|calls|>", "<|call|>", "<|args|>", "<|done|>", "<|/calls|>"]
 SCHEMA: Json = {
@@ -249,8 +250,15 @@ def test_a_prompt_that_spells_the_mark_of_a_thought_has_begun_none() -> None:
         assert found.thinks(tokenizer, tokenizer.encode_plain(spelled)) == "may"
 
 
+def events(client: httpx2.Client, path: str, body: Json) -> list[Json]:
+    """The events of a stream of a surface that names them."""
+    with client.stream("POST", path, json={**body, "stream": True}) as response:
+        assert response.status_code == 200, response.read()
+        return [json.loads(line[6:]) for line in response.iter_lines() if line.startswith("data: {")]
+
+
 def test_other_surfaces_have_the_same_calls(ways: httpx2.Client) -> None:
-    asking = {"model": "tagged", "temperature": 1.0}
+    asking = {"model": "tagged", "temperature": 0}
     own = {
         **asking,
         "max_tokens": 50,
@@ -261,12 +269,19 @@ def test_other_surfaces_have_the_same_calls(ways: httpx2.Client) -> None:
     assert [one["type"] for one in blocks if one["type"] != "text"]
     for one in blocks:
         jsonschema.validate(one["input"], SCHEMA)
+    message = rebuilt(events(ways, "/v1/messages", {**own, "messages": ASK["messages"]}))
+    assert [one["input"] for one in message["content"]] == [one["input"] for one in blocks]
     flat = [{"type": "function", **TOOL}]
     body = {**asking, "input": "x", "max_output_tokens": 50, "tools": flat, "tool_choice": "required"}
     items = asked(ways, "/v1/responses", body)["output"]
     assert {one["type"] for one in items} == {"function_call"}
     for one in items:
         jsonschema.validate(json.loads(one["arguments"]), SCHEMA)
+    news = [one for one in events(ways, "/v1/responses", body) if one["type"].startswith("response.function_call")]
+    written = dict.fromkeys((one["output_index"] for one in news), "")
+    for one in news:
+        written[one["output_index"]] += one.get("delta", "")
+    assert [*written.values()] == [one["arguments"] for one in items]
 
 
 def test_no_call_begins_where_none_may(ways: httpx2.Client) -> None:
