@@ -15,10 +15,11 @@ import pytest
 import torch
 
 import daguerre
-from backends import needs_compiler
+from backends import BACKENDS, needs_compiler
 from commands import daguerre as command
 from conftest import CONTEXTS, MakeModel, tiny_config
 from daguerre.errors import CheckpointError, InputError, MissingExtra, UnsupportedError
+from daguerre.model import Model
 from daguerre.models import readers
 from daguerre.models.core.build import make_backbone
 from daguerre.models.core.config import Experts, ModelConfig, RopeScaling
@@ -27,7 +28,7 @@ from daguerre.models.gguf import file as gguf_file
 from daguerre.models.gguf import writing
 from daguerre.models.gguf.file import GgufFile, numbers
 from daguerre.models.gguf.header import KINDS, read_header
-from daguerre.models.gguf.pieces import LONG_FACTORS, SHORT_FACTORS, as_halves, as_pairs
+from daguerre.models.gguf.pieces import LONG_FACTORS, SHORT_FACTORS, UNTIED, as_halves, as_pairs
 from daguerre.models.gguf.writing import write_gguf
 from daguerre.models.loading import Loaded, load_folder, weights_hash
 from daguerre.models.published_weights import tensor_of
@@ -155,13 +156,38 @@ def test_a_model_of_no_family_is_read_back_as_one_that_is_alike(
 
 PLAIN = Experts(num=6, per_token=2, width=32)
 NORMALIZED = dataclasses.replace(PLAIN, normalized=True)
+GROUPED = Experts(
+    num=6,
+    per_token=2,
+    width=32,
+    shared_width=32,
+    first_layer=1,
+    score="sigmoid",
+    bias=True,
+    num_groups=3,
+    kept_groups=2,
+    normalized=True,
+    scale=2.5,
+)
 MIXTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3_moe": ("qwen3moe", {"experts": NORMALIZED, "mask_id": None, "null_id": None}),
     "sdar_moe": ("qwen3moe", {"experts": NORMALIZED, **CONTEXTS["block"]}),
     "rnd1": ("rnd1", {"experts": NORMALIZED, "context": "full"}),
     "llada_moe": ("llada-moe", {"experts": PLAIN, "context": "full", "shift": False}),
+    "llada2": ("llada2", {"experts": GROUPED, "rope_share": 0.5, **CONTEXTS["block"]}),
 }
 """llama.cpp's architecture of each family with experts, and its shape."""
+ALIASES = {"llada2": "bailingmoe2"}
+"""The architecture of llama.cpp's releases whose names one of its pull requests has."""
+
+
+def mixture(make_model: MakeModel, facts: dict[str, Any]) -> Model:
+    """A random model of this shape, whose experts have random biases, if any."""
+    model = make_model(**{"width": 64, "num_heads": 4, "num_kv_heads": 2, **facts})
+    for name, weight in model.backbone.state_dict().items():
+        if name.endswith("expert_bias"):
+            weight.normal_(0, 0.2, generator=torch.Generator().manual_seed(0))
+    return model
 
 
 @pytest.mark.parametrize("dtype", ["f32", "q8_0"])
@@ -170,18 +196,20 @@ def test_a_mixture_is_written_by_llama_cpps_names_and_read_back(
 ) -> None:
     for family, (arch, facts) in MIXTURES.items():
         with subtests.test(family):
-            model = make_model(**{"width": 64, "num_heads": 4, "num_kv_heads": 2, **facts})
+            model = mixture(make_model, facts)
             write_gguf(model.backbone, model.tokenizer, tmp_path / "m.gguf", dtype)
             header = read_header(tmp_path / "m.gguf")
-            tensors = gguf.MODEL_TENSORS[gguf.MODEL_ARCH[arch.upper().replace("-", "_")]]
+            known_as = ALIASES.get(arch, arch).upper().replace("-", "_")
+            tensors = gguf.MODEL_TENSORS[gguf.MODEL_ARCH[known_as]]
             known = {gguf.TENSOR_NAMES[tensor] for tensor in tensors}
             assert header.metadata["general.architecture"] == arch
-            assert {re.sub(r"blk\.\d+", "blk.{bid}", name.removesuffix(".weight")) for name in header.entries} <= known
-            assert header.entries["blk.0.ffn_down_exps.weight"].shape == (6, 64, 32)
-            assert ("output.weight" in header.entries) == (arch == "llada-moe")  # llama.cpp needs it there, tied or not
+            names = [re.sub(r"\.(weight|bias)$", "", name) for name in header.entries]
+            assert {re.sub(r"blk\.\d+", "blk.{bid}", name) for name in names} <= known
+            assert header.entries["blk.1.ffn_down_exps.weight"].shape == (6, 64, 32)
+            assert ("output.weight" in header.entries) == (arch in UNTIED)  # llama.cpp needs it there, tied or not
             again = load_folder(tmp_path / "m.gguf")
             assert again.family == family
-            for name in ("context", "shift", "block_size", "experts", "mask_id", "qk_norm"):
+            for name in ("context", "shift", "block_size", "experts", "mask_id", "qk_norm", "rope_share"):
                 assert getattr(again.backbone.config, name) == getattr(model.config, name)
             ours, theirs = again.backbone.state_dict(), model.backbone.state_dict()
             for name, weight in theirs.items():
@@ -189,15 +217,71 @@ def test_a_mixture_is_written_by_llama_cpps_names_and_read_back(
                 assert (ours[name] - weight).abs().max() < 0.02 * weight.abs().max()
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_file_of_a_llada2_has_its_logits(make_model: MakeModel, tmp_path: Path, backend: str) -> None:
+    model = mixture(make_model, MIXTURES["llada2"][1])
+    said = write_gguf(model.backbone, model.tokenizer, tmp_path / "m.gguf", "f32")
+    assert any("no architecture llada2" in note for note in said.notes)
+    assert not any("causal" in note for note in said.notes)
+    again = load_folder(tmp_path / "m.gguf").backbone
+    tokens, seen = np.random.default_rng(0).integers(20, 250, ROWS), seen_by(model.config)
+    wanted = ours("torch", model.backbone, tokens, seen)
+    assert torch.allclose(ours(backend, again, tokens, seen), wanted, atol=0 if backend == "torch" else 1e-4)
+    assert wanted.isfinite().any() and len({*wanted.argmax(1).tolist()}) > 4
+
+
+LLADA2_FILES: dict[str, tuple[dict[str, Any], str]] = {
+    "named after 2.1": ({"general.name": "LLaDA2.1 Mini"}, "llada21"),
+    "named after 2.0": ({"general.name": "LLaDA2.0 Mini Preview"}, "llada2"),
+    "converted for one shared expert by its number": (
+        {"llada2.expert_shared_feed_forward_length": [], "llada2.rope.scaling.type": "none"},
+        "llada2",
+    ),
+}
+"""What converters of others write otherwise, and the family that it is."""
+NO_LLADA2_FILES: dict[str, tuple[dict[str, Any], str]] = {
+    "softmax": ({"llada2.expert_gating_func": 1}, "expert_gating_func"),
+    "weights as they are": ({"llada2.expert_weights_norm": False}, "expert_weights_norm"),
+    "layers that predict further tokens": ({"llada2.nextn_predict_layers": 1}, "nextn_predict_layers"),
+    "a shared expert of another width": ({"llada2.expert_shared_feed_forward_length": 40}, "another width"),
+}
+
+
+def test_files_of_llada2_that_others_converted_are_read(
+    make_model: MakeModel, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    model = mixture(make_model, MIXTURES["llada2"][1])
+    write_gguf(model.backbone, model.tokenizer, tmp_path / "m.gguf", "f32")
+    theirs: dict[str, Any] = {
+        "daguerre.family": [],
+        "daguerre.block_size": [],
+        "tokenizer.ggml.mask_token_id": model.config.mask_id,
+    }
+    for name, (values, family) in LLADA2_FILES.items():
+        with subtests.test(name):
+            again = load_folder(rewritten(tmp_path / "m.gguf", theirs | values))
+            assert again.family == family
+            read = again.backbone.config
+            assert (read.experts, read.rope_share, read.block_size, read.mask_id) == (GROUPED, 0.5, 32, 3)
+    for name, (values, said) in NO_LLADA2_FILES.items():
+        with subtests.test(name), pytest.raises(UnsupportedError, match=said):
+            load_folder(rewritten(tmp_path / "m.gguf", theirs | values))
+    with pytest.raises(UnsupportedError, match=r"LLaDA2\.2"):
+        load_folder((tmp_path / "m.gguf").rename(tmp_path / "LLaDA2.2-flash-Q8_0.gguf"))
+
+
 @needs_compiler
-def test_experts_of_a_file_are_on_the_disk_where_that_is_asked_for(make_model: MakeModel, tmp_path: Path) -> None:
-    model = make_model(width=64, num_heads=4, **MIXTURES["qwen3_moe"][1])
+@pytest.mark.parametrize(("family", "mode"), [("qwen3_moe", "ar"), ("llada2", "block")])
+def test_experts_of_a_file_are_on_the_disk_where_that_is_asked_for(
+    make_model: MakeModel, tmp_path: Path, family: str, mode: Any
+) -> None:
+    model = mixture(make_model, MIXTURES[family][1])
     write_gguf(model.backbone, model.tokenizer, tmp_path / "m.gguf", "q4_0")
     texts = []
     for quantize in (None, "approximate_int4"):
         for place in ("memory", "disk"):
             made = daguerre.load(tmp_path / "m.gguf", quantize=quantize, experts=place)
-            texts.append([token.id for token in made.generate("x = ", 12, mode="ar", heal=False).tokens])
+            texts.append([token.id for token in made.generate("x = ", 12, mode=mode, heal=False).tokens])
     assert texts[0] == texts[1] and texts[2] == texts[3]
 
 

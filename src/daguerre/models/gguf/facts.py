@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from daguerre.errors import CheckpointError, InputError, UnsupportedError, shown
-from daguerre.models.gguf.cores import MIXED, MORE, WINDOW, WINDOWED
+from daguerre.models.gguf.cores import MIXED, MORE, PARTLY, WINDOW, WINDOWED
 from daguerre.models.gguf.header import Header, stem_of
 from daguerre.models.gguf.values import Values, rope_scaling
 from daguerre.models.published_facts import Published
@@ -73,17 +73,20 @@ ARCHITECTURES: dict[str, dict[str, Declared]] = {
     },
     "llada-moe": {"llada_moe": ("LLaDAMoEModelLM", "lladamoe")},
     "rnd1": {"rnd1": ("RND1", "rnd1")},
+    "llada2": {"llada2": ("LLaDA2MoeModelLM", "llada2_moe"), "llada21": ("LLaDA2MoeModelLM", "llada21_moe")},
 }
 """The families whose core each of llama.cpp's architectures is; first the one of that name."""
-MASKS = {"dream": "<|mask|>", "llada": "<|mdm_mask|>", "llada-moe": "<|mask|>"}
+MASKS = {"dream": "<|mask|>", "llada": "<|mdm_mask|>", "llada-moe": "<|mask|>", "llada2": "<|mask|>"}
 """The published texts of their masks."""
 OTHERS = (
     *("attention.scale", "attention.clamp_kqv", "attention.max_alibi_bias"),
     *("logit_scale", "embedding_scale", "residual_scale", "attn_logit_softcapping", "final_logit_softcapping"),
 )
 """Keys of what the cores do not compute; a 0 is as if they were not there."""
-SHIFTED = {"dream": True, "llada": False, "llada-moe": False, "rnd1": True}
+SHIFTED = {"dream": True, "llada": False, "llada-moe": False, "rnd1": True, "llada2": False}
 """Whether these architectures, which denoise, have a shift, which diffusion.shift_logits says, too."""
+BY_NAME = {"llada21": r"llada-?2\.1"}
+"""Families that only a model's name tells from another of their architecture, as in its publisher's folders."""
 WITH_BLOCKS = {"qwen3": "sdar", "qwen3moe": "sdar_moe"}
 """The family of a file with a mask and a size of blocks."""
 
@@ -153,7 +156,9 @@ def _family(values: Values, family: str | None) -> str:
         raise InputError(f"{path} does not say which of {', '.join(possible)} it is: give its family by name")
     if values.arch not in SHIFTED and values.flag(f"{values.arch}.attention.causal", True) is False:
         raise UnsupportedError(f"{path}: {values.arch}.attention.causal is false without a mask token: not supported")
-    return next(iter(possible))
+    name = f"{stem_of(path)}\n{values.header.text('general.name') or ''}"
+    named = [one for one in possible if one in BY_NAME and re.search(BY_NAME[one], name, re.IGNORECASE)]
+    return next(iter(named or possible))
 
 
 def _shape(values: Values, family: str) -> dict[str, Any]:
@@ -161,7 +166,7 @@ def _shape(values: Values, family: str) -> dict[str, Any]:
     header, entries = values.header, values.header.entries
     width, heads = values.whole("embedding_length"), values.whole("attention.head_count")
     head = values.whole("attention.key_length", max(1, width // heads))
-    for key in ("attention.value_length", *(() if values.arch == "phi3" else ("rope.dimension_count",))):
+    for key in ("attention.value_length", *(() if values.arch in PARTLY else ("rope.dimension_count",))):
         if values.whole(key, head) != head:
             raise UnsupportedError(
                 f"{header.path}: {values.arch}.{key} is not {head}, the width of a head: not supported"
