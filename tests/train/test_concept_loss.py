@@ -62,7 +62,7 @@ NUM = taxonomy().num_ids
 @pytest.fixture(autouse=True)
 def few_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs count concepts in 200 windows and not in 20,000, which takes longer than all else here."""
-    monkeypatch.setattr("daguerre.train.trainer.count_concepts", partial(count_concepts, num_windows=200))
+    monkeypatch.setattr("daguerre.train.pretraining.count_concepts", partial(count_concepts, num_windows=200))
 
 
 def random(*shape: int, seed: int = 0) -> torch.Tensor:

@@ -123,14 +123,14 @@ def test_a_run_says_what_its_budget_buys_and_what_it_brought(
 def test_the_forecast_changes_no_weights(
     source: Path, start: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from daguerre.train import trainer
+    from daguerre.train import figures, pretraining, trainer
 
     small = ["precision=float32", "stages.0.length=32", "stages.0.sequences=1", "steps=2"]
     how: dict[str, Any] = {"data": source, "overrides": small, "device": "cpu", "quiet": True, "clock": lambda: 0.0}
     calls: list[int] = []
-    monkeypatch.setattr(trainer, "batch_loss", lambda *args: calls.append(1) or batch_loss(*args))
-    for other in ("_measure", "_score_files"):  # which take long, and have tests of their own
-        monkeypatch.setattr(trainer.Trainer, other, lambda *args: None)
+    monkeypatch.setattr(pretraining, "batch_loss", lambda *args: calls.append(1) or batch_loss(*args))
+    for other in ("measure", "score_files"):  # which take long, and have tests of their own
+        monkeypatch.setattr(figures.HeldFigures, other, lambda *args: None)
     first = run_training(None, start_from=start, out=tmp_path / "a", max_minutes=60.0, **how)
     monkeypatch.setattr(trainer.Trainer, "_forecast", lambda self: None)
     measured = len(calls)

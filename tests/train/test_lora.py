@@ -217,8 +217,8 @@ def test_in_16_bits_only_what_is_trained_is_in_float32_and_the_text_is_the_same(
     monkeypatch.setattr("daguerre.train.chosen.keep_frozen_in", lambda model, dtype: None)
     other = Trainer(recipe, tmp_path / "other", corpus, start_from=start, quiet=True)
     other.run()
-    for name, value in other.average.values.items():
-        assert torch.equal(value, made_run.average.values[name]), name
+    for name, value in other.trained.average.values.items():
+        assert torch.equal(value, made_run.trained.average.values[name]), name
 
 
 def test_the_recipe_lora_trains_an_adapter(corpus: Path, start: str, tmp_path: Path) -> None:

@@ -24,11 +24,10 @@ from daguerre.models.lora_factors import adapted
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.batch import Batch
 from daguerre.train.data import Cutter, MicroBatches, Windows
+from daguerre.train.feed import Maker
 from daguerre.train.noising import IGNORE
 from daguerre.train.optim import is_hidden
 from daguerre.train.recipe import Recipe
-from daguerre.train.reinforce.batches import PolicyBatches
-from daguerre.train.sft.batches import AnswerBatches
 from daguerre.train.shards import Shard, write_shards
 from daguerre.train.stage import Stage
 
@@ -176,10 +175,8 @@ def _head(config: ModelConfig, e: int) -> int:
     return 3 * FLOAT * config.vocab_size + (e if e != FLOAT else 0) * config.vocab_size + e * config.width
 
 
-def largest(batches: MicroBatches | AnswerBatches | PolicyBatches, stages: Iterable[Stage]) -> Rows:
-    """The largest of the first micro-batches of every stage; of answers that are still to be drawn the longest."""
-    if isinstance(batches, PolicyBatches):
-        return max(Rows.of(batches.largest(stage)) for stage in stages)
+def largest(batches: Maker, stages: Iterable[Stage]) -> Rows:
+    """The largest of the first micro-batches of every stage."""
     return max(Rows.of(batches.draw(index, stage)) for stage in stages for index in range(DRAWN))
 
 

@@ -40,10 +40,10 @@ class Held:
 
     clean_bpb: float
     masked_by_level: tuple[float, ...]
-    draft_match: tuple[float, ...]
-    accepted: float
-    ended: float
-    ended_early: float
+    draft_match: tuple[float, ...] = ()
+    accepted: float = float("nan")
+    ended: float = float("nan")
+    ended_early: float = float("nan")
     acceptance: tuple[tuple[float, ...], ...] = ()
     parts: Mapping[str, float] = field(default_factory=dict)
 
@@ -153,6 +153,43 @@ def mean_by_level(sums: np.ndarray, counts: np.ndarray) -> list[float]:
 
 
 @torch.no_grad()
+def held_losses(
+    model: Backbone,
+    batches: Sequence[Batch],
+    token_bytes_V: Tensor,
+    attn_impl: str,
+    loss: BatchLoss,
+    *,
+    whole_texts: bool = False,
+) -> Held:
+    """The losses of fixed held-out batches; `token_bytes_V` holds the UTF-8 bytes of each token.
+
+    whole_texts: next-token loss is taken where a text is read as a whole alone, since an infilling batch has segments
+    that are blind to one another.
+    """
+    clean_nats, num_bytes = 0.0, 0
+    sums, counts = np.zeros(NUM_LEVELS), np.zeros(NUM_LEVELS)
+    accepted_sums, num_drafts, parts = np.zeros(()), 0, dict[str, float]()
+    for batch in batches:
+        report = loss(model, batch, attn_impl)
+        if report.clean_count and (batch.layout.plain or not whole_texts):
+            clean_nats += report.clean_sum
+            num_bytes += int(token_bytes_V[batch.target[(batch.target != IGNORE) & (batch.level == IGNORE)]].sum())
+        sums += report.level_sum
+        counts += report.level_count
+        for name, value in report.parts.items():
+            parts[name] = parts.get(name, 0.0) + value / len(batches)
+        if report.accepted is not None:
+            accepted_sums, num_drafts = accepted_sums + report.accepted, num_drafts + report.num_drafts
+    return Held(
+        clean_bpb=float(clean_nats / np.log(2) / num_bytes) if num_bytes else float("nan"),
+        masked_by_level=tuple(nats / np.log(2) for nats in mean_by_level(sums, counts)),
+        acceptance=tuple(map(tuple, (accepted_sums / num_drafts).tolist())) if num_drafts else (),
+        parts=parts,
+    )
+
+
+@torch.no_grad()
 def held_out(
     model: Backbone,
     batches: Sequence[Batch],
@@ -164,32 +201,8 @@ def held_out(
     """Figures on fixed held-out batches and prompts; the model is used as it is (pass the averaged weights).
 
     Figures of two runs compare only where the batches are the same, and a run draws them from its mixture.
-    `token_bytes_V` holds the UTF-8 bytes of each token, `loss` is what is trained. Next-token loss is taken where the
-    text is read as a whole: an infilling batch has segments that are blind to one another.
     """
-    clean_nats, num_bytes = 0.0, 0
-    sums, counts = np.zeros(NUM_LEVELS), np.zeros(NUM_LEVELS)
-    accepted_sums, num_drafts, parts = np.zeros(()), 0, dict[str, float]()
-    for batch in batches:
-        report = loss(model, batch, attn_impl)
-        if report.clean_count and batch.layout.plain:
-            clean_nats += report.clean_sum
-            num_bytes += int(token_bytes_V[batch.target[(batch.target != IGNORE) & (batch.level == IGNORE)]].sum())
-        sums += report.level_sum
-        counts += report.level_count
-        for name, value in report.parts.items():
-            parts[name] = parts.get(name, 0.0) + value / len(batches)
-        if report.accepted is not None:
-            accepted_sums, num_drafts = accepted_sums + report.accepted, num_drafts + report.num_drafts
+    held = held_losses(model, batches, token_bytes_V, attn_impl, loss, whole_texts=True)
     match, accepted = draft_match(model, prompts_BP) if model.config.can_draft else (np.zeros(0), float("nan"))
     ended, ended_early = gap_ends(model, prompts_BP)
-    return Held(
-        clean_bpb=float(clean_nats / np.log(2) / num_bytes) if num_bytes else float("nan"),
-        masked_by_level=tuple(nats / np.log(2) for nats in mean_by_level(sums, counts)),
-        draft_match=tuple(match.tolist()),
-        accepted=accepted,
-        ended=ended,
-        ended_early=ended_early,
-        acceptance=tuple(map(tuple, (accepted_sums / num_drafts).tolist())) if num_drafts else (),
-        parts=parts,
-    )
+    return replace(held, draft_match=tuple(match.tolist()), accepted=accepted, ended=ended, ended_early=ended_early)

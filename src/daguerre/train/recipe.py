@@ -259,9 +259,14 @@ class Recipe:
         if self.model is None:
             raise InputError(f"recipe {self.name!r} has no [model]: start it from a model with --from")
         special = {f"{n}_id": getattr(tokenizer, f"{n}_id") for n in ("mask", "eos", "bos", "pad")}
-        if any(share.layout == "infill" for share in self.mixture.values()):
+        if "infill" in self.layouts:
             special["null_id"] = tokenizer.null_id
         return self.model.config(vocab_size=tokenizer.vocab_size, **special)
+
+    @property
+    def layouts(self) -> set[str]:
+        """The layouts of the mixture."""
+        return {share.layout for share in self.mixture.values()}
 
     def stage(self, progress: float) -> Stage:
         return next((s for s in self.stages if progress < s.until), self.stages[-1])

@@ -7,7 +7,6 @@ from dataclasses import fields, replace
 
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.core.config import ModelConfig
-from daguerre.train.distill.options import Distill
 from daguerre.train.sft.presets import AnswerLoss, Preset, Sft, answer_loss
 from daguerre.train.stage import Stage
 
@@ -28,15 +27,11 @@ def check_distill(sft: Sft | None, stages: Sequence[Stage], from_scratch: bool) 
         raise InputError("recipe: [distill] plants no wrong tokens: leave out stages.N.corruption")
 
 
-def answers_to_learn(
-    sft: Sft | None, distill: Distill | None, config: ModelConfig, family: str | None
-) -> AnswerLoss | None:
-    """The loss of a run on answers, None for another run; with [distill] it masks all of each answer.
+def answers_to_learn(sft: Sft, config: ModelConfig, family: str | None) -> AnswerLoss:
+    """The loss of a run that distills: all of each answer is masked.
 
     InputError or UnsupportedError where the model cannot be trained so.
     """
-    if sft is None or distill is None:
-        return None if sft is None else answer_loss(sft, config, family)
     if config.time_input or config.process != "absorbing":
         raise UnsupportedError("[distill] is for models with masks which are told no time: this one has other noise")
     if config.context == "causal" and config.mask_id is None:

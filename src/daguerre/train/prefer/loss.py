@@ -5,22 +5,30 @@ Letters: B sequences, R rows, P pairs, N draws of masks.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from daguerre.errors import UnsupportedError
+from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.batched import CLEAN, run_batch
-from daguerre.train.batch import Batch, LossReport
+from daguerre.models.core.config import ModelConfig
+from daguerre.models.tokenizer import Tokenizer
+from daguerre.train.batch import Batch, BatchLoss, LossReport
 from daguerre.train.distill.methods import kl
 from daguerre.train.earlier import Reference
 from daguerre.train.noising import IGNORE, NUM_LEVELS
-from daguerre.train.prefer.batches import PairBatch
-from daguerre.train.prefer.options import Prefer
+from daguerre.train.prefer.batches import PairBatch, PairBatches
+from daguerre.train.prefer.options import Prefer, pair_loss
+from daguerre.train.prefer.rows import PairReader
+from daguerre.train.sft.corpus import is_pairs
+from daguerre.train.sft.method import Answers
+from daguerre.train.sft.presets import AnswerLoss
+from daguerre.train.shards import Shard
 
 
 class LogProbs(NamedTuple):
@@ -134,3 +142,45 @@ def _variance(by_draw: Tensor) -> Tensor:
     if draws < 2:
         return by_draw.new_tensor(float("nan") if draws else 0.0)
     return (by_draw.var(1) / draws).mean()
+
+
+class Preferring(Answers):
+    """Prompts with two answers each, of which one is preferred."""
+
+    loss: PreferenceLoss
+
+    @property
+    def preferences(self) -> Prefer:
+        assert self.recipe.prefer is not None
+        return self.recipe.prefer
+
+    def reading(self) -> dict[str, Any]:
+        options = self.preferences
+        return {"held_out": options.held_out, "reads": PairReader(options.ends), "pairs": True}
+
+    def answer_loss(self, config: ModelConfig, family: str | None) -> AnswerLoss:
+        return pair_loss(config)
+
+    def prepared(self, model: Backbone, tokenizer: Tokenizer, family: str | None) -> Backbone:
+        self.answers = self.answer_loss(model.config, family)
+        return model
+
+    def make_loss(self) -> PreferenceLoss:
+        return PreferenceLoss(self.preferences, self.model)
+
+    def keep(self, run: Path, resumed: bool) -> None:
+        self.loss.reference.keep(run, resumed)
+
+    @property
+    def held_loss(self) -> BatchLoss:
+        return self.loss
+
+    def check_data(self, shard: Shard) -> None:
+        if not is_pairs(shard.folder):
+            raise InputError(
+                f"{shard.folder} has no pairs of answers, which recipe {self.recipe.name!r} trains on: give --data "
+                "files of prompts, each with a chosen and a rejected answer (docs/training.md)"
+            )
+
+    def maker(self, shard: Shard, seed: int) -> PairBatches:
+        return PairBatches(shard, self.answers, self.model.config, seed, options=self.preferences)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -19,6 +18,7 @@ from daguerre.decoding.sample import Sample
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.models.tokenizer import Tokenizer
+from daguerre.train.precision import Mixed
 from daguerre.train.reinforce.answer import Answer
 from daguerre.train.reinforce.options import Reinforce
 from daguerre.train.reinforce.policy import advantages
@@ -29,7 +29,6 @@ AT_ONCE = 256
 """Answers that are drawn together."""
 MODES = {"causal": "ar", "full": "full", "block": "block"}
 """How answers are drawn unless a recipe says it, by a model's context."""
-Mixed = Callable[[], AbstractContextManager[Any]]
 
 
 @dataclass(frozen=True)

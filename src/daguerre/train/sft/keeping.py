@@ -47,10 +47,6 @@ class KeepingLoss:
         report = loss_of_hidden(model, answers, hidden)
         return replace(report, loss=report.loss + self.weight * (batch.weight[rows] * away).sum() / batch.norm)
 
-    def held(self, model: Backbone, batch: Batch, attn_impl: str = "sdpa") -> LossReport:
-        """The loss of held-out rows, of which plain text counts as answers do."""
-        return batch_loss(model, batch, attn_impl)
-
 
 def _sequences(layout: BatchLayout, some: Tensor) -> BatchLayout:
     """The layout of some sequences of a batch, bool (B,)."""
