@@ -18,7 +18,7 @@ from daguerre.model import Model
 from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.models.forward import Logits
 from daguerre.train.batch import Batch
-from daguerre.train.distill.start import answers_to_learn
+from daguerre.train.distill.loss import answers_to_learn
 from daguerre.train.noising import IGNORE
 from daguerre.train.recipe import Recipe, TrainedShape
 from daguerre.train.sft.batches import AnswerBatches

@@ -17,11 +17,11 @@ METHODS: dict[str, type[Method]] = {
     "sft": Answers,
     "concepts": ConceptHeads,
     "draft_head": Drafting,
+    "mixture": Pretraining,
 }
-"""The methods, by the key of a recipe that asks for them: the first one that it has. Without any, it is a mixture."""
+"""The methods, by `Recipe.method`."""
 
 
 def method_of(recipe: Recipe, *, quiet: bool = False) -> Method:
     """The method of a recipe."""
-    found = next((kind for key, kind in METHODS.items() if getattr(recipe, key)), Pretraining)
-    return found(recipe, quiet=quiet)
+    return METHODS[recipe.method](recipe, quiet=quiet)

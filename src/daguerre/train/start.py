@@ -17,7 +17,8 @@ from daguerre.models.scaling import read_scaling
 from daguerre.models.tokenizer import DEFAULTS, Tokenizer
 from daguerre.train.convert import converted
 from daguerre.train.objectives import CONTEXT_OF
-from daguerre.train.recipe import OWN, Recipe, TrainedShape
+from daguerre.train.recipe import OWN, Recipe
+from daguerre.train.shape import TrainedShape
 
 
 def named_tokenizer(name: str) -> Tokenizer:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.batched import run_batch
 from daguerre.models.core.config import ModelConfig
@@ -18,12 +19,11 @@ from daguerre.train.distill.answers import answers_of
 from daguerre.train.distill.methods import METHODS, Lesson, Terms, kl
 from daguerre.train.distill.options import Distill
 from daguerre.train.distill.rollout import by_policy, roll_out
-from daguerre.train.distill.start import answers_to_learn
 from daguerre.train.distill.teacher import Teacher
 from daguerre.train.noising import IGNORE, NUM_LEVELS
 from daguerre.train.optim import Average
 from daguerre.train.sft.method import Answers
-from daguerre.train.sft.presets import AnswerLoss
+from daguerre.train.sft.presets import AnswerLoss, Sft, answer_loss
 
 
 @dataclass(frozen=True)
@@ -112,3 +112,19 @@ class Distilling(Answers):
 
     def restore(self, tensors: Mapping[str, Any]) -> None:
         self.loss.teacher.load(tensors["teacher"])
+
+
+def answers_to_learn(sft: Sft, config: ModelConfig, family: str | None) -> AnswerLoss:
+    """The loss of a run that distills: all of each answer is masked.
+
+    InputError or UnsupportedError where the model cannot be trained so.
+    """
+    if config.time_input or config.process != "absorbing":
+        raise UnsupportedError("[distill] is for models with masks which are told no time: this one has other noise")
+    if config.context == "causal" and config.mask_id is None:
+        raise UnsupportedError("[distill] is for models that fill masks: this one writes from left to right alone")
+    whole = replace(sft, times="full", weight="one", normalizer="supervised", levels="text", complementary=False)
+    loss = answer_loss(whole, config, family)
+    if not loss.noisy:
+        raise InputError(f"[distill] decodes masks, and the loss {loss.name!r} has none: take another sft.preset")
+    return loss
