@@ -186,6 +186,17 @@ def test_the_stage_of_a_share_is_the_first_that_lasts_longer(tmp_path: Path) -> 
     assert [stages.index(recipe.stage(share)) for share in (0.0, 0.49, 0.5, 0.99, 1.0)] == [0, 0, 1, 1, 1]
 
 
+def test_a_recipe_is_its_base_but_for_what_it_says(tmp_path: Path) -> None:
+    text = 'base = "adapt"\nname = "mine"\n[optim]\nmuon_lr = 0.5\n[mixture.drafts]\nshare = 0.9\n'
+    made, base = load(tmp_path, text, ["steps=7"]), load_recipe("adapt", ["steps=7"])
+    drafts = replace(base.mixture["drafts"], share=0.9)
+    optim, mixture = replace(base.optim, muon_lr=0.5), {**base.mixture, "drafts": drafts}
+    assert made == replace(base, name="mine", optim=optim, mixture=mixture)
+    for name, message in (("adap", "did you mean 'adapt'"), ("lora", "has a base itself"), (3, "unknown recipe '3'")):
+        with pytest.raises(InputError, match=message):
+            load(tmp_path, f"base = {name!r}")
+
+
 def test_overrides_replace_single_values(tmp_path: Path) -> None:
     recipe = load(
         tmp_path,

@@ -37,6 +37,8 @@ OWN = "own"
 """The name of a vocabulary that is made from the text that is trained on."""
 FILES = ("python", "text")
 """What is read of a folder: Python source, or text of any language."""
+BASE = "base"
+"""The word of a file that is no key of a recipe: another recipe, from which it differs."""
 MIXTURE = "mixture"
 METHODS = ("reinforce", "distill", "prefer", "sft", "concepts", "draft_head")
 """Methods of training, each with the name of the key that asks for it; a recipe with none of them trains a mixture."""
@@ -275,17 +277,37 @@ def recipe_path(name: str) -> Path:
 
 
 def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
-    """Read a recipe and apply `section.key=value` overrides (values in TOML, bare words as text)."""
-    path = recipe_path(name)
+    """Read a recipe and apply `section.key=value` overrides (values in TOML, bare words as text).
+
+    `base` names a recipe whose keys are taken where this one has none: tables are joined, lists and values replaced.
+    """
+    values = _read(recipe_path(name))
+    if (base := values.pop(BASE, None)) is not None:
+        whole = _read(recipe_path(str(base)))
+        if BASE in whole:
+            raise InputError(f"recipe: base = {base!r} has a base itself: name that one, and repeat what differs")
+        values = _joined(whole, values)
+    for item in overrides:
+        _override(values, item)
+    return build(Recipe, values)
+
+
+def _read(path: Path) -> dict[str, Any]:
     try:
-        values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"cannot read the recipe {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"recipe {path.name} is not valid TOML: {error}") from None
-    for item in overrides:
-        _override(values, item)
-    return build(Recipe, values)
+
+
+def _joined(base: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+    """A table with the values of another in place of its own."""
+    pairs = {
+        k: _joined(base[k], v) if isinstance(v, dict) and isinstance(base.get(k), dict) else v
+        for k, v in values.items()
+    }
+    return base | pairs
 
 
 def recipe_from_dict(values: Mapping[str, Any], overrides: Sequence[str] = ()) -> Recipe:
