@@ -368,15 +368,10 @@ def test_the_vocabularies_are_compact_on_held_out_files(name: str, smallest: flo
     assert sum(len(text.encode()) for text in texts) / tokens >= smallest
 
 
-def test_a_vocabulary_is_trained_on_the_training_split_alone(tmp_path: Path) -> None:
-    install(tmp_path / "site", "alpha", {"alpha/m.py": module_text("zebra")})
-    install(tmp_path / "site", "requests", {"requests/m.py": module_text("quokka")})
-    collect(tmp_path / "out", tmp_path / "site")
-    tokenizer = bpe.train_on_corpus(tmp_path / "out", 300)
-    tokens = [tokenizer.token_bytes(token) for token in range(tokenizer.vocab_size)]
+def test_a_vocabulary_has_what_its_texts_repeat_and_no_special_token_is_written() -> None:
+    tokenizer = bpe.train_bpe([module_text("zebra")], 300)
     assert tokenizer.vocab_size == 300
-    assert any(b"zeb" in token for token in tokens)
-    assert not any(b"quo" in token for token in tokens)
+    assert any(b"zeb" in tokenizer.token_bytes(token) for token in range(tokenizer.vocab_size))
     assert tokenizer.encode(SPECIALS[3]) != [3]
 
 

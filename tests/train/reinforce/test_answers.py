@@ -11,9 +11,9 @@ import torch
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.train.reinforce.answer import Answer
 from daguerre.train.reinforce.answers import batch_of, estimates, views_of
-from daguerre.train.reinforce.forwards import exact, in_views
 from daguerre.train.reinforce.loss import PolicyLoss
 from daguerre.train.reinforce.options import ESTIMATES, Reinforce
+from oracles.answer_views import exact, in_views
 
 OPTIONS = Reinforce(group=2, reward="x:y", pairs=2, kl=0.3, clip=0.2, power=2.0)
 CASES = [("causal", "left_to_right"), *((name, each) for name in ("full", "full_unshifted") for each in ESTIMATES)]
