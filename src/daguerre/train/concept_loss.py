@@ -24,17 +24,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import partial
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from daguerre.models.core.backbone import Backbone
-from daguerre.models.core.batched import run_batch
 from daguerre.models.core.concept_heads import ConceptHeads
-from daguerre.train.batch import Batch, LossReport, loss_of_hidden
+from daguerre.train.batch import Batch, LossReport, hidden_states, loss_of_hidden
 from daguerre.train.keys import Section, key
-from daguerre.train.noising import IGNORE, NUM_LEVELS
+from daguerre.train.noising import IGNORE
 from daguerre.train.row_pool import CLEAN, MASKED, Rows, spans_of
 
 CONCEPTS = "concepts."
@@ -72,9 +70,7 @@ class ConceptTraining(Section, place="concepts."):
     residual_drop: float = _share("share of the sequences whose language loss does without the residual", 0.3)
     presence: float = key("weight of the loss of each known concept", 0.1, low=0)
     any: float = key("weight of the loss of concepts over a span", 0.02, low=0)
-    reconstruction: float = key(
-        "weight of the loss of what known and discovered concepts leave of the hidden state", 1.0, low=0
-    )
+    reconstruction: float = key("weight of the loss of what concepts leave of the hidden state", 1.0, low=0)
     independence: float = key("weight of the loss that keeps known and discovered parts apart", 1.0, low=0)
     residual: float = key("weight of the loss of the residual's size", 3.0, low=0)
     alignment: float = key("weight of the loss that aligns concepts with the tokens that they raise", 0.1, low=0)
@@ -159,9 +155,9 @@ class ConceptLoss:
                 assert model.concepts is not None
                 seen = model.concepts.known_logits(whole.hidden)
                 losses["any"] = any_loss(seen, whole.concepts.float(), whole.span)
-        clean, nothing = ce.detach()[rows.kind[said] == CLEAN], np.zeros(NUM_LEVELS)
+        clean = ce.detach()[rows.kind[said] == CLEAN]
         loss = ce.mean() + self._weighted(losses)
-        return LossReport(loss, float(clean.sum()), len(clean), nothing, nothing.astype(np.int64), parts=_parts(losses))
+        return LossReport(loss, float(clean.sum()), len(clean), parts=_parts(losses))
 
     def _weighted(self, losses: Mapping[str, Tensor]) -> Tensor:
         return torch.stack([getattr(self.options, name) * loss for name, loss in losses.items()]).sum()
@@ -235,12 +231,6 @@ def only_heads(model: Backbone) -> Iterator[None]:
     finally:
         for weight in others:
             weight.requires_grad_(True)
-
-
-def hidden_states(model: Backbone, batch: Batch, attn_impl: str) -> Tensor:
-    """The hidden states (B, R, D) of a batch."""
-    time = batch.time if model.config.time_input else None
-    return run_batch(model, batch.tokens, batch.layout, attn_impl=attn_impl, time_BR=time)
 
 
 def _parts(losses: Mapping[str, Tensor]) -> dict[str, float]:

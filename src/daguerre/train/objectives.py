@@ -102,15 +102,11 @@ class Parts(Section):
     times: str = key("how the noise level is drawn; full: all is masked", "uniform", names=TIMES)
     schedule: str = key("share of masks at each time (docs/noise.md)", "linear", names=SCHEDULES)
     weight: str = key("weight of the masked loss by noise level; clipped: elbo, at most 5", "one", names=WEIGHTS)
-    normalizer: str = key(
-        "the loss is divided by the number of tokens, or by the weights of what is masked", "tokens", names=NORMALIZERS
-    )
+    normalizer: str = key("what the loss is divided by: clean tokens, or weights of masks", "tokens", names=NORMALIZERS)
     clean: float = key("weight of next-token loss on clean rows", 1.0)
     masked: float = key("weight of the masked loss, besides `weight`", 1.0)
     copies: int = key("noisy versions of each gap, at different levels; layout infill", 1, low=1)
-    left: float = key(
-        "share of spans whose visible tokens are the leftmost ones, as decoding has them", 0.0, low=0, high=1
-    )
+    left: float = key("share of spans that are masked from the right on, as decoding has them", 0.0, low=0, high=1)
     next: float = key("weight of the first masked token of such spans", 1.0, above=0)
     teacher: str = key("what spans go on with: the data, or self: the model's own greedy text", "data", names=TEACHERS)
     errors: float = key("share of visible tokens that are replaced by wrong ones, to be corrected", 0.0, low=0, below=1)

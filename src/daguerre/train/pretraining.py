@@ -11,10 +11,10 @@ from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.train.batch import Batch, BatchLoss, LossReport, batch_loss
+from daguerre.train.batch import Batch, BatchLoss, LossReport, batch_loss, hidden_states
 from daguerre.train.concept_heads import count_concepts, initialize_heads, with_concept_heads
 from daguerre.train.concept_labels import corpus_labels
-from daguerre.train.concept_loss import ConceptLoss, hidden_states
+from daguerre.train.concept_loss import ConceptLoss
 from daguerre.train.corpus_facts import data_line
 from daguerre.train.data import Cutter, LabeledWindows, MicroBatches, Windows
 from daguerre.train.drafting import check_drafts, drafting_loss, with_draft_head

@@ -9,6 +9,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -42,8 +43,9 @@ BASE = "base"
 MIXTURE = "mixture"
 METHODS = ("reinforce", "distill", "prefer", "sft", "concepts", "draft_head")
 """Methods of training, each with the name of the key that asks for it; a recipe with none of them trains a mixture."""
-PLAIN = (MIXTURE, "concepts", "draft_head")
-"""Those that train on plain text."""
+PLAIN, ANSWERS = (MIXTURE, "concepts", "draft_head"), ("sft", "distill", "prefer")
+"""Those that train on plain text, and those that train on answers."""
+_size, _share = partial(key, low=0), partial(key, low=0, high=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,14 +62,9 @@ class Optimization(Section, place="optim."):
     clip: float = key("greatest norm of a step's gradients", 1.0, low=0)
     warmup: float = key("share of the run in which rates rise from 0", 0.02, low=0, high=1)
     decay: float = key("last share of the run, in which rates fall to 0", 0.6, low=0, high=1)
-    ema: float = key(
-        "decay of the average of the weights at each step; the average is what is saved", 0.999, low=0, high=1
-    )
+    ema: float = key("decay of the average of the weights, which is what is saved", 0.999, low=0, high=1)
     passes: float = key(
-        "passes over the text after which rates also fall with the square of their number, so that a small text is not "
-        "learned by heart; 0: never",
-        0.0,
-        low=0,
+        "passes over the text after which rates also fall by their number squared; 0: never", 0.0, low=0
     )
 
 
@@ -83,92 +80,41 @@ class Recipe(Section):
     """A whole run. The budget is `steps`, `minutes`, or whichever ends first."""
 
     name: str = key("name of the run, and of its folder, runs/NAME")
-    tokenizer: str = key(
-        "2k, 8k or bytes, which come with the package; own, made from the files that are trained on; or the path of a "
-        "tokenizer.json"
-    )
-    model: TrainedShape | None = key(
-        "the table [model]; left out in recipes that start from a model, with `--from`", None, methods=(*PLAIN, "sft")
-    )
-    mixture: Mapping[str, Share] = key("the tables [mixture.NAME]", dict, methods=PLAIN)
-    sft: Sft | None = key(
-        "the table [sft], in place of a mixture: the data is prompts and answers", None, methods=("sft", "distill")
-    )
+    tokenizer: str = key("2k, 8k or bytes, of the package; own, made from the files; or the path of a tokenizer.json")
+    model: TrainedShape | None = key("the shape of a model that is trained from scratch", None, methods=(*PLAIN, "sft"))
+    mixture: Mapping[str, Share] = key("objectives on plain text", dict, methods=PLAIN)
+    sft: Sft | None = key("learns prompts and answers, in place of a mixture", None, methods=("sft", "distill"))
     prefer: Prefer | None = key(
-        "the table [prefer], in place of a mixture: the data is prompts with a chosen and a rejected answer",
-        None,
-        methods=("prefer",),
+        "learns from chosen and rejected answers, in place of a mixture", None, methods=("prefer",)
     )
-    reinforce: Reinforce | None = key(
-        "the table [reinforce], in place of a mixture: the data is prompts, whose answers are rewarded", None
-    )
-    convert: Convert | None = key(
-        "the table [convert]: an autoregressive model becomes one of block or full context", None, methods=("sft",)
-    )
-    distill: Distill | None = key(
-        "the table [distill], beside [sft]: the model learns to decode answers in fewer steps",
-        None,
-        methods=("distill",),
-    )
-    stages: Sequence[Stage] = key("the tables [[stages]]")
-    optim: Optimization = key("the table [optim]", Optimization)
+    reinforce: Reinforce | None = key("answers prompts and learns from rewards, in place of a mixture", None)
+    convert: Convert | None = key("makes an autoregressive model one of block or full context", None, methods=("sft",))
+    distill: Distill | None = key("learns to decode answers in fewer steps, beside [sft]", None, methods=("distill",))
+    stages: Sequence[Stage] = key("lengths and batches, by share of the run")
+    optim: Optimization = key("the optimizer", Optimization)
     seed: int = key("of every random number", 0, low=0)
     steps: int = key("budget in optimizer steps; 0: no such limit", 0, low=0)
-    minutes: float = key(
-        "budget in minutes, loading, measuring and saving included; 0: no such limit",
-        0.0,
-        low=0,
-        option="--max-minutes",
+    minutes: float = key("budget in minutes, saving included; 0: no such limit", 0.0, low=0, option="--max-minutes")
+    anneal: float = _share(
+        "share of the run over which causal attention opens; 0: at once", 0.0, methods=(*PLAIN, "sft")
     )
-    anneal: float = key(
-        "share of the run over which a causal model's attention opens to full context, edge by edge at random; 0: at "
-        "once",
-        0.0,
-        low=0,
-        high=1,
-        methods=(*PLAIN, "sft"),
-    )
-    rope_scaling: str = key(
-        'more positions for the model to start from, KIND:FACTOR, such as yarn:4; "": as many as it has', ""
-    )
-    draft_head: int = key(
-        "inner width of a draft head, which is all that is trained then; 0: none", 0, low=0, methods=("draft_head",)
-    )
-    draft_rank: int = key(
-        "rank of weights that act on masked rows of drafts alone; needs draft_head", 0, low=0, methods=("draft_head",)
-    )
+    rope_scaling: str = key('more positions for the model to start from, as KIND:FACTOR, such as yarn:4; "": none', "")
+    draft_head: int = _size("inner width of a draft head, trained alone; 0: none", 0, methods=("draft_head",))
+    draft_rank: int = _size("rank of weights for masked rows of drafts; needs draft_head", 0, methods=("draft_head",))
     concepts: ConceptTraining | None = key(
-        "the table [concepts]: concept heads are trained with the model, in a corpus of Python",
-        None,
-        methods=("concepts",),
+        "trains concept heads with the model, on Python", None, methods=("concepts",)
     )
-    lora: Lora | None = key(
-        "the table [lora]: an adapter is trained, and the model that the run starts from stays as it is", None
-    )
+    lora: Lora | None = key("trains an adapter; the model that the run starts from stays as it is", None)
     train: Sequence[str] = key(
-        "names of the weights that are trained: layers.4, mlp, layers.*.attention, norms, embedding, head; none: all",
-        (),
+        "weights to train: layers.4, mlp, layers.*.attention, norms, embedding, head; none: all", ()
     )
-    checkpoint_layers: bool = key(
-        "the inner results of layers are computed again in the backward pass: less memory, a third more time", False
-    )
-    tensor_parallel: int = key(
-        "of the processes that torchrun starts, how many share the matrices of each layer", 1, low=1
-    )
+    checkpoint_layers: bool = key("computes layers again in the backward pass: less memory, a third more time", False)
+    tensor_parallel: int = key("how many of torchrun's processes share the matrices of each layer", 1, low=1)
     files: str = key("what is read of a folder; text: files of any language", "python", names=FILES)
-    precision: str = key(
-        "what matrices are multiplied in; auto takes bf16 where the processor multiplies it natively",
-        "auto",
-        names=PRECISIONS,
-    )
+    precision: str = key("what matrices are multiplied in; auto: bf16 where it is native", "auto", names=PRECISIONS)
     attn_impl: str = key("how attention is computed; sdpa is for long windows", "matmul", names=ATTN_IMPLS)
     compile: bool = key("compile the layers with torch.compile", False)
-    loaders: int = key(
-        "processes that prepare batches; 0: the training process does it",
-        0,
-        low=0,
-        methods=(*PLAIN, "sft", "distill", "prefer"),
-    )
+    loaders: int = _size("processes that make batches; 0: the training process does", 0, methods=(*PLAIN, *ANSWERS))
     log_steps: int = key("steps between two printed lines, without a terminal", 10, low=1)
     eval_steps: int = key("steps between two held-out measurements; 0: at the end alone", 200, low=0)
     checkpoint_minutes: float = key("minutes between two checkpoints", 1.0, low=0)

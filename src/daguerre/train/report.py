@@ -144,21 +144,8 @@ class Reporter:
 
     def step(self, report: StepReport) -> None:
         levels = {f"masked_{i}": v for i, v in enumerate(report.by_level)}
-        row = {
-            k: getattr(report, k)
-            for k in (
-                "step",
-                "tokens",
-                "minutes",
-                "length",
-                "loss",
-                "clean",
-                "grad_norm",
-                "lr_factor",
-                "tokens_per_second",
-            )
-        }
-        row |= {**levels, **report.parts}
+        names = "step tokens minutes length loss clean grad_norm lr_factor tokens_per_second".split()
+        row = {name: getattr(report, name) for name in names} | levels | dict(report.parts)
         self.log.write(row)
         if self.board is not None:
             for name, value in row.items():

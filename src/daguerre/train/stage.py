@@ -19,7 +19,5 @@ class Stage(Section, place="stages.N."):
     length: int = key("tokens of a window", low=MIN_WINDOW)
     sequences: int = key("windows of a micro-batch", low=1)
     micro_batches: int = key("micro-batches of a step", low=1)
-    block_size: int = key(
-        "tokens of the blocks of answers that are noised together; 0: the model's", 0, low=0, methods=("sft", "distill")
-    )
+    block_size: int = key("tokens of noised blocks of answers; 0: the model's", 0, low=0, methods=("sft", "distill"))
     corruption: str = key("wrong tokens to correct in answers", "none", names=CORRUPTIONS, methods=("sft",))

@@ -5,14 +5,14 @@ Letters: B sequences, R rows, N tokens of answers, G groups: texts, or blocks, t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.batched import Rows, run_batch
-from daguerre.train.batch import Batch
+from daguerre.train.batch import TENSORS, Batch
 from daguerre.train.noising import IGNORE
 
 
@@ -79,10 +79,9 @@ def times(batch: Batch, num: int) -> Batch:
 
 
 def sequences_of(batch: Batch, index: Tensor) -> Batch:
-    """Some of the sequences of a batch, in this order."""
-    rows = Rows(**{f.name: getattr(batch.layout.rows, f.name)[index] for f in fields(Rows)})
+    """Some of the sequences of a batch, in this order, or those that are chosen, bool (B,)."""
+    rows = Rows(**{name: label[index] for name, label in vars(batch.layout.rows).items()})
     seen = batch.layout.seen
     seen = seen if seen is None or len(seen) == 1 else seen[index]
-    names = ("tokens", "target", "weight", "level", "guess", "time", "origin")
-    values = {name: getattr(batch, name)[index] for name in names}
+    values = {name: getattr(batch, name)[index] for name in TENSORS}
     return replace(batch, layout=replace(batch.layout, rows=rows, seen=seen), **values)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from daguerre.train.keys import Section, key
 
@@ -11,6 +12,8 @@ METHODS = ("sdtt", "trajectories", "on_policy")
 STATIC = ("margin", "confidence", "entropy", "random")
 POLICIES = (*STATIC, "threshold")
 GOALS = ("data", "teacher")
+_pair = partial(key, num=2)
+"""What the curriculum has at first, and at last."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,19 +48,10 @@ class Distill(Section, place="distill."):
     temperature: float = key("of the tokens that the teacher commits; 0: the most likely", 0.0, low=0)
     rounds: int = key("how often the averaged student becomes the teacher, the first teacher included", 1, low=1)
     skip: int = key("steps of the teacher that the student learns to do in one, in sdtt", 2, low=1)
-    noise: Sequence[float] = key(
-        "share of a trajectory's steps that are still to come, at most: first and last of the curriculum",
-        (1.0, 1.0),
-        num=2,
-        above=0,
-        high=1,
+    noise: Sequence[float] = _pair(
+        "most of a trajectory's steps still to come, as a share", (1.0, 1.0), above=0, high=1
     )
-    window: Sequence[float] = key(
-        "steps of a trajectory that are learned from one state: first and last of the curriculum",
-        (1.0, 2.0),
-        num=2,
-        low=1,
-    )
+    window: Sequence[float] = _pair("steps of a trajectory that are learned from one state", (1.0, 2.0), low=1)
     curriculum: float = key("share of the run over which noise and window grow", 0.5, above=0, high=1)
     states: int = key("states of each trajectory that are learned", 1, low=1)
     certainty: float = key("weight of the entropy of tokens that are right, in trajectories", 0.0, low=0)

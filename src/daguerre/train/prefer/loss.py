@@ -8,7 +8,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -21,7 +20,7 @@ from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.batch import Batch, BatchLoss, LossReport
 from daguerre.train.distill.methods import kl
 from daguerre.train.earlier import Reference
-from daguerre.train.noising import IGNORE, NUM_LEVELS
+from daguerre.train.noising import IGNORE
 from daguerre.train.prefer.batches import PairBatch, PairBatches
 from daguerre.train.prefer.options import Prefer, pair_loss
 from daguerre.train.prefer.rows import PairReader
@@ -69,8 +68,7 @@ class PreferenceLoss:
         if taught is not None:
             away = kl(taught, prompt_laws(model, batch, hidden)).sum() / max(1, len(taught))
             loss, parts = loss + keep * away, parts | {"away": float(away.detach())}
-        nothing = np.zeros(NUM_LEVELS)
-        return LossReport(loss, 0.0, 0, nothing, nothing.astype(np.int64), parts=parts)
+        return LossReport(loss, parts=parts)
 
 
 def prompt_rows(batch: PairBatch) -> Tensor:

@@ -25,9 +25,7 @@ class Prefer(Section, place="prefer."):
     the model says of text that nobody compares stays as it was.
     """
 
-    beta: float = key(
-        "what margins of log-probability are multiplied by: the lower, the further from the start", 0.1, above=0
-    )
+    beta: float = key("what margins are multiplied by: the lower, the further from the start", 0.1, above=0)
     smoothing: float = key("share of the pairs that are taken to be the wrong way round", 0.0, low=0, below=0.5)
     sft: float = key("weight of the mean next-token or masked loss of the chosen answer", 0.0, low=0)
     keep: float = key("weight of the divergence from the model as it began, on next tokens of prompts", 0.0, low=0)

@@ -44,8 +44,7 @@ class PolicyLoss:
             "clipped": float(made.clipped),
         }
         parts |= {"answer_length": batch.length, "agree": batch.agree}
-        none = np.zeros(NUM_LEVELS)
-        return LossReport(made.loss, 0.0, 0, none, none.astype(np.int64), parts=parts)
+        return LossReport(made.loss, parts=parts)
 
 
 class RewardEvaluation:

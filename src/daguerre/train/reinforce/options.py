@@ -19,26 +19,20 @@ class Reinforce(Section, place="reinforce."):
 
     A step has `sequences` times `micro_batches` answers (of its stage). How an answer's log-probability is estimated:
     `train.reinforce.estimates`. Answers are decoded as `Decode` has it; empty words and zeros are left to the model's
-    context.
+    context, but that left_to_right fills full context a token at a time.
     """
 
     estimate: str = key("of an answer's log-probability", "left_to_right", names=ESTIMATES)
     group: int = key("answers to a prompt; a step has sequences times micro_batches answers in all", 8, low=2)
     updates: int = key("steps on the same answers, with masks of their own", 1, low=1)
-    clip: float = key(
-        "how far a token's ratio of probabilities, new to old, counts above and below 1", 0.2, above=0, below=1
-    )
+    clip: float = key("how far a ratio of new to old probabilities may be from 1, and count", 0.2, above=0, below=1)
     kl: float = key("weight of the distance from the model that the run began with; 0: none", 0.01, low=0)
     scaled: bool = key("advantages are divided by the standard deviation of their group", True)
     pairs: int = key("pairs of complementary masks in which an answer is estimated; coupled and spg", 1, low=1)
     power: float = key("of the upper bound that answers below their group's mean have; spg", 1.5, low=1)
     together: int = key("steps of decoding in one view; traced", 1, low=1)
     length: int = key("the most tokens of an answer, or of a gap of a template", 64, low=1)
-    mode: str = key(
-        "of decoding; empty: ar in causal context; block in block context; in full context a token at a time from left "
-        "to right for left_to_right, else full",
-        "",
-    )
+    mode: str = key("of decoding; empty: ar, block or full, as the model's context is", "")
     policy: str = key("of decoding: which tokens are committed first; empty: that of the mode", "")
     steps: int = key("the most forwards of an answer, with policies that have steps; 0: one for each token", 0, low=0)
     block_size: int = key("of decoding, in mode block; 0: the mode's", 0, low=0)

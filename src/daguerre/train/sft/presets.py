@@ -93,29 +93,14 @@ class Sft(Section, place="sft."):
     complementary: bool | None = _noise("each text is there twice, with masks that complement each other")
     clean: float | None = _noise("weight of the next-token loss of answers, where the model has one", low=0)
     padding: str | None = key("what follows an answer", None, names=PADDINGS)
-    packing: bool | None = key(
-        "several texts share a sequence and do not see each other; by default where nothing follows answers", None
-    )
+    packing: bool | None = key("several texts share a sequence; none: where nothing follows answers", None)
     cart: float = key("p of the weight cart", 0.1, above=0, below=1)
-    errors: float = key(
-        "share of tokens that a stage's corruption changes; of edits the largest", 0.1, above=0, below=1
-    )
+    errors: float = key("share of tokens that a corruption changes; of edits the largest", 0.1, above=0, below=1)
     rainbow: int = key("tokens that follow an end of text in turn, with the padding rainbow", 7, low=1)
     held_out: float = key("share of the rows that is held out", 0.1, above=0, below=1)
-    keep: float = key(
-        "weight of the divergence from the model as it began, on rows of plain text; 0: they are learned",
-        0.0,
-        low=0,
-        methods=("sft",),
-    )
-    keep_of: str = key(
-        "a model to keep to on those rows in place of the start: that from which the start was trained", ""
-    )
-    tasks: Sequence[str] = key(
-        "what the rows teach, of `daguerre.instructions.TASKS`; the model says so, and the server answers it",
-        (),
-        names=TASKS,
-    )
+    keep: float = _noise("weight of the divergence from the start on plain text; 0: it is learned", default=0.0, low=0)
+    keep_of: str = key("the model to keep to on plain text, in place of the start", "")
+    tasks: Sequence[str] = key("what the rows teach the model, which the server then answers", (), names=TASKS)
 
     def __post_init__(self) -> None:
         super().__post_init__()
