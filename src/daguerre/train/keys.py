@@ -56,12 +56,8 @@ class Key:
         return None
 
     def _holds(self, value: Any) -> bool:
-        return (
-            (self.low is None or value >= self.low)
-            and (self.above is None or value > self.above)
-            and (self.high is None or value <= self.high)
-            and (self.below is None or value < self.below)
-        )
+        least = (self.low is None or value >= self.low) and (self.above is None or value > self.above)
+        return least and (self.high is None or value <= self.high) and (self.below is None or value < self.below)
 
 
 def key(meaning: str, default: Any = MISSING, **more: Any) -> Any:
@@ -123,13 +119,13 @@ def build(kind: Any, values: Any, where: str = "") -> Any:
         return tuple(build(args[0], v, f"{where}{i}.") for i, v in enumerate(values))
     if not is_dataclass(kind):
         return _plain(kind, values, where)
-    values, hints = table(values, where), typing.get_type_hints(kind)
-    known = [f.name for f in fields(kind)]
+    values, hints, known = table(values, where), typing.get_type_hints(kind), [f.name for f in fields(kind)]
     for name in values:
         if name not in known:
             raise InputError(f"recipe: {unknown('key', where + name, [where + other for other in known])}")
+    made: Any = kind
     try:
-        return kind(**{k: build(hints[k], v, f"{where}{k}.") for k, v in values.items()})
+        return made(**{k: build(hints[k], v, f"{where}{k}.") for k, v in values.items()})
     except (TypeError, CheckpointError) as error:
         raise InputError(f"recipe: {where or 'top level'}: {error}") from None
 
