@@ -244,7 +244,7 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ({"whole": ("q_proj",)}, "lora.whole has model.layers.0.self_attn.q_proj, which is one matrix with others"),
     ({"whole": ("embed_tokens",)}, "lora.whole has the embedding, which is the projection, too"),
     ({"rank": 0}, "lora.rank must be at least 1, not 0"),
-    ({"dropout": 1.0}, "lora.dropout is a share below 1"),
+    ({"dropout": 1.0}, "lora.dropout must be at least 0 and below 1, not 1.0"),
     ({"targets": ()}, "lora.targets is empty"),
 ]
 

@@ -224,10 +224,10 @@ def test_models_that_have_no_such_log_probabilities_are_refused(make_model: Call
 def test_options_out_of_range_are_refused() -> None:
     for options, why in (
         ({"beta": 0.0}, "beta must be above 0"),
-        ({"smoothing": 0.5}, "below one half"),
+        ({"smoothing": 0.5}, "must be at least 0 and below 0.5"),
         ({"times": 0}, "times must be at least 1"),
         ({"sft": -1.0}, "sft must be at least 0"),
-        ({"held_out": 0.0}, "held_out is a share"),
+        ({"held_out": 0.0}, "held_out must be above 0 and below 1"),
     ):
         with pytest.raises(InputError, match=why):
             Prefer(**options)
