@@ -6,9 +6,9 @@ own.
 First each honest client has the server alone, then all four together, then beside the attacks, which two more keys and
 clients without a key send from a process of their own. Checked: each honest client keeps KEPT of the tokens a second
 that its share of the machine, one of six keys, gives it alone; its answers are right (`soak.compare`); nobody gets a
-status of 500 or more but 503, which says to come again later, and an honest client not even that; once the attackers
-have left, memory is within 5% of what a round of the same attacks had left before. Exits with status 1 where one of
-these fails.
+status of 500 or more but 503, which says to come again later, and an honest client not even that; `/health` and
+`/v1/models` answer within PROBE and an honest client's first token comes within FIRST; once the attackers have left,
+memory is within 5% of what a round of the same attacks had left before. Exits with status 1 where one of these fails.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,8 @@ from daguerre.server.settings import hash_of
 
 HONEST, HOSTILE = ("ana", "ben", "cem", "dia"), ("eve", "mal")
 KEPT, GROWTH, AT_ONCE = 0.6, 1.05, 24
+PROBE, FIRST, EVERY = 0.1, 2.0, 0.25
+"""Seconds within which 99 of 100 probes are answered and first tokens of honest clients come; and between probes."""
 CACHE = 32_768
 """Rows of keys and values that are kept, 96 MiB of the default model's."""
 REQUESTS, CHAT = "/v1/daguerre/requests", "/v1/chat/completions"
@@ -72,10 +74,11 @@ ATTACKS: dict[str, tuple[str, Any]] = {
 
 @dataclass
 class Client:
-    """What an honest client got: the tokens, and what `soak.compare` checks."""
+    """What an honest client got: tokens, seconds to the first of each answer, and what `soak.compare` checks."""
 
     headers: Headers
     tokens: int = 0
+    first: list[float] = field(default_factory=list)
     number: int = 0
     seen: Seen = field(default_factory=Seen)
 
@@ -85,14 +88,47 @@ class Client:
             while time.perf_counter() < until:
                 body = body_of(self.number)
                 self.number += 1
-                answer = await client.post(ROUTE, json=body)
-                self.seen.statuses["honest"][answer.status_code] += 1
-                if answer.status_code != 200:
-                    self.seen.wrong.append(f"an honest client got {answer.status_code}: {answer.text[:200]}")
-                    continue
-                found = answer.json()
-                self.seen.answers[json.dumps(body, sort_keys=True)].add(found["choices"][0]["text"])
-                self.tokens += found["usage"]["completion_tokens"]
+                asked = time.perf_counter()
+                stream = {**body, "stream": True, "stream_options": {"include_usage": True}}
+                async with client.stream("POST", ROUTE, json=stream) as answer:
+                    self.seen.statuses["honest"][answer.status_code] += 1
+                    if answer.status_code != 200:
+                        text = (await answer.aread()).decode()
+                        self.seen.wrong.append(f"an honest client got {answer.status_code}: {text[:200]}")
+                        continue
+                    text = ""
+                    async for event in events(answer):
+                        if not text and event["choices"]:
+                            self.first.append(time.perf_counter() - asked)
+                        text += "".join(choice["text"] for choice in event["choices"])
+                        if usage := event.get("usage"):
+                            self.tokens += usage["completion_tokens"]
+                self.seen.answers[json.dumps(body, sort_keys=True)].add(text)
+
+
+async def events(answer: httpx2.Response) -> AsyncIterator[dict[str, Any]]:
+    """The events of a stream but its end."""
+    async for line in answer.aiter_lines():
+        if line.startswith("data: {"):
+            yield json.loads(line[6:])
+
+
+async def look(url: str, until: float, took: list[float]) -> None:
+    """Ask now and then what an operator's probes ask; seconds of each answer."""
+    async with httpx2.AsyncClient(base_url=url, timeout=300, headers=_headers(HONEST[0])) as client:
+        while time.perf_counter() < until:
+            for path in ("/health", "/v1/models"):
+                asked = time.perf_counter()
+                (await client.get(path)).raise_for_status()
+                took.append(time.perf_counter() - asked)
+            await asyncio.sleep(EVERY)
+
+
+def watch(url: str, seconds: float, queue: Any) -> None:
+    """Look, in a process of its own, so that nothing else delays the clock; what it took goes to the queue."""
+    took = list[float]()
+    asyncio.run(look(url, time.perf_counter() + seconds, took))
+    queue.put(took)
 
 
 async def rates(url: str, clients: list[Client], seconds: float) -> list[float]:
@@ -174,16 +210,22 @@ def attacker(url: str, seconds: float, queue: Any) -> None:
     queue.put(dict(seen))
 
 
-def beside(url: str, clients: list[Client], seconds: float) -> tuple[list[float], Statuses]:
-    """The rates of clients while the attacks go on, and what those were answered."""
+def beside(url: str, clients: list[Client], seconds: float) -> tuple[list[float], Statuses, list[float]]:
+    """The rates of clients while the attacks go on, what those were answered, and the seconds of probes."""
     context = multiprocessing.get_context("spawn")
-    queue = context.Queue()
-    process = context.Process(target=attacker, args=(url, seconds + 2, queue))
-    process.start()
+    attacked, watched = context.Queue(), context.Queue()
+    processes = [
+        context.Process(target=attacker, args=(url, seconds + 2, attacked)),
+        context.Process(target=watch, args=(url, seconds, watched)),
+    ]
+    for process in processes:
+        process.start()
     found = asyncio.run(rates(url, clients, seconds)) if clients else []
-    statuses: Statuses = queue.get(timeout=seconds + 180)
-    process.join()
-    return found, statuses
+    statuses: Statuses = attacked.get(timeout=seconds + 180)
+    probes: list[float] = watched.get(timeout=seconds + 180)
+    for process in processes:
+        process.join()
+    return found, statuses, probes
 
 
 def run(minutes: float) -> dict[str, Any]:
@@ -199,11 +241,13 @@ def run(minutes: float) -> dict[str, Any]:
             before = resident(process.pid)
             alone = {name: asyncio.run(rates(url, [one], seconds / 40))[0] for name, one in clients.items()}
             together = asyncio.run(rates(url, list(clients.values()), seconds / 20))
-            found, statuses = beside(url, list(clients.values()), seconds)
+            for client in clients.values():
+                client.first.clear()
+            found, statuses, probes = beside(url, list(clients.values()), seconds)
             left = asyncio.run(rests(url, _headers(HONEST[0])))
             after = resident(process.pid)
     share = 1 / (len(HONEST) + len(HOSTILE))
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "client": name,
             "alone": alone[name],
@@ -224,6 +268,10 @@ def run(minutes: float) -> dict[str, Any]:
     ]
     wrong += [f"{left:g} requests are still in the engine"] if left else []
     missed += [f"memory is {after / before:.3f} times that before"] if after > GROWTH * before else []
+    firsts = [first for client in clients.values() for first in client.first]
+    waits: dict[str, tuple[list[float], float]] = {"probes": (probes, PROBE), "first tokens": (firsts, FIRST)}
+    late = {name: percentiles(took) for name, (took, _) in waits.items()}
+    missed += [f"{name} take {late[name][1]:.2f} s" for name, (_, bar) in waits.items() if late[name][1] > bar]
     all_seen = Seen()
     for client in clients.values():
         for body, texts in client.seen.answers.items():
@@ -236,10 +284,17 @@ def run(minutes: float) -> dict[str, Any]:
         "attacks": {name: dict(sorted(counts.items())) for name, counts in sorted(statuses.items())},
         "distinct_requests": len(all_seen.answers),
         "compared_with_library": compared,
+        "seconds_p50_p99": late,
         "memory_mib": [round(one / 2**20, 1) for one in (before, after)],
         "missed": missed,
         "wrong": (wrong + all_seen.wrong)[:50],
     }
+
+
+def percentiles(took: list[float]) -> tuple[float, float]:
+    """The median, and what 99 of 100 are within."""
+    ordered = sorted(took)
+    return ordered[len(ordered) // 2], ordered[int(0.99 * len(ordered))]
 
 
 def markdown(report: dict[str, Any]) -> str:
@@ -266,6 +321,10 @@ def markdown(report: dict[str, Any]) -> str:
         "",
         f"* {report['distinct_requests']:,} distinct honest requests, whose answers are compared with each other, and "
         f"those to {report['compared_with_library']} with the library's.",
+        *(
+            f"* Seconds of {name}, median and 99th percentile: {median:.3f}, {late:.3f}."
+            for name, (median, late) in report["seconds_p50_p99"].items()
+        ),
         f"* Memory at rest: {before} MiB after a first round of attacks, {after} MiB in the end.",
         *(
             f"* {what}: {len(report[name])}." + "".join(f"\n  * {one}" for one in report[name])

@@ -13,13 +13,14 @@ from daguerre.decoding.drafters import Drafted, LookedUp
 from daguerre.engine import scheduler
 from daguerre.engine.engine import Engine
 from daguerre.engine.pace import Pace, fair_parts
+from daguerre.engine.task import BatchWork
 from daguerre.model import Model
-from daguerre.models.forward import Answer, DraftStep, Forward
+from daguerre.models.forward import Answer, DraftStep, Forward, Hidden, Layout
 from daguerre.models.processor import row_time
 
 ROW, STEP = 0.004, 0.25
 """Seconds of a row that sees few keys, and of a step."""
-LONG, SHORT = 1500, 40
+LONG, SHORT, WHOLE = 1500, 40, 400
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +105,30 @@ def test_an_owner_writes_at_its_share_of_what_it_writes_alone(model: Model, monk
         more = {"n": 10, "temperature": 1.0, "seed": number}
         timed.engine.generate(prompt(model, 4, number), 200, mode="ar", min_tokens=200, heal=False, owner="hog", **more)
     assert seconds(timed) <= 1.1 * 2 * alone
+
+
+def test_a_forward_that_cannot_be_divided_costs_its_owner_later_parts(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside embeddings of another, each of many steps' rows, an owner writes at its share; and they get theirs."""
+
+    def written(num: int) -> tuple[float, float]:
+        timed = Timed(model, monkeypatch, least=16)
+        place = np.arange(WHOLE)
+        layout = Layout(place, np.full(WHOLE, WHOLE, dtype=np.int32), 0)
+        whole = Forward(place % 256, layout, None, np.zeros(1, dtype=np.int32), Hidden())
+        timed.engine._enter([BatchWork([whole] * num)], 0, "hog", None)
+        ask = timed.engine.generate
+        job = ask(prompt(model, 4, 1), 200, mode="ar", min_tokens=200, heal=False, owner="ana")
+        for _ in timed.steps():
+            if job.done:
+                return timed.now, ROW * WHOLE * sum(rows > WHOLE for rows in timed.rows)
+        raise AssertionError("it never ended")
+
+    alone, none = written(0)
+    beside, whole = written(100)
+    assert none == 0 and beside <= 1.1 * 2 * alone
+    assert whole >= beside / 3
 
 
 def test_a_step_takes_as_long_as_it_may_whatever_a_row_takes(model: Model) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from daguerre.engine.engine import Engine
 from daguerre.engine.job import Job
+from daguerre.engine.shares import Shares
 from daguerre.errors import QueueFullError
 from daguerre.model import Model
 
@@ -31,6 +32,7 @@ class Ended:
                 return (weights or {}).get(owner, 1.0)
 
         self.owners = list[str]()
+        limits = {"step_seconds": None, **limits}  # steps are counted: none is cut because the machine is busy
         self.engine = Weighed(model, lambda job: self.owners.append(job.owner), **limits)
 
     def ask(self, owner: str, tokens: int = 4, prompt: str = PROMPT, **more: Any) -> Job:
@@ -117,6 +119,21 @@ def test_a_step_is_not_one_owners_prompts_alone(model: Model) -> None:
     job = served.ask("ann", 8)
     served.steps(12)
     assert job.done and "hog" not in served.owners
+
+
+def test_who_overdrew_a_step_waits_for_its_parts_of_later_ones() -> None:
+    shares = Shares(lambda owner: 3.0 if owner == "ann" else 1.0)
+    shares.overdrew("hog", 5.0)
+    parts = {"ann": 6.0, "hog": 2.0}
+    assert [shares.pay(parts) for _ in range(4)] == [{"hog"}, {"hog"}, set(), set()]
+    shares.overdrew("hog", 1e9)
+    assert shares.pay({"hog": 8.0}) == set() and shares.pay(parts) == set(), "alone it takes nobody's part"
+
+
+def test_a_crowd_counts_as_many_tasks_of_each_owner_as_of_oneself() -> None:
+    shares = Shares(lambda owner: 2.0 if owner == "ann" else 1.0)
+    tasks = {"ann": 1, "ben": 1, "hog": 30}
+    assert [shares.crowd(owner, tasks) for owner in tasks] == [2, 4, 120]
 
 
 def test_what_was_taken_while_nobody_waited_costs_nothing_later(model: Model) -> None:

@@ -15,7 +15,7 @@ Memory is counted in pages of clean rows. Where it runs out, stored prefixes go 
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -170,7 +170,7 @@ class Scheduler:
         while self._waiting:
             task = self._shares.next_of(self._waiting, self._running)
             if not task.pieces:
-                task.work.beside(self._crowd)
+                task.work.beside(self._crowd(task.owner))
                 if not self._advance(task, None):
                     continue
             if not self._has_room(task):
@@ -181,10 +181,12 @@ class Scheduler:
             if task.job is not None:
                 task.job.enter(found)
 
-    @property
-    def _crowd(self) -> int:
-        """How many tasks share steps, now or soon."""
-        return min(self.limits.max_running, len(self._running) + len(self._waiting))
+    def _crowd(self, owner: str) -> int:
+        """How many tasks share steps with one of an owner, now or soon: as if the others had as many for their weights,
+        since they have no more of a step.
+        """
+        tasks = Counter(task.owner for task in (*self._running, *self._waiting))
+        return min(self.limits.max_running, tasks.total(), self._shares.crowd(owner, tasks))
 
     def _has_room(self, task: Task) -> bool:
         """Whether there is a place and memory for a task, after others have given way to it."""
@@ -241,10 +243,10 @@ class Scheduler:
 
     def _go_on(self, tasks: set[Task], seconds: float) -> None:
         """Let tasks whose forwards are all computed go on."""
-        jobs = dict[Job, None]()
+        jobs, crowds = dict[Job, None](), {owner: self._crowd(owner) for owner in {task.owner for task in tasks}}
         for task in [task for task in self._running if task in tasks]:
             task.work.spent(seconds)
-            task.work.beside(self._crowd)
+            task.work.beside(crowds[task.owner])
             answers = [piece.answer for piece in task.pieces if piece.answer is not None]
             if len(answers) < len(task.pieces):
                 continue

@@ -8,7 +8,8 @@ Cheng, SIGCOMM 1996).
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from math import ceil
 
 from daguerre.engine.task import Task
 
@@ -27,6 +28,7 @@ class Shares:
     def __init__(self, weight: Weight = alike) -> None:
         self.weight = weight
         self._had, self._floor = dict[str, float](), 0.0
+        self._owed = dict[str, float]()
 
     def had(self, owner: str) -> float:
         """Rows of an owner by its weight."""
@@ -44,6 +46,23 @@ class Shares:
         self._floor = min(map(self.had, waiting), default=0.0)
         for owner in self._had.keys() - waiting:
             self._had[owner] = max(self._had[owner], self._floor)
+
+    def overdrew(self, owner: str, work: float) -> None:
+        """An owner has had so much more of a step than its part, as what it asked for cannot be divided."""
+        self._owed[owner] = self._owed.get(owner, 0.0) + work
+
+    def pay(self, parts: Mapping[str, float]) -> set[str]:
+        """A step begins, of which these owners have parts: those that owe get nothing of theirs until they are even;
+        returns them. An owner that wants nothing, or is alone, owes nothing.
+        """
+        others = len(parts) > 1
+        left = {owner: owed - parts[owner] for owner, owed in self._owed.items() if others and owner in parts}
+        self._owed = {owner: owed for owner, owed in left.items() if owed > 0}
+        return set(self._owed)
+
+    def crowd(self, owner: str, tasks: Mapping[str, int]) -> int:
+        """How many tasks share the machine with an owner's, where each owner has as many for its weight."""
+        return ceil(tasks[owner] * sum(map(self.weight, tasks)) / self.weight(owner))
 
     def next_of(self, waiting: Iterable[Task], running: Iterable[Task]) -> Task:
         """The task that joins next: of the owner with the fewest places for its weight, and of those the one that has

@@ -1,7 +1,8 @@
 """What a step of the engine computes: which tasks take part in it, and how much of each.
 
 First the next rows of texts that are being written, then prompts, each a fair part of what is left of the step. Of
-either kind one comes in any case, whole if it cannot be divided: so everything goes on, in turns.
+either kind one comes in any case, whole if it cannot be divided: so everything goes on, in turns. Whose prompt took
+more than its part then waits, while others write, until its parts of later steps have made up for it.
 """
 
 from __future__ import annotations
@@ -69,10 +70,14 @@ def choose(shares: Shares, pace: Pace, max_rows: int, running: Sequence[Task], w
     needs = defaultdict[str, float](float)
     for task in running:
         needs[task.owner] += pace.need(task.num_next, task.length)
-    most = pace.most([(shares.weight(owner), need) for owner, need in needs.items()])
+    weights = {owner: shares.weight(owner) for owner in needs}
+    most, total = pace.most([(weights[owner], need) for owner, need in needs.items()]), sum(weights.values())
+    owing = shares.pay({owner: most * weight / total for owner, weight in weights.items()})
     step = Step(max_rows, most, {task.owner for task in waiting})
     writing = [task for task in running if is_writing(task)]
     reading = [task for task in running if not is_writing(task)]
+    even = [task for task in reading if task.owner not in owing]
+    reading = even if writing or even else reading
     kept, num = step.work / 2 if reading else 0.0, 0
     for task in shares.order(writing):
         taken = step.take(task, pace, step.work - kept, not num)
@@ -98,6 +103,9 @@ def _read(step: Step, shares: Shares, pace: Pace, reading: Sequence[Task]) -> No
     weights = [shares.weight(task.owner) / owned[task.owner] for task in some]
     works = fair_parts([pace.need(task.num_next, task.length) for task in some], weights, max(0.0, step.work))
     for task, work in zip(some, works, strict=True):
+        before = step.work
         taken = step.take(task, pace, work, not num)
+        if before - step.work > work + 1:  # more than a row, by which parts are rounded
+            shares.overdrew(task.owner, before - step.work - work)
         shares.add(task.owner, taken)
         num += taken
