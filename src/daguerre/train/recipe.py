@@ -80,7 +80,7 @@ class Recipe(Section):
     """A whole run. The budget is `steps`, `minutes`, or whichever ends first."""
 
     name: str = key("name of the run, and of its folder, runs/NAME")
-    tokenizer: str = key("2k, 8k or bytes, of the package; own, made from the files; or the path of a tokenizer.json")
+    tokenizer: str = key("2k, 8k or bytes, of the package; own, made from the files; or a tokenizer.json", "2k")
     model: TrainedShape | None = key("the shape of a model that is trained from scratch", None, methods=(*PLAIN, "sft"))
     mixture: Mapping[str, Share] = key("objectives on plain text", dict, methods=PLAIN)
     sft: Sft | None = key("learns prompts and answers, in place of a mixture", None, methods=("sft", "distill"))

@@ -15,9 +15,9 @@ CORRUPTIONS = ("none", "random", "self", "hybrid", "edit")
 class Stage(Section, place="stages.N."):
     """Windows of `length` tokens, `sequences` a micro-batch, `micro_batches` a step, until that share of the run."""
 
-    until: float = key("share of the run at which the stage ends; 1.0 for the last one")
+    until: float = key("share of the run at which the stage ends; 1.0 for the last one", 1.0)
     length: int = key("tokens of a window", low=MIN_WINDOW)
     sequences: int = key("windows of a micro-batch", low=1)
-    micro_batches: int = key("micro-batches of a step", low=1)
+    micro_batches: int = key("micro-batches of a step", 1, low=1)
     block_size: int = key("tokens of noised blocks of answers; 0: the model's", 0, low=0, methods=("sft", "distill"))
     corruption: str = key("wrong tokens to correct in answers", "none", names=CORRUPTIONS, methods=("sft",))
