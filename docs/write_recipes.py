@@ -11,7 +11,7 @@ from daguerre.files import atomic_write
 from daguerre.train.concept_loss import ConceptTraining
 from daguerre.train.convert import Convert
 from daguerre.train.distill.options import Distill
-from daguerre.train.keys import Key, Section
+from daguerre.train.keys import RecipeKey, Section
 from daguerre.train.lora import Lora
 from daguerre.train.prefer.options import Prefer
 from daguerre.train.recipe import Optimization, Recipe, Share
@@ -59,7 +59,7 @@ def _table(prefix: str, section: type[Section]) -> str:
     return "\n".join(rows) + "\n"
 
 
-def _type(hint: Any, key: Key) -> str:
+def _type(hint: Any, key: RecipeKey) -> str:
     """The type and the range, in words."""
     if key.names:
         names = ", ".join(key.names)

@@ -20,9 +20,9 @@ from daguerre.models.tokenizer import Tokenizer
 from daguerre.train import figures, precision, pretraining, report, trained_model
 from daguerre.train import run as command
 from daguerre.train.batch import Batch, LossReport, batch_loss
-from daguerre.train.budget import EVALUATION, STEP, Budget, RunProgress
+from daguerre.train.budget import EVALUATION, STEP, RunBudget, RunProgress
 from daguerre.train.evaluation import Evaluation
-from daguerre.train.monitor import Held
+from daguerre.train.monitor import HeldOut
 from daguerre.train.recipe import Recipe, Share, TrainedShape
 from daguerre.train.stage import Stage
 from daguerre.train.trainer import Trainer
@@ -77,7 +77,7 @@ class Machine:
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     made, measure = Machine(), Evaluation.measure
 
-    def slowly(found: Evaluation, *args: Any) -> Held:
+    def slowly(found: Evaluation, *args: Any) -> HeldOut:
         made.now += made.surprise * made.row * found.num_rows / 3
         return measure(found, *args)
 
@@ -268,7 +268,7 @@ def test_an_evaluation_at_the_end_that_would_be_late_is_left_out(
 
 def test_the_share_counts_what_is_to_come_and_never_falls() -> None:
     now = [0.0]
-    budget = Budget(0, 10.0, RunProgress(), lambda: now[0], began=-60.0)
+    budget = RunBudget(0, 10.0, RunProgress(), lambda: now[0], began=-60.0)
     for phase in (EVALUATION, "curves", "checkpoint", "export"):
         budget.expect(phase, 30.0)
     assert budget.share() == pytest.approx(1 / 8)

@@ -16,7 +16,7 @@ from daguerre.train.corpus import encode, harvest
 from daguerre.train.corpus.collect import Summary, collect_python
 from daguerre.train.corpus.dedup import NUM_PERM, NearIndex, best_bands, signature
 from daguerre.train.corpus.document import Document
-from daguerre.train.corpus.parallel import Pool
+from daguerre.train.corpus.parallel import WorkerPool
 from daguerre.train.corpus.selection import cap_packages
 from daguerre.train.corpus.sources import heldout_splits, standard_library
 from daguerre.train.shards import Shard
@@ -327,7 +327,7 @@ def kill_this_process(item: int) -> None:
 
 def test_a_killed_worker_is_an_error_that_says_what_to_do(preloaded: None) -> None:
     with pytest.raises(DataError, match="fewer workers"):
-        Pool(2, progress=False).map(kill_this_process, [1, 2], "kill")
+        WorkerPool(2, progress=False).map(kill_this_process, [1, 2], "kill")
 
 
 # --- what is shipped

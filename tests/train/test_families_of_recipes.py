@@ -19,7 +19,7 @@ from daguerre.train import start
 from daguerre.train.convert import CONVERSIONS, Convert, converted
 from daguerre.train.methods import method_of
 from daguerre.train.recipe import load_recipe
-from daguerre.train.sft.method import Answers
+from daguerre.train.sft.method import FineTuning
 from models.test_hostile_folders import configs
 from oracles.ddit import published_config
 from published import END, MASK, SIZE
@@ -84,7 +84,7 @@ def check(recipe: str, family: str, config: ModelConfig, folder: Path) -> None:
     start.check_trainable(config, made)
     method = method_of(made)
     method.check(config)
-    if isinstance(method, Answers):
+    if isinstance(method, FineTuning):
         method.answer_loss(config, family)
 
 

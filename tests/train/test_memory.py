@@ -20,7 +20,7 @@ from daguerre.train import report
 from daguerre.train.distill.loss import Distillation
 from daguerre.train.feed import Feed
 from daguerre.train.lora import Lora
-from daguerre.train.memory import Rows, memory_of
+from daguerre.train.memory import BatchRows, memory_of
 from daguerre.train.prefer.loss import PreferenceLoss
 from daguerre.train.prefer.rows import PairReader
 from daguerre.train.recipe import Recipe, Stage, TrainedShape, load_recipe
@@ -68,12 +68,12 @@ def start_of(shape: TrainedShape, tokenizer: Tokenizer, folder: Path) -> str:
     return str(save_model(folder / "model", backbone, tokenizer))
 
 
-def measured(made: Trainer) -> tuple[int, Rows]:
+def measured(made: Trainer) -> tuple[int, BatchRows]:
     """The peak of the second step, and its largest micro-batch."""
     (stage,) = made.recipe.stages
     with Feed(made.method.batches, 0) as feed:
         made._step(0.1, feed)
-        rows = max(Rows.of(batch) for batch in feed.take(made.progress.micro, stage))
+        rows = max(BatchRows.of(batch) for batch in feed.take(made.progress.micro, stage))
         states = [s for part, _ in made.trained.optimizer.parts for each in part.state.values() for s in each.values()]
         held = [*made.model.parameters(), *made.trained.average.values.values(), *states, *earlier_values(made)]
         with LiveMemory(held) as live:

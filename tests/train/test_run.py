@@ -20,7 +20,7 @@ from daguerre.models.loading import load_model, save_model
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.checkpoint import list_checkpoints, load_state
 from daguerre.train.figures import HeldFigures
-from daguerre.train.monitor import Held
+from daguerre.train.monitor import HeldOut
 from daguerre.train.objectives import Objective
 from daguerre.train.recipe import Recipe, load_recipe
 from daguerre.train.run import run_training
@@ -200,7 +200,7 @@ def test_a_run_killed_after_it_was_measured_is_not_measured_again(
     assert list_steps(out) == [0]
     measured = list[int]()
 
-    def counted(self: HeldFigures) -> Held:
+    def counted(self: HeldFigures) -> HeldOut:
         measured.append(self.budget.progress.step)
         return evaluate(self)
 

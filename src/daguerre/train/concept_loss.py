@@ -33,7 +33,7 @@ from daguerre.models.core.concept_heads import ConceptHeads
 from daguerre.train.batch import Batch, LossReport, hidden_states, loss_of_hidden
 from daguerre.train.keys import Section, key
 from daguerre.train.noising import IGNORE
-from daguerre.train.row_pool import CLEAN, MASKED, Rows, spans_of
+from daguerre.train.row_pool import CLEAN, MASKED, PooledRows, spans_of
 
 CONCEPTS = "concepts."
 """What the names of the weights of concept heads begin with."""
@@ -83,7 +83,7 @@ class ConceptTraining(Section, place="concepts."):
 
 @dataclass(frozen=True, eq=False)
 class TokensOf:
-    """What a corpus says of the tokens of concepts (`concept_heads.Counts`).
+    """What a corpus says of the tokens of concepts (`concept_heads.ConceptCounts`).
 
     usual   float32 (V,): P(v) of each token v
     given   float32 (N, V): P(v | c), of the tokens of concept c; 0 for a concept that is never seen
@@ -141,7 +141,7 @@ class ConceptLoss:
         report = loss_of_hidden(model, batch, composed)
         return replace(report, loss=report.loss + self._weighted(losses), parts=_parts(losses))
 
-    def of_rows(self, model: Backbone, rows: Rows, whole: Rows, seed: int) -> LossReport:
+    def of_rows(self, model: Backbone, rows: PooledRows, whole: PooledRows, seed: int) -> LossReport:
         """The loss of rows of a backbone that stays as it is, without their residual. L_any needs all rows of each
         span, and rows are drawn from many, so it is that of `whole`: all rows of one micro-batch (`row_pool.rows_of`).
         """

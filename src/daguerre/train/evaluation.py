@@ -16,7 +16,7 @@ from daguerre.models.core.config import ModelConfig
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.batch import BatchLoss
 from daguerre.train.data import MicroBatches
-from daguerre.train.monitor import DRAFT, SLACK, Held, ends_gaps, held_losses, held_out
+from daguerre.train.monitor import DRAFT, SLACK, HeldOut, ends_gaps, held_losses, held_out
 from daguerre.train.sft.batches import AnswerBatches
 from daguerre.train.stage import Stage
 
@@ -46,7 +46,7 @@ class Evaluation:
         self.num_rows += num * (length + 2 * DRAFT) if config.can_draft else 0
         self.num_rows += 2 * num * (length + SLACK) if ends_gaps(config, length) else 0
 
-    def measure(self, model: Backbone, attn_impl: str, loss: BatchLoss) -> Held:
+    def measure(self, model: Backbone, attn_impl: str, loss: BatchLoss) -> HeldOut:
         """The figures of a model as it is."""
         return held_out(model, self.batches, self.prompts_BP, self.token_bytes_V, attn_impl, loss)
 
@@ -60,7 +60,7 @@ class AnswerEvaluation:
         self.token_bytes_V = _token_bytes(tokenizer, device)
         self.num_rows = sum(batch.tokens.numel() for batch in self.batches)
 
-    def measure(self, model: Backbone, attn_impl: str, loss: BatchLoss) -> Held:
+    def measure(self, model: Backbone, attn_impl: str, loss: BatchLoss) -> HeldOut:
         """The figures of a model as it is."""
         return held_losses(model, self.batches, self.token_bytes_V, attn_impl, loss)
 

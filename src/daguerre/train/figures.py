@@ -6,9 +6,9 @@ from collections.abc import Callable
 from contextlib import nullcontext
 
 from daguerre.models.core.backbone import Backbone
-from daguerre.train.budget import CURVES, EVALUATION, FILES, Budget
+from daguerre.train.budget import CURVES, EVALUATION, FILES, RunBudget
 from daguerre.train.held_files import HeldFiles
-from daguerre.train.monitor import Held
+from daguerre.train.monitor import HeldOut
 from daguerre.train.report import Reporter
 from daguerre.train.spending import Spending, seconds_a_row
 from daguerre.train.trained_model import TrainedModel
@@ -18,7 +18,7 @@ class HeldFigures:
     """Measures a model by its method, and scores the user's held-out files."""
 
     def __init__(
-        self, trained: TrainedModel, files: HeldFiles, budget: Budget, spending: Spending, reporter: Reporter
+        self, trained: TrainedModel, files: HeldFiles, budget: RunBudget, spending: Spending, reporter: Reporter
     ) -> None:
         self.trained, self.method, self.files = trained, trained.method, files
         self.budget, self.spending, self.reporter = budget, spending, reporter
@@ -61,7 +61,7 @@ class HeldFigures:
         with self.budget.timing(CURVES):
             self.reporter.held(step, held)
 
-    def evaluate(self) -> Held:
+    def evaluate(self) -> HeldOut:
         """The figures of the averaged weights."""
         with self.trained.averaged_weights():
             return self.method.measure()

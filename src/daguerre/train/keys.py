@@ -16,7 +16,7 @@ from daguerre.errors import CheckpointError, DaguerreError, InputError, unknown
 
 
 @dataclass(frozen=True, kw_only=True)
-class Key:
+class RecipeKey:
     """What is declared of a key besides its name, type and default.
 
     low, high     the least and the greatest value; above, below: values that it is always between
@@ -61,23 +61,23 @@ class Key:
 
 
 def key(meaning: str, default: Any = MISSING, **more: Any) -> Any:
-    """A field of a section: its sentence, its default (a class: made anew; none: the key is needed), and `Key`'s."""
+    """A field of a section: its sentence, its default (a class: made anew; none: it is needed), and `RecipeKey`'s."""
     kind = "default_factory" if isinstance(default, type) else "default"
-    return field(metadata={"key": Key(meaning=meaning, **more)}, **{kind: default})
+    return field(metadata={"key": RecipeKey(meaning=meaning, **more)}, **{kind: default})
 
 
 class Section:
     """A table of a recipe. `place`: what its keys begin with in errors; `declared`: those of inherited fields."""
 
     place: ClassVar[str] = ""
-    declared: ClassVar[Mapping[str, Key]] = {}
+    declared: ClassVar[Mapping[str, RecipeKey]] = {}
 
     def __init_subclass__(cls, place: str | None = None) -> None:
         if place is not None:
             cls.place = place
 
     @classmethod
-    def keys(cls) -> dict[str, Key]:
+    def keys(cls) -> dict[str, RecipeKey]:
         """The keys, in order."""
         found = {f.name: f.metadata.get("key", cls.declared.get(f.name)) for f in fields(cls)}  # type: ignore[arg-type]
         return {name: each for name, each in found.items() if each is not None}

@@ -22,8 +22,8 @@ from daguerre.models.core.config import ModelConfig
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.batch import Batch, BatchLoss, LossReport, opened_over_time
 from daguerre.train.feed import Maker
-from daguerre.train.memory import Rows, largest
-from daguerre.train.monitor import Held
+from daguerre.train.memory import BatchRows, largest
+from daguerre.train.monitor import HeldOut
 from daguerre.train.optim import Average
 from daguerre.train.precision import Mixed
 from daguerre.train.recipe import Recipe
@@ -35,12 +35,12 @@ from daguerre.train.stage import Stage
 VAL_SEED = 1
 
 
-class Figures(Protocol):
+class Measurement(Protocol):
     """What a run is measured on. `num_rows`: how many rows its forwards have in all, by which its time is estimated."""
 
     num_rows: int
 
-    def measure(self, model: Backbone, attn_impl: str, loss: BatchLoss) -> Held:
+    def measure(self, model: Backbone, attn_impl: str, loss: BatchLoss) -> HeldOut:
         """The held-out figures of a model as it is."""
 
 
@@ -103,7 +103,7 @@ class Method(ABC):
     def line(self) -> str:
         """What is trained on, and what is held out of it."""
 
-    def largest(self) -> Rows | None:
+    def largest(self) -> BatchRows | None:
         """The largest micro-batch, for the arithmetic of memory; None where that knows no formula."""
         return largest(self.batches, self.recipe.stages)
 
@@ -134,12 +134,12 @@ class Method(ABC):
     # ---- held-out figures -----------------------------------------------------------------------------------------
 
     @cached_property
-    def figures(self) -> Figures:
+    def figures(self) -> Measurement:
         """What the run is measured on: drawn once."""
         return self.make_figures()
 
     @abstractmethod
-    def make_figures(self) -> Figures:
+    def make_figures(self) -> Measurement:
         """What the run is measured on, of the validation split."""
 
     @property
@@ -147,7 +147,7 @@ class Method(ABC):
         """The loss of held-out micro-batches."""
         return self.loss
 
-    def measure(self) -> Held:
+    def measure(self) -> HeldOut:
         """The held-out figures of the model as it is."""
         with self.mixed():
             return self.figures.measure(self.model, self.recipe.attn_impl, self.held_loss)

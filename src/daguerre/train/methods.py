@@ -5,17 +5,17 @@ from __future__ import annotations
 from daguerre.train.distill.loss import Distilling
 from daguerre.train.method import Method
 from daguerre.train.prefer.loss import Preferring
-from daguerre.train.pretraining import ConceptHeads, Drafting, Pretraining
+from daguerre.train.pretraining import ConceptLearning, Drafting, Pretraining
 from daguerre.train.recipe import Recipe
 from daguerre.train.reinforce.loss import Reinforcing
-from daguerre.train.sft.method import Answers
+from daguerre.train.sft.method import FineTuning
 
 METHODS: dict[str, type[Method]] = {
     "reinforce": Reinforcing,
     "distill": Distilling,
     "prefer": Preferring,
-    "sft": Answers,
-    "concepts": ConceptHeads,
+    "sft": FineTuning,
+    "concepts": ConceptLearning,
     "draft_head": Drafting,
     "mixture": Pretraining,
 }

@@ -29,7 +29,7 @@ DRAFT = 16
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldOut:
     """Held-out figures: clean loss in bits per byte (NaN when no batch has any), mean masked loss by level in bits per
     token, draft match by position and tokens accepted a cycle (none and NaN for a model that cannot draft), and how
     likely a gap is ended where its text does, and one token before (`gap_ends`; NaN for a model without a gap filler).
@@ -161,7 +161,7 @@ def held_losses(
     loss: BatchLoss,
     *,
     whole_texts: bool = False,
-) -> Held:
+) -> HeldOut:
     """The losses of fixed held-out batches; `token_bytes_V` holds the UTF-8 bytes of each token.
 
     whole_texts: next-token loss is taken where a text is read as a whole alone, since an infilling batch has segments
@@ -181,7 +181,7 @@ def held_losses(
             parts[name] = parts.get(name, 0.0) + value / len(batches)
         if report.accepted is not None:
             accepted_sums, num_drafts = accepted_sums + report.accepted, num_drafts + report.num_drafts
-    return Held(
+    return HeldOut(
         clean_bpb=float(clean_nats / np.log(2) / num_bytes) if num_bytes else float("nan"),
         masked_by_level=tuple(nats / np.log(2) for nats in mean_by_level(sums, counts)),
         acceptance=tuple(map(tuple, (accepted_sums / num_drafts).tolist())) if num_drafts else (),
@@ -197,7 +197,7 @@ def held_out(
     token_bytes_V: Tensor,
     attn_impl: str,
     loss: BatchLoss = batch_loss,
-) -> Held:
+) -> HeldOut:
     """Figures on fixed held-out batches and prompts; the model is used as it is (pass the averaged weights).
 
     Figures of two runs compare only where the batches are the same, and a run draws them from its mixture.

@@ -16,13 +16,13 @@ from daguerre.train.concept_heads import count_concepts, initialize_heads, with_
 from daguerre.train.concept_labels import corpus_labels
 from daguerre.train.concept_loss import ConceptLoss
 from daguerre.train.corpus_facts import data_line
-from daguerre.train.data import Cutter, LabeledWindows, MicroBatches, Windows
+from daguerre.train.data import Cutter, LabeledWindows, MicroBatches, TextWindows
 from daguerre.train.drafting import check_drafts, drafting_loss, with_draft_head
 from daguerre.train.evaluation import VAL_SEED, Evaluation
 from daguerre.train.method import Method
 from daguerre.train.objectives import CONTEXT_OF
 from daguerre.train.optim import Average
-from daguerre.train.row_pool import DRAWN, RowPool, Rows, rows_of
+from daguerre.train.row_pool import DRAWN, PooledRows, RowPool, rows_of
 from daguerre.train.shards import Shard
 from daguerre.train.stage import Stage
 
@@ -70,7 +70,7 @@ class Pretraining(Method):
             )
 
     def maker(self, shard: Shard, seed: int) -> MicroBatches:
-        windows = Windows(shard, self.tokenizer.bos_id)
+        windows = TextWindows(shard, self.tokenizer.bos_id)
         return MicroBatches(windows, Cutter(self.tokenizer), self.recipe.make_mixture(self.model.config), seed)
 
     def line(self) -> str:
@@ -97,7 +97,7 @@ class Drafting(Pretraining):
         return None
 
 
-class ConceptHeads(Pretraining):
+class ConceptLearning(Pretraining):
     """Concept heads with their model, or first alone, on labeled text."""
 
     loss: ConceptLoss
@@ -156,7 +156,7 @@ class ConceptHeads(Pretraining):
         return self._pool[1]
 
     @torch.no_grad()
-    def _rows(self, batch: Batch) -> Rows:
+    def _rows(self, batch: Batch) -> PooledRows:
         """The rows of a batch, for heads that learn alone."""
         batch = batch.to(self.device)
         with self.mixed():

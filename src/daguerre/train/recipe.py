@@ -22,7 +22,7 @@ from daguerre.models.tokenizer import Tokenizer
 from daguerre.noise.process import process_of
 from daguerre.train.concept_loss import ConceptTraining
 from daguerre.train.convert import CONVERSIONS, Convert
-from daguerre.train.data import Mixture
+from daguerre.train.data import ObjectiveMixture
 from daguerre.train.distill.options import Distill
 from daguerre.train.keys import Section, build, key, table
 from daguerre.train.lora import Lora
@@ -178,7 +178,7 @@ class Recipe(Section):
         if len(given) > 1:
             raise InputError(f"recipe: {given[0]} and {given[1]} both say which weights are trained: leave out one")
 
-    def make_mixture(self, model: TrainedShape | ModelConfig | None = None) -> Mixture:
+    def make_mixture(self, model: TrainedShape | ModelConfig | None = None) -> ObjectiveMixture:
         """The mixture, for a model of these facts; None: shifted. Only a whole ModelConfig says what noise may draw."""
         facts: dict[str, Any] = {} if model is None else {"shift": model.shift, "block_size": model.block_size}
         if isinstance(model, ModelConfig) and model.process != "absorbing":
@@ -188,7 +188,7 @@ class Recipe(Section):
             name: Objective(**{part: getattr(share, part) for part in names}, **facts)
             for name, share in self.mixture.items()
         }
-        return Mixture(objectives, {name: share.share for name, share in self.mixture.items()})
+        return ObjectiveMixture(objectives, {name: share.share for name, share in self.mixture.items()})
 
     def model_config(self, tokenizer: Tokenizer) -> ModelConfig:
         """The model to train from scratch; it has a gap filler only if infilling teaches it where gaps end."""

@@ -9,11 +9,11 @@ from typing import Any
 from daguerre.errors import CheckpointError, InputError
 from daguerre.models.core.config import ModelConfig, ModelShape
 from daguerre.models.core.limits import NAMES
-from daguerre.train.keys import Key, Section
+from daguerre.train.keys import RecipeKey, Section
 
 
-def _key(meaning: str, name: str = "", low: float | None = None) -> Key:
-    return Key(meaning=meaning, names=NAMES.get(name, ()), low=low)
+def _key(meaning: str, name: str = "", low: float | None = None) -> RecipeKey:
+    return RecipeKey(meaning=meaning, names=NAMES.get(name, ()), low=low)
 
 
 _size = partial(_key, low=1)

@@ -27,7 +27,7 @@ from daguerre.train.origin import family_of, tokenizer_of_run, write_model
 from daguerre.train.precision import choose_precision
 from daguerre.train.recipe import OWN, Recipe
 from daguerre.train.sft.presets import taught
-from daguerre.train.sharded_checkpoint import Held, load_shards, load_whole, save_shards
+from daguerre.train.sharded_checkpoint import ShardedState, load_shards, load_whole, save_shards
 from daguerre.train.start import first_model
 from daguerre.train.user_folder import own_vocabulary
 
@@ -145,10 +145,10 @@ class TrainedModel:
         weights: dict[str, torch.Tensor] = dict(self.model.named_parameters())
         return weights if self.adapter is None else {name: weights[name] for name in self.average.values}
 
-    def _held(self) -> Held:
+    def _held(self) -> ShardedState:
         """What a checkpoint of several processes holds."""
         weights = {name: weight.detach() for name, weight in self._kept_weights().items()}
-        return Held(self.devices, weights, self.average.values, self.optimizer)
+        return ShardedState(self.devices, weights, self.average.values, self.optimizer)
 
     def check(self, path: Path, tensors: dict[str, Any], state: dict[str, Any]) -> None:
         """CheckpointError when a checkpoint is of another tokenizer or model."""

@@ -22,7 +22,7 @@ from daguerre.files import atomic_write
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.batch import Batch, LossReport, batch_seed
-from daguerre.train.budget import CHECKPOINT, GRADIENTS, STEP, Budget, RunProgress
+from daguerre.train.budget import CHECKPOINT, GRADIENTS, STEP, RunBudget, RunProgress
 from daguerre.train.checkpoint import find_checkpoint, is_disk_full, load_checkpoint
 from daguerre.train.corpus_facts import data_facts
 from daguerre.train.devices import Devices
@@ -70,7 +70,7 @@ class Trainer:
         self.devices = Devices()
         self.device = self.devices.start(recipe, torch.device(device))
         self.recipe, self.out, quiet = recipe, out, quiet or not self.devices.is_first
-        self.budget = Budget(recipe.steps, recipe.minutes, RunProgress(), clock, began)
+        self.budget = RunBudget(recipe.steps, recipe.minutes, RunProgress(), clock, began)
         found = find_checkpoint(out, resume)
         tensors, state = load_checkpoint(found) if found else ({}, {})
         self.devices.wait()  # until all have seen whether there is a run

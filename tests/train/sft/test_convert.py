@@ -21,7 +21,7 @@ from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.convert import CONVERSIONS, Convert, converted
 from daguerre.train.recipe import load_recipe
 from daguerre.train.run import DATA, CopiedAnswers, run_training
-from daguerre.train.sft.method import Answers
+from daguerre.train.sft.method import FineTuning
 from daguerre.train.trainer import Trainer
 from published import CASES, made
 
@@ -65,7 +65,7 @@ def test_our_own_model_is_converted_trained_resumed_and_decodes(
         return Trainer(recipe, folder, CopiedAnswers([texts], folder / DATA, 48, 0.1), start_from=start, quiet=True)
 
     first = trainer(whole)
-    assert isinstance(first.method, Answers) and first.method.answers.name == PRESETS[to]
+    assert isinstance(first.method, FineTuning) and first.method.answers.name == PRESETS[to]
     assert all(torch.equal(begun.state_dict()[name], value) for name, value in first.model.state_dict().items())
     first.run()
     second = trainer(out)

@@ -22,7 +22,7 @@ from daguerre.train.distill.rollout import by_policy, roll_out
 from daguerre.train.distill.teacher import Teacher
 from daguerre.train.noising import IGNORE, NUM_LEVELS
 from daguerre.train.optim import Average
-from daguerre.train.sft.method import Answers
+from daguerre.train.sft.method import FineTuning
 from daguerre.train.sft.presets import AnswerLoss, Sft, answer_loss
 
 
@@ -88,7 +88,7 @@ class Distillation:
         return replace(batch_loss(model, batch, attn_impl), parts=parts)
 
 
-class Distilling(Answers):
+class Distilling(FineTuning):
     """Fewer steps for answers, from the model that a run begins with."""
 
     loss: Distillation

@@ -25,12 +25,12 @@ from daguerre.train.prefer.batches import PairBatch, PairBatches
 from daguerre.train.prefer.options import Prefer, pair_loss
 from daguerre.train.prefer.rows import PairReader
 from daguerre.train.sft.corpus import is_pairs
-from daguerre.train.sft.method import Answers
+from daguerre.train.sft.method import FineTuning
 from daguerre.train.sft.presets import AnswerLoss
 from daguerre.train.shards import Shard
 
 
-class LogProbs(NamedTuple):
+class AnswerLogProbs(NamedTuple):
     """Of each text, chosen and rejected in turn: the log-probability of its answer or the estimate of its bound, (2P,);
     and the estimates of each draw of masks alone, (2P, N), N = 0 where it is exact.
     """
@@ -38,9 +38,9 @@ class LogProbs(NamedTuple):
     mean: Tensor
     by_draw: Tensor
 
-    def margins(self) -> LogProbs:
+    def margins(self) -> AnswerLogProbs:
         """What the chosen answers have more than the rejected ones."""
-        return LogProbs(self.mean[0::2] - self.mean[1::2], self.by_draw[0::2] - self.by_draw[1::2])
+        return AnswerLogProbs(self.mean[0::2] - self.mean[1::2], self.by_draw[0::2] - self.by_draw[1::2])
 
 
 class PreferenceLoss:
@@ -84,12 +84,12 @@ def prompt_laws(model: Backbone, batch: PairBatch, hidden: Tensor) -> Tensor:
     return model.logits(hidden[prompt_rows(batch)]).log_softmax(-1)
 
 
-def log_probs(model: Backbone, batch: PairBatch, attn_impl: str = "sdpa") -> LogProbs:
+def log_probs(model: Backbone, batch: PairBatch, attn_impl: str = "sdpa") -> AnswerLogProbs:
     """The log-probabilities of a batch's answers."""
     return log_probs_of(model, batch, run_batch(model, batch.tokens, batch.layout, attn_impl=attn_impl))
 
 
-def log_probs_of(model: Backbone, batch: PairBatch, hidden: Tensor) -> LogProbs:
+def log_probs_of(model: Backbone, batch: PairBatch, hidden: Tensor) -> AnswerLogProbs:
     """The same from hidden states (B, R, D)."""
     learned = batch.target != IGNORE
     found = -F.cross_entropy(model.logits(hidden[learned]).float(), batch.target[learned], reduction="none")
@@ -101,10 +101,12 @@ def log_probs_of(model: Backbone, batch: PairBatch, hidden: Tensor) -> LogProbs:
         weighted.new_zeros(num * times).index_add(0, (text * times + draw)[drawn], weighted[drawn]).view(num, times)
     )
     common = weighted.new_zeros(num).index_add(0, text[~drawn], weighted[~drawn])
-    return LogProbs(mean, common[:, None] + times * by_draw)
+    return AnswerLogProbs(mean, common[:, None] + times * by_draw)
 
 
-def preference(found: LogProbs, start: LogProbs, sizes: Tensor, options: Prefer) -> tuple[Tensor, dict[str, float]]:
+def preference(
+    found: AnswerLogProbs, start: AnswerLogProbs, sizes: Tensor, options: Prefer
+) -> tuple[Tensor, dict[str, float]]:
     """The mean loss of pairs, and what is logged of them; `sizes`, (2P,), are the tokens of answers.
 
     margin    beta times the margin: the difference of the rewards that DPO has implicitly
@@ -142,7 +144,7 @@ def _variance(by_draw: Tensor) -> Tensor:
     return (by_draw.var(1) / draws).mean()
 
 
-class Preferring(Answers):
+class Preferring(FineTuning):
     """Prompts with two answers each, of which one is preferred."""
 
     loss: PreferenceLoss

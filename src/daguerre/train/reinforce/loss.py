@@ -11,15 +11,15 @@ import numpy as np
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
 from daguerre.train.batch import Batch, BatchLoss, LossReport
-from daguerre.train.memory import Rows
+from daguerre.train.memory import BatchRows
 from daguerre.train.method import Method
-from daguerre.train.monitor import Held
+from daguerre.train.monitor import HeldOut
 from daguerre.train.noising import NUM_LEVELS
 from daguerre.train.reinforce.answers import PolicyBatch, estimates
 from daguerre.train.reinforce.batches import PolicyBatches
 from daguerre.train.reinforce.options import Reinforce
 from daguerre.train.reinforce.policy import policy_loss
-from daguerre.train.reinforce.prompts import Prompt, PromptReader, PromptSplit, prompts_line, prompts_of
+from daguerre.train.reinforce.prompts import PromptReader, PromptSplit, RewardedPrompt, prompts_line, prompts_of
 from daguerre.train.reinforce.rollouts import Roller
 from daguerre.train.shards import Shard
 
@@ -53,11 +53,11 @@ class RewardEvaluation:
     num_rows: how many rows its forwards have in all, by which its time is estimated: as if each token took a forward.
     """
 
-    def __init__(self, roller: Roller, prompts: list[Prompt], length: int) -> None:
+    def __init__(self, roller: Roller, prompts: list[RewardedPrompt], length: int) -> None:
         self.roller, self.prompts = roller, prompts[:HELD]
         self.num_rows = len(self.prompts) * length * roller.options.length
 
-    def measure(self, model: Backbone, attn_impl: str, loss: BatchLoss) -> Held:
+    def measure(self, model: Backbone, attn_impl: str, loss: BatchLoss) -> HeldOut:
         """The figures of a model as it is."""
         made = self.roller.best(self.prompts)
         parts = {
@@ -65,7 +65,7 @@ class RewardEvaluation:
             "answer_length": float(np.mean([len(answer.asked) for answer, _ in made])),
         }
         nan = float("nan")
-        return Held(nan, (nan,) * NUM_LEVELS, parts=parts)
+        return HeldOut(nan, (nan,) * NUM_LEVELS, parts=parts)
 
 
 class Reinforcing(Method):
@@ -100,8 +100,8 @@ class Reinforcing(Method):
     def line(self) -> str:
         return prompts_line(self.train, self.val)
 
-    def largest(self) -> Rows:
-        return max(Rows.of(self.batches.largest(stage)) for stage in self.recipe.stages)
+    def largest(self) -> BatchRows:
+        return max(BatchRows.of(self.batches.largest(stage)) for stage in self.recipe.stages)
 
     def make_figures(self) -> RewardEvaluation:
         return RewardEvaluation(self.batches.roller, prompts_of(self.val), self.recipe.stages[0].length)

@@ -25,7 +25,7 @@ from daguerre.train.sft.presets import AnswerLoss, Sft, answer_loss
 from daguerre.train.shards import Shard
 
 
-class Answers(Method):
+class FineTuning(Method):
     """Supervised fine-tuning on prompts and answers; with `sft.keep`, what the model does with plain text is kept.
 
     answers    how they are laid out, and the loss of their tokens
