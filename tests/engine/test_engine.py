@@ -345,7 +345,7 @@ def test_a_cache_cut_below_its_shared_pages_holds_none_of_its_own(model: Model) 
     task = engine._scheduler._running[0]
     (cache,) = task._caches.values()
     assert task._read
-    task.pieces = []
+    task.pieces, task._pages = [], None
     cache.truncate(0)
     assert task.pages == 0
     job.cancel()

@@ -1,8 +1,9 @@
 """How much work a step may have, so that nobody waits long for it: rows are timed, and steps are cut by time.
 
 A row costs what its weights take, and what the keys take that it sees. The ratio of the two follows from the model's
-shape; how long the sum takes is measured. So a step that is cut to a quarter of a second takes about that, whatever
-the model, the processor, and what else it has to do.
+shape; how long the sum takes is measured, and so is what each text takes beside its rows, to be sampled from and told
+of. So a step that is cut to a quarter of a second takes about that, whatever the model, the processor, and what else it
+has to do.
 """
 
 from __future__ import annotations
@@ -21,8 +22,7 @@ TIMED = 16
 all.
 """
 FADES = 0.98
-"""What is believed of the seconds of a small step after each larger one: so steps become small again, and it is timed.
-"""
+"""What is believed of the seconds of a small forward after each larger one: so steps become small again, to time it."""
 STEPS = 0.5
 """Of the machine what steps have while several owners share it: requests are read, planned and answered beside them.
 """
@@ -42,23 +42,28 @@ class Pace:
         self.seconds = seconds
         self._keys = NUMBERS * weights_of(config) / (2 * config.num_layers * config.num_heads * config.head_width)
         self._unit: float | None = None
-        self._small = 0.0
+        self._small = self._each = 0.0
+
+    @property
+    def _beside(self) -> float:
+        """The work of a part beside its rows."""
+        return 0.0 if self._unit is None else self._each / self._unit
 
     def work(self, asked: Forward | DraftStep) -> float:
         """What a forward takes."""
         if not isinstance(asked, Forward):
-            return float(len(asked.rows))
+            return len(asked.rows) + self._beside
         begin = 0 if asked.layout.begin is None else int(asked.layout.begin.sum())
-        return len(asked.tokens) + (int(asked.layout.end.sum()) - begin) / self._keys
+        return len(asked.tokens) + (int(asked.layout.end.sum()) - begin) / self._keys + self._beside
 
     def need(self, rows: int, length: int) -> float:
-        """The work of rows behind so many others."""
-        return rows * (1 + (length + rows / 2) / self._keys)
+        """The work of a part of rows behind so many others."""
+        return rows * (1 + (length + rows / 2) / self._keys) + self._beside
 
     def rows(self, work: float, length: int) -> int:
         """How many rows behind so many others this work is: the inverse of `need`; none for work that is overdrawn."""
         each = self._keys + length
-        return min(MOST, int((each**2 + 2 * self._keys * max(0.0, work)) ** 0.5 - each))
+        return min(MOST, int((each**2 + 2 * self._keys * max(0.0, work - self._beside)) ** 0.5 - each))
 
     def most(self, needs: Sequence[tuple[float, float]] = ()) -> float:
         """The work of a step.
@@ -72,18 +77,20 @@ class Pace:
             return FIRST
         limit, total = self.seconds, sum(weight for weight, _ in needs)
         if len(needs) > 1:
-            alone = (total / weight * max(self._small, self._unit * need) for weight, need in needs)
+            alone = (total / weight * max(self._small + self._each, self._unit * need) for weight, need in needs)
             limit = min(limit, STEPS * min(alone))
         return max(float(TIMED), limit / self._unit)
 
-    def took(self, rows: int, work: float, seconds: float) -> None:
-        """A step of so many rows was computed."""
+    def took(self, rows: int, work: float, parts: int, forward: float, seconds: float) -> None:
+        """A step of so many rows in so many parts was computed, its forward in `forward` of its seconds."""
+        work -= parts * self._beside
+        self._each += ((seconds - forward) / parts - self._each) / 4
         if rows >= TIMED:
-            unit = seconds / work
+            unit = forward / work
             self._unit = unit if self._unit is None else (self._unit + unit) / 2
             self._small *= FADES
         if rows <= TIMED:
-            self._small = (self._small + seconds) / 2 if self._small else seconds
+            self._small = (self._small + forward) / 2 if self._small else forward
 
 
 def weights_of(config: ModelConfig) -> int:

@@ -140,14 +140,17 @@ class Scheduler:
         parts = chosen.parts
         for part in parts:
             part.task.turn = self._steps
-        for part, answer in self._compute(parts):
+        asked_at = time.perf_counter()
+        done = self._compute(parts)
+        forward = time.perf_counter() - asked_at
+        for part, answer in done:
             part.piece.computed(part.asked, answer)
         if parts:
             self._steps += 1
             seconds = time.perf_counter() - started
             self._rows += chosen.num_rows
             self._go_on({part.task for part in parts}, seconds)
-            self._pace.took(chosen.num_rows, chosen.num_work, time.perf_counter() - begun)
+            self._pace.took(chosen.num_rows, chosen.num_work, len(parts), forward, time.perf_counter() - begun)
         self._pages_used = self._used
         return bool(parts) or called
 

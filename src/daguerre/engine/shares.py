@@ -1,6 +1,6 @@
-"""Fair shares of the machine between owners: who has had least of it, in rows that were computed, by its weight.
+"""Fair shares of the machine between owners: who has had least of it, in work that was done, by its weight.
 
-What one takes while nobody else wants anything costs it nothing later: only where owners wait for each other are rows
+What one takes while nobody else wants anything costs it nothing later: only where owners wait for each other is work
 compared. An owner that needs less than its share saves nothing up (as in start-time fair queueing, Goyal, Vin and
 Cheng, SIGCOMM 1996).
 """
@@ -31,12 +31,12 @@ class Shares:
         self._owed = dict[str, float]()
 
     def had(self, owner: str) -> float:
-        """Rows of an owner by its weight."""
+        """Work for an owner by its weight."""
         return self._had.get(owner, self._floor)
 
-    def add(self, owner: str, rows: int) -> None:
-        """Rows of an owner are computed."""
-        self._had[owner] = self.had(owner) + rows / self.weight(owner)
+    def add(self, owner: str, work: float) -> None:
+        """Work (`Pace.work`) is done for an owner."""
+        self._had[owner] = self.had(owner) + work / self.weight(owner)
 
     def settle(self, short: Iterable[str]) -> None:
         """A step is chosen. short: owners that wanted more of it than they got."""

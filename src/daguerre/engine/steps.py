@@ -42,20 +42,19 @@ class Step:
     num_rows: int = 0
     num_work: float = 0.0
 
-    def take(self, task: Task, pace: Pace, work: float, whole: bool) -> int:
+    def take(self, task: Task, pace: Pace, work: float, whole: bool) -> float:
         """Add what a task computes next, as far as this is at most so much work; `whole`: all of a forward that cannot
-        be divided. Returns how many rows.
+        be divided. Returns the work.
         """
-        taken = 0
+        taken = 0.0
         for piece in [piece for piece in task.pieces if piece.answer is None]:
             first = whole and not taken
-            asked = piece.part(min(self.rows, max(int(first), pace.rows(work, piece.length))), first)
+            asked = piece.part(min(self.rows, max(int(first), pace.rows(work - taken, piece.length))), first)
             rows = 0 if asked is None else num_rows(asked)
             if rows < piece.num_next:
                 self.short.add(task.owner)
             if asked is not None:
-                work -= self._add(Part(task, piece, asked), rows, pace.work(asked))
-                taken += rows
+                taken += self._add(Part(task, piece, asked), rows, pace.work(asked))
         return taken
 
     def _add(self, part: Part, rows: int, work: float) -> float:
@@ -78,11 +77,13 @@ def choose(shares: Shares, pace: Pace, max_rows: int, running: Sequence[Task], w
     reading = [task for task in running if not is_writing(task)]
     even = [task for task in reading if task.owner not in owing]
     reading = even if writing or even else reading
-    kept, num = step.work / 2 if reading else 0.0, 0
-    for task in shares.order(writing):
-        taken = step.take(task, pace, step.work - kept, not num)
-        shares.add(task.owner, taken)
-        num += taken
+    kept = step.work / 2 if reading else 0.0
+    for task in (order := shares.order(writing)):
+        left = step.work - kept
+        if left <= 0 and step.parts:
+            step.short |= {task.owner, *(one.owner for one in order)}
+            break
+        shares.add(task.owner, step.take(task, pace, left, not step.parts))
     if reading:
         _read(step, shares, pace, reading)
     shares.settle(step.short)
@@ -99,13 +100,11 @@ def _read(step: Step, shares: Shares, pace: Pace, reading: Sequence[Task]) -> No
     order = [*shares.order(reading)]
     some = order[: max(1, int(step.work) // TIMED)]
     step.short |= {task.owner for task in order[len(some) :]}
-    owned, num = Counter(task.owner for task in some), 0
+    owned, begun = Counter(task.owner for task in some), len(step.parts)
     weights = [shares.weight(task.owner) / owned[task.owner] for task in some]
     works = fair_parts([pace.need(task.num_next, task.length) for task in some], weights, max(0.0, step.work))
     for task, work in zip(some, works, strict=True):
-        before = step.work
-        taken = step.take(task, pace, work, not num)
-        if before - step.work > work + 1:  # more than a row, by which parts are rounded
-            shares.overdrew(task.owner, before - step.work - work)
+        taken = step.take(task, pace, work, len(step.parts) == begun)
         shares.add(task.owner, taken)
-        num += taken
+        if taken > work + 1:  # more than a row, by which parts are rounded
+            shares.overdrew(task.owner, taken - work)

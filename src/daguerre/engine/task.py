@@ -193,10 +193,11 @@ class Task:
     _caches: dict[int, KeyCache] = field(default_factory=dict)
     _rows: dict[int, CleanRows] = field(default_factory=dict)
     _read: list[bytes] = field(default_factory=list)
+    _pages: int | None = None
 
     def advance(self, answers: list[Answer] | None) -> bool:
         """Go on to the next forwards; returns whether there are any."""
-        asked = self.work.advance(answers)
+        asked, self._pages = self.work.advance(answers), None
         self.pieces = [Piece(one, self._rows_of(one)) for one in asked or []]
         return asked is not None
 
@@ -211,6 +212,11 @@ class Task:
     @property
     def pages(self) -> int:
         """The pages of memory that it holds, and needs for its next forwards, beside those that are stored."""
+        if self._pages is None:
+            self._pages = self._counted()
+        return self._pages
+
+    def _counted(self) -> int:
         need = {key: cache.length for key, cache in self._caches.items()}
         need |= {id(piece.cache): piece.num_rows for piece in self.pieces if piece.cache is not None}
         shared = len(self._read) if any(cache.shares for cache in self._caches.values()) else 0
@@ -228,12 +234,13 @@ class Task:
 
     def reuse(self, prefixes: Prefixes) -> int:
         """Take what earlier requests have computed; returns how many rows."""
-        found = [piece.reuse(prefixes, self.salt) for piece in self.pieces]
+        found, self._pages = [piece.reuse(prefixes, self.salt) for piece in self.pieces], None
         self._read += [key for keys, _ in found for key in keys]
         return sum(num for _, num in found)
 
     def keep(self, prefixes: Prefixes, room: int) -> None:
         """Store what it has computed for later requests, in at most `room` new pages."""
+        self._pages = None
         for key, cache in self._caches.items():
             rows = self._rows[key]
             if rows.length == cache.length:
@@ -244,7 +251,7 @@ class Task:
     def release(self, prefixes: Prefixes) -> None:
         """It reads no stored pages any more."""
         prefixes.release(self._read)
-        self._read = []
+        self._read, self._pages = [], None
 
     @property
     def can_give_up(self) -> bool:
@@ -254,5 +261,6 @@ class Task:
 
     def give_up(self) -> None:
         """Free its memory."""
+        self._pages = None
         for piece in self.pieces:
             piece.give_up()
