@@ -13,10 +13,11 @@ from daguerre.errors import DataError, InputError
 from daguerre.models.tokenizer import SPECIALS, Tokenizer
 from daguerre.train import bpe
 from daguerre.train.corpus import encode, harvest
-from daguerre.train.corpus.collect import Summary, collect_python
+from daguerre.train.corpus.collect import collect_python
 from daguerre.train.corpus.dedup import NUM_PERM, NearIndex, best_bands, signature
 from daguerre.train.corpus.document import Document
 from daguerre.train.corpus.parallel import WorkerPool
+from daguerre.train.corpus.report import CorpusSummary
 from daguerre.train.corpus.selection import cap_packages
 from daguerre.train.corpus.sources import heldout_splits, standard_library
 from daguerre.train.shards import Shard
@@ -39,7 +40,7 @@ def install(
     (info / "RECORD").write_text("\n".join(record))
 
 
-def collect(out: Path, *sources: Path, **options) -> Summary:
+def collect(out: Path, *sources: Path, **options) -> CorpusSummary:
     options = {"workers": 1, "stdlib": False, "installed": False, "progress": False} | options
     return collect_python(out, sources, **options)
 
@@ -108,7 +109,7 @@ def test_a_corpus_is_split_by_package_and_accounted_for(tmp_path: Path) -> None:
     install(site, "Requests", {"requests/api.py": module_text("api")}, "License: Apache 2.0")
     install(site, "urllib3", {"urllib3/pool.py": module_text("pool")})
     install(site, "viral", {"viral/x.py": module_text("viral")}, "License-Expression: GPL-3.0-only")
-    install(site, "nothing", {"nothing/x.py": module_text("nothing")}, "Summary: no license")
+    install(site, "nothing", {"nothing/x.py": module_text("nothing")}, "CorpusSummary: no license")
     copy = module_text("api").replace("right_3", "right")
     install(
         site,

@@ -122,7 +122,7 @@ def test_a_model_without_such_an_estimate_is_refused(models, name, estimate, sai
         ({"estimate": "copled"}, "coupled"),
         ({"group": 1}, "at least 2"),
         ({"temperature": 0.0}, "above 0"),
-        ({"clip": 1.5}, "between 0 and 1"),
+        ({"clip": 1.5}, "above 0 and below 1"),
         ({"command": ("true",)}, "leave out one"),
     ],
 )
