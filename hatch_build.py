@@ -1,4 +1,5 @@
-"""A wheel with compiled libraries, where DAGUERRE_PREBUILT asks for one: `make wheels`.
+"""What a wheel has besides the package: the recipes that `daguerre train` knows by name, and compiled libraries, where
+DAGUERRE_PREBUILT asks for them: `make wheels`.
 
 DAGUERRE_PREBUILT is a machine, x86_64 or aarch64, and may name levels of `models/prebuilt.py`: "x86_64:avx2,amx".
 CXX names the compiler, which for another machine is a cross compiler. Without DAGUERRE_PREBUILT a wheel has no compiled
@@ -23,10 +24,13 @@ OLDEST = 17
 """The glibc that is named where libraries need less: the one of manylinux2014."""
 
 
-class PrebuiltHook(BuildHookInterface):  # type: ignore[type-arg]
-    """Compiles the libraries, and puts them into the wheel."""
+class WheelHook(BuildHookInterface):  # type: ignore[type-arg]
+    """Puts recipes into the wheel, and compiles the libraries."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        if version != "editable":  # which finds them in the repository
+            recipes = sorted((Path(self.root) / "recipes").glob("*.toml"))
+            build_data["force_include"] |= {str(path): f"daguerre/recipes/{path.name}" for path in recipes}
         wanted = os.environ.get(VARIABLE)
         if not wanted or version == "editable":
             return

@@ -126,7 +126,7 @@ def allowed(found: Import) -> bool:
     if importer in BESIDE:
         return True
     if target in BESIDE:
-        return importer == "server" and found.scope == "function"
+        return importer == "server" and target != "train" and found.scope == "function"
     return RANK[target] <= RANK[importer]
 
 

@@ -11,37 +11,31 @@ same minutes of the loss of masked blocks on the same answers. What is measured 
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path.append(str(HERE.parent / "prefer"))
+sys.path[:0] = [str(HERE.parent / "prefer"), str(HERE.parent)]
 
+from proofs import RESULTS, answered, arguments, percent, trained, write  # noqa: E402
 from written import library_prompts  # noqa: E402
 
-from daguerre.decoding.drive import Together  # noqa: E402
 from daguerre.decoding.generate import Request, plan_of  # noqa: E402
 from daguerre.decoding.request import Decode  # noqa: E402
-from daguerre.decoding.sample import Sample  # noqa: E402
 from daguerre.errors import DataError  # noqa: E402
 from daguerre.evals.completion import AR, attempts  # noqa: E402
 from daguerre.evals.lines import make_examples  # noqa: E402
 from daguerre.evals.machine import machine_facts  # noqa: E402
-from daguerre.evals.results import new_figure, write_figure, write_report  # noqa: E402
+from daguerre.evals.results import new_figure, write_figure  # noqa: E402
 from daguerre.files import atomic_write  # noqa: E402
 from daguerre.heldout import load_frozen  # noqa: E402
 from daguerre.model import Model, load  # noqa: E402
 from daguerre.router.values import wilson  # noqa: E402
-from daguerre.train.checkpoint import CHECKPOINTS, list_checkpoints  # noqa: E402
-from daguerre.train.run import run_training  # noqa: E402
 
-RESULTS = HERE.parents[1] / "benchmarks" / "results" / "distill-blocks.json"
 ANSWERS, POINTS = "answers.jsonl", "points.jsonl"
 TOKENS, AT_ONCE = 48, 64
 START, MORE = "start", "more"
@@ -91,11 +85,9 @@ def write_answers(model: Model, num: int, path: Path) -> None:
             )
             for text in some
         ]
-        samples = [Sample(model.denoiser, plan, 0, None) for plan in plans]
-        Together(model.denoiser.backend, samples).run()
-        for text, sample in zip(some, samples, strict=True):
-            if sample.result().finish_reason != "stop":
-                lines.append(json.dumps({"prompt": text, "completion": sample.result().text}))
+        for text, result in zip(some, answered(model, plans), strict=True):
+            if result.finish_reason != "stop":
+                lines.append(json.dumps({"prompt": text, "completion": result.text}))
     with atomic_write(path) as file:
         file.write("".join(f"{line}\n" for line in lines).encode())
 
@@ -105,19 +97,7 @@ def train(name: str, start: str, data: Path, minutes: float, out: Path) -> Path:
     recipe, overrides = RUNS[name]
     if (model := out / name / "model").is_dir():
         return model
-    resume = bool(list_checkpoints(out / name / CHECKPOINTS))
-    return run_training(
-        str(HERE / recipe),
-        overrides=overrides,
-        resume=resume,
-        start_from=None if resume else start,
-        data=None if resume else data,
-        max_minutes=minutes,
-        out=out / name,
-        device="cpu",
-        clock=time.process_time,
-        began=time.process_time(),
-    )
+    return trained(HERE / recipe, out / name, overrides=overrides, start=start, data=data, minutes=minutes)
 
 
 def measure(model: Model, num: int, known: Sequence[str]) -> tuple[list[Point], list[str]]:
@@ -178,15 +158,11 @@ def page(values: dict[str, Any]) -> str:
         "| threshold | " + " | ".join(runs) + " |",
         "|---|" + "---|" * len(runs),
     ]
-
-    def share(value: Sequence[float]) -> str:
-        return f"{100 * value[0]:.1f}% ({100 * value[1]:.1f} to {100 * value[2]:.1f})"
-
     for place, first in enumerate(runs[START]):
         cells = [run[place] for run in runs.values()]
-        said = [f"{one['tokens']:.2f}; {share(one['same'])}; {share(one['exact'])}" for one in cells]
+        said = [f"{one['tokens']:.2f}; {percent(*one['same'])}; {percent(*one['exact'])}" for one in cells]
         lines.append(f"| {'mode ar' if first['threshold'] is None else first['threshold']} | {' | '.join(said)} |")
-    return "\n".join([*lines, "", f"![Lines against tokens of a forward]({RESULTS.stem}.png)", ""])
+    return "\n".join([*lines, "", "![Lines against tokens of a forward](distill-blocks.png)", ""])
 
 
 def draw(values: dict[str, Any], path: Path) -> None:
@@ -206,25 +182,20 @@ def draw(values: dict[str, Any], path: Path) -> None:
     write_figure(figure, path)
 
 
-def report(out: Path, results: Path = RESULTS) -> None:
+def report(out: Path, results: Path = RESULTS / "distill-blocks.json") -> None:
     """JSON, Markdown and picture of a folder of runs."""
     values = gather(out)
-    write_report(results, values, page(values))
-    draw(values, results.with_suffix(".png"))
+    write(results, values, page(values), draw)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(words: Sequence[str] | None = None) -> None:
+    parser = arguments(__doc__, "runs/distill-blocks")
     parser.add_argument("--from", dest="start", default="default", help="the model to start from (%(default)s)")
-    parser.add_argument(
-        "--out", type=Path, default=Path("runs/distill-blocks"), help="folder of the runs (%(default)s)"
-    )
     parser.add_argument("--minutes", type=float, help="of training, for each run")
     parser.add_argument("--answers", type=int, default=6000, help="beginnings of code (%(default)s)")
     parser.add_argument("--num", type=int, default=400, help="held-out lines to measure on (%(default)s)")
     parser.add_argument("--only", nargs="+", choices=[START, *RUNS], default=[START, *RUNS], help="all by default")
-    parser.add_argument("--report", action="store_true", help="write the report of the runs")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(words)
     if options.minutes:
         options.out.mkdir(parents=True, exist_ok=True)
         if not (options.out / ANSWERS).is_file():

@@ -10,9 +10,9 @@ chosen, so letters that are committed at once may be the same. The checker is ex
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,20 +20,19 @@ from typing import Any
 
 import numpy as np
 
-from daguerre.decoding.drive import Together
 from daguerre.decoding.generate import Request, plan_of
-from daguerre.decoding.sample import Sample
 from daguerre.errors import DataError
 from daguerre.evals.machine import machine_facts
-from daguerre.evals.results import new_figure, write_figure, write_report
+from daguerre.evals.results import new_figure, write_figure
 from daguerre.files import atomic_write
 from daguerre.model import Model, load
 from daguerre.router.values import wilson
-from daguerre.train.checkpoint import CHECKPOINTS, list_checkpoints
-from daguerre.train.run import run_training
 
 HERE = Path(__file__).resolve().parent
-RESULTS = HERE.parents[1] / "benchmarks" / "results" / "distill-lists.json"
+sys.path.append(str(HERE.parent))
+
+from proofs import RESULTS, answered, arguments, percent, trained, write  # noqa: E402
+
 LETTERS, ITEMS, MARK = "abcdefghij", 6, "_"
 TASKS = ("copy", "replace", "shuffle")
 START = "start"
@@ -125,14 +124,12 @@ class Measured:
 def answers(model: Model, asked: Sequence[Question], **options: Any) -> list[tuple[str, int]]:
     """The model's answers and the forwards that each took, at temperature 0."""
     decode: dict[str, Any] = {"mark": MARK, "max_tokens": 1, "min_tokens": 1, "mode": "full", "temperature": 0.0}
-    samples = []
-    for question in asked:
-        text = question.prompt + MARK * ITEMS
-        plan = plan_of(model.denoiser, model.tokenizer, Request.of("fill", text, heal=False, **decode, **options))
-        samples.append(Sample(model.denoiser, plan, 0, None))
-    Together(model.denoiser.backend, samples).run()
-    results = [sample.result() for sample in samples]
-    return [(result.text[-ITEMS:], result.usage.forwards) for result in results]
+    texts = [question.prompt + MARK * ITEMS for question in asked]
+    plans = [
+        plan_of(model.denoiser, model.tokenizer, Request.of("fill", text, heal=False, **decode, **options))
+        for text in texts
+    ]
+    return [(result.text[-ITEMS:], result.usage.forwards) for result in answered(model, plans)]
 
 
 def measure(model: Model, task: str, num: int, policy: str, options: dict[str, Any]) -> Measured:
@@ -154,20 +151,6 @@ def measured(name: str, model: Path, path: Path, num: int) -> None:
         file.write("".join(json.dumps(asdict(one)) + "\n" for one in found).encode())
     for one in found:
         print(f"{name} {one.task} {one.policy} {one.options} {one.forwards:.2f} {100 * one.exact:.1f}%", flush=True)
-
-
-def train(recipe: str, folder: Path, data: Path, overrides: Sequence[str], start: Path | None = None) -> Path:
-    """The model of a run, trained or resumed."""
-    resume = bool(list_checkpoints(folder / CHECKPOINTS))
-    return run_training(
-        str(HERE / recipe),
-        overrides=overrides,
-        resume=resume,
-        start_from=None if resume or start is None else str(start),
-        data=None if resume else data,
-        out=folder,
-        device="cpu",
-    )
 
 
 def overrides_of(name: str, steps: int) -> list[str]:
@@ -210,11 +193,11 @@ def page(values: dict[str, Any]) -> str:
             cells = []
             for task in TASKS:
                 (one,) = (p for p in points if (p["task"], p["policy"], p["options"]) == (task, policy, options))
-                share = f"{100 * one['exact']:.1f}% ({100 * one['low']:.1f} to {100 * one['high']:.1f})"
+                share = percent(one["exact"], one["low"], one["high"])
                 cells.append(f"{share} in {one['forwards']:.1f}")
             said = ", ".join(f"{key} {value:g}" for key, value in options.items())
             lines.append(f"| {name} | {policy} | {said} | {' | '.join(cells)} |")
-    return "\n".join([*lines, "", f"![Right answers against forwards]({RESULTS.stem}.png)", ""])
+    return "\n".join([*lines, "", "![Right answers against forwards](distill-lists.png)", ""])
 
 
 def draw(values: dict[str, Any], path: Path) -> None:
@@ -235,23 +218,20 @@ def draw(values: dict[str, Any], path: Path) -> None:
     write_figure(figure, path)
 
 
-def report(out: Path, results: Path = RESULTS) -> None:
+def report(out: Path, results: Path = RESULTS / "distill-lists.json") -> None:
     """JSON, Markdown and picture of a folder of runs."""
     values = gather(out)
-    write_report(results, values, page(values))
-    draw(values, results.with_suffix(".png"))
+    write(results, values, page(values), draw)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("runs/lists"), help="folder of the runs (%(default)s)")
+def main(words: Sequence[str] | None = None) -> None:
+    parser = arguments(__doc__, "runs/lists")
     parser.add_argument("--only", nargs="+", default=[START, MORE, *METHODS], help="runs; all by default")
     parser.add_argument("--steps", type=int, default=1200, help="of the model that is distilled (%(default)s)")
     parser.add_argument("--more", type=int, default=400, help="steps of each run from it (%(default)s)")
     parser.add_argument("--rows", type=int, default=60000, help="rows to train on (%(default)s)")
     parser.add_argument("--num", type=int, default=300, help="held-out lists of each task (%(default)s)")
-    parser.add_argument("--report", action="store_true", help="write the report of the runs")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(words)
     if options.report:
         report(options.out)
         return
@@ -266,7 +246,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if not model.is_dir():
             own = [f"steps={options.steps}"] if name == START else overrides_of(name, options.more)
             recipe = "lists-distill.toml" if name in METHODS else "lists.toml"
-            model = train(recipe, folder, data, own, None if name == START else start)
+            model = trained(HERE / recipe, folder, overrides=own, start=None if name == START else start, data=data)
         measured(name, model, folder / "points.jsonl", options.num)
 
 

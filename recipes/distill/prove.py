@@ -10,31 +10,25 @@ kept, and a run that was killed goes on.
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path.append(str(HERE.parent / "sudoku"))
+sys.path[:0] = [str(HERE.parent / "sudoku"), str(HERE.parent)]
 
-from evaluate import Measured, line, measure, read_rows, share  # noqa: E402
+from evaluate import Measured, kept_points, line, read_points, read_rows, share  # noqa: E402
+from proofs import RESULTS, arguments, trained, write  # noqa: E402
 from puzzles import GAPS, HELD  # noqa: E402
 
 from daguerre.errors import DataError, InputError  # noqa: E402
 from daguerre.evals.machine import machine_facts  # noqa: E402
-from daguerre.evals.results import new_figure, write_figure, write_report  # noqa: E402
-from daguerre.files import atomic_write  # noqa: E402
+from daguerre.evals.results import new_figure, write_figure  # noqa: E402
 from daguerre.model import load  # noqa: E402
 from daguerre.models.loading import read_extra  # noqa: E402
-from daguerre.train.checkpoint import CHECKPOINTS, list_checkpoints  # noqa: E402
-from daguerre.train.run import run_training  # noqa: E402
 
-RESULTS = HERE.parents[1] / "benchmarks" / "results" / "distill.json"
 ON_POLICY = ["method=on_policy", "sharpness=4.0", "steps=8", "rollouts=4", "kl=0.05"]
 TRAJECTORIES = ["method=trajectories", "states=2", "window=[1.0, 3.0]", "noise=[0.5, 1.0]", "only_right=true"]
 RUNS: dict[str, tuple[str, list[str]]] = {
@@ -61,19 +55,8 @@ def train(name: str, start: str, data: Path, minutes: float, out: Path) -> Path:
     model = folder / "model"
     if model.is_dir() and read_extra(model)["trained"]["minutes"] >= 0.9 * minutes:
         return model
-    resume = bool(list_checkpoints(folder / CHECKPOINTS))
-    made = run_training(
-        str(HERE / f"{recipe}.toml"),
-        overrides=overrides,
-        resume=resume,
-        start_from=None if resume else start,
-        data=None if resume else data / GAPS,
-        max_minutes=minutes,
-        out=folder,
-        device="cpu",
-        clock=time.process_time,
-        began=time.process_time(),
-    )
+    given = HERE / f"{recipe}.toml", folder
+    made = trained(*given, overrides=overrides, start=start, data=data / GAPS, minutes=minutes)
     if (spent := read_extra(made)["trained"]["minutes"]) < 0.9 * minutes:
         raise InputError(f"{folder} was stopped after {spent:.1f} of its {minutes:g} minutes: run it again to go on")
     return made
@@ -81,15 +64,7 @@ def train(name: str, start: str, data: Path, minutes: float, out: Path) -> Path:
 
 def measured(model: Path | str, path: Path, data: Path, num: int) -> None:
     """The effort curve of a model, a line a point; points that the file has are kept."""
-    found = [Measured(**json.loads(row)) for row in path.read_text().splitlines()] if path.is_file() else []
-    done = {(one.policy, tuple(one.options.items())) for one in found}
-    loaded, rows = load(model), read_rows(data / HELD, num)
-    for policy, options in POINTS:
-        if (policy, tuple(options.items())) not in done:
-            found.append(measure(loaded, rows, policy, options))
-            print(path.parent.name, line(found[-1]), flush=True)
-            with atomic_write(path) as file:
-                file.write("".join(json.dumps(asdict(one)) + "\n" for one in found).encode())
+    kept_points(load(model), read_rows(data / HELD, num), POINTS, path, lambda one: print(path.parent.name, line(one)))
 
 
 # ---- the report -----------------------------------------------------------------------------------------------------
@@ -102,7 +77,7 @@ def gather(out: Path) -> dict[str, Any]:
         path, model = out / name / "effort.jsonl", out / name / "model"
         if path.is_file():
             trained = read_extra(model)["trained"] if model.is_dir() else None
-            runs[name] = {"trained": trained, "points": [json.loads(row) for row in path.read_text().splitlines()]}
+            runs[name] = {"trained": trained, "points": [asdict(one) for one in read_points(path)]}
     if not runs:
         raise DataError(f"{out} has no effort.jsonl: train first, with --from and --data")
     return {"runs": runs, "machine": machine_facts()}
@@ -130,7 +105,7 @@ def page(values: dict[str, Any]) -> str:
             cells.append(f"{share(found[0])} in {found[0].forwards:.1f}" if found else "")
         said = ", ".join(f"{name} {value:g}" for name, value in options.items())
         lines.append(f"| {policy} | {said} | {' | '.join(cells)} |")
-    return "\n".join([*lines, "", f"![Exact share against forwards]({RESULTS.stem}.png)", ""])
+    return "\n".join([*lines, "", "![Exact share against forwards](distill.png)", ""])
 
 
 def draw(values: dict[str, Any], path: Path) -> None:
@@ -154,25 +129,22 @@ def draw(values: dict[str, Any], path: Path) -> None:
     write_figure(figure, path)
 
 
-def report(out: Path, results: Path = RESULTS) -> None:
+def report(out: Path, results: Path = RESULTS / "distill.json") -> None:
     """JSON, Markdown and picture of a folder of runs."""
     values = gather(out)
-    write_report(results, values, page(values))
-    draw(values, results.with_suffix(".png"))
+    write(results, values, page(values), draw)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(words: Sequence[str] | None = None) -> None:
+    parser = arguments(__doc__, "runs/distill")
     parser.add_argument("--from", dest="start", help="the model to start from")
     parser.add_argument("--data", type=Path, help="the folder that recipes/sudoku/puzzles.py wrote")
-    parser.add_argument("--out", type=Path, default=Path("runs/distill"), help="folder of the runs (%(default)s)")
     parser.add_argument("--minutes", type=float, help="of training, for each run")
     parser.add_argument(
         "--only", nargs="+", choices=["start", *RUNS], default=["start", *RUNS], help="runs; all by default"
     )
     parser.add_argument("--num", type=int, default=1000, help="held-out puzzles to measure on (%(default)s)")
-    parser.add_argument("--report", action="store_true", help="write the report of the runs")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(words)
     if options.minutes and not (options.start and options.data):
         parser.error("--minutes needs --from and --data")
     for name in options.only if options.minutes else ():

@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -29,14 +30,16 @@ from pieces import LONGEST, MOST
 from tasks import Row
 
 import daguerre
-from daguerre.decoding.drive import Together
 from daguerre.decoding.generate import Request, plan_of
-from daguerre.decoding.sample import Sample
 from daguerre.errors import InputError
 from daguerre.instructions import apply_pattern, read_listing, read_merge, read_rename
 from daguerre.model import Model
 from daguerre.next_edits import Change, read_next_edit
 from daguerre.router.values import wilson
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from proofs import answered
 
 MERGES = ("apply", "repeated", "bare")
 """Tasks whose answers are edits."""
@@ -95,28 +98,12 @@ def answers(model: Model, rows: Sequence[Row], given: str | None = None) -> Iter
     out: dict[int, str] = {}
     for first in range(0, len(order), AT_ONCE):
         chosen = order[first : first + AT_ONCE]
-        samples = [
-            Sample(
-                model.denoiser,
-                plan_of(
-                    model.denoiser,
-                    model.tokenizer,
-                    Request.of(
-                        "generate",
-                        rows[i].prompt,
-                        sizes[i] + MORE,
-                        heal=False,
-                        temperature=0.0,
-                        regex=_pattern(rows[i], given),
-                    ),
-                ),
-                0,
-                None,
-            )
-            for i in chosen
+        how = [{"regex": _pattern(rows[i], given), "heal": False, "temperature": 0.0} for i in chosen]
+        plans = [
+            plan_of(model.denoiser, model.tokenizer, Request.of("generate", rows[i].prompt, sizes[i] + MORE, **options))  # type: ignore[arg-type]
+            for i, options in zip(chosen, how, strict=True)
         ]
-        Together(model.denoiser.backend, samples).run()
-        out |= {i: sample.result().text for i, sample in zip(chosen, samples, strict=True)}
+        out |= {i: result.text for i, result in zip(chosen, answered(model, plans), strict=True)}
     yield from (out[i] for i in range(len(rows)))
 
 

@@ -108,12 +108,6 @@ def share(values: dict[str, Any]) -> Share:
     return Share(**values)
 
 
-def best_revision(values: dict[str, Any], key: str) -> dict[str, Any]:
-    """The way of revising that repairs most."""
-    way: dict[str, Any] = max(values["ways"], key=lambda way: way[key]["exact"])
-    return way
-
-
 def gather(run: Path) -> dict[str, Any]:
     """All that was measured of a run. DataError where nothing was."""
     path = run / "measured.json"

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 from pairs import LINES
+from proofs import RESULTS, trained
 from written import TEMPERATURE, TOKENS, held_out_prompts, samples, shares
 
 import daguerre
@@ -29,12 +30,8 @@ from daguerre.evals.bits import bits_per_byte
 from daguerre.evals.machine import machine_facts
 from daguerre.evals.results import write_json, write_report
 from daguerre.heldout import load_frozen
-from daguerre.train.checkpoint import CHECKPOINTS, list_checkpoints
 from daguerre.train.curves import read_columns
-from daguerre.train.run import run_training
 
-HERE = Path(__file__).resolve().parent
-RESULTS = HERE.parents[1] / "benchmarks" / "results" / "prefer.json"
 BEFORE, AFTER, RUN = "before.json", "after.json", "run"
 LAYOUTS: tuple[int | str, ...] = ("ar", 4, 16)
 BOUND_WINDOWS = 48
@@ -46,16 +43,8 @@ def train(data: Path, model: str, overrides: Sequence[str]) -> Path:
     out = data / RUN
     if (out / "adapter").is_dir() or (out / "model").is_dir():
         return next(path for name in ("adapter", "model") if (path := out / name).is_dir())
-    return run_training(
-        str(HERE / "code.toml"),
-        overrides=overrides,
-        resume=bool(list_checkpoints(out / CHECKPOINTS)),
-        start_from=model,
-        data=[data / LINES],
-        out=out,
-        device="cpu",
-        clock=time.process_time,
-    )
+    recipe = Path(__file__).with_name("code.toml")
+    return trained(recipe, out, overrides=overrides, start=model, data=[data / LINES])
 
 
 def measure(model: Any, num: int, each: int, seed: int) -> dict[str, Any]:
@@ -177,7 +166,7 @@ def page(values: dict[str, Any]) -> str:
     return "\n".join([*lines, ""])
 
 
-def report(data: Path, results: Path = RESULTS, others: Sequence[Path] = ()) -> None:
+def report(data: Path, results: Path = RESULTS / "prefer.json", others: Sequence[Path] = ()) -> None:
     """JSON and Markdown of what was measured; of other folders the main figures."""
     values = gather(data) | {"others": {folder.name: gather(folder) for folder in others}}
     text = page(values)

@@ -11,11 +11,9 @@ OMP_NUM_THREADS=1. A run that has a result.json is left as it is.
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,26 +21,22 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 SUDOKU = HERE.parent / "sudoku"
-sys.path[:0] = [str(HERE), str(SUDOKU)]
+sys.path[:0] = [str(HERE), str(SUDOKU), str(HERE.parent)]
 
 import rewards  # noqa: E402
 from evaluate import measure, read_rows  # noqa: E402
+from proofs import RESULTS, answered, arguments, percent, trained, write  # noqa: E402
 
-from daguerre.decoding.drive import Together  # noqa: E402
 from daguerre.decoding.generate import Request, plan_of  # noqa: E402
-from daguerre.decoding.sample import Sample  # noqa: E402
 from daguerre.errors import TrainingError  # noqa: E402
 from daguerre.evals.machine import machine_facts  # noqa: E402
-from daguerre.evals.results import new_figure, write_figure, write_json, write_report  # noqa: E402
+from daguerre.evals.results import new_figure, write_figure, write_json  # noqa: E402
 from daguerre.files import atomic_write  # noqa: E402
 from daguerre.model import Model, load  # noqa: E402
 from daguerre.models.loading import read_extra  # noqa: E402
 from daguerre.router.values import wilson  # noqa: E402
-from daguerre.train.checkpoint import CHECKPOINTS, list_checkpoints  # noqa: E402
 from daguerre.train.curves import read_columns, smooth  # noqa: E402
-from daguerre.train.run import run_training  # noqa: E402
 
-RESULTS = HERE.parents[1] / "benchmarks" / "results" / "reinforce.json"
 START, SFT, AGAIN = "start", "sft", "-2"
 COMMON = (
     "precision=float32 stages.0.micro_batches=1 stages.0.length=40 log_steps=20 eval_steps=100000 checkpoint_minutes=2 "
@@ -120,27 +114,18 @@ def run(task: str, what: str, minutes: float, out: Path) -> None:
     folder, made, data = out / f"{task}-{what}", TASKS[task], rows_of(task, out)
     if (folder / "result.json").is_file():
         return
-    how: dict[str, Any] = {"out": folder, "device": "cpu", "clock": time.process_time}
-    how["resume"] = bool(list_checkpoints(folder / CHECKPOINTS))
-    if not how["resume"] and what != START:
+    how: dict[str, Any] = {}
+    if what != START:
         before = what.removesuffix(AGAIN) if what.endswith(AGAIN) else START
         run(task, before, minutes, out)
-        how["start_from"] = str(out / f"{task}-{before}" / "model")
+        how = {"start": out / f"{task}-{before}" / "model", "minutes": minutes}
     if what in (START, SFT):
-        limit = {"minutes=0": None, f"steps={made.steps}": None} if what == START else {}
-        how |= {"overrides": ["precision=float32", *limit], "data": [data / made.learned]}
-        name = str(made.recipe)
+        limit = ["minutes=0", f"steps={made.steps}"] if what == START else []
+        name, rows, sets = made.recipe, made.learned, ["precision=float32", *limit]
     else:
-        how |= {
-            "overrides": [*COMMON, *made.sets, f"reinforce.estimate={what.removesuffix(AGAIN)}"],
-            "data": [data / made.prompts],
-        }
-        how["overrides"] += [f"seed={int(what.endswith(AGAIN))}"]
-        name = "reinforce"
-    if what != START:
-        how["max_minutes"] = minutes
-    if not (folder / "model").is_dir() or how["resume"]:
-        run_training(name, **how)
+        sets = [*COMMON, *made.sets, f"reinforce.estimate={what.removesuffix(AGAIN)}"]
+        name, rows, sets = Path("reinforce"), made.prompts, [*sets, f"seed={int(what.endswith(AGAIN))}"]
+    trained(name, folder, overrides=sets, data=[data / rows], **how)
     spent, steps = read_extra(folder / "model")["trained"], json.loads((folder / "recipe.json").read_text())["steps"]
     if what != START and spent["minutes"] < 0.9 * minutes and spent["step"] != steps:
         said = f"{spent['minutes']:.1f} of {minutes:g} minutes"
@@ -183,16 +168,14 @@ def solved(task: str, model: Model, held: Path) -> tuple[int, int]:
         )
         for row in rows
     )
-    samples = [Sample(model.denoiser, plan, 0, None) for plan in plans]
-    Together(model.denoiser.backend, samples).run()
-    texts = [sample.result().text for sample in samples]
+    texts = [result.text for result in answered(model, plans)]
     return int(sum(rewards.countdown(row.prompt, text) for row, text in zip(rows, texts, strict=True))), len(rows)
 
 
 # ---- the report -----------------------------------------------------------------------------------------------------
 
 
-def report(out: Path, results: Path = RESULTS) -> None:
+def report(out: Path, results: Path = RESULTS / "reinforce.json") -> None:
     """JSON, Markdown and picture of the runs that are done."""
     names = [(task, what) for task, made in TASKS.items() for what in (START, SFT, *made.estimates)]
     found = [
@@ -200,7 +183,11 @@ def report(out: Path, results: Path = RESULTS) -> None:
         for task, what in names
         if (path := out / f"{task}-{what}" / "result.json").is_file()
     ]
-    write_report(results, found, page(found))
+    write(results, found, page(found), lambda values, path: draw(out, values, path))
+
+
+def draw(out: Path, found: Sequence[dict[str, Any]], path: Path) -> None:
+    """Rewards over the minutes of runs, by task."""
     figure = new_figure(12.0, 4.2)
     for panel, task in zip(figure.subplots(1, 2), TASKS, strict=True):
         for one in (one for one in found if one["task"] == task and one["run"] not in (START, SFT)):
@@ -215,7 +202,7 @@ def report(out: Path, results: Path = RESULTS) -> None:
         panel.grid(alpha=0.25)
         if panel.lines:
             panel.legend(frameon=False)
-    write_figure(figure, results.with_suffix(".png"))
+    write_figure(figure, path)
 
 
 def page(found: Sequence[dict[str, Any]]) -> str:
@@ -235,23 +222,20 @@ def page(found: Sequence[dict[str, Any]]) -> str:
     ]
     starts = {one["task"]: one["exact"] for one in found if one["run"] == START}
     for one in found:
-        low, high = (100 * value for value in one["interval"])
         more = "" if one["run"] == START else f"{100 * (one['exact'] - starts[one['task']]):+.1f}"
         trained = one["trained"]
         lines.append(
             f"| {one['task']} | {one['run']} | {trained['minutes']:.2f} | {trained['step']:,} | "
-            f"{100 * one['exact']:.1f}% ({low:.1f} to {high:.1f}) of {one['num']} | {more} |"
+            f"{percent(one['exact'], *one['interval'])} of {one['num']} | {more} |"
         )
     return "\n".join([*lines, "", "![Rewards over the runs](reinforce.png)", ""])
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("runs/reinforce"), help="folder of the runs (%(default)s)")
+def main(words: Sequence[str] | None = None) -> None:
+    parser = arguments(__doc__, "runs/reinforce")
     parser.add_argument("--minutes", type=float, help="of each run")
     parser.add_argument("--only", nargs="+", default=[], help="runs, as task/estimate; all by default")
-    parser.add_argument("--report", action="store_true", help="write the report of the runs")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(words)
     every = [f"{task}/{what}" for task, made in TASKS.items() for what in (START, SFT, *made.estimates)]
     for name in (options.only or every) if options.minutes else []:
         task, _, what = name.partition("/")

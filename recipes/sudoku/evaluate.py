@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -20,12 +21,15 @@ from boards import EMPTY
 from puzzles import HELD
 
 import daguerre
-from daguerre.decoding.drive import Together
 from daguerre.decoding.generate import Request, plan_of
 from daguerre.decoding.plan import Plan
-from daguerre.decoding.sample import Sample
+from daguerre.files import atomic_write
 from daguerre.model import Model
 from daguerre.router.values import wilson
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from proofs import answered, percent
 
 STATIC = ("margin", "entropy", "random")
 STEPS = (1, 2, 4, 8, 16, 32, 51)
@@ -67,6 +71,9 @@ class Measured:
     forwards: float
 
 
+Says = Callable[[Measured], None]
+
+
 def read_rows(path: Path, num: int) -> list[Row]:
     """The first `num` puzzles of a file."""
     with path.open(encoding="utf-8") as file:
@@ -95,11 +102,7 @@ def plan(model: Model, row: Row, **options: Any) -> Plan:
 def solve(model: Model, rows: Sequence[Row], **options: Any) -> Iterator[tuple[str, int]]:
     """The model's solution of each puzzle and the forwards that it took, in order."""
     for first in range(0, len(rows), AT_ONCE):
-        samples = [
-            Sample(model.denoiser, plan(model, row, **options), 0, None) for row in rows[first : first + AT_ONCE]
-        ]
-        Together(model.denoiser.backend, samples).run()
-        for result in (sample.result() for sample in samples):
+        for result in answered(model, [plan(model, row, **options) for row in rows[first : first + AT_ONCE]]):
             yield result.text, result.usage.forwards
 
 
@@ -118,6 +121,30 @@ def measure(model: Model, rows: Sequence[Row], policy: str, options: dict[str, A
     return Measured(policy, options, len(rows), exact, *wilson(exact, len(rows)), float(np.mean(cells)), forwards)
 
 
+def kept_points(
+    model: Model,
+    rows: Sequence[Row],
+    points: Sequence[tuple[str, dict[str, Any]]],
+    path: Path,
+    say: Says = lambda one: None,
+) -> None:
+    """Measure the points of a curve, a line of a file for each; those that the file has are kept."""
+    found = read_points(path)
+    done = {(one.policy, tuple(one.options.items())) for one in found}
+    for policy, options in points:
+        if (policy, tuple(options.items())) not in done:
+            found.append(measure(model, rows, policy, options))
+            say(found[-1])
+            with atomic_write(path) as file:
+                file.write("".join(json.dumps(asdict(one)) + "\n" for one in found).encode())
+
+
+def read_points(path: Path) -> list[Measured]:
+    """The points of a curve; none where there is no file."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    return [Measured(**json.loads(line)) for line in lines]
+
+
 def best(model: Model, rows: Sequence[Row]) -> Measured:
     """A cell a forward: by margin, or from left to right."""
     return measure(model, rows, "margin" if model.config.context == "full" else "ar", {})
@@ -131,7 +158,7 @@ def line(one: Measured) -> str:
 
 def share(one: Measured) -> str:
     """The exact share with its interval."""
-    return f"{100 * one.exact:.1f}% ({100 * one.low:.1f} to {100 * one.high:.1f})"
+    return percent(one.exact, one.low, one.high)
 
 
 def main() -> None:

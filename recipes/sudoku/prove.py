@@ -11,32 +11,27 @@ them is a run of its own from scratch, whose learning rates fall to 0 at its end
 
 from __future__ import annotations
 
-import argparse
 import json
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from evaluate import ADAPTIVE, POINTS, STATIC, Measured, best, line, measure, read_rows, share
+from evaluate import ADAPTIVE, POINTS, STATIC, Measured, best, kept_points, line, read_points, read_rows, share
+from proofs import RESULTS, arguments, trained, write
 from puzzles import GAPS, HELD, TRAIN
 
 from daguerre.errors import DataError, InputError
 from daguerre.evals.machine import machine_facts
-from daguerre.evals.results import new_figure, write_figure, write_json, write_report
-from daguerre.files import atomic_write
+from daguerre.evals.results import new_figure, write_figure, write_json
 from daguerre.model import load
 from daguerre.models.loading import read_extra
-from daguerre.train.checkpoint import CHECKPOINTS, list_checkpoints
 from daguerre.train.recipe import Recipe, load_recipe
-from daguerre.train.run import run_training
 from daguerre.train.sft.corpus import AnswerFiles
 from daguerre.train.shards import is_corpus
 from daguerre.train.start import named_tokenizer
 
 HERE = Path(__file__).resolve().parent
-RESULTS = HERE.parents[1] / "benchmarks" / "results" / "sudoku.json"
 
 
 @dataclass(frozen=True)
@@ -75,20 +70,11 @@ def run_side(side: Side, minutes: float, data: Path, out: Path, num: int, overri
         return result
     path = HERE / f"{side.recipe}.toml"
     recipe = load_recipe(str(path), overrides)
-    trained = run_training(
-        str(path),
-        overrides=overrides,
-        resume=bool(list_checkpoints(folder / CHECKPOINTS)),
-        data=corpus_of(side, recipe, data, out),
-        max_minutes=minutes,
-        out=folder,
-        device="cpu",
-        clock=time.process_time,
-    )
-    facts = read_extra(trained)["trained"]
+    made = trained(path, folder, overrides=overrides, data=corpus_of(side, recipe, data, out), minutes=minutes)
+    facts = read_extra(made)["trained"]
     if facts["minutes"] < 0.9 * minutes and facts["step"] != recipe.steps:
         raise InputError(f"{folder} was stopped before its {minutes:g} minutes: run it again to go on")
-    model = load(trained)
+    model = load(made)
     value = {
         "side": side.recipe,
         "minutes": minutes,
@@ -105,21 +91,8 @@ def run_side(side: Side, minutes: float, data: Path, out: Path, num: int, overri
 def measure_effort(folder: Path, data: Path, num: int) -> Path:
     """The effort curve of a run's model, a line a point, as effort.jsonl in its folder; points that it has are kept."""
     path = folder / "effort.jsonl"
-    model, rows = load(folder / "model"), read_rows(data / HELD, num)
-    found = read_points(path)
-    done = {(one.policy, tuple(one.options.items())) for one in found}
-    for policy, options in POINTS:
-        if (policy, tuple(options.items())) not in done:
-            found.append(measure(model, rows, policy, options))
-            with atomic_write(path) as file:
-                file.write("".join(json.dumps(asdict(one)) + "\n" for one in found).encode())
+    kept_points(load(folder / "model"), read_rows(data / HELD, num), POINTS, path)
     return path
-
-
-def read_points(path: Path) -> list[Measured]:
-    """The points of an effort curve; none where there is no file."""
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    return [Measured(**json.loads(line)) for line in lines]
 
 
 # ---- the report -----------------------------------------------------------------------------------------------------
@@ -160,7 +133,7 @@ def page(values: dict[str, Any]) -> str:
         lines += ["", f"## Exact share against forwards: `{name}`, {points[0]['num']:,} puzzles", ""]
         lines += ["| policy | options | forwards | exact | empty cells right |", "|---|---|---:|---:|---:|"]
         lines += [line(Measured(**point)) for point in points]
-    return "\n".join([*lines, "", f"![Exact share against time and against forwards]({RESULTS.stem}.png)", ""])
+    return "\n".join([*lines, "", "![Exact share against time and against forwards](sudoku.png)", ""])
 
 
 def draw(values: dict[str, Any], path: Path) -> None:
@@ -201,25 +174,22 @@ def _line(panel: Any, points: list[tuple[float, Measured]], **style: Any) -> Non
         panel.errorbar(xs, ys, yerr=errors, marker="o", markersize=4, capsize=2, **style)
 
 
-def report(out: Path, results: Path = RESULTS) -> None:
+def report(out: Path, results: Path = RESULTS / "sudoku.json") -> None:
     """JSON, Markdown and picture of a folder of runs."""
     values = gather(out)
-    write_report(results, values, page(values))
-    draw(values, results.with_suffix(".png"))
+    write(results, values, page(values), draw)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(words: Sequence[str] | None = None) -> None:
+    parser = arguments(__doc__, "runs/sudoku")
     parser.add_argument("--data", type=Path, help="the folder that puzzles.py wrote")
-    parser.add_argument("--out", type=Path, default=Path("runs/sudoku"), help="folder of the runs (%(default)s)")
     parser.add_argument("--minutes", type=float, nargs="+", default=[], help="of training, a run of each for each side")
     parser.add_argument("--effort", type=float, nargs="+", default=[], help="diffusion runs whose effort is measured")
     parser.add_argument("--only", nargs="+", choices=SIDES, default=list(SIDES), help="sides; all by default")
     parser.add_argument("--set", nargs="+", default=[], dest="overrides", help="key=value for every recipe")
     parser.add_argument("--small", action="store_true", help="4x4 grids, and their recipes")
     parser.add_argument("--num", type=int, default=1000, help="held-out puzzles to measure on (%(default)s)")
-    parser.add_argument("--report", action="store_true", help="write the report of the runs")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(words)
     if options.data is None and (options.minutes or options.effort):
         parser.error("--minutes and --effort need --data")
     for minutes in options.minutes:

@@ -25,7 +25,7 @@ from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.models.session import Counts, compute
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.scoring.likelihood import score_tokens
-from daguerre.train import start
+from daguerre.train.methods import method_of
 from daguerre.train.recipe import Share, load_recipe
 from driving import logits_of
 from forwards import difference as relative
@@ -151,8 +151,8 @@ def test_a_chain_of_likelihoods_is_what_decoding_has_in_sight(backbone: Backbone
 def test_masks_that_predict_the_next_token_are_not_trained(backbone: Backbone) -> None:
     recipe, config = load_recipe("adapt"), replace(backbone.config, max_positions=1024)
     with pytest.raises(UnsupportedError, match="this model's predict their own"):
-        start._check_trainable(config, recipe)
-    start._check_trainable(config, replace(recipe, mixture={"text": Share(share=1.0, layout="next_token")}))
+        method_of(recipe).check(config)
+    method_of(replace(recipe, mixture={"text": Share(share=1.0, layout="next_token")})).check(config)
 
 
 def test_a_gaps_length_is_searched_without_moving_keys(backbone: Backbone) -> None:

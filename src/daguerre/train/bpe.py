@@ -12,17 +12,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from pathlib import Path
 
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from daguerre.errors import InputError
 from daguerre.models.tokenizer import NUM_SPECIALS, SPECIALS, Tokenizer
-from daguerre.train.shards import Shard
 
 PATTERN = r"\n[ \t\n]*|[ _]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s"
-SAMPLE_BYTES = 50_000_000
 
 
 def train_bpe(
@@ -50,27 +47,6 @@ def train_bpe(
     if exact and inner.get_vocab_size() != vocab_size:
         raise InputError(f"the texts gave only {inner.get_vocab_size()} of {vocab_size} tokens: give more text")
     return Tokenizer(_without_added_tokens(inner.to_str()))
-
-
-def take_bytes(texts: Iterable[str], num_bytes: int) -> list[str]:
-    """The first texts, about `num_bytes` of UTF-8. A corpus mixes its packages already: it is ordered by hash."""
-    chosen, total = [], 0
-    for text in texts:
-        if total >= num_bytes:
-            break
-        chosen.append(text)
-        total += len(text.encode("utf-8"))
-    return chosen
-
-
-def train_on_corpus(corpus: Path, vocab_size: int, *, num_bytes: int = SAMPLE_BYTES) -> Tokenizer:
-    """A vocabulary from about `num_bytes` of the training split of a corpus folder; held-out packages are never read.
-
-    The corpus may be tokenized with any vocabulary: encoding is lossless, so its text comes back whole.
-    """
-    shard, old = Shard.open(corpus, "train"), Tokenizer.load(corpus / "tokenizer.json")
-    texts = (old.decode(shard.document(index).tolist()) for index in range(shard.num_documents))
-    return train_bpe(take_bytes(texts, num_bytes), vocab_size)
 
 
 def _without_added_tokens(content: str) -> str:
