@@ -1,5 +1,5 @@
-"""A wheel with the recipes that `daguerre train` knows by name, and with compiled libraries where DAGUERRE_PREBUILT
-asks for them (`make wheels`). Scripts and data of research, which are beside the recipes, stay out.
+"""What a wheel has besides the package: the recipes that `daguerre train` knows by name, and compiled libraries, where
+DAGUERRE_PREBUILT asks for them: `make wheels`.
 
 DAGUERRE_PREBUILT is a machine, x86_64 or aarch64, and may name levels of `models/prebuilt.py`: "x86_64:avx2,amx".
 CXX names the compiler, which for another machine is a cross compiler. Without DAGUERRE_PREBUILT a wheel has no compiled
@@ -24,16 +24,15 @@ OLDEST = 17
 """The glibc that is named where libraries need less: the one of manylinux2014."""
 
 
-class PrebuiltHook(BuildHookInterface):  # type: ignore[type-arg]
-    """Compiles the libraries, and puts them into the wheel."""
+class WheelHook(BuildHookInterface):  # type: ignore[type-arg]
+    """Puts recipes into the wheel, and compiles the libraries."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        if version == "editable":
-            return
-        found = recipes(Path(self.root))
-        build_data["force_include"] |= {str(path): f"daguerre/{name}" for name, path in found.items()}
+        if version != "editable":  # which finds them in the repository
+            recipes = sorted((Path(self.root) / "recipes").glob("*.toml"))
+            build_data["force_include"] |= {str(path): f"daguerre/recipes/{path.name}" for path in recipes}
         wanted = os.environ.get(VARIABLE)
-        if not wanted:
+        if not wanted or version == "editable":
             return
         prebuilt = _loaded(Path(self.root) / "src" / "daguerre" / "models" / "prebuilt.py")
         machine, _, names = wanted.partition(":")
@@ -50,12 +49,6 @@ class PrebuiltHook(BuildHookInterface):  # type: ignore[type-arg]
         build_data["force_include"][self._made.name] = "daguerre/prebuilt"
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-manylinux_2_{oldest_glibc(made)}_{machine}"
-
-
-def recipes(root: Path) -> dict[str, Path]:
-    """The recipes, by their names below `root`, and the list of packages that a corpus is made of."""
-    found = [path for path in (root / "recipes").rglob("*.toml") if path.parent.name != "steps"]
-    return {path.relative_to(root).as_posix(): path for path in [*found, root / "recipes" / "corpus.txt"]}
 
 
 def oldest_glibc(libraries: Sequence[Path]) -> int:

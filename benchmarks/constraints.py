@@ -33,8 +33,8 @@ import torch
 from constraint_coverage import coverage, drawn
 
 import daguerre
-from daguerre.decoding.options import Decode
 from daguerre.decoding.planning import make_plan
+from daguerre.decoding.request import Decode
 from daguerre.errors import InputError
 from daguerre.evals.machine import machine_facts
 from daguerre.model import Model

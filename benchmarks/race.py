@@ -29,8 +29,8 @@ from torch import Tensor
 
 from daguerre.canvas import Canvas
 from daguerre.decoding.denoise import denoise
-from daguerre.decoding.mode import Steps
 from daguerre.decoding.modes.ancestral import Sampler, times
+from daguerre.decoding.plan import Steps
 from daguerre.decoding.sampler import TokenSampler
 from daguerre.errors import DaguerreError, DataError, InputError, unknown
 from daguerre.evals.bits import bits_per_byte, spread

@@ -27,13 +27,13 @@ from routing_backends import HttpAnswer
 from routing_world import BACKENDS, COMPRESSED, RESTART, DrawnRequest, World
 
 from daguerre.errors import DaguerreError
+from daguerre.http.settings import Keys
 from daguerre.router import attempts, proxy, trip, upstream, watching
 from daguerre.router.config import read_config
 from daguerre.router.proxy import Router
 from daguerre.router.replies import BackendError
 from daguerre.router.store import Store
 from daguerre.router.upstream import Reply, Upstream, Upstreams
-from daguerre.server.settings import Keys
 
 
 class Jumping(selectors.DefaultSelector):

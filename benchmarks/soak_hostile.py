@@ -35,7 +35,7 @@ from soak import JSON, ROUTE, ServerSeen, body_of, compare, counted, listed, res
 from daguerre.evals.machine import machine_facts, memory
 from daguerre.evals.results import publish
 from daguerre.evals.tables import table
-from daguerre.server.settings import hash_of
+from daguerre.http.settings import hash_of
 
 HONEST, HOSTILE = ("ana", "ben", "cem", "dia"), ("eve", "mal")
 KEPT, GROWTH, AT_ONCE = 0.6, 1.05, 24

@@ -16,9 +16,9 @@ from typing import Any
 from ray import serve
 
 import daguerre
+from daguerre.http.settings import Settings
 from daguerre.server.app import make_app
 from daguerre.server.models import ModelPool
-from daguerre.server.settings import Settings
 
 
 @dataclass(frozen=True)

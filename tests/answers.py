@@ -13,13 +13,12 @@ import torch
 import torch.nn.functional as F
 
 from daguerre.canvas import Canvas
-from daguerre.decoding.drive import compute
 from daguerre.model import Model
 from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.models.forward import Logits
+from daguerre.models.session import compute
 from daguerre.train.batch import Batch
-from daguerre.train.distill.options import Distill
-from daguerre.train.distill.start import answers_to_learn
+from daguerre.train.distill.loss import answers_to_learn
 from daguerre.train.noising import IGNORE
 from daguerre.train.recipe import Recipe, TrainedShape
 from daguerre.train.sft.batches import AnswerBatches
@@ -73,8 +72,7 @@ def batches_of(shard: Shard, model: Model, seed: int = 0, family: str | None = N
 
 def hidden_answers(model: Model, folder: Path, *, packing: bool = False, seed: int = 0) -> AnswerBatches:
     """Batches of some pairs for distillation: all of each answer is masked."""
-    loss = answers_to_learn(Sft(packing=packing, padding="unsupervised"), Distill(), model.config, None)
-    assert loss is not None
+    loss = answers_to_learn(Sft(packing=packing, padding="unsupervised"), model.config, None)
     return AnswerBatches(corpus_of(some_pairs(12), folder, model), loss, model.config, seed)
 
 

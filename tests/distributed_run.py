@@ -70,13 +70,11 @@ def main(settings: dict[str, Any]) -> None:
 def leave_out(patch: pytest.MonkeyPatch) -> None:
     """Runs draw no pictures, write nothing for TensorBoard, and are measured on few held-out windows."""
     from daguerre.train import evaluation, report
-    from daguerre.train.sft import evaluation as sft_evaluation
 
     patch.setattr(report, "draw_curves", lambda run: run)
     patch.setattr(report, "_tensorboard", lambda *rest: None)
     patch.setattr(evaluation, "PROMPTS", 4)
     patch.setattr(evaluation, "VAL_MICRO_BATCHES", 2)
-    patch.setattr(sft_evaluation, "MICRO_BATCHES", 2)
 
 
 def processes() -> Any:

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 
 from daguerre.canvas import Canvas
-from daguerre.decoding.drive import compute
-from daguerre.decoding.mode import Steps
+from daguerre.decoding.plan import Steps
 from daguerre.decoding.sample import Sample
 from daguerre.models.denoiser import Denoiser
 from daguerre.models.forward import Answer, Backend, DraftStep, Forward, Logits
-from daguerre.models.session import Session
+from daguerre.models.session import Session, compute
 from daguerre.trace import Event
 
 

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from daguerre.canvas import Canvas
 from daguerre.decoding import generate as main_path
-from daguerre.decoding.options import Decode
+from daguerre.decoding.generate import start
+from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
-from daguerre.decoding.running import start
 from daguerre.model import Model
 from daguerre.models.forward import Answer, Ask, Logits
 from daguerre.models.session import Asking, Counts

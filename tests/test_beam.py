@@ -15,20 +15,20 @@ from backends import NATIVE
 from daguerre.canvas import Canvas
 from daguerre.decoding import generate as main_path
 from daguerre.decoding.deadline import Deadline
-from daguerre.decoding.drive import compute
+from daguerre.decoding.denoise import Run
 from daguerre.decoding.modes import beam
 from daguerre.decoding.modes.lines import ContextLines, Edge
-from daguerre.decoding.options import Decode
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.planning import make_plan
+from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
-from daguerre.decoding.run import Run
 from daguerre.decoding.sampler import TokenSampler
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.model import Model
 from daguerre.models.core.batched import BatchLayout, run_batch
 from daguerre.models.denoiser import BackboneDenoiser, BackendName, CacheMode
 from daguerre.models.rows import Tree
+from daguerre.models.session import compute
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.sampling.random import Counter
 from driving import logits_of

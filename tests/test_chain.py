@@ -10,14 +10,14 @@ import torch
 
 from backends import BACKENDS
 from daguerre.canvas import Canvas
-from daguerre.decoding.drive import compute
-from daguerre.decoding.options import Decode
+from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.model import Model
 from daguerre.models.denoiser import BackboneDenoiser, BackendName
 from daguerre.models.forward import Forward, Hidden, Layout
 from daguerre.models.rows import first_run
+from daguerre.models.session import compute
 
 PROMPT, SUFFIX = "def f(a):\n    x = ", "\n    return x\n"
 

@@ -18,7 +18,7 @@ from rich.console import Console
 import daguerre
 from daguerre.decoding.defaults import with_defaults
 from daguerre.decoding.effort import EFFORTS, effort_options
-from daguerre.decoding.options import Decode
+from daguerre.decoding.request import Decode
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.model import Model
 from daguerre.view.conversation import ChatSession, Terminal

@@ -22,7 +22,7 @@ import commands
 from commands import Done
 from daguerre.cli import SPINS, app, main, whole_command
 from daguerre.commands.options import REQUEST
-from daguerre.decoding.options import Decode
+from daguerre.decoding.request import Decode
 from daguerre.errors import MissingExtra
 from daguerre.models.loading import model_folder, weights_hash
 

@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import daguerre
-from daguerre.decoding.context import OUTLINE_SHARE, Context, choose, whole
-from daguerre.decoding.outline import enclosing, imports
-from daguerre.decoding.sides import share
+from daguerre.decoding.context import OUTLINE_SHARE, Context, choose, share, whole
+from daguerre.decoding.text_spans import enclosing, imports
 from daguerre.errors import ContextError, InputError
 from daguerre.models.tokenizer import Tokenizer
 

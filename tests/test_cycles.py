@@ -10,8 +10,8 @@ import pytest
 
 from backends import BACKENDS
 from daguerre.decoding.drive import drive
-from daguerre.decoding.options import Decode
 from daguerre.decoding.planning import make_plan
+from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.decoding.sample import Sample
 from daguerre.model import Model

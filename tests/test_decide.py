@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 from backends import needs_compiler
-from daguerre.decoding.drive import compute
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.evals.questions import KINDS
 from daguerre.model import Model, load
-from daguerre.models.session import Counts
+from daguerre.models.session import Counts, compute
 from daguerre.scoring.calibration import Calibration
 from daguerre.scoring.decisions import (
     MOST_LABELS,

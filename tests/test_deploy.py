@@ -128,8 +128,8 @@ def container(deployment: dict[str, Any] | None = None) -> dict[str, Any]:
 
 
 def test_a_pod_has_time_to_drain_and_is_asked_where_it_answers() -> None:
-    from daguerre.server.gate import OPEN
-    from daguerre.server.run import CUT, GRACE
+    from daguerre.http.gate import OPEN
+    from daguerre.http.process import CUT, GRACE
 
     pod = server()["Deployment"]["spec"]["template"]["spec"]
     words, before = container()["args"], container()["lifecycle"]["preStop"]["exec"]["command"]

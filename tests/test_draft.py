@@ -12,9 +12,9 @@ import pytest
 import daguerre
 from daguerre.canvas import Canvas
 from daguerre.decoding import generate as main_path
-from daguerre.decoding.draft import Alignment, Draft, occurrences
-from daguerre.decoding.options import Decode
-from daguerre.decoding.planning import make_plan, max_forwards
+from daguerre.decoding.drafters import Alignment, Draft, occurrences
+from daguerre.decoding.planning import make_plan
+from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.errors import InputError
 from daguerre.heldout import load_frozen
@@ -167,7 +167,7 @@ def check_draft(model: Model, name: str) -> None:
         plan = make_plan(model.config, model.tokenizer, decode, "x = 1\n", None, 20, False, UNRELATED)
         result = model.generate("x = 1\n", 20, decode, heal=False, draft=UNRELATED)
         usage = result.usage
-        assert usage.forwards <= max_forwards(plan)
+        assert usage.forwards <= plan.max_forwards
         total = usage.accepted_prediction_tokens + usage.rejected_prediction_tokens
         assert total == len(model.tokenizer.encode(UNRELATED))
         if name != "block":

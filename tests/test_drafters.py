@@ -29,10 +29,10 @@ from daguerre.decoding.drafters import (
     look_up,
     worth_drafting,
 )
-from daguerre.decoding.drive import compute
 from daguerre.model import Model
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.forward import Rules
+from daguerre.models.session import compute
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.sampling.random import TOKEN, Counter
 

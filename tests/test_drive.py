@@ -13,19 +13,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from daguerre.canvas import Canvas
 from daguerre.decoding import generate as main_path
 from daguerre.decoding.deadline import Deadline
-from daguerre.decoding.denoise import heal
-from daguerre.decoding.drive import compute
+from daguerre.decoding.denoise import Run, heal
 from daguerre.decoding.lengths import look_alone, look_together
 from daguerre.decoding.modes.ar import one_by_one
 from daguerre.decoding.modes.block import denoise_spans
-from daguerre.decoding.options import Decode
 from daguerre.decoding.planning import make_plan
-from daguerre.decoding.run import Run
+from daguerre.decoding.request import Decode
 from daguerre.decoding.sample import Sample
 from daguerre.decoding.sampler import TokenSampler
 from daguerre.model import Model
 from daguerre.models.forward import Answer, Backend, DraftStep, Forward, Hidden
-from daguerre.models.session import Counts
+from daguerre.models.session import Counts, compute
 from daguerre.sampling.random import Counter
 from daguerre.scoring.decisions import Choice, label_texts, score_texts
 from daguerre.scoring.likelihood import score_tokens

@@ -20,13 +20,13 @@ from daguerre.canvas import Canvas
 from daguerre.decoding import generate as main_path
 from daguerre.decoding.drive import Together
 from daguerre.decoding.modes.windows import OPEN, Slot, Window, difference
-from daguerre.decoding.options import Decode
-from daguerre.decoding.planning import make_plan, max_forwards
+from daguerre.decoding.planning import make_plan
+from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.decoding.sample import Sample
 from daguerre.errors import CheckpointError, DaguerreError
 from daguerre.model import Model
-from daguerre.models.own_layout import load_own, save_model
+from daguerre.models.own_layout import OwnSource, save_model
 from daguerre.models.tokenizer import byte_of_character
 from daguerre.sampling.random import ORDER, TOKEN, Counter
 from daguerre.trace import Trace
@@ -281,7 +281,7 @@ def test_the_least_and_the_most_are_kept_and_forwards_are_bounded(dreamon: Model
         result = dreamon.infill(PREFIX, SUFFIX, most, **PLAIN, **how)
         plan = make_plan(dreamon.config, dreamon.tokenizer, Decode(**how), PREFIX, SUFFIX, most, False)
         assert len(windows(result)[-1][0]) == length, options
-        assert 0 < result.usage.forwards <= max_forwards(plan)
+        assert 0 < result.usage.forwards <= plan.max_forwards
         assert result.finish_reason == ("length" if length == most else "stop")
 
 
@@ -481,7 +481,8 @@ def test_other_models_and_other_requests_are_refused(dreamon: Model, causal: Mod
 def test_a_model_folder_keeps_the_token(make_model: Any, tmp_path: Path) -> None:
     model = make_model(context="full", expand_id=15)
     save_model(tmp_path / "own", model.backbone, model.tokenizer, torch.float32)
-    backbone, tokenizer = load_own(tmp_path / "own", torch.float32, "cpu")
+    loaded = OwnSource(tmp_path / "own").load(torch.float32, "cpu")
+    backbone, tokenizer = loaded.backbone, loaded.tokenizer
     assert backbone.config == model.config
     again = Model(backbone, tokenizer)
     results = [one.infill("ab", "cd", 12, temperature=1.0) for one in (model, again)]

@@ -14,7 +14,6 @@ from torch import nn
 
 from concept_models import CATALOG, SHAPE, with_heads
 from daguerre.canvas import Canvas
-from daguerre.decoding.drive import compute
 from daguerre.decoding.explanation import Explanation, TokenExplanation
 from daguerre.decoding.pins import Pin
 from daguerre.decoding.result import Result
@@ -24,7 +23,9 @@ from daguerre.errors import InputError, UnsupportedError
 from daguerre.model import Model
 from daguerre.models.denoiser import Denoiser
 from daguerre.models.forward import Hidden, Logits
-from daguerre.models.wrappers.guidance import Guidance, Guided, unconditional_prefix
+from daguerre.models.guidance import Guidance
+from daguerre.models.session import compute
+from daguerre.models.wrappers.guidance import Guided, unconditional_prefix
 from daguerre.models.wrappers.steering import Steered
 from pairwise import covering
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from backends import BACKENDS
+from daguerre.decoding.context import kept_files
 from daguerre.decoding.drive import drive
-from daguerre.decoding.joins import Join, beginning, cuts, repeats
-from daguerre.decoding.plans import plan_infill
-from daguerre.decoding.repository import kept_files
+from daguerre.decoding.generate import Request, plan_of
+from daguerre.decoding.modes.joins import Join, beginning, cuts, repeats
 from daguerre.decoding.sample import Sample
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.model import Model
@@ -146,7 +146,12 @@ def test_a_gap_may_end_at_ends_of_lines_and_where_the_text_after_it_begins(subte
 
 def run_of(model: Model, **how: Any) -> Sample:
     """A sample whose gap is written."""
-    sample = Sample(model.denoiser, plan_infill(model.denoiser, model.tokenizer, BEFORE, AFTER, 24, **how), 0, None)
+    sample = Sample(
+        model.denoiser,
+        plan_of(model.denoiser, model.tokenizer, Request.of("infill", BEFORE, AFTER, 24, **how)),
+        0,
+        None,
+    )
     for _ in drive(sample):
         pass
     return sample

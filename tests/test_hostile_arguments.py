@@ -15,8 +15,8 @@ import pytest
 import daguerre
 from concept_models import with_heads
 from daguerre import Canvas, Decision, Decode, Model, Operation, Pin, Steering, Tokenizer, Trace
-from daguerre.arguments import Kind
-from daguerre.decoding.checks import CALLS, OPTIONS
+from daguerre.arguments import Kind, options_of
+from daguerre.decoding.request import CALLS
 from daguerre.errors import InputError
 from daguerre.models.chat_template import ChatTemplate
 from daguerre.sampling import constraints
@@ -310,7 +310,7 @@ def public(owner: object) -> set[str]:
 def test_every_public_argument_is_attacked(of_models: dict[str, Case], of_objects: dict[str, Case]) -> None:
     assert public(Model) == set(METHODS) == set(of_models)
     assert set(daguerre.__all__) - {"DaguerreError", "Decode", "__version__"} <= of_objects.keys()
-    assert set(OPTIONS) == {option.name for option in dataclasses.fields(Decode)}
+    assert set(options_of(Decode)) == {option.name for option in dataclasses.fields(Decode)}
     for name, case in (of_models | of_objects).items():
         method = getattr(Model, name, None) or getattr(daguerre, name, None)
         if method is not None:
@@ -474,7 +474,7 @@ def test_numbers_of_numpy_are_numbers(small: Model) -> None:
 
 
 def test_what_a_kind_reads_it_reads_again_as_it_is() -> None:
-    table = {**OPTIONS, **CALLS}
+    table = {name: each.kind for name, each in options_of(Decode).items()} | CALLS
     for name, each in table.items():
         if isinstance(each, Kind):
             for value in HOSTILE.values():

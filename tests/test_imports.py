@@ -25,6 +25,7 @@ PACKAGE = "daguerre"
 # From the bottom up. A part imports parts of its own layer or below; `daguerre` itself is the public API.
 LAYERS = (
     ("arguments", "errors", "files", "assets", "heldout", "wanted"),
+    ("http",),
     ("canvas", "trace"),
     ("models", "noise", "sampling"),
     ("decoding",),
@@ -39,9 +40,11 @@ RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}
 BESIDE = ("train", "evals", "concepts", "overlap", "audit", "view")
 # The command line: it imports anything, slow parts only inside the functions that need them; nobody else imports it.
 TOP = ("commands", "cli", "__main__")
-LATE = (*BESIDE, "server", "router")
+LATE = (*BESIDE, "http", "server", "router")
+# What these share is in http, and neither imports the other; nobody else imports http.
+APART = ("server", "router")
 # Importing these needs an extra; the commands that start them say which.
-EXTRA = ("server", "router")
+EXTRA = ("http", "server", "router")
 
 
 @dataclass(frozen=True)
@@ -118,10 +121,12 @@ def allowed(found: Import) -> bool:
         return False
     if importer in TOP:
         return target not in LATE or found.scope == "function"
+    if {importer, target} == {*APART} or (target == "http" and importer not in APART):
+        return False
     if importer in BESIDE:
         return True
     if target in BESIDE:
-        return importer == "server" and found.scope == "function"
+        return importer == "server" and target != "train" and found.scope == "function"
     return RANK[target] <= RANK[importer]
 
 
@@ -185,6 +190,11 @@ PLANTED: list[tuple[dict[str, str], str]] = [
         {"train/optim.py": "import daguerre.evals", "evals/tasks.py": "import daguerre.train"},
         "import cycle: ",
     ),
+    ({"router/app.py": "from daguerre.server import app"}, "router.app:1 imports daguerre.server.app"),
+    ({"server/app.py": "def f():\n    from daguerre.router import app"}, "server.app:2 imports daguerre.router.app"),
+    ({"http/gate.py": "if TYPE_CHECKING:\n    from daguerre.server import app"}, "http.gate:2 imports daguerre.server"),
+    ({"http/gate.py": "from daguerre.models import rope"}, "http.gate:1 imports daguerre.models.rope"),
+    ({"evals/tasks.py": "from daguerre.http import gate"}, "evals.tasks:1 imports daguerre.http.gate"),
     ({"misc.py": ""}, "misc has no layer"),
 ]
 
@@ -206,7 +216,9 @@ def test_what_the_design_allows_is_not_a_violation(tmp_path: Path) -> None:
             "sampling/policy.py": "from daguerre.noise import Schedule",
             "train/optim.py": "from daguerre import Model\nif TYPE_CHECKING:\n    from daguerre.models import rope",
             "train/data.py": "from . import optim",
-            "server/app.py": "def f():\n    import daguerre.evals.tasks",
+            "server/app.py": "from daguerre.http import gate\ndef f():\n    import daguerre.evals.tasks",
+            "router/app.py": "from daguerre.http import gate",
+            "http/gate.py": "from daguerre.errors import shown",
             "commands/asking.py": "from daguerre import errors\ndef f():\n    from daguerre.evals import tasks",
             "cli.py": "from daguerre.commands import asking\ndef f():\n    from daguerre.train import optim",
             "__main__.py": "from daguerre.cli import main",
@@ -218,9 +230,30 @@ def test_what_the_design_allows_is_not_a_violation(tmp_path: Path) -> None:
 
 def plant(source: Path, files: dict[str, str]) -> None:
     """A package with every module that the tests above name, empty except for `files`."""
-    parts = ("models", "noise", "sampling", "decoding", "engine", "server", "evals", "train", "view", "commands")
+    parts = (
+        "models",
+        "noise",
+        "sampling",
+        "decoding",
+        "engine",
+        "http",
+        "server",
+        "router",
+        "evals",
+        "train",
+        "view",
+        "commands",
+    )
     modules = ("errors", "canvas", "trace", "model", "cli", "models/rope", "sampling/policy", "decoding/generate")
-    modules += ("commands/asking", "engine/engine", "server/app", "evals/tasks", "train/optim")
+    modules += (
+        "commands/asking",
+        "engine/engine",
+        "http/gate",
+        "server/app",
+        "router/app",
+        "evals/tasks",
+        "train/optim",
+    )
     names = ("__init__", *modules, *(f"{part}/__init__" for part in parts))
     for name, text in ({f"{name}.py": "" for name in names} | files).items():
         path = source / PACKAGE / name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -12,8 +13,8 @@ import pytest
 from daguerre.canvas import Canvas
 from daguerre.decoding import generate as main_path
 from daguerre.decoding.lengths import MAX_LENGTHS, calibrated, candidates, look_alone, look_together, search_length
-from daguerre.decoding.options import Decode
-from daguerre.decoding.request import Request
+from daguerre.decoding.planning import plan_request
+from daguerre.decoding.request import Decode, TokenRequest
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.model import Model
 from daguerre.models.tokenizer import Tokenizer
@@ -64,8 +65,11 @@ def test_a_batch_finds_what_a_search_one_by_one_finds(without_null: dict[str, Mo
     for (name, model), (before, after) in product(without_null.items(), texts):
         tokenizer = model.tokenizer
         segments = [tokenizer.encode(before), tokenizer.encode(after)]
+        plan_of = partial(plan_request, model.config, tokenizer)
         fast, slow = (
-            search_length(model.denoiser, tokenizer, Request(Decode(mode="block"), segments, [(2, 14)]), look).searched
+            search_length(
+                model.denoiser, TokenRequest(Decode(mode="block"), segments, [(2, 14)]), plan_of, look
+            ).searched
             for look in (look_together, look_alone)
         )
         assert fast is not None

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 from daguerre.decoding.deadline import Deadline
-from daguerre.decoding.drive import compute
+from daguerre.decoding.denoise import Run
 from daguerre.decoding.healing import Vocabulary
 from daguerre.decoding.modes import beam, lines
 from daguerre.decoding.modes.lines import BLANK_NATS, REPEATED_NATS, ContextLines, Edge, after_break, is_blank
-from daguerre.decoding.options import Decode
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.planning import make_plan
-from daguerre.decoding.run import Run
+from daguerre.decoding.request import Decode
 from daguerre.decoding.sampler import TokenSampler
 from daguerre.model import Model
+from daguerre.models.session import compute
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.sampling.random import Counter
 from daguerre.scoring.likelihood import score_tokens

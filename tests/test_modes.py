@@ -17,14 +17,13 @@ import pytest
 import daguerre
 from daguerre.canvas import Canvas, Decision
 from daguerre.decoding.denoise import heal
-from daguerre.decoding.mode import SAMPLING, Steps
 from daguerre.decoding.modes import MODES, SEARCHED_TOKENS, choose_mode
-from daguerre.decoding.modes.base import Mode
 from daguerre.decoding.modes.block import DENOISING
-from daguerre.decoding.options import Decode
+from daguerre.decoding.options import DecodeOptions
 from daguerre.decoding.pins import Pin
-from daguerre.decoding.planning import make_plan, max_forwards
-from daguerre.decoding.settings import Settings
+from daguerre.decoding.plan import SAMPLING, Mode, Steps
+from daguerre.decoding.planning import make_plan
+from daguerre.decoding.request import Decode
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.model import Model
 from daguerre.models.core.config import FimTokens, ModelConfig
@@ -202,7 +201,7 @@ class Pairs(Mode):
         if config.context == "block":
             raise UnsupportedError('mode "pairs" knows no blocks: use mode "block"')
 
-    def span_size(self, settings: Settings, config: ModelConfig, max_tokens: int, infilling: bool) -> int:
+    def span_size(self, settings: DecodeOptions, config: ModelConfig, max_tokens: int, infilling: bool) -> int:
         return 2
 
     def bound(self, plan: Any) -> int:
@@ -231,7 +230,7 @@ def test_one_entry_adds_a_mode(models: dict[str, Model], monkeypatch: pytest.Mon
         plan = make_plan(model.config, model.tokenizer, Decode(**options), "impo", None, 9, None)
         result = model.generate("impo", 9, **options)
         assert (result.finish_reason, len(result.tokens)) == ("length", 9)
-        assert result.usage.forwards == len(result.trace.steps) <= max_forwards(plan)
+        assert result.usage.forwards == len(result.trace.steps) <= plan.max_forwards
         assert max(len(step.decision) for step in result.trace.steps) == 2
         *events, last = model.stream("impo", 9, **options)
         assert last.text == last.committed == result.text
@@ -338,6 +337,7 @@ def test_no_other_module_compares_the_names_of_modes() -> None:
             text = path.read_text(encoding="utf-8")
             if re.search(r"\bmode\b", text):
                 assert list(comparisons(text, "mode")) == [], path
+                assert re.findall(r"\bmode\.name (?:==|!=|in|not in) .*", text) == [], path
 
 
 def test_decoding_asks_for_no_kind_of_policy_or_mode() -> None:

@@ -24,14 +24,14 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 
 
 def package_files() -> dict[str, int]:
-    """Every file of the package, as a wheel names it, with its size; recipes lie outside `src` and go into it, without
-    the scripts and data of research beside them.
+    """Every file of the package, as a wheel names it, with its size; recipes lie outside `src`, and those that commands
+    know by name go into it, without the folders of experiments.
     """
-    folder, beside = SOURCE / "daguerre", ROOT / "recipes"
-    kept = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc" and path.name[0] != "."]
-    recipes = [beside / "corpus.txt", *(path for path in beside.rglob("*.toml") if path.parent.name != "steps")]
+    files = [path for path in (SOURCE / "daguerre").rglob("*") if path.is_file()]
+    kept = [path for path in files if path.suffix != ".pyc" and path.name[0] != "."]
     return {path.relative_to(SOURCE).as_posix(): path.stat().st_size for path in kept} | {
-        f"daguerre/{path.relative_to(ROOT).as_posix()}": path.stat().st_size for path in recipes
+        f"daguerre/{path.relative_to(ROOT).as_posix()}": path.stat().st_size
+        for path in (ROOT / "recipes").glob("*.toml")
     }
 
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import daguerre
 from daguerre.canvas import Canvas
-from daguerre.decoding.options import Decode
 from daguerre.decoding.pins import Pin
-from daguerre.decoding.planning import make_plan, max_forwards
+from daguerre.decoding.planning import make_plan
+from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.errors import InputError
 from daguerre.model import Model
@@ -74,7 +74,7 @@ def test_pinned_positions_never_change_and_are_in_the_text(models: dict[str, Mod
     assert result.text == drawn.decode("utf-8", errors="replace")
     shown = {int(position): token for position, token in enumerate(last(result).filled(plan.canvas.gaps[0]).tolist())}
     assert [shown[first + i] for i in range(len(ids))] == ids
-    assert result.usage.forwards <= max_forwards(plan)
+    assert result.usage.forwards <= plan.max_forwards
     if len(result.tokens) > first + len(ids):
         assert (result.tokens[first].logprob, result.tokens[first].step) == (None, -1)
 

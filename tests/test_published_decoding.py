@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import made_tokenizers as mt
-from daguerre.decoding.draft import Draft
+from daguerre.decoding.drafters import Draft
 from daguerre.decoding.generate import edit, fill, infill, stream
 from daguerre.decoding.healing import Vocabulary
 from daguerre.decoding.pins import Pin

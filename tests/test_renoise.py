@@ -15,10 +15,10 @@ from backends import BACKENDS, needs_compiler
 from conftest import GEMMA
 from daguerre.decoding.drive import Together
 from daguerre.decoding.modes.renoise import STEPS
-from daguerre.decoding.options import Decode
 from daguerre.decoding.pins import Pin
 from daguerre.decoding.planning import make_plan
 from daguerre.decoding.reading import committed_text
+from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.decoding.sample import Sample
 from daguerre.errors import InputError, UnsupportedError

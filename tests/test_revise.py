@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from daguerre.canvas import Canvas
-from daguerre.decoding.options import Decode
-from daguerre.decoding.planning import make_plan, max_forwards
+from daguerre.decoding.planning import make_plan
+from daguerre.decoding.request import Decode
 from daguerre.decoding.revision import ODDS, RevisionReading, revise
 from daguerre.errors import InputError
 from daguerre.model import Model
@@ -66,7 +66,7 @@ def check_revision(
             assert before.open[step.decision.positions].all()
         before = canvas
     assert rounds > 0
-    assert result.usage.forwards <= max_forwards(plan)
+    assert result.usage.forwards <= plan.max_forwards
 
 
 def read_slowly(model: Model, canvas: Canvas, positions: np.ndarray, reading: RevisionReading) -> np.ndarray:

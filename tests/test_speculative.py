@@ -14,16 +14,15 @@ import daguerre
 from backends import BACKENDS, needs_compiler
 from daguerre.canvas import Canvas, Decision
 from daguerre.decoding import generate as main_path
-from daguerre.decoding.drive import compute
-from daguerre.decoding.options import Decode
-from daguerre.decoding.planning import make_plan, max_forwards
+from daguerre.decoding.planning import make_plan
+from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.heldout import load_frozen
 from daguerre.model import Model
 from daguerre.models.core.batched import CLEAN, NO_HORIZON, BatchLayout, Rows, allowed, run_batch
 from daguerre.models.denoiser import BackendName
 from daguerre.models.rows import plan_verification
-from daguerre.models.session import NextLogits, Verification
+from daguerre.models.session import NextLogits, Verification, compute
 from daguerre.models.tokenizer import Tokenizer
 from driving import Recorded, logits_of
 
@@ -238,7 +237,7 @@ def test_forwards_stay_within_the_bound_and_rows_are_counted(causal: Model, draf
             recorded = Recorded(model.denoiser)
             usage = main_path.generate(recorded, model.tokenizer, "for i in ran", 21, decode).usage
             forwards = recorded.backend.forwards
-            assert usage.forwards == len(forwards) <= max_forwards(plan)
+            assert usage.forwards == len(forwards) <= plan.max_forwards
             assert usage.computed_tokens == sum(len(one.tokens) for one in forwards)
             assert usage.finalized_tokens == 0
 

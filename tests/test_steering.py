@@ -14,13 +14,13 @@ import torch
 from concept_models import CATALOG, SHAPE, with_heads
 from conftest import GEMMA
 from daguerre.canvas import Canvas
-from daguerre.decoding.drive import compute
-from daguerre.decoding.options import Decode
+from daguerre.decoding.request import Decode
 from daguerre.decoding.steering import MOST_NAMED, Operation, Steering, add, controls, forbid
 from daguerre.errors import DataError, InputError, UnsupportedError
 from daguerre.model import Model
 from daguerre.models.catalog import Catalog, NamedConcept
 from daguerre.models.forward import Logits
+from daguerre.models.session import compute
 from daguerre.models.wrappers.steering import Steered
 
 BACKENDS = ("torch", "native")

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daguerre.decoding.repository import BETWEEN, joined_files
-from daguerre.decoding.window import Window, room_for, window
+from daguerre.decoding.context import BETWEEN, Window, joined_files, room_for, window
 from daguerre.errors import InputError
 from daguerre.models.tokenizer import Tokenizer
 

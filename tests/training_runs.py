@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from daguerre.train import trainer
+from daguerre.train import pretraining
 from daguerre.train.checkpoint import list_checkpoints
 from daguerre.train.recipe import Recipe, Share, TrainedShape
 from daguerre.train.stage import Stage
@@ -76,10 +76,10 @@ def list_steps(out: Path) -> list[int]:
 
 
 MOMENTS: dict[str, tuple[Any, str, signal.Signals]] = {
-    "in a step": (trainer, "batch_loss", signal.SIGKILL),
+    "in a step": (pretraining, "batch_loss", signal.SIGKILL),
     "as a checkpoint is synced": (os, "fsync", signal.SIGKILL),
     "as an old one is cleared": (shutil, "rmtree", signal.SIGKILL),
-    "Ctrl-C": (trainer, "batch_loss", signal.SIGINT),
+    "Ctrl-C": (pretraining, "batch_loss", signal.SIGINT),
 }
 """By the name of a moment: the function before whose call a process gets a signal, and the signal."""
 

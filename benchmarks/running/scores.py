@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from running.cases import DoctestCase, Judge
 
-from daguerre.decoding.plans import INFILL_TOKENS
+from daguerre.decoding.generate import INFILL_TOKENS
 from daguerre.evals.infilling import BEAM, first_line
 from daguerre.evals.statistics import clustered_wilson
 from daguerre.model import Model

@@ -11,9 +11,9 @@ which no run sees. A run leaves `result.json` in its folder. Set OMP_NUM_THREADS
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
+import sys
 import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,12 +30,13 @@ from daguerre.heldout import load_frozen
 from daguerre.model import Model, load
 from daguerre.models.loading import read_extra
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.train.checkpoint import CHECKPOINTS, list_checkpoints
 from daguerre.train.convert import CONVERSIONS
-from daguerre.train.run import run_training
 
-RECIPE = Path(__file__).resolve().parent / "model.toml"
-RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "conversion.json"
+HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent))
+
+from proofs import RESULTS, arguments, trained  # noqa: E402
+
 START, STEPS, LENGTH = 2000, (100, 300, 900), 256
 SHAPES: dict[str, list[str]] = {
     "diffullama": ["model.context=full", "sft.preset=dream", "sft.padding=unsupervised"],
@@ -87,20 +88,13 @@ def train(out: Path, name: str, steps: int, overrides: list[str], start: Path | 
     folder = out / f"{name}-{steps}"
     if (folder / "result.json").exists():
         return folder
-    given = [f"steps={steps}", *overrides]
-    trained = run_training(
-        "convert" if start else str(RECIPE),
-        overrides=[*given, "minutes=0", "eval_steps=0", "stages.0.length=256", "sft.held_out=0.02"],
-        start_from=None if start is None else str(start),
-        resume=bool(list_checkpoints(folder / CHECKPOINTS)),
-        data=data(out),
-        out=folder,
-        device="cpu",
-    )
-    done = read_extra(trained)["trained"]
+    overrides = [f"steps={steps}", *overrides, "minutes=0", "eval_steps=0", "stages.0.length=256", "sft.held_out=0.02"]
+    recipe = "convert" if start else HERE / "model.toml"
+    made = trained(recipe, folder, overrides=overrides, start=start, data=data(out))
+    done = read_extra(made)["trained"]
     if done["step"] < steps:
         raise TrainingError(f"{folder} has {done['step']} of {steps} steps: run the script again to go on with it")
-    bits, error = bits_per_byte(load(trained))
+    bits, error = bits_per_byte(load(made))
     facts = {"name": name, "steps": steps, "trained": done, "bits": bits, "stderr": error}
     write_json(folder / "result.json", facts | {"machine": machine_facts()})
     print(name, steps, f"{bits:.3f} bits per byte (standard error {error:.3f})", flush=True)
@@ -138,7 +132,7 @@ def page(runs: list[dict[str, Any]]) -> str:
             "the same text after so many steps of the same recipe and text, from that model and from scratch; standard "
             "errors over files.",
             table(["to", "steps", "tokens", *HOW.values()], rows),
-            f"![Bits per byte against steps]({RESULTS.stem}.png)\n",
+            "![Bits per byte against steps](conversion.png)\n",
         ]
     )
 
@@ -164,15 +158,13 @@ def report(out: Path) -> None:
     runs = [json.loads(path.read_text()) for path in sorted(out.glob("*/result.json"))]
     if not any(run["name"] == "ar" for run in runs):
         raise DataError(f"{out} has no results: train first")
-    write_report(RESULTS, {"runs": runs}, page(runs), draw(runs))
+    write_report(RESULTS / "conversion.json", {"runs": runs}, page(runs), draw(runs))
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options = arguments(__doc__, "runs/conversion")
     options.add_argument("--steps", type=int, nargs="+", default=STEPS)
     options.add_argument("--start", type=int, default=START)
-    options.add_argument("--out", type=Path, default=Path("runs/conversion"))
-    options.add_argument("--report", action="store_true")
     given = options.parse_args()
     if given.report:
         report(given.out)

@@ -11,7 +11,6 @@ same minutes of the loss of masked blocks on the same answers. What is measured 
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
@@ -20,25 +19,24 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path.append(str(HERE.parent / "prefer"))
+sys.path[:0] = [str(HERE.parent / "prefer"), str(HERE.parent)]
 
+from proofs import RESULTS, answered, arguments, trained  # noqa: E402
 from written import library_prompts  # noqa: E402
 
-from daguerre.decoding.options import Decode  # noqa: E402
-from daguerre.decoding.plans import plan_generate  # noqa: E402
+from daguerre.decoding.generate import Request  # noqa: E402
+from daguerre.decoding.request import Decode  # noqa: E402
 from daguerre.errors import DataError  # noqa: E402
 from daguerre.evals.charts import in_percent, new_figure, titled  # noqa: E402
 from daguerre.evals.completion import AR, attempts  # noqa: E402
 from daguerre.evals.lines import make_examples  # noqa: E402
 from daguerre.evals.machine import machine_facts  # noqa: E402
-from daguerre.evals.proofs import answered, train_on  # noqa: E402
 from daguerre.evals.results import write_json, write_lines, write_report  # noqa: E402
 from daguerre.evals.statistics import wilson  # noqa: E402
 from daguerre.evals.tables import between, table  # noqa: E402
 from daguerre.heldout import load_frozen  # noqa: E402
 from daguerre.model import Model, load  # noqa: E402
 
-RESULTS = HERE.parents[1] / "benchmarks" / "results" / "distill-blocks.json"
 ANSWERS, POINTS = "answers.jsonl", "points.jsonl"
 TOKENS, AT_ONCE = 48, 64
 START, MORE = "start", "more"
@@ -80,11 +78,9 @@ def write_answers(model: Model, num: int, path: Path) -> None:
     prompts, lines = library_prompts(model.tokenizer, num, 0), list[dict[str, str]]()
     for first in range(0, len(prompts), AT_ONCE):
         some = [prompt.text for prompt in prompts[first : first + AT_ONCE]]
-        plans = (
-            plan_generate(model.denoiser, model.tokenizer, text, TOKENS, mode="ar", temperature=0.0, heal=False)
-            for text in some
-        )
-        for text, result in zip(some, answered(model, plans), strict=True):
+        how: dict[str, Any] = {"mode": "ar", "temperature": 0.0, "heal": False}
+        requests = [Request.of("generate", text, TOKENS, **how) for text in some]
+        for text, result in zip(some, answered(model, requests), strict=True):
             if result.finish_reason != "stop":
                 lines.append({"prompt": text, "completion": result.text})
     write_lines(path, lines)
@@ -95,7 +91,7 @@ def train(name: str, start: str, data: Path, minutes: float, out: Path) -> Path:
     recipe, overrides = RUNS[name]
     if (model := out / name / "model").is_dir():
         return model
-    return train_on(HERE / recipe, out / name, data, overrides, start, minutes)
+    return trained(HERE / recipe, out / name, overrides=overrides, start=start, data=data, minutes=minutes)
 
 
 def measure(model: Model, num: int, known: Sequence[str]) -> tuple[list[Point], list[str]]:
@@ -155,7 +151,7 @@ def page(values: dict[str, Any]) -> str:
             'lines. Tokens of a forward; lines that are those of the default model in mode "ar"; lines that are the '
             "file's (95% intervals by Wilson).",
             table(["threshold", *runs], rows, left=len(runs) + 1),
-            f"![Lines against tokens of a forward]({RESULTS.stem}.png)\n",
+            "![Lines against tokens of a forward](distill-blocks.png)\n",
         ]
     )
 
@@ -174,24 +170,20 @@ def draw(values: dict[str, Any]) -> Any:
     return figure
 
 
-def report(out: Path, results: Path = RESULTS) -> None:
+def report(out: Path, results: Path = RESULTS / "distill-blocks.json") -> None:
     """JSON, Markdown and picture of a folder of runs."""
     values = gather(out)
     write_report(results, values, page(values), draw(values))
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(words: Sequence[str] | None = None) -> None:
+    parser = arguments(__doc__, "runs/distill-blocks")
     parser.add_argument("--from", dest="start", default="default", help="the model to start from (%(default)s)")
-    parser.add_argument(
-        "--out", type=Path, default=Path("runs/distill-blocks"), help="folder of the runs (%(default)s)"
-    )
     parser.add_argument("--minutes", type=float, help="of training, for each run")
     parser.add_argument("--answers", type=int, default=6000, help="beginnings of code (%(default)s)")
     parser.add_argument("--num", type=int, default=400, help="held-out lines to measure on (%(default)s)")
     parser.add_argument("--only", nargs="+", choices=[START, *RUNS], default=[START, *RUNS], help="all by default")
-    parser.add_argument("--report", action="store_true", help="write the report of the runs")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(words)
     if options.minutes:
         options.out.mkdir(parents=True, exist_ok=True)
         if not (options.out / ANSWERS).is_file():

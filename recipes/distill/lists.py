@@ -10,8 +10,8 @@ chosen, so letters that are committed at once may be the same. The checker is ex
 
 from __future__ import annotations
 
-import argparse
 import random
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,17 +19,19 @@ from typing import Any
 
 import numpy as np
 
-from daguerre.decoding.plans import plan_fill
+from daguerre.decoding.generate import Request
 from daguerre.errors import DataError
 from daguerre.evals.charts import in_percent, new_figure, titled
 from daguerre.evals.machine import machine_facts
-from daguerre.evals.proofs import ExactShare, answered, train_on
 from daguerre.evals.results import read_lines, write_lines, write_report
 from daguerre.evals.tables import between, table
 from daguerre.model import Model, load
 
 HERE = Path(__file__).resolve().parent
-RESULTS = HERE.parents[1] / "benchmarks" / "results" / "distill-lists.json"
+sys.path.append(str(HERE.parent))
+
+from proofs import RESULTS, ExactShare, answered, arguments, trained  # noqa: E402
+
 LETTERS, ITEMS, MARK = "abcdefghij", 6, "_"
 TASKS = ("copy", "replace", "shuffle")
 START = "start"
@@ -115,8 +117,8 @@ def answers(model: Model, asked: Sequence[ListQuestion], **options: Any) -> list
     """The model's answers and the forwards that each took, at temperature 0."""
     decode: dict[str, Any] = {"mark": MARK, "max_tokens": 1, "min_tokens": 1, "mode": "full", "temperature": 0.0}
     texts = (question.prompt + MARK * ITEMS for question in asked)
-    plans = (plan_fill(model.denoiser, model.tokenizer, text, heal=False, **decode, **options) for text in texts)
-    return [(result.text[-ITEMS:], result.usage.forwards) for result in answered(model, plans)]
+    requests = (Request.of("fill", text, heal=False, **decode, **options) for text in texts)
+    return [(result.text[-ITEMS:], result.usage.forwards) for result in answered(model, requests)]
 
 
 def measure(model: Model, task: str, num: int, policy: str, options: dict[str, Any]) -> MeasuredTask:
@@ -175,7 +177,7 @@ def page(values: dict[str, Any]) -> str:
             f"{machine['processor']}, {machine['instruction_set']}, one thread. Held-out lists; 95% intervals "
             "(Wilson).",
             table(["run", "policy", "options", *TASKS], rows, left=3),
-            f"![Right answers against forwards]({RESULTS.stem}.png)\n",
+            "![Right answers against forwards](distill-lists.png)\n",
         ]
     )
 
@@ -196,22 +198,20 @@ def draw(values: dict[str, Any]) -> Any:
     return figure
 
 
-def report(out: Path, results: Path = RESULTS) -> None:
+def report(out: Path, results: Path = RESULTS / "distill-lists.json") -> None:
     """JSON, Markdown and picture of a folder of runs."""
     values = gather(out)
     write_report(results, values, page(values), draw(values))
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("runs/lists"), help="folder of the runs (%(default)s)")
+def main(words: Sequence[str] | None = None) -> None:
+    parser = arguments(__doc__, "runs/lists")
     parser.add_argument("--only", nargs="+", default=[START, MORE, *METHODS], help="runs; all by default")
     parser.add_argument("--steps", type=int, default=1200, help="of the model that is distilled (%(default)s)")
     parser.add_argument("--more", type=int, default=400, help="steps of each run from it (%(default)s)")
     parser.add_argument("--rows", type=int, default=60000, help="rows to train on (%(default)s)")
     parser.add_argument("--num", type=int, default=300, help="held-out lists of each task (%(default)s)")
-    parser.add_argument("--report", action="store_true", help="write the report of the runs")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(words)
     if options.report:
         report(options.out)
         return
@@ -226,7 +226,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if not model.is_dir():
             own = [f"steps={options.steps}"] if name == START else overrides_of(name, options.more)
             recipe = "lists-distill.toml" if name in METHODS else "lists.toml"
-            model = train_on(HERE / recipe, folder, data, own, None if name == START else start)
+            model = trained(HERE / recipe, folder, overrides=own, start=None if name == START else start, data=data)
         measured(name, model, folder / "points.jsonl", options.num)
 
 

@@ -10,29 +10,26 @@ kept, and a run that was killed goes on.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path.append(str(HERE.parent / "sudoku"))
+sys.path[:0] = [str(HERE.parent / "sudoku"), str(HERE.parent)]
 
-from evaluate import Measured, cells_of, measure, read_rows  # noqa: E402
+from evaluate import SolvedPuzzles, cells_of, kept_points, read_rows  # noqa: E402
+from proofs import RESULTS, arguments, trained  # noqa: E402
 from puzzles import GAPS, HELD  # noqa: E402
 
 from daguerre.errors import DataError, InputError  # noqa: E402
 from daguerre.evals.charts import in_percent, new_figure, titled  # noqa: E402
 from daguerre.evals.machine import machine_facts  # noqa: E402
-from daguerre.evals.proofs import train_on  # noqa: E402
-from daguerre.evals.results import read_lines, write_lines, write_report  # noqa: E402
+from daguerre.evals.results import read_lines, write_report  # noqa: E402
 from daguerre.evals.tables import table  # noqa: E402
 from daguerre.model import load  # noqa: E402
 from daguerre.models.loading import read_extra  # noqa: E402
 
-RESULTS = HERE.parents[1] / "benchmarks" / "results" / "distill.json"
 ON_POLICY = ["method=on_policy", "sharpness=4.0", "steps=8", "rollouts=4", "kl=0.05"]
 TRAJECTORIES = ["method=trajectories", "states=2", "window=[1.0, 3.0]", "noise=[0.5, 1.0]", "only_right=true"]
 RUNS: dict[str, tuple[str, list[str]]] = {
@@ -59,7 +56,8 @@ def train(name: str, start: str, data: Path, minutes: float, out: Path) -> Path:
     model = folder / "model"
     if model.is_dir() and read_extra(model)["trained"]["minutes"] >= 0.9 * minutes:
         return model
-    made = train_on(HERE / f"{recipe}.toml", folder, data / GAPS, overrides, start, minutes)
+    given = HERE / f"{recipe}.toml", folder
+    made = trained(*given, overrides=overrides, start=start, data=data / GAPS, minutes=minutes)
     if (spent := read_extra(made)["trained"]["minutes"]) < 0.9 * minutes:
         raise InputError(f"{folder} was stopped after {spent:.1f} of its {minutes:g} minutes: run it again to go on")
     return made
@@ -67,14 +65,8 @@ def train(name: str, start: str, data: Path, minutes: float, out: Path) -> Path:
 
 def measured(model: Path | str, path: Path, data: Path, num: int) -> None:
     """The effort curve of a model, a line a point; points that the file has are kept."""
-    found = [Measured(**one) for one in read_lines(path)]
-    done = {(one.policy, tuple(one.options.items())) for one in found}
-    loaded, rows = load(model), read_rows(data / HELD, num)
-    for policy, options in POINTS:
-        if (policy, tuple(options.items())) not in done:
-            found.append(measure(loaded, rows, policy, options))
-            print(path.parent.name, *cells_of(found[-1]), flush=True)
-            write_lines(path, map(asdict, found))
+    rows = read_rows(data / HELD, num)
+    kept_points(load(model), rows, POINTS, path, lambda one: print(path.parent.name, *cells_of(one), flush=True))
 
 
 # ---- the report -----------------------------------------------------------------------------------------------------
@@ -101,7 +93,7 @@ def page(values: dict[str, Any]) -> str:
     for policy, options in POINTS:
         cells = []
         for run in runs.values():
-            found = [Measured(**p) for p in run["points"] if (p["policy"], p["options"]) == (policy, options)]
+            found = [SolvedPuzzles(**p) for p in run["points"] if (p["policy"], p["options"]) == (policy, options)]
             cells.append(f"{found[0].text} in {found[0].forwards:.1f}" if found else "")
         rows.append([policy, ", ".join(f"{name} {value:g}" for name, value in options.items()), *cells])
     return "\n\n".join(
@@ -111,7 +103,7 @@ def page(values: dict[str, Any]) -> str:
             f"{machine['processor']}, {machine['instruction_set']}, one thread; {num:,} held-out puzzles; 95% "
             "intervals (Wilson). In parentheses how long each run trained, in minutes of processor time.",
             table(["policy", "options", *heads], rows, left=2),
-            f"![Exact share against forwards]({RESULTS.stem}.png)\n",
+            "![Exact share against forwards](distill.png)\n",
         ]
     )
 
@@ -123,7 +115,8 @@ def draw(values: dict[str, Any]) -> Any:
     panels = figure.subplots(1, len(policies), sharey=True)
     for panel, policy in zip(panels, policies, strict=True):
         for color, (name, run) in enumerate(values["runs"].items()):
-            mine = sorted((Measured(**p) for p in run["points"] if p["policy"] == policy), key=lambda one: one.forwards)
+            chosen = (SolvedPuzzles(**point) for point in run["points"] if point["policy"] == policy)
+            mine = sorted(chosen, key=lambda one: one.forwards)
             points, errors = [(one.forwards, one.exact) for one in mine], [one.errors for one in mine]
             style = {"marker": "o", "markersize": 4, "capsize": 2, "color": f"C{color}", "label": name}
             panel.errorbar(*zip(*points, strict=True), yerr=list(zip(*errors, strict=True)), **style)
@@ -135,24 +128,22 @@ def draw(values: dict[str, Any]) -> Any:
     return figure
 
 
-def report(out: Path, results: Path = RESULTS) -> None:
+def report(out: Path, results: Path = RESULTS / "distill.json") -> None:
     """JSON, Markdown and picture of a folder of runs."""
     values = gather(out)
     write_report(results, values, page(values), draw(values))
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(words: Sequence[str] | None = None) -> None:
+    parser = arguments(__doc__, "runs/distill")
     parser.add_argument("--from", dest="start", help="the model to start from")
     parser.add_argument("--data", type=Path, help="the folder that recipes/sudoku/puzzles.py wrote")
-    parser.add_argument("--out", type=Path, default=Path("runs/distill"), help="folder of the runs (%(default)s)")
     parser.add_argument("--minutes", type=float, help="of training, for each run")
     parser.add_argument(
         "--only", nargs="+", choices=["start", *RUNS], default=["start", *RUNS], help="runs; all by default"
     )
     parser.add_argument("--num", type=int, default=1000, help="held-out puzzles to measure on (%(default)s)")
-    parser.add_argument("--report", action="store_true", help="write the report of the runs")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(words)
     if options.minutes and not (options.start and options.data):
         parser.error("--minutes needs --from and --data")
     for name in options.only if options.minutes else ():

@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -29,14 +30,17 @@ from pieces import LONGEST, MOST
 from tasks import TaskRow
 
 import daguerre
-from daguerre.decoding.plans import plan_generate
+from daguerre.decoding.generate import Request
 from daguerre.errors import InputError
-from daguerre.evals import proofs, tables
-from daguerre.evals.proofs import answered
+from daguerre.evals import tables
 from daguerre.evals.results import write_json, write_lines
 from daguerre.instructions import apply_pattern, read_listing, read_merge, read_rename
 from daguerre.model import Model
 from daguerre.next_edits import Change, read_next_edit
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from proofs import ExactShare, answered
 
 MERGES = ("apply", "repeated", "bare")
 """Tasks whose answers are edits."""
@@ -50,7 +54,7 @@ LENGTHS = (100, 200, 300, 400, 500, 600)
 """Tokens of files, for the table by length."""
 
 
-class TaskShare(proofs.ExactShare):
+class TaskShare(ExactShare):
     """How many tasks are exact, and of how many, in words."""
 
     def __str__(self) -> str:
@@ -83,16 +87,12 @@ def answers(model: Model, rows: Sequence[TaskRow], given: str | None = None) -> 
     out: dict[int, str] = {}
     for first in range(0, len(order), AT_ONCE):
         chosen = order[first : first + AT_ONCE]
-        plans = (
-            plan_generate(
-                *(model.denoiser, model.tokenizer, rows[i].prompt, sizes[i] + MORE),
-                heal=False,
-                temperature=0.0,
-                regex=_pattern(rows[i], given),
-            )
+        how: dict[str, Any] = {"heal": False, "temperature": 0.0}
+        requests = [
+            Request.of("generate", rows[i].prompt, sizes[i] + MORE, regex=_pattern(rows[i], given), **how)
             for i in chosen
-        )
-        out |= {i: result.text for i, result in zip(chosen, answered(model, plans), strict=True)}
+        ]
+        out |= {i: result.text for i, result in zip(chosen, answered(model, requests), strict=True)}
     yield from (out[i] for i in range(len(rows)))
 
 

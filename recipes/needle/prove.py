@@ -10,8 +10,8 @@ measurement leaves a file in `--out` and is then left as it is. Set OMP_NUM_THRE
 
 from __future__ import annotations
 
-import argparse
 import json
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,9 +33,9 @@ from daguerre.model import Model
 from daguerre.models.forward import Forward, Hidden, KeyCache, Layout, Logits
 from daguerre.models.loading import read_extra
 
-HERE = Path(__file__).resolve().parent
-RESULTS = HERE.parents[1] / "benchmarks" / "results" / "needle.json"
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 
+from proofs import RESULTS, arguments
 
 # ---- measuring ------------------------------------------------------------------------------------------------------
 
@@ -149,7 +149,7 @@ def page(values: list[dict[str, Any]]) -> str:
             table(["model", "tokens", "questions", "exact", "digits"], rows),
             "Bits per byte of held-out files, exact, windows of the model's positions, by eighth of the window:",
             table(["model", "positions", "all", *map(str, range(1, 9))], bits),
-            f"![Exact and digits by length and depth]({RESULTS.stem}.png)\n",
+            "![Exact and digits by length and depth](needle.png)\n",
         ]
     )
 
@@ -174,20 +174,18 @@ def draw(values: list[dict[str, Any]]) -> Any:
     return figure
 
 
-def report(out: Path, results: Path = RESULTS) -> None:
+def report(out: Path, results: Path = RESULTS / "needle.json") -> None:
     """JSON, Markdown and picture of what was measured."""
     values = gather(out)
     write_report(results, values, page(values), draw(values))
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("runs/needle"), help="folder of measurements (%(default)s)")
+def main(words: Sequence[str] | None = None) -> None:
+    parser = arguments(__doc__, "runs/needle")
     parser.add_argument("--measure", nargs="+", default=[], help="models: default, default@KIND:FACTOR, or a folder")
     parser.add_argument("--num", type=int, default=24, help="texts of each length, nine questions each (%(default)s)")
     parser.add_argument("--windows", type=int, default=40, help="for bits per byte (%(default)s)")
-    parser.add_argument("--report", action="store_true", help="write the report of the measurements")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(words)
     for name in options.measure:
         measure_to(options.out, name, options.num, options.windows)
     if options.report:

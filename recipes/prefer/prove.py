@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -27,14 +28,16 @@ import daguerre
 from daguerre.errors import DataError
 from daguerre.evals.bits import bits_per_byte
 from daguerre.evals.machine import machine_facts
-from daguerre.evals.proofs import train_on
 from daguerre.evals.results import write_json, write_report
 from daguerre.evals.tables import table
 from daguerre.heldout import load_frozen
 from daguerre.train.curves import read_columns
 
 HERE = Path(__file__).resolve().parent
-RESULTS = HERE.parents[1] / "benchmarks" / "results" / "prefer.json"
+sys.path.append(str(HERE.parent))
+
+from proofs import RESULTS, trained  # noqa: E402
+
 BEFORE, AFTER, RUN = "before.json", "after.json", "run"
 LAYOUTS: tuple[int | str, ...] = ("ar", 4, 16)
 BOUND_WINDOWS = 48
@@ -46,7 +49,7 @@ def train(data: Path, model: str, overrides: Sequence[str]) -> Path:
     out = data / RUN
     if (out / "adapter").is_dir() or (out / "model").is_dir():
         return next(path for name in ("adapter", "model") if (path := out / name).is_dir())
-    return train_on(HERE / "code.toml", out, data / LINES, overrides, model)
+    return trained(HERE / "code.toml", out, overrides=overrides, start=model, data=data / LINES)
 
 
 def measure(model: Any, num: int, each: int, seed: int) -> dict[str, Any]:
@@ -179,7 +182,7 @@ def others_table(others: dict[str, Any]) -> str:
     return f"\nOther runs of the same model:\n\n{table(header, rows)}\n"
 
 
-def report(data: Path, results: Path = RESULTS, others: Sequence[Path] = ()) -> None:
+def report(data: Path, results: Path = RESULTS / "prefer.json", others: Sequence[Path] = ()) -> None:
     """JSON and Markdown of what was measured; of other folders the main figures."""
     values = gather(data) | {"others": {folder.name: gather(folder) for folder in others}}
     write_report(results, values, page(values) + (others_table(values["others"]) if others else ""))

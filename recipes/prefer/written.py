@@ -16,21 +16,25 @@ was written is code, so that a model which hides in a docstring shows.
 from __future__ import annotations
 
 import ast
+import sys
 import sysconfig
 import tokenize
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from daguerre.decoding.drive import Together
-from daguerre.decoding.plans import plan_generate
-from daguerre.decoding.sample import Sample
+from daguerre.decoding.generate import Request
 from daguerre.heldout import load_frozen
 from daguerre.model import Model
 from daguerre.models.tokenizer import Tokenizer
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from proofs import answered
 
 TOKENS = 96
 TEMPERATURE = 0.8
@@ -172,19 +176,12 @@ def samples(
     at_once = max(1, AT_ONCE // num)
     for first in range(0, len(prompts), at_once):
         together = prompts[first : first + at_once]
-        drawn = [
-            Sample(model.denoiser, plan, sample, None)
+        how: dict[str, Any] = {"mode": "ar", "temperature": TEMPERATURE, "heal": False}
+        requests = [
+            Request.of("generate", prompt.text, tokens or TOKENS, seed=seed + number, **how)
             for number, prompt in enumerate(together, first)
-            for plan in [
-                plan_generate(
-                    model.denoiser, model.tokenizer, prompt.text, tokens or TOKENS, mode="ar", temperature=TEMPERATURE,
-                    heal=False, seed=seed + number,
-                )
-            ]
-            for sample in range(num)
-        ]  # fmt: skip
-        Together(model.denoiser.backend, drawn).run()
-        results = [sample.result() for sample in drawn]
+        ]
+        results = answered(model, requests, num)
         for place, prompt in enumerate(together):
             yield [
                 judged(prompt.text, one.text, one.finish_reason == "stop")

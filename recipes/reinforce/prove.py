@@ -11,11 +11,9 @@ OMP_NUM_THREADS=1. A run that has a result.json is left as it is.
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,27 +21,24 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 SUDOKU = HERE.parent / "sudoku"
-sys.path[:0] = [str(HERE), str(SUDOKU)]
+sys.path[:0] = [str(HERE), str(SUDOKU), str(HERE.parent)]
 
 import rewards  # noqa: E402
 from evaluate import measure, read_rows  # noqa: E402
+from proofs import RESULTS, answered, arguments, trained  # noqa: E402
 
-from daguerre.decoding.plans import plan_generate  # noqa: E402
+from daguerre.decoding.generate import Request  # noqa: E402
 from daguerre.errors import TrainingError  # noqa: E402
 from daguerre.evals.charts import new_figure, titled  # noqa: E402
 from daguerre.evals.machine import machine_facts  # noqa: E402
-from daguerre.evals.proofs import answered  # noqa: E402
 from daguerre.evals.results import write_json, write_report  # noqa: E402
 from daguerre.evals.statistics import wilson  # noqa: E402
 from daguerre.evals.tables import between, table  # noqa: E402
 from daguerre.files import atomic_write  # noqa: E402
 from daguerre.model import Model, load  # noqa: E402
 from daguerre.models.loading import read_extra  # noqa: E402
-from daguerre.train.checkpoint import CHECKPOINTS, list_checkpoints  # noqa: E402
 from daguerre.train.curves import read_columns, smooth  # noqa: E402
-from daguerre.train.run import run_training  # noqa: E402
 
-RESULTS = HERE.parents[1] / "benchmarks" / "results" / "reinforce.json"
 START, SFT, AGAIN = "start", "sft", "-2"
 COMMON = (
     "precision=float32 stages.0.micro_batches=1 stages.0.length=40 log_steps=20 eval_steps=100000 checkpoint_minutes=2 "
@@ -121,27 +116,18 @@ def run(task: str, what: str, minutes: float, out: Path) -> None:
     folder, made, data = out / f"{task}-{what}", TASKS[task], rows_of(task, out)
     if (folder / "result.json").is_file():
         return
-    how: dict[str, Any] = {"out": folder, "device": "cpu", "clock": time.process_time}
-    how["resume"] = bool(list_checkpoints(folder / CHECKPOINTS))
-    if not how["resume"] and what != START:
+    how: dict[str, Any] = {}
+    if what != START:
         before = what.removesuffix(AGAIN) if what.endswith(AGAIN) else START
         run(task, before, minutes, out)
-        how["start_from"] = str(out / f"{task}-{before}" / "model")
+        how = {"start": out / f"{task}-{before}" / "model", "minutes": minutes}
     if what in (START, SFT):
-        limit = {"minutes=0": None, f"steps={made.steps}": None} if what == START else {}
-        how |= {"overrides": ["precision=float32", *limit], "data": [data / made.learned]}
-        name = str(made.recipe)
+        limit = ["minutes=0", f"steps={made.steps}"] if what == START else []
+        name, rows, sets = made.recipe, made.learned, ["precision=float32", *limit]
     else:
-        how |= {
-            "overrides": [*COMMON, *made.sets, f"reinforce.estimate={what.removesuffix(AGAIN)}"],
-            "data": [data / made.prompts],
-        }
-        how["overrides"] += [f"seed={int(what.endswith(AGAIN))}"]
-        name = "reinforce"
-    if what != START:
-        how["max_minutes"] = minutes
-    if not (folder / "model").is_dir() or how["resume"]:
-        run_training(name, **how)
+        sets = [*COMMON, *made.sets, f"reinforce.estimate={what.removesuffix(AGAIN)}"]
+        name, rows, sets = Path("reinforce"), made.prompts, [*sets, f"seed={int(what.endswith(AGAIN))}"]
+    trained(name, folder, overrides=sets, data=[data / rows], **how)
     spent, steps = read_extra(folder / "model")["trained"], json.loads((folder / "recipe.json").read_text())["steps"]
     if what != START and spent["minutes"] < 0.9 * minutes and spent["step"] != steps:
         said = f"{spent['minutes']:.1f} of {minutes:g} minutes"
@@ -175,18 +161,16 @@ def solved(task: str, model: Model, held: Path) -> tuple[int, int]:
     if task == "sudoku":  # every puzzle has one solution
         made = measure(model, rows, "margin", {})
         return round(made.exact * made.num), made.num
-    plans = (
-        plan_generate(model.denoiser, model.tokenizer, row.prompt, 12, heal=False, temperature=0.0, mode="ar")
-        for row in rows
-    )
-    texts = [result.text for result in answered(model, plans)]
+    how: dict[str, Any] = {"heal": False, "temperature": 0.0, "mode": "ar"}
+    requests = [Request.of("generate", row.prompt, 12, **how) for row in rows]
+    texts = [result.text for result in answered(model, requests)]
     return int(sum(rewards.countdown(row.prompt, text) for row, text in zip(rows, texts, strict=True))), len(rows)
 
 
 # ---- the report -----------------------------------------------------------------------------------------------------
 
 
-def report(out: Path, results: Path = RESULTS) -> None:
+def report(out: Path, results: Path = RESULTS / "reinforce.json") -> None:
     """JSON, Markdown and picture of the runs that are done."""
     names = [(task, what) for task, made in TASKS.items() for what in (START, SFT, *made.estimates)]
     found = [
@@ -234,13 +218,11 @@ def page(found: Sequence[dict[str, Any]]) -> str:
     )
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("runs/reinforce"), help="folder of the runs (%(default)s)")
+def main(words: Sequence[str] | None = None) -> None:
+    parser = arguments(__doc__, "runs/reinforce")
     parser.add_argument("--minutes", type=float, help="of each run")
     parser.add_argument("--only", nargs="+", default=[], help="runs, as task/estimate; all by default")
-    parser.add_argument("--report", action="store_true", help="write the report of the runs")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(words)
     every = [f"{task}/{what}" for task, made in TASKS.items() for what in (START, SFT, *made.estimates)]
     for name in (options.only or every) if options.minutes else []:
         task, _, what = name.partition("/")

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -20,10 +21,13 @@ from boards import EMPTY
 from puzzles import HELD
 
 import daguerre
-from daguerre.decoding.plan import Plan
-from daguerre.decoding.plans import plan_fill, plan_generate
-from daguerre.evals.proofs import ExactShare, answered
+from daguerre.decoding.generate import Request
+from daguerre.evals.results import read_lines, write_lines
 from daguerre.model import Model
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from proofs import ExactShare, answered
 
 STATIC = ("margin", "entropy", "random")
 STEPS = (1, 2, 4, 8, 16, 32, 51)
@@ -72,21 +76,21 @@ def read_rows(path: Path, num: int) -> list[PuzzleRow]:
         return [PuzzleRow(**json.loads(line)) for line in islice(file, num)]
 
 
-def plan(model: Model, row: PuzzleRow, **options: Any) -> Plan:
+def asked(model: Model, row: PuzzleRow, **options: Any) -> Request:
     """The request that solves a puzzle; of so many steps, or one for each empty cell where these are fewer."""
     if model.config.context == "full":
         if "steps" in options:
             options["steps"] = min(options["steps"], row.prompt.count(EMPTY))
         decode: dict[str, Any] = {"mark": EMPTY, "max_tokens": 1, "min_tokens": 1, "mode": "full"}
-        return plan_fill(model.denoiser, model.tokenizer, row.prompt, heal=False, temperature=0.0, **decode, **options)
+        return Request.of("fill", row.prompt, heal=False, temperature=0.0, **decode, **options)
     decode = {"max_tokens": len(row.completion), "min_tokens": len(row.completion), "mode": "ar"}
-    return plan_generate(model.denoiser, model.tokenizer, row.prompt, heal=False, temperature=0.0, **decode, **options)
+    return Request.of("generate", row.prompt, heal=False, temperature=0.0, **decode, **options)
 
 
 def solve(model: Model, rows: Sequence[PuzzleRow], **options: Any) -> Iterator[tuple[str, int]]:
     """The model's solution of each puzzle and the forwards that it took, in order."""
     for first in range(0, len(rows), AT_ONCE):
-        for result in answered(model, (plan(model, row, **options) for row in rows[first : first + AT_ONCE])):
+        for result in answered(model, (asked(model, row, **options) for row in rows[first : first + AT_ONCE])):
             yield result.text, result.usage.forwards
 
 
@@ -103,6 +107,28 @@ def measure(model: Model, rows: Sequence[PuzzleRow], policy: str, options: dict[
     ]
     forwards = float(np.mean([num for _, num in found]))
     return SolvedPuzzles(**vars(right), policy=policy, options=options, cells=float(np.mean(cells)), forwards=forwards)
+
+
+def kept_points(
+    model: Model,
+    rows: Sequence[PuzzleRow],
+    points: Sequence[tuple[str, dict[str, Any]]],
+    path: Path,
+    say: Callable[[SolvedPuzzles], None] = lambda one: None,
+) -> None:
+    """Measure the points of a curve, a line of a file for each; those that the file has are kept."""
+    found = read_points(path)
+    done = {(one.policy, tuple(one.options.items())) for one in found}
+    for policy, options in points:
+        if (policy, tuple(options.items())) not in done:
+            found.append(measure(model, rows, policy, options))
+            say(found[-1])
+            write_lines(path, map(asdict, found))
+
+
+def read_points(path: Path) -> list[SolvedPuzzles]:
+    """The points of a curve; none where there is no file."""
+    return [SolvedPuzzles(**one) for one in read_lines(path)]
 
 
 def best(model: Model, rows: Sequence[PuzzleRow]) -> SolvedPuzzles:

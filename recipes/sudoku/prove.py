@@ -11,21 +11,23 @@ them is a run of its own from scratch, whose learning rates fall to 0 at its end
 
 from __future__ import annotations
 
-import argparse
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from evaluate import ADAPTIVE, COLUMNS, POINTS, STATIC, SolvedPuzzles, best, cells_of, measure, read_rows
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from evaluate import ADAPTIVE, COLUMNS, POINTS, STATIC, SolvedPuzzles, best, cells_of, kept_points, read_rows
+from proofs import RESULTS, arguments, trained
 from puzzles import GAPS, HELD, TRAIN
 
 from daguerre.errors import DataError, InputError
 from daguerre.evals.charts import in_percent, new_figure, titled
 from daguerre.evals.machine import machine_facts
-from daguerre.evals.proofs import train_on
-from daguerre.evals.results import read_lines, write_json, write_lines, write_report
+from daguerre.evals.results import read_lines, write_json, write_report
 from daguerre.evals.tables import table
 from daguerre.model import load
 from daguerre.models.loading import read_extra
@@ -35,7 +37,6 @@ from daguerre.train.shards import is_corpus
 from daguerre.train.start import named_tokenizer
 
 HERE = Path(__file__).resolve().parent
-RESULTS = HERE.parents[1] / "benchmarks" / "results" / "sudoku.json"
 
 
 @dataclass(frozen=True)
@@ -77,11 +78,11 @@ def run_side(side: PuzzleSide, minutes: float, data: Path, out: Path, num: int, 
         return result
     path = HERE / f"{side.recipe}.toml"
     recipe = load_recipe(str(path), overrides)
-    trained = train_on(path, folder, corpus_of(side, recipe, data, out), overrides, minutes=minutes)
-    facts = read_extra(trained)["trained"]
+    made = trained(path, folder, overrides=overrides, data=corpus_of(side, recipe, data, out), minutes=minutes)
+    facts = read_extra(made)["trained"]
     if facts["minutes"] < 0.9 * minutes and facts["step"] != recipe.steps:
         raise InputError(f"{folder} was stopped before its {minutes:g} minutes: run it again to go on")
-    model = load(trained)
+    model = load(made)
     value = {
         "side": side.recipe,
         "minutes": minutes,
@@ -98,19 +99,8 @@ def run_side(side: PuzzleSide, minutes: float, data: Path, out: Path, num: int, 
 def measure_effort(folder: Path, data: Path, num: int) -> Path:
     """The effort curve of a run's model, a line a point, as effort.jsonl in its folder; points that it has are kept."""
     path = folder / "effort.jsonl"
-    model, rows = load(folder / "model"), read_rows(data / HELD, num)
-    found = read_points(path)
-    done = {(one.policy, tuple(one.options.items())) for one in found}
-    for policy, options in POINTS:
-        if (policy, tuple(options.items())) not in done:
-            found.append(measure(model, rows, policy, options))
-            write_lines(path, map(asdict, found))
+    kept_points(load(folder / "model"), read_rows(data / HELD, num), POINTS, path)
     return path
-
-
-def read_points(path: Path) -> list[SolvedPuzzles]:
-    """The points of an effort curve; none where there is no file."""
-    return [SolvedPuzzles(**one) for one in read_lines(path)]
 
 
 # ---- the report -----------------------------------------------------------------------------------------------------
@@ -142,7 +132,7 @@ def page(values: dict[str, Any]) -> str:
     for name, points in values["effort"].items():
         parts.append(f"## Exact share against forwards: `{name}`, {points[0]['num']:,} puzzles")
         parts.append(table(COLUMNS, [cells_of(SolvedPuzzles(**point)) for point in points], left=2))
-    return "\n\n".join([*parts, f"![Exact share against time and against forwards]({RESULTS.stem}.png)\n"])
+    return "\n\n".join([*parts, "![Exact share against time and against forwards](sudoku.png)\n"])
 
 
 def draw(values: dict[str, Any]) -> Any:
@@ -182,24 +172,22 @@ def _line(panel: Any, points: list[tuple[float, SolvedPuzzles]], **style: Any) -
         panel.errorbar(xs, ys, yerr=errors, marker="o", markersize=4, capsize=2, **style)
 
 
-def report(out: Path, results: Path = RESULTS) -> None:
+def report(out: Path, results: Path = RESULTS / "sudoku.json") -> None:
     """JSON, Markdown and picture of a folder of runs."""
     values = gather(out)
     write_report(results, values, page(values), draw(values))
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(words: Sequence[str] | None = None) -> None:
+    parser = arguments(__doc__, "runs/sudoku")
     parser.add_argument("--data", type=Path, help="the folder that puzzles.py wrote")
-    parser.add_argument("--out", type=Path, default=Path("runs/sudoku"), help="folder of the runs (%(default)s)")
     parser.add_argument("--minutes", type=float, nargs="+", default=[], help="of training, a run of each for each side")
     parser.add_argument("--effort", type=float, nargs="+", default=[], help="diffusion runs whose effort is measured")
     parser.add_argument("--only", nargs="+", choices=SIDES, default=list(SIDES), help="sides; all by default")
     parser.add_argument("--set", nargs="+", default=[], dest="overrides", help="key=value for every recipe")
     parser.add_argument("--small", action="store_true", help="4x4 grids, and their recipes")
     parser.add_argument("--num", type=int, default=1000, help="held-out puzzles to measure on (%(default)s)")
-    parser.add_argument("--report", action="store_true", help="write the report of the runs")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(words)
     if options.data is None and (options.minutes or options.effort):
         parser.error("--minutes and --effort need --data")
     for minutes in options.minutes:

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from daguerre.canvas import Canvas, Decision
-    from daguerre.decoding.options import Decode
     from daguerre.decoding.pins import Pin
+    from daguerre.decoding.request import Decode
     from daguerre.decoding.result import Result, StreamEvent
     from daguerre.decoding.running import Running
     from daguerre.decoding.steering import Operation, Steering
     from daguerre.errors import DaguerreError
     from daguerre.model import Model, load
     from daguerre.models.chat_format.chat_format import ChatFormat
+    from daguerre.models.readers import load_tokenizer
     from daguerre.models.tokenizer import Tokenizer
-    from daguerre.models.tokenizer_files import load_tokenizer
     from daguerre.trace import Trace
 
     __version__: str
@@ -29,7 +29,7 @@ _HOMES = {
     "ChatFormat": "daguerre.models.chat_format.chat_format",
     "DaguerreError": "daguerre.errors",
     "Decision": "daguerre.canvas",
-    "Decode": "daguerre.decoding.options",
+    "Decode": "daguerre.decoding.request",
     "Model": "daguerre.model",
     "Operation": "daguerre.decoding.steering",
     "Pin": "daguerre.decoding.pins",
@@ -40,7 +40,7 @@ _HOMES = {
     "Tokenizer": "daguerre.models.tokenizer",
     "Trace": "daguerre.trace",
     "load": "daguerre.model",
-    "load_tokenizer": "daguerre.models.tokenizer_files",
+    "load_tokenizer": "daguerre.models.readers",
 }
 
 __all__ = [

@@ -1,8 +1,9 @@
-"""Kinds of arguments: what a value may be, in words and in code.
+"""Kinds of values: what an option or an argument may be, in words and in code.
 
-A public function has a table of its arguments and their kinds, beside its owner; `checks` reads every argument by it,
-`check_fields` every field of a dataclass. What is read is a plain Python value: NumPy's whole numbers, numbers and
-booleans become Python's. What cannot be is an InputError, in one line, that begins with the argument's name.
+An option is a field of a frozen dataclass, declared once by `option`: its type, default and kind, and what it does.
+`check_fields` reads every field by its kind, and `checks` the arguments of a function by a table. What is read is a
+plain Python value: NumPy's whole numbers, numbers and booleans become Python's. What cannot be is an InputError, in one
+line, that begins with the name.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from numbers import Real
 from operator import index
 from typing import Any, ClassVar, ParamSpec, TypeVar
@@ -24,6 +25,7 @@ from daguerre.errors import InputError, shown, unknown
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 LARGEST = 2**63 - 1
 """What NumPy's and C++'s whole numbers hold."""
 WRONG = object()
@@ -32,10 +34,11 @@ WRONG = object()
 
 @dataclass(frozen=True, kw_only=True)
 class Kind(ABC):
-    """What an argument may be. none: None, too."""
+    """What a value may be. none: None, too."""
 
     none: bool = False
     words: ClassVar[str]
+    plain: ClassVar[Any] = Any
 
     def __call__(self, name: str, value: Any) -> Any:
         """The value of the argument `name`, as a plain one. InputError for a value of another kind."""
@@ -45,6 +48,16 @@ class Kind(ABC):
         if read is WRONG:
             raise InputError(f"{name} must be {self}, not {shown(value)}")
         return read
+
+    @property
+    def json(self) -> Any:
+        """The type of such a value on the command line and in JSON."""
+        return self.plain
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """What such a value may be beside its type, in the words of JSON Schema."""
+        return {}
 
     @abstractmethod
     def read(self, name: str, value: Any) -> Any:
@@ -60,6 +73,7 @@ class Whole(Kind):
 
     low: int = 0
     high: int | None = None
+    plain: ClassVar[Any] = int
 
     def read(self, name: str, value: Any) -> Any:
         number = _whole(value)
@@ -68,6 +82,11 @@ class Whole(Kind):
         if number > max(LARGEST, self.high or 0):
             raise InputError(f"{name} must be below 2^63, not {shown(value)}")
         return number
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """The bounds."""
+        return {"minimum": self.low} | ({} if self.high is None else {"maximum": self.high})
 
     def __str__(self) -> str:
         high = "up" if self.high is None else "2^64 - 1" if self.high == 2**64 - 1 else f"to {self.high:,}"
@@ -86,6 +105,7 @@ class Number(Kind):
     above: bool = False
     infinite: bool = False
     what: str = "a number"
+    plain: ClassVar[Any] = float
 
     def read(self, name: str, value: Any) -> Any:
         number = _number(value)
@@ -93,6 +113,12 @@ class Number(Kind):
             return WRONG
         inside = self.low < number <= self.high if self.above else self.low <= number <= self.high
         return number if inside else WRONG
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """The bounds that are finite."""
+        bounds = {"exclusiveMinimum" if self.above else "minimum": self.low, "maximum": self.high}
+        return {name: bound for name, bound in bounds.items() if math.isfinite(bound)}
 
     def __str__(self) -> str:
         words = [self.what]
@@ -112,6 +138,7 @@ class Switch(Kind):
     """True or False; 0 and 1 are neither."""
 
     words: ClassVar[str] = "True or False"
+    plain: ClassVar[Any] = bool
 
     def read(self, name: str, value: Any) -> Any:
         return bool(value) if isinstance(value, bool | np.bool_) else WRONG
@@ -128,11 +155,20 @@ class OneOf(Kind):
 
     known: Collection[str]
     what: str | None = None
+    plain: ClassVar[Any] = str
 
     def read(self, name: str, value: Any) -> Any:
         if not isinstance(value, str) or value not in self.known:
             raise unknown(self.what or name, value, self.known)
         return value
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """The names."""
+        return {"enum": [*self.known, *([None] if self.none else [])]}
+
+    def __str__(self) -> str:
+        return ", ".join(self.known) + (" or None" if self.none else "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,6 +176,7 @@ class Words(Kind):
     """A text, without lone surrogates, which the text of no file has."""
 
     empty: bool = True
+    plain: ClassVar[Any] = str
 
     def read(self, name: str, value: Any) -> Any:
         if not isinstance(value, str) or not (value or self.empty):
@@ -156,6 +193,7 @@ class SeveralWords(Kind):
     """A string, or several, none of them empty; what is read is a tuple."""
 
     words: ClassVar[str] = "a string or several, none of them empty"
+    plain: ClassVar[Any] = list[str]
 
     def read(self, name: str, value: Any) -> Any:
         several = (value,) if isinstance(value, str) else value
@@ -339,12 +377,50 @@ def checks(kinds: Mapping[str, Kind]) -> Callable[[Callable[P, R]], Callable[P, 
     return decorate
 
 
-def check_fields(record: Any, kinds: Mapping[str, Kind]) -> None:
-    """Read the fields of a frozen dataclass by their kinds, in place."""
-    kind_of, defaults = type(record), vars(type(record))
-    for name, kind in kinds.items():
+@dataclass(frozen=True)
+class Option:
+    """What is declared of a field: its kind, and what it does, of which the first sentence says enough for a help."""
+
+    kind: Kind
+    says: str
+
+    @property
+    def sentence(self) -> str:
+        """The first sentence."""
+        return self.says.partition(". ")[0].rstrip(".") + "."
+
+
+def option(default: T, kind: Kind, says: str = "") -> T:
+    """A field of a frozen dataclass, whose `__post_init__` calls `check_fields`."""
+    made: T = field(default=default, metadata={"option": Option(kind, " ".join(says.split()))})
+    return made
+
+
+def shared(owner: type, name: str) -> Any:
+    """The field of another dataclass, declared there, as one of this."""
+    found = {each.name: each for each in fields(owner)}[name]
+    return field(default=found.default, metadata=found.metadata)
+
+
+@functools.cache
+def options_of(owner: Any) -> dict[str, Option]:
+    """The options among the fields of a dataclass."""
+    return {each.name: each.metadata["option"] for each in fields(owner) if "option" in each.metadata}
+
+
+@functools.cache
+def _declared(owner: Any) -> dict[str, Kind]:
+    return {name: each.kind for name, each in options_of(owner).items()}
+
+
+def check_fields(record: Any, kinds: Mapping[str, Kind] | None = None) -> None:
+    """Read the fields of a frozen dataclass, in place: its options by their kinds, or those of a table. A default is
+    what it should be, and is not read.
+    """
+    owner: Any = type(record)
+    for name, kind in (_declared(owner) if kinds is None else kinds).items():
         value = getattr(record, name)
-        if value is not getattr(kind_of, name, WRONG) or name not in defaults:
+        if value is not getattr(owner, name, WRONG):
             object.__setattr__(record, name, kind(name, value))
 
 
@@ -418,6 +494,7 @@ __all__ = [
     "NamedWords",
     "Number",
     "OneOf",
+    "Option",
     "Pairs",
     "PathName",
     "Several",
@@ -429,4 +506,7 @@ __all__ = [
     "check_fields",
     "check_unicode",
     "checks",
+    "option",
+    "options_of",
+    "shared",
 ]

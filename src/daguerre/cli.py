@@ -206,7 +206,7 @@ def _in_our_words(message: str) -> str:
     found = re.match(r"No such option: --([\w-]+)", message)
     if found is None:
         return message
-    from daguerre.decoding.options import ELSEWHERE
+    from daguerre.decoding.request import ELSEWHERE
 
     ours = ELSEWHERE.get(found[1].replace("-", "_"))
     return message if ours is None else f"No such option: --{found[1]}: did you mean --{ours.replace('_', '-')}?"

@@ -12,14 +12,13 @@ import numpy as np
 import torch
 
 from daguerre.arguments import SWITCH, TEXT, WRONG, Call, Instance, Kind, OneOf, PathName, Words, checks
-from daguerre.decoding import generate as main_path
 from daguerre.decoding.context import Showing
 from daguerre.decoding.defaults import CHAT_SAMPLING, with_sampling
-from daguerre.decoding.options import Decode
-from daguerre.decoding.plans import MAX_TOKENS
-from daguerre.decoding.request import Text
+from daguerre.decoding.drive import OnStep
+from daguerre.decoding.generate import MAX_TOKENS, Request, run, start, stream
+from daguerre.decoding.request import Decode, Text
 from daguerre.decoding.result import Result, StreamEvent
-from daguerre.decoding.running import Running, start
+from daguerre.decoding.running import Running
 from daguerre.decoding.text_spans import CharSpan
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.instructions import tasks_in
@@ -46,7 +45,6 @@ from daguerre.models.loading import (
     model_folder,
     tokenizer_folder,
     usable_device,
-    weights_hash,
 )
 from daguerre.models.published_weights import Progress
 from daguerre.models.scaling import Extension, Scaling, read_scaling
@@ -184,6 +182,11 @@ class Model:
         """The type of the weights."""
         return self.denoiser.backbone.embedding.weight.dtype
 
+    def _run(self, operation: str, *values: Any, on_step: OnStep | None = None, **options: Any) -> Result:
+        """The result of an operation of `decoding.generate.OPERATIONS`; the last of the values is `decode`."""
+        request = Request.of(operation, *values, **self.with_defaults(values[-1], options))
+        return run(self.denoiser, self.tokenizer, request, on_step)
+
     def generate(
         self, prompt: Text, max_tokens: int = MAX_TOKENS, decode: Decode | None = None, **options: Any
     ) -> Result:
@@ -193,8 +196,7 @@ class Model:
         such as mode, temperature, stop, schema, n; and heal, timeout, draft, on_step and context, which
         `daguerre.decoding.generate.generate` describes. InputError, in one line, for what cannot be asked.
         """
-        options = self.with_defaults(decode, options)
-        return main_path.generate(self.denoiser, self.tokenizer, prompt, max_tokens, decode, **options)
+        return self._run("generate", prompt, max_tokens, decode, **options)
 
     def infill(
         self, prefix: Text, suffix: Text, max_tokens: int | None = None, decode: Decode | None = None, **options: Any
@@ -206,8 +208,7 @@ class Model:
         decode, options: as for `generate`; search_length, which has the model asked how long the gap is; and files,
         texts of other files of the repository by their names.
         """
-        options = self.with_defaults(decode, options)
-        return main_path.infill(self.denoiser, self.tokenizer, prefix, suffix, max_tokens, decode, **options)
+        return self._run("infill", prefix, suffix, max_tokens, decode, **options)
 
     def fill(
         self,
@@ -222,8 +223,7 @@ class Model:
         max_tokens: of each gap, one number for all or one for each. decode, options: as for `infill`; and mark, which
         marks a gap in place of `<gap>`. InputError for a template without a gap.
         """
-        options = self.with_defaults(decode, options)
-        return main_path.fill(self.denoiser, self.tokenizer, template, max_tokens, decode, **options)
+        return self._run("fill", template, max_tokens, decode, **options)
 
     def edit(
         self,
@@ -240,8 +240,7 @@ class Model:
         pattern, a regular expression. max_tokens: of each part, or one number for all; None: 8 more than it has.
         decode, options: as for `infill`; and strength, the share of a part's tokens that is drawn again.
         """
-        options = self.with_defaults(decode, options)
-        return main_path.edit(self.denoiser, self.tokenizer, text, spans, max_tokens, decode, **options)
+        return self._run("edit", text, spans, max_tokens, decode, **options)
 
     def stream(
         self, prompt: Text, max_tokens: int | None = None, decode: Decode | None = None, **options: Any
@@ -252,7 +251,7 @@ class Model:
         max_tokens: None is the default of either. decode, options: theirs. Wrong arguments raise at the call.
         """
         options = self.with_defaults(decode, options)
-        return main_path.stream(self.denoiser, self.tokenizer, prompt, max_tokens, decode, **options)
+        return stream(self.denoiser, self.tokenizer, prompt, max_tokens, decode, **options)
 
     def start(
         self, prompt: Text, max_tokens: int | None = None, decode: Decode | None = None, **options: Any
@@ -467,7 +466,7 @@ def load(
     if quantize is None and defer:
         advise(loaded, 8 * kind.itemsize)
     changed = adapter is not None or scaling is not None
-    calibrations = {} if changed else load_calibrations(folder, weights_hash(folder))  # of other answers
+    calibrations = {} if changed else load_calibrations(folder, loaded.source.weights_hash())  # of other answers
     model = Model(
         split_layers(loaded.backbone) if tensor_parallel else loaded.backbone,
         loaded.tokenizer,

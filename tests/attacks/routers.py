@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx2
 
-from daguerre.server.settings import hash_of
+from daguerre.http.settings import hash_of
 from scripted_backends import Scripted, scripted
 from server.processes import COMMAND, Routing, wait_until
 

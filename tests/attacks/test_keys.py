@@ -13,7 +13,7 @@ import httpx2
 import pytest
 
 from attacks.routers import BACKEND, bearer, refused
-from daguerre.server.settings import hash_of
+from daguerre.http.settings import hash_of
 from server.processes import Serving, wait_until
 
 PLACES = 8

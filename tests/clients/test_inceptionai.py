@@ -99,6 +99,21 @@ def test_a_tool_is_called(client: Inception, model: str) -> None:
     assert answer.choices[0].finish_reason == "tool_calls"
 
 
+def test_a_stream_of_drafts_ends_with_the_call_of_a_tool(client: Inception, model: str) -> None:
+    tool = {"type": "function", "function": {"name": "make", "parameters": SCHEMA}}
+    how: dict[str, Any] = {"tools": [tool], "tool_choice": {"type": "function", "function": {"name": "make"}}}
+    chunks = list(
+        client.chat.completions.create(
+            model=model, messages=USER, max_tokens=80, temperature=0, diffusing=True, stream=True, **how
+        )
+    )
+    choices = [chunk.choices[0] for chunk in chunks if chunk.choices]
+    calls = [call for choice in choices for call in choice.delta.tool_calls or ()]
+    assert [call.function.name for call in calls if call.function.name] == ["make"] and calls[0].id
+    assert set(json.loads("".join(call.function.arguments or "" for call in calls))) == {"name", "size"}
+    assert choices[-1].finish_reason == "tool_calls"
+
+
 def test_a_summary_that_is_asked_for_is_unavailable(client: Inception, model: str) -> None:
     answer = client.chat.completions.create(model=model, messages=USER, max_tokens=4, reasoning_summary=True)
     assert answer.reasoning_summary is not None

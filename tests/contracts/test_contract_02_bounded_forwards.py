@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from daguerre.decoding import generate as main_path
-from daguerre.decoding.options import Decode
-from daguerre.decoding.planning import make_plan, max_forwards
+from daguerre.decoding.planning import make_plan
+from daguerre.decoding.request import Decode
 from daguerre.errors import UnsupportedError
 from daguerre.model import Model
 from daguerre.sampling.policies import POLICIES
@@ -53,7 +53,7 @@ def test_forwards_stay_within_the_plans_bound(models: dict[str, Model], name: st
             continue
         recorded = Recorded(model.denoiser)
         result = main_path.generate(recorded, model.tokenizer, "for i in ran", 17, decode)
-        assert result.usage.forwards == len(recorded.backend.forwards) <= max_forwards(plan), options
+        assert result.usage.forwards == len(recorded.backend.forwards) <= plan.max_forwards, options
         if result.finish_reason == "length":
             assert result.usage.completion_tokens == 17
         num_ran += 1
@@ -71,7 +71,7 @@ def test_an_infilled_gap_has_nothing_open_at_the_bound(models: dict[str, Model],
         result = model.infill("x = fo", "\n", 13, decode)
         *_, canvas = result.trace.replay()
         assert not canvas.open.any(), options
-        assert result.usage.forwards <= max_forwards(plan), options
+        assert result.usage.forwards <= plan.max_forwards, options
 
 
 def test_a_static_schedule_takes_exactly_its_steps(causal: Model) -> None:

@@ -17,10 +17,9 @@ from backends import ISAS, needs_compiler, of_isa, threads
 from conftest import CONTEXTS
 from daguerre.canvas import Canvas
 from daguerre.decoding.drive import Together, drive
-from daguerre.decoding.options import Decode
 from daguerre.decoding.pins import Pin
 from daguerre.decoding.planning import plan_request
-from daguerre.decoding.request import Request, is_infilling
+from daguerre.decoding.request import Decode, TokenRequest, is_infilling
 from daguerre.decoding.result import Result
 from daguerre.decoding.sample import Sample
 from daguerre.model import Model
@@ -213,7 +212,7 @@ def begin(denoiser: BackboneDenoiser, tokenizer: Tokenizer, requests: Sequence[A
         if denoiser.config.null_id is None and is_infilling(segments, budgets):
             budgets = [(one.max_tokens, one.max_tokens)] * len(budgets)
         decode = Decode(**one.options, seed=seed).resolved(denoiser.config, is_infilling(segments, budgets))
-        plan = plan_request(denoiser.config, tokenizer, Request(decode, segments, budgets, **one.more))
+        plan = plan_request(denoiser.config, tokenizer, TokenRequest(decode, segments, budgets, **one.more))
         out.append(Kept(denoiser, plan, 0, None))
     return out
 

@@ -10,9 +10,8 @@ import pytest
 from backends import BACKENDS
 from daguerre.canvas import Canvas
 from daguerre.decoding.drive import Together, drive
-from daguerre.decoding.options import Decode
 from daguerre.decoding.planning import plan_request
-from daguerre.decoding.request import Request
+from daguerre.decoding.request import Decode, TokenRequest
 from daguerre.decoding.sample import Sample
 from daguerre.model import Model
 from daguerre.models.denoiser import BackboneDenoiser
@@ -47,7 +46,7 @@ def begin(denoiser: BackboneDenoiser, model: Model) -> list[Sample]:
     out = []
     for number, prompt in enumerate([*prompts(model), *prompts(model)]):
         decode = Decode(seed=number, **HOWS[number % len(HOWS)])
-        plan = plan_request(model.config, model.tokenizer, Request(decode, [prompt, []], [(0, NUM)], heal=False))
+        plan = plan_request(model.config, model.tokenizer, TokenRequest(decode, [prompt, []], [(0, NUM)], heal=False))
         out.append(Sample(denoiser, plan, 0, None))
     return out
 

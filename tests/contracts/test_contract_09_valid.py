@@ -14,8 +14,8 @@ import pytest
 
 import daguerre
 from conftest import CONTEXTS
-from daguerre.decoding.options import Decode
-from daguerre.decoding.planning import make_plan, max_forwards
+from daguerre.decoding.planning import make_plan
+from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.model import Model
@@ -94,7 +94,7 @@ def test_a_completion_is_valid_whatever_is_asked(models: dict[str, Model], name:
 
 
 def bound(model: Model, options: dict[str, Any], budget: int) -> int:
-    return max_forwards(make_plan(model.config, model.tokenizer, Decode(**options), "x = ", None, budget, None))
+    return make_plan(model.config, model.tokenizer, Decode(**options), "x = ", None, budget, None).max_forwards
 
 
 @pytest.mark.parametrize("name", ["causal", "full", "reordered"])

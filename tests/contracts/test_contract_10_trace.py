@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from daguerre.decoding.drive import drive
-from daguerre.decoding.options import Decode
 from daguerre.decoding.planning import plan_request
 from daguerre.decoding.reading import committed_text
-from daguerre.decoding.request import Request
+from daguerre.decoding.request import Decode, TokenRequest
 from daguerre.decoding.sample import Sample
 from daguerre.errors import DataError, InputError
 from daguerre.model import Model
@@ -100,7 +99,7 @@ def test_committed_text_of_several_gaps_begins_the_result(causal: Model, scripte
     denoiser = scripted(lambda canvas, position: {half: 20.0})
     texts = ("a", "b", "c")
     segments = [tokenizer.encode(text) for text in texts]
-    request = Request(Decode(mode="block", block_size=2), segments, [(2, 2), (2, 2)], heal=False, around=texts)
+    request = TokenRequest(Decode(mode="block", block_size=2), segments, [(2, 2), (2, 2)], heal=False, around=texts)
     plan = plan_request(denoiser.config, tokenizer, request)
     sample = Sample(denoiser, plan, 0, None)
     committed = [committed_text(plan, event.canvas) for event in drive(sample)]

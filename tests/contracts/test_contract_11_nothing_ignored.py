@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from daguerre.decoding.options import Decode
+from daguerre.decoding.request import Decode
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.model import Model
 from daguerre.sampling.policies import POLICIES

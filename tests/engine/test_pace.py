@@ -172,6 +172,17 @@ def test_a_step_takes_as_long_as_it_may_whatever_a_row_takes(model: Model) -> No
     assert Pace(model.config, None).rows(Pace(model.config, None).most(), 0) > 1 << 20
 
 
+def test_one_late_step_does_not_make_all_later_ones_small(model: Model) -> None:
+    """Behind many keys a step of the least work has few rows; it is timed all the same."""
+    pace = Pace(model.config, STEP)
+    for number in range(40):
+        rows = pace.rows(pace.most(), 1000)
+        work = pace.need(rows, 1000)
+        seconds = (100 if number == 20 else 1) * 1e-4 * work
+        pace.took(rows, work, 1, seconds, seconds)
+    assert 1e-4 * work >= 0.7 * STEP
+
+
 def test_parts_are_fair() -> None:
     """Max-min fairness: equal by weight, but for those that need less."""
     for needs, weights, most, wanted in (

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from daguerre.decoding.options import Decode
+from daguerre.decoding.request import Decode
 from daguerre.evals import completion
 from daguerre.evals.completion import AR, Attempt, attempts, grid, label, line_end, next_line_completion
 from daguerre.evals.infilling import first_line

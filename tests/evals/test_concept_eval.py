@@ -15,7 +15,6 @@ import torch
 from daguerre.concepts.labels import label
 from daguerre.concepts.taxonomy import taxonomy
 from daguerre.concepts.texts import catalog_of
-from daguerre.decoding.drive import compute
 from daguerre.errors import DataError, InputError, UnsupportedError
 from daguerre.evals.concepts import alignment, controls, detection, measure, metrics, stability, writing
 from daguerre.evals.concepts.alignment import lifted, measure_alignment, token_counts, top_tokens
@@ -34,6 +33,7 @@ from daguerre.heldout import Document
 from daguerre.model import Model
 from daguerre.models.core.shapes import ConceptShape
 from daguerre.models.forward import Hidden
+from daguerre.models.session import compute
 from daguerre.train.shards import write_shards
 
 NUM = taxonomy().num_ids

@@ -7,7 +7,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from daguerre.decoding.options import Decode
+from daguerre.decoding.request import Decode
 from daguerre.errors import DataError
 from daguerre.evals.deadline import METHODS, Ticking, quality_by_deadline
 from daguerre.evals.harness import evaluate

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from daguerre.decoding.options import Decode
+from daguerre.decoding.request import Decode
 from daguerre.errors import DataError
 from daguerre.evals.spans import MIN_AROUND, fill_span, make_spans, span_infilling, static
 from daguerre.heldout import Document

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from daguerre.decoding.draft import Alignment
-from daguerre.decoding.drive import compute
+from daguerre.decoding.drafters import Alignment
 from daguerre.evals import acceptance, speculation
 from daguerre.evals.acceptance import DEPTHS, GREEDY, HELD_OUT, distributions, measure_acceptance
 from daguerre.evals.diffs import CONTEXT, FORCED, PASTED, SETTINGS, forced, make_edits, measure_edits
@@ -21,6 +20,7 @@ from daguerre.evals.lines import make_examples
 from daguerre.evals.speculation import DRAFTERS, EARLY, RUN, compare, compare_lines, loops
 from daguerre.heldout import Document
 from daguerre.model import Model
+from daguerre.models.session import compute
 from daguerre.sampling.logits import softmax
 from daguerre.train.corpus.diffs import Hunk
 

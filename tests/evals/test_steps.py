@@ -7,7 +7,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from daguerre.decoding.options import Decode
+from daguerre.decoding.request import Decode
 from daguerre.errors import DataError, UnsupportedError
 from daguerre.evals.lines import parse
 from daguerre.evals.steps import (

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from daguerre.commands.describing import facts_of
-from daguerre.decoding.options import Decode
+from daguerre.decoding.request import Decode
 from daguerre.errors import CheckpointError, UnsupportedError
 from daguerre.model import Model, load
 from daguerre.models.core.build import make_backbone

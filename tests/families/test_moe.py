@@ -18,7 +18,7 @@ from torch import Tensor
 
 import daguerre
 from backends import BACKENDS, needs_compiler
-from daguerre.decoding.options import Decode
+from daguerre.decoding.request import Decode
 from daguerre.errors import CheckpointError, InputError, UnsupportedError
 from daguerre.model import Model
 from daguerre.models.backends.native_backend import NativeBackend

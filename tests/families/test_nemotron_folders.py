@@ -21,7 +21,8 @@ from daguerre.models.families import FAMILIES, find_family
 from daguerre.models.families.base import Published
 from daguerre.models.families.nemotron import ACCEPTANCE
 from daguerre.models.published import describe
-from daguerre.models.published_weights import copy_weights, empty_backbone, find_tensors, fit
+from daguerre.models.published_weights import copy_weights, empty_backbone, fit
+from daguerre.models.shards import find_tensors
 from daguerre.models.tokenizer import Tokenizer
 
 FAMILY, T = FAMILIES["nemotron"], Tokenizer.default("2k")
@@ -123,7 +124,7 @@ def write(nemotron: Any, folder: Path, backbone: Backbone, scale: float) -> None
 
 
 def loaded(nemotron: Any, folder: Path) -> Backbone:
-    adapter, stored = read_bundled(FAMILY, folder), find_tensors(folder)
+    adapter, stored = read_bundled(FAMILY.bundled, folder), find_tensors(folder)
     family = with_adapter(FAMILY, adapter)
     config = family.read(
         Published(config=nemotron.CONFIG, bos_id=T.bos_id, num_tokens=T.vocab_size, adapter=adapter.config)

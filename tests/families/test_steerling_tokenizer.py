@@ -16,7 +16,7 @@ import made_tokenizers as mt
 from daguerre.errors import CheckpointError
 from daguerre.model import Model
 from daguerre.models.published_tokenizer import PublishedTokenizer
-from daguerre.models.tokenizer_files import read_tokenizer
+from daguerre.models.readers import read_tokenizer
 from oracles import steerling
 
 END = mt.SIZE + 1

@@ -11,9 +11,8 @@ import daguerre
 from backends import BACKENDS
 from daguerre.decoding.defaults import with_defaults
 from daguerre.decoding.drive import Together, drive
-from daguerre.decoding.options import Decode
 from daguerre.decoding.planning import plan_request
-from daguerre.decoding.request import Request
+from daguerre.decoding.request import Decode, TokenRequest
 from daguerre.decoding.sample import Sample
 from daguerre.model import Model
 from published import CASES, END, MASK, START, made
@@ -35,7 +34,7 @@ def begin(model: Model) -> list[Sample]:
     for number, prompt in enumerate([*prompts(), *prompts()]):
         options = {"seed": number} | ({} if number < 3 else {"temperature": 0.8})
         decode = Decode(**with_defaults(model.defaults, options)).resolved(model.config, infilling=False)
-        plan = plan_request(model.config, model.tokenizer, Request(decode, [prompt, []], [(0, NUM)], heal=False))
+        plan = plan_request(model.config, model.tokenizer, TokenRequest(decode, [prompt, []], [(0, NUM)], heal=False))
         out.append(Sample(model.denoiser, plan, 0, None))
     return out
 

@@ -12,8 +12,8 @@ import torch
 from backends import BACKENDS, needs_compiler
 from daguerre.canvas import Canvas
 from daguerre.decoding.drive import Together, drive
-from daguerre.decoding.options import Decode
 from daguerre.decoding.planning import make_plan
+from daguerre.decoding.request import Decode
 from daguerre.decoding.sample import Sample
 from daguerre.errors import CheckpointError, InputError, UnsupportedError
 from daguerre.model import Model

@@ -10,8 +10,8 @@ import pytest
 
 from daguerre.canvas import Canvas
 from daguerre.decoding.lengths import calibrated
-from daguerre.decoding.options import Decode
 from daguerre.decoding.planning import make_plan
+from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.model import Model
 from oracles.published import Decoded

@@ -13,7 +13,7 @@ import daguerre
 from commands import PROGRAM
 from commands import daguerre as command_line
 from daguerre import Decode
-from daguerre.decoding.options import CALLS, ELSEWHERE
+from daguerre.decoding.request import CALLS, ELSEWHERE
 from daguerre.errors import InputError
 
 

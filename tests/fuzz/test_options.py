@@ -18,8 +18,10 @@ from hypothesis import strategies as st
 from concept_models import with_heads
 from conftest import GEMMA
 from contracts.test_contract_11_pairs import OPERATIONS, lean_to_the_left
-from daguerre.decoding.checks import CALLS, OPTIONS
+from daguerre.arguments import options_of
+from daguerre.decoding.options import DecodeOptions
 from daguerre.decoding.pins import Pin
+from daguerre.decoding.request import CALLS
 from daguerre.errors import DaguerreError
 from daguerre.model import Model
 from daguerre.models.core.config import FimTokens
@@ -142,7 +144,7 @@ def test_every_option_is_drawn() -> None:
     asked = {"prompt", "prefix", "suffix", "template", "text", "max_tokens", "spans"}
     others = {"mark", "lines", "pattern", "strength", "changeable"}  # of one operation each
 
-    assert RIGHT.keys() == OPTIONS.keys() | CALLS.keys() - asked - others
+    assert RIGHT.keys() == options_of(DecodeOptions).keys() | CALLS.keys() - asked - others
 
 
 def unless_refused(call: Callable[[], Any]) -> Any:

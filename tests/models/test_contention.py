@@ -24,7 +24,7 @@ while not other:
     pass
 contention = Contention()
 while contention.threads(2) == 2:
-    with contention.computing(2):
+    with contention.computing(2, 1):
         end = time.perf_counter() + 0.02
         while time.perf_counter() < end:
             pass
@@ -35,12 +35,14 @@ os.waitpid(other, 0)
 
 class Machine:
     """Of its processors so many are `free`: more threads share them with threads of other processes, or of their `own`.
-    At random forwards lose up to `noise` of their time.
+    At random forwards lose up to `noise` of their time. Then they take `slower` times as long as with few threads.
     """
 
-    def __init__(self, free: int, forward: float = FORWARD, own: bool = False, noise: float = 0.0) -> None:
+    def __init__(
+        self, free: int, forward: float = FORWARD, own: bool = False, noise: float = 0.0, slower: float = 3.0
+    ) -> None:
         self.clock, self.thread, self.process = 100.0, 7.0, 9.0
-        self.free, self.forward, self.own, self.noise = free, forward, own, noise
+        self.free, self.forward, self.own, self.noise, self.slower = free, forward, own, noise, slower
         self.rng, self.contention = np.random.default_rng(0), Contention(lambda: self.times)
 
     @property
@@ -52,11 +54,12 @@ class Machine:
         out, end = [], self.clock + seconds
         while self.clock < end:
             out.append(self.contention.threads(most))
-            with self.contention.computing(out[-1]):
+            with self.contention.computing(out[-1], 1):
                 had = min(1.0, (self.free + 0.5) / out[-1]) * (1 - self.noise * self.rng.random())
-                self.clock += self.forward
-                self.thread += self.forward * (had if self.own else 1)
-                self.process += self.forward * out[-1] * (1 if self.own else had)
+                seconds = self.forward * (self.slower if out[-1] > self.free else 1.0)
+                self.clock += seconds
+                self.thread += seconds * (had if self.own else 1)
+                self.process += seconds * out[-1] * (1 if self.own else had)
         return out
 
 
@@ -78,6 +81,13 @@ def test_moments_in_which_others_are_busy_are_no_contention(forward: float) -> N
 def test_another_thread_is_noticed_whosever_it_is(forward: float, own: bool) -> None:
     used = Machine(free=1, forward=forward, own=own, noise=0.1).run(60.0, 2)
     assert share(used, 1) > 0.7
+
+
+def test_the_faster_number_of_threads_stays_whatever_they_lack() -> None:
+    machine = Machine(free=1, slower=0.7)
+    assert share(machine.run(60.0, 2), 2) > 0.9
+    machine.slower = 2.0  # others have become busier
+    assert share(machine.run(30.0, 2), 1) > 0.8
 
 
 def test_under_contention_one_thread_is_used_nearly_always() -> None:

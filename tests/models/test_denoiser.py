@@ -10,12 +10,12 @@ import torch
 
 from backends import BACKENDS
 from daguerre.canvas import Canvas
-from daguerre.decoding.drive import compute
 from daguerre.errors import InputError
 from daguerre.model import Model
 from daguerre.models.core.batched import BatchLayout, Rows, run_batch
 from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.models.rows import Tree
+from daguerre.models.session import compute
 from daguerre.train import examples, objectives
 from daguerre.train.batch import collate
 from daguerre.train.noising import IGNORE, Example, Source

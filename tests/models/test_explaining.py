@@ -16,17 +16,19 @@ import torch
 from backends import BACKENDS, NATIVE, needs_compiler
 from conftest import CONTEXTS
 from daguerre.canvas import Canvas, Decision
-from daguerre.decoding.drive import compute, drive
-from daguerre.decoding.options import Decode
+from daguerre.decoding.drive import drive
 from daguerre.decoding.planning import make_plan
+from daguerre.decoding.request import Decode
 from daguerre.decoding.sample import Sample
 from daguerre.decoding.sampler import evidence_at
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.shapes import ConceptShape
 from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.models.forward import Draws, Forward, Logits, Rules
+from daguerre.models.guidance import Guidance
+from daguerre.models.session import compute
 from daguerre.models.wrappers.explaining import Explained
-from daguerre.models.wrappers.guidance import Guidance, Guided
+from daguerre.models.wrappers.guidance import Guided
 from daguerre.models.wrappers.rewriting import predicted, with_draft
 from daguerre.models.wrappers.steering import Steered
 from daguerre.trace import Event

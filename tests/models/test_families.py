@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from backends import BACKENDS
-from daguerre.decoding.options import Decode
+from daguerre.decoding.request import Decode
 from daguerre.errors import CheckpointError, InputError, UnsupportedError
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig

@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 import torch
 
-from daguerre.decoding.drive import compute
 from daguerre.errors import CheckpointError, UnsupportedError
 from daguerre.models.backbone_session import BackboneSession
 from daguerre.models.backends import answering, sliding
@@ -31,6 +30,7 @@ from daguerre.models.core.gemma import GemmaBackbone
 from daguerre.models.core.gemma_shape import GemmaShape
 from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.models.forward import Answer, Forward, Hidden, Logits, Refinement, Rules
+from daguerre.models.session import compute
 from daguerre.sampling.logits import SamplingParams, biased, entropies, inverse_cdf, softmax, tempered
 from daguerre.sampling.random import TOKEN, Counter
 from forwards import causal_layout, difference

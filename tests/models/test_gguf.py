@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,12 @@ import pytest
 import torch
 
 import daguerre
-from backends import needs_compiler
+from backends import BACKENDS, needs_compiler
 from commands import daguerre as command
 from conftest import CONTEXTS, MakeModel, tiny_config
 from daguerre.errors import CheckpointError, InputError, MissingExtra, UnsupportedError
+from daguerre.model import Model
+from daguerre.models import readers
 from daguerre.models.core.build import make_backbone
 from daguerre.models.core.config import Experts, ModelConfig, RopeScaling
 from daguerre.models.core.rotary import frequencies
@@ -24,10 +28,12 @@ from daguerre.models.gguf import file as gguf_file
 from daguerre.models.gguf import writing
 from daguerre.models.gguf.file import GgufFile, numbers
 from daguerre.models.gguf.header import KINDS, read_header
-from daguerre.models.gguf.pieces import LONG_FACTORS, SHORT_FACTORS, as_halves, as_pairs
+from daguerre.models.gguf.pieces import LONG_FACTORS, SHORT_FACTORS, UNTIED, as_halves, as_pairs
 from daguerre.models.gguf.writing import write_gguf
 from daguerre.models.loading import Loaded, load_folder, weights_hash
+from daguerre.models.published_weights import tensor_of
 from daguerre.models.tokenizer import Tokenizer
+from made_gguf import DATA
 from made_tokenizers import made
 from models.test_hostile_gguf import rewritten
 from published import CASES, ROWS, ours, seen_by
@@ -87,6 +93,30 @@ def test_a_file_holds_what_the_publishers_folder_does(tmp_path: Path, subtests: 
             assert again.tokenizer.special_ids == model.tokenizer.special_ids
 
 
+def test_a_header_is_read_once_a_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, path = written("qwen3", tmp_path)
+    read = list[Path]()
+    monkeypatch.setattr(readers, "read_header", lambda path: (read.append(path), read_header(path))[1])
+    model = daguerre.load(path, dtype="float32", backend="torch")
+    assert read == [path]
+    model.generate("def", 2)
+    assert read == [path]
+
+
+def test_files_are_read_without_pytorch() -> None:
+    code = f"""
+import sys
+from daguerre.models.readers import reader_of
+reader = reader_of({str(DATA / "qwen3-q6_k.gguf")!r})
+reader.facts(), reader.tokenizer()
+with next(iter(reader.tensors().values())).file.open() as file:
+    file.floats("token_embd.weight")
+print("torch" in sys.modules)
+"""
+    ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert ran.stdout == "False\n"
+
+
 def same_config(one: ModelConfig, other: ModelConfig) -> bool:
     """Whether all fields are equal, and rotary scaling gives the same frequencies."""
     both = [(frequencies(one, sliding=sliding), frequencies(other, sliding=sliding)) for sliding in (False, True)]
@@ -126,13 +156,38 @@ def test_a_model_of_no_family_is_read_back_as_one_that_is_alike(
 
 PLAIN = Experts(num=6, per_token=2, width=32)
 NORMALIZED = dataclasses.replace(PLAIN, normalized=True)
+GROUPED = Experts(
+    num=6,
+    per_token=2,
+    width=32,
+    shared_width=32,
+    first_layer=1,
+    score="sigmoid",
+    bias=True,
+    num_groups=3,
+    kept_groups=2,
+    normalized=True,
+    scale=2.5,
+)
 MIXTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3_moe": ("qwen3moe", {"experts": NORMALIZED, "mask_id": None, "null_id": None}),
     "sdar_moe": ("qwen3moe", {"experts": NORMALIZED, **CONTEXTS["block"]}),
     "rnd1": ("rnd1", {"experts": NORMALIZED, "context": "full"}),
     "llada_moe": ("llada-moe", {"experts": PLAIN, "context": "full", "shift": False}),
+    "llada2": ("llada2", {"experts": GROUPED, "rope_share": 0.5, **CONTEXTS["block"]}),
 }
 """llama.cpp's architecture of each family with experts, and its shape."""
+ALIASES = {"llada2": "bailingmoe2"}
+"""The architecture of llama.cpp's releases whose names one of its pull requests has."""
+
+
+def mixture(make_model: MakeModel, facts: dict[str, Any]) -> Model:
+    """A random model of this shape, whose experts have random biases, if any."""
+    model = make_model(**{"width": 64, "num_heads": 4, "num_kv_heads": 2, **facts})
+    for name, weight in model.backbone.state_dict().items():
+        if name.endswith("expert_bias"):
+            weight.normal_(0, 0.2, generator=torch.Generator().manual_seed(0))
+    return model
 
 
 @pytest.mark.parametrize("dtype", ["f32", "q8_0"])
@@ -141,18 +196,20 @@ def test_a_mixture_is_written_by_llama_cpps_names_and_read_back(
 ) -> None:
     for family, (arch, facts) in MIXTURES.items():
         with subtests.test(family):
-            model = make_model(**{"width": 64, "num_heads": 4, "num_kv_heads": 2, **facts})
+            model = mixture(make_model, facts)
             write_gguf(model.backbone, model.tokenizer, tmp_path / "m.gguf", dtype)
             header = read_header(tmp_path / "m.gguf")
-            tensors = gguf.MODEL_TENSORS[gguf.MODEL_ARCH[arch.upper().replace("-", "_")]]
+            known_as = ALIASES.get(arch, arch).upper().replace("-", "_")
+            tensors = gguf.MODEL_TENSORS[gguf.MODEL_ARCH[known_as]]
             known = {gguf.TENSOR_NAMES[tensor] for tensor in tensors}
             assert header.metadata["general.architecture"] == arch
-            assert {re.sub(r"blk\.\d+", "blk.{bid}", name.removesuffix(".weight")) for name in header.entries} <= known
-            assert header.entries["blk.0.ffn_down_exps.weight"].shape == (6, 64, 32)
-            assert ("output.weight" in header.entries) == (arch == "llada-moe")  # llama.cpp needs it there, tied or not
+            names = [re.sub(r"\.(weight|bias)$", "", name) for name in header.entries]
+            assert {re.sub(r"blk\.\d+", "blk.{bid}", name) for name in names} <= known
+            assert header.entries["blk.1.ffn_down_exps.weight"].shape == (6, 64, 32)
+            assert ("output.weight" in header.entries) == (arch in UNTIED)  # llama.cpp needs it there, tied or not
             again = load_folder(tmp_path / "m.gguf")
             assert again.family == family
-            for name in ("context", "shift", "block_size", "experts", "mask_id", "qk_norm"):
+            for name in ("context", "shift", "block_size", "experts", "mask_id", "qk_norm", "rope_share"):
                 assert getattr(again.backbone.config, name) == getattr(model.config, name)
             ours, theirs = again.backbone.state_dict(), model.backbone.state_dict()
             for name, weight in theirs.items():
@@ -160,15 +217,71 @@ def test_a_mixture_is_written_by_llama_cpps_names_and_read_back(
                 assert (ours[name] - weight).abs().max() < 0.02 * weight.abs().max()
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_file_of_a_llada2_has_its_logits(make_model: MakeModel, tmp_path: Path, backend: str) -> None:
+    model = mixture(make_model, MIXTURES["llada2"][1])
+    said = write_gguf(model.backbone, model.tokenizer, tmp_path / "m.gguf", "f32")
+    assert any("no architecture llada2" in note for note in said.notes)
+    assert not any("causal" in note for note in said.notes)
+    again = load_folder(tmp_path / "m.gguf").backbone
+    tokens, seen = np.random.default_rng(0).integers(20, 250, ROWS), seen_by(model.config)
+    wanted = ours("torch", model.backbone, tokens, seen)
+    assert torch.allclose(ours(backend, again, tokens, seen), wanted, atol=0 if backend == "torch" else 1e-4)
+    assert wanted.isfinite().any() and len({*wanted.argmax(1).tolist()}) > 4
+
+
+LLADA2_FILES: dict[str, tuple[dict[str, Any], str]] = {
+    "named after 2.1": ({"general.name": "LLaDA2.1 Mini"}, "llada21"),
+    "named after 2.0": ({"general.name": "LLaDA2.0 Mini Preview"}, "llada2"),
+    "converted for one shared expert by its number": (
+        {"llada2.expert_shared_feed_forward_length": [], "llada2.rope.scaling.type": "none"},
+        "llada2",
+    ),
+}
+"""What converters of others write otherwise, and the family that it is."""
+NO_LLADA2_FILES: dict[str, tuple[dict[str, Any], str]] = {
+    "softmax": ({"llada2.expert_gating_func": 1}, "expert_gating_func"),
+    "weights as they are": ({"llada2.expert_weights_norm": False}, "expert_weights_norm"),
+    "layers that predict further tokens": ({"llada2.nextn_predict_layers": 1}, "nextn_predict_layers"),
+    "a shared expert of another width": ({"llada2.expert_shared_feed_forward_length": 40}, "another width"),
+}
+
+
+def test_files_of_llada2_that_others_converted_are_read(
+    make_model: MakeModel, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    model = mixture(make_model, MIXTURES["llada2"][1])
+    write_gguf(model.backbone, model.tokenizer, tmp_path / "m.gguf", "f32")
+    theirs: dict[str, Any] = {
+        "daguerre.family": [],
+        "daguerre.block_size": [],
+        "tokenizer.ggml.mask_token_id": model.config.mask_id,
+    }
+    for name, (values, family) in LLADA2_FILES.items():
+        with subtests.test(name):
+            again = load_folder(rewritten(tmp_path / "m.gguf", theirs | values))
+            assert again.family == family
+            read = again.backbone.config
+            assert (read.experts, read.rope_share, read.block_size, read.mask_id) == (GROUPED, 0.5, 32, 3)
+    for name, (values, said) in NO_LLADA2_FILES.items():
+        with subtests.test(name), pytest.raises(UnsupportedError, match=said):
+            load_folder(rewritten(tmp_path / "m.gguf", theirs | values))
+    with pytest.raises(UnsupportedError, match=r"LLaDA2\.2"):
+        load_folder((tmp_path / "m.gguf").rename(tmp_path / "LLaDA2.2-flash-Q8_0.gguf"))
+
+
 @needs_compiler
-def test_experts_of_a_file_are_on_the_disk_where_that_is_asked_for(make_model: MakeModel, tmp_path: Path) -> None:
-    model = make_model(width=64, num_heads=4, **MIXTURES["qwen3_moe"][1])
+@pytest.mark.parametrize(("family", "mode"), [("qwen3_moe", "ar"), ("llada2", "block")])
+def test_experts_of_a_file_are_on_the_disk_where_that_is_asked_for(
+    make_model: MakeModel, tmp_path: Path, family: str, mode: Any
+) -> None:
+    model = mixture(make_model, MIXTURES[family][1])
     write_gguf(model.backbone, model.tokenizer, tmp_path / "m.gguf", "q4_0")
     texts = []
     for quantize in (None, "approximate_int4"):
         for place in ("memory", "disk"):
             made = daguerre.load(tmp_path / "m.gguf", quantize=quantize, experts=place)
-            texts.append([token.id for token in made.generate("x = ", 12, mode="ar", heal=False).tokens])
+            texts.append([token.id for token in made.generate("x = ", 12, mode=mode, heal=False).tokens])
     assert texts[0] == texts[1] and texts[2] == texts[3]
 
 
@@ -212,14 +325,15 @@ def test_numbers_are_those_that_the_package_makes_of_the_stored_bytes(
             made = {tensor.name: tensor for tensor in gguf.GGUFReader(parent / "m.gguf").tensors}
             most = 3 * width + 8
             patch.setattr(gguf_file, "BLOCK", most)  # three rows
-            with GgufFile(parent / "m.gguf") as file:
+            with GgufFile(read_header(parent / "m.gguf")).open() as file:
                 assert file.keys() == made.keys()
                 for name, tensor in made.items():
                     wanted = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
-                    assert np.array_equal(file.get_tensor(name).float().numpy(), wanted)
+                    assert np.array_equal(file.floats(name), wanted)
+                    assert np.array_equal(tensor_of(file.array(name)).float().numpy(), wanted)
                     parts = [*file.row_blocks(name)]
-                    assert np.array_equal(torch.cat([part for _, part in parts]).float().numpy(), wanted)
-                    assert wanted.ndim < 2 or all(part.numel() <= most for _, part in parts)
+                    assert np.array_equal(np.concatenate([part for _, part in parts]), file.array(name))
+                    assert wanted.ndim < 2 or all(part.size <= most for _, part in parts)
             kinds = {entry.kind for entry in read_header(parent / "m.gguf").entries.values()}
             assert kinds == {"F32", dtype.upper()} | {"q4_0": {"Q8_0"}, "q4_k": {"Q6_K"}}.get(dtype, set())
 
@@ -242,7 +356,7 @@ def test_no_matrix_is_in_float32_as_a_whole(tmp_path: Path, monkeypatch: pytest.
     sizes = list[int]()
     monkeypatch.setattr(gguf_file, "BLOCK", 640)
     monkeypatch.setattr(
-        gguf_file, "numbers", lambda blocks, kind: (made := numbers(blocks, kind), sizes.append(made.numel()))[0]
+        gguf_file, "numbers", lambda blocks, kind: (made := numbers(blocks, kind), sizes.append(made.size))[0]
     )
     loaded = load_folder(tmp_path / "m.gguf", torch.bfloat16)
     assert loaded.backbone.embedding.weight.dtype == torch.bfloat16
@@ -260,7 +374,7 @@ def test_types_have_the_sizes_that_the_package_says_and_its_numbers(subtests: py
             blocks = random.integers(0, 60, (3, 2 * KINDS[kind].num_bytes), np.uint8)  # below the bytes of infinities
             found = numbers(blocks, kind)
             assert found.shape == (3, 2 * KINDS[kind].block)
-            assert np.array_equal(found.float().numpy(), gguf.quants.dequantize(blocks, number))
+            assert np.array_equal(tensor_of(found).float().numpy(), gguf.quants.dequantize(blocks, number))
 
 
 def test_queries_are_ordered_as_llama_cpp_does() -> None:

@@ -16,11 +16,13 @@ import daguerre
 from conftest import MakeModel
 from daguerre.errors import UnsupportedError
 from daguerre.models.backends.torch_backend import TorchBackend
+from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import Forward, Layout, Logits
 from daguerre.models.gguf.adapter import write_adapter
 from daguerre.models.gguf.pieces import as_halves
 from daguerre.models.gguf.writing import write_gguf
-from daguerre.models.loading import load_folder, names_of, save_model
+from daguerre.models.loading import load_folder, open_source, save_model
+from daguerre.models.lora_names import AdapterNames
 from daguerre.train.chosen import base_of
 from daguerre.train.lora import Lora, start_lora
 from llama_cpp_runs import LlamaCpp
@@ -30,6 +32,12 @@ from test_cli import Called, assert_one_line, call
 __all__ = ["call"]
 
 gguf = pytest.importorskip("gguf")
+
+
+def adapter_names(folder: Path) -> tuple[ModelConfig, AdapterNames]:
+    """The config of a model, and the names by which an adapter has its matrices."""
+    source = open_source(folder)
+    return source.config(), source.names()
 
 
 def adapter_of(folder: Path, out: Path, options: Lora, size: float = 0.2) -> Path:
@@ -55,7 +63,7 @@ def test_a_file_holds_what_llama_cpp_multiplies(rslora: bool, tmp_path: Path) ->
     """W + alpha / r B A for each matrix, whose rows llama.cpp has in another order in queries and keys."""
     folder = CASES["llama"].write(tmp_path, made("llama"))
     adapter = adapter_of(folder, tmp_path / "adapter", Lora(rank=3, alpha=7, rslora=rslora))
-    config, names = names_of(folder)
+    config, names = adapter_names(folder)
     assert write_adapter(config, names, adapter, tmp_path / "a.gguf") == 7 * config.num_layers
     fields, held = tensors(tmp_path / "a.gguf")
     assert fields["general.type"] == "adapter"
@@ -78,7 +86,7 @@ def test_scales_that_differ_are_multiplied_into_the_factors(tmp_path: Path) -> N
     adapter = adapter_of(folder, tmp_path / "adapter", Lora(rank=2, alpha=4))
     values = json.loads((adapter / "adapter_config.json").read_text()) | {"alpha_pattern": {"v_proj": 10}}
     (adapter / "adapter_config.json").write_text(json.dumps(values))
-    write_adapter(*names_of(folder), adapter, tmp_path / "a.gguf")
+    write_adapter(*adapter_names(folder), adapter, tmp_path / "a.gguf")
     fields, held = tensors(tmp_path / "a.gguf")
     assert fields["adapter.lora.alpha"] == 0.0
     ours = load_file(adapter / "adapter_model.safetensors")
@@ -91,11 +99,11 @@ def test_what_llama_cpp_cannot_add_is_refused(tmp_path: Path) -> None:
     folder = CASES["llama"].write(tmp_path, made("llama"))
     adapter = adapter_of(folder, tmp_path / "adapter", Lora(rank=2, whole=("lm_head",)))
     with pytest.raises(UnsupportedError, match=r"changes lm_head\.weight, and llama\.cpp adds factors to"):
-        write_adapter(*names_of(folder), adapter, tmp_path / "a.gguf")
+        write_adapter(*adapter_names(folder), adapter, tmp_path / "a.gguf")
     gpt2 = CASES["gpt2"].write(tmp_path / "gpt2", made("gpt2"))
     adapter = adapter_of(gpt2, tmp_path / "other", Lora(rank=2))
     with pytest.raises(UnsupportedError, match=r"llama\.cpp has no"):
-        write_adapter(*names_of(gpt2), adapter, tmp_path / "a.gguf")
+        write_adapter(*adapter_names(gpt2), adapter, tmp_path / "a.gguf")
     assert not (tmp_path / "a.gguf").exists()
 
 
@@ -126,7 +134,7 @@ def test_llama_cpp_writes_the_tokens_of_the_merged_model(kind: str, tmp_path: Pa
     adapter = adapter_of(folder, tmp_path / "adapter", Lora(rank=4, alpha=8))
     plain = load_folder(folder)
     write_gguf(plain.backbone, plain.tokenizer, tmp_path / "m.gguf", "f32", plain.family)
-    write_adapter(*names_of(folder), adapter, tmp_path / "a.gguf")
+    write_adapter(*adapter_names(folder), adapter, tmp_path / "a.gguf")
     merged = load_folder(folder, adapter=adapter).backbone
     tokens = np.random.default_rng(0).integers(20, 200, 24)
     with LlamaCpp(tmp_path / "m.gguf", lora=tmp_path / "a.gguf") as theirs, LlamaCpp(tmp_path / "m.gguf") as without:

@@ -12,8 +12,8 @@ from torch import Tensor
 from backends import BACKENDS, needs_compiler
 from conftest import CONTEXTS
 from daguerre.decoding.drive import drive
-from daguerre.decoding.options import Decode
 from daguerre.decoding.planning import make_plan
+from daguerre.decoding.request import Decode
 from daguerre.decoding.sample import Sample
 from daguerre.model import Model
 from daguerre.models.backends.native_backend import NativeBackend

@@ -14,19 +14,18 @@ import torch
 from backends import BACKENDS
 from daguerre.canvas import Canvas
 from daguerre.decoding import drafters, speculate
-from daguerre.decoding.drive import compute
 from daguerre.decoding.lengths import look_alone, look_together
-from daguerre.decoding.options import Decode
-from daguerre.decoding.planning import make_plan, max_forwards
+from daguerre.decoding.planning import make_plan
+from daguerre.decoding.request import Decode
 from daguerre.errors import UnsupportedError
 from daguerre.model import Model
 from daguerre.models.backends.torch_backend import TorchBackend
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.denoiser import BackboneDenoiser
-from daguerre.models.session import Counts
+from daguerre.models.session import Counts, compute
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.scoring.likelihood import score_tokens
-from daguerre.train import start
+from daguerre.train.methods import method_of
 from daguerre.train.recipe import Share, load_recipe
 from driving import logits_of
 from forwards import difference as relative
@@ -105,7 +104,7 @@ def test_forwards_stay_within_the_bound_where_no_draft_is_right(backbone: Backbo
     decode = Decode(mode="speculative", drafter="head", logit_bias=NEVER)
     plan = make_plan(backbone.config, T, decode, PROMPT[1:], None, 20, False)
     usage = Model(backbone, T, "torch").generate(PROMPT[1:], 20, decode=decode, heal=False).usage
-    assert 20 < usage.forwards <= max_forwards(plan) == 40
+    assert 20 < usage.forwards <= plan.max_forwards == 40
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
@@ -152,8 +151,8 @@ def test_a_chain_of_likelihoods_is_what_decoding_has_in_sight(backbone: Backbone
 def test_masks_that_predict_the_next_token_are_not_trained(backbone: Backbone) -> None:
     recipe, config = load_recipe("adapt"), replace(backbone.config, max_positions=1024)
     with pytest.raises(UnsupportedError, match="this model's predict their own"):
-        start._check_trainable(config, recipe)
-    start._check_trainable(config, replace(recipe, mixture={"text": Share(share=1.0, layout="next_token")}))
+        method_of(recipe).check(config)
+    method_of(replace(recipe, mixture={"text": Share(share=1.0, layout="next_token")})).check(config)
 
 
 def test_a_gaps_length_is_searched_without_moving_keys(backbone: Backbone) -> None:

@@ -17,7 +17,6 @@ import torch
 
 from backends import KINDS, every_isa, needs_compiler, threads
 from conftest import GEMMA
-from daguerre.decoding.drive import compute
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.backbone_session import BackboneSession
 from daguerre.models.backends import gemma_packing
@@ -41,6 +40,7 @@ from daguerre.models.forward import (
     Rules,
     SequentialDraws,
 )
+from daguerre.models.session import compute
 from daguerre.sampling.logits import SamplingParams, biased, entropies, inverse_cdf, log_softmax, softmax, tempered
 from daguerre.sampling.random import TOKEN, Counter
 from forwards import causal_layout, difference, same_bits

@@ -16,7 +16,6 @@ from torch import Tensor
 from backends import BACKENDS, needs_compiler
 from daguerre.canvas import Canvas
 from daguerre.decoding import drafters, speculate
-from daguerre.decoding.drive import compute
 from daguerre.model import Model
 from daguerre.models.backends.native_backend import NativeBackend
 from daguerre.models.backends.torch_backend import TorchBackend
@@ -24,6 +23,7 @@ from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.rotary import frequencies, query_scale
 from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.models.forward import Logits
+from daguerre.models.session import compute
 from daguerre.models.tokenizer import Tokenizer
 from driving import logits_of
 from forwards import NUM_KINDS, Expected, make

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 import daguerre
 from daguerre.commands.describing import facts_of
 from daguerre.decoding.defaults import CHAT_SAMPLING, with_sampling
-from daguerre.decoding.options import Decode
+from daguerre.decoding.request import Decode
 from daguerre.errors import CheckpointError, InputError
 from daguerre.models.families import FAMILIES
 from daguerre.models.loading import load_folder

@@ -14,10 +14,9 @@ from daguerre.errors import UnsupportedError
 from daguerre.models.families import FAMILIES
 from daguerre.models.gguf.writing import write_gguf
 from daguerre.models.loading import load_folder
-from daguerre.models.published import FAMILY_KEY
-from daguerre.models.published_weights import find_tensors
+from daguerre.models.readers import FAMILY_KEY, read_tokenizer
 from daguerre.models.republish import keep_origin, write_back
-from daguerre.models.tokenizer_files import read_tokenizer
+from daguerre.models.shards import find_tensors
 from oracles import steerling
 from published import CASES, made
 

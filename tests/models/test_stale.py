@@ -14,8 +14,8 @@ import torch
 from backends import BACKENDS
 from daguerre.canvas import Canvas, Decision
 from daguerre.decoding.drive import Together
-from daguerre.decoding.options import Decode
 from daguerre.decoding.planning import make_plan
+from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.decoding.revision import NOTHING
 from daguerre.decoding.sample import Sample

@@ -11,11 +11,10 @@ import pytest
 from backends import BACKENDS
 from daguerre.canvas import Canvas
 from daguerre.decoding import lengths
-from daguerre.decoding.drive import compute
 from daguerre.decoding.lengths import look_alone, look_together
 from daguerre.model import Model
 from daguerre.models.core.config import RopeScaling
-from daguerre.models.session import Counts
+from daguerre.models.session import Counts, compute
 from forwards import difference
 
 LENGTHS = (1, 2, 3, 7, 12)

@@ -11,7 +11,8 @@ import pytest
 import made_tokenizers as mt
 from daguerre.errors import CheckpointError, DaguerreError, InputError, UnsupportedError
 from daguerre.models.published_tokenizer import PublishedTokenizer
-from daguerre.models.tokenizer_files import read_config, read_tokenizer
+from daguerre.models.readers import read_tokenizer
+from daguerre.models.tokenizer_files import read_config
 
 TEXT = "def f(self):\n    return '<|mask|>' <tool_call> 1234 e\u0301"
 

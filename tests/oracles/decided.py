@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from daguerre.canvas import Canvas
-from daguerre.decoding.drive import compute
 from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.models.forward import Logits
+from daguerre.models.session import compute
 from daguerre.sampling.logits import log_softmax
 from daguerre.scoring.decisions import ScoredLabel, predicted_span
 

@@ -13,7 +13,8 @@ import torch
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.families.base import Published
 from daguerre.models.families.gemma import FAMILY
-from daguerre.models.published_weights import copy_weights, empty_backbone, find_tensors, fit
+from daguerre.models.published_weights import copy_weights, empty_backbone, fit
+from daguerre.models.shards import find_tensors
 from daguerre.sampling.random import NOISE, TOKEN, Counter
 
 VOCABULARY, CANVAS, WINDOW, BOS, EOS = 2048, 8, 16, 1, 2

@@ -25,7 +25,8 @@ from daguerre.models.chat_format.marks import MARK
 from daguerre.models.chat_format.named import ASSUMED
 from daguerre.models.chat_format.news import message_of
 from daguerre.models.chat_format.readers import reader_of
-from daguerre.models.gguf.words import read_gguf_tokenizer
+from daguerre.models.gguf.header import read_header
+from daguerre.models.gguf.words import gguf_tokenizer, tokenizer_config
 from daguerre.models.published_tokenizer import PublishedTokenizer
 from daguerre.sampling.constraints.answers import answer_dfa, code_of, coded
 from daguerre.sampling.constraints.budget import Budget
@@ -188,7 +189,8 @@ FUNCTIONS = [
 @cache
 def qwen2() -> list[bytes]:
     """The bytes of Qwen2's tokens."""
-    content, config = read_gguf_tokenizer(bring_llama_cpp_files() / "models/ggml-vocab-qwen2.gguf") or ("", {})
+    header = read_header(bring_llama_cpp_files() / "models/ggml-vocab-qwen2.gguf")
+    content, config = gguf_tokenizer(header, tokenizer_config(header)) or ("", {})
     tokenizer = PublishedTokenizer(content, config)
     return [tokenizer.token_bytes(token) for token in range(tokenizer.vocab_size)]
 

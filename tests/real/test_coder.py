@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 
 import httpx2
 import pytest
@@ -15,7 +16,7 @@ from daguerre.server.app import make_app
 from daguerre.server.models import ModelPool
 from real.conftest import FULL, repeats_a_line
 from real.prompts import CHATS
-from served import asked
+from served import asked, streamed
 from server.conftest import running
 
 BEFORE = 'def area(width, height):\n    """The area of a rectangle."""\n    total = '
@@ -58,12 +59,14 @@ def test_edits_calls_and_json(coder: Model) -> None:
     } | {"temperature": 0}
     with running(make_app(ModelPool({"m": lambda: coder}))) as url, httpx2.Client(base_url=url, timeout=600) as client:
         for choice in ("auto", "required"):
-            (made,) = asked(client, "/v1/chat/completions", {**body, "tool_choice": choice, "max_tokens": 80})[
-                "choices"
-            ]
-            assert [call["function"]["arguments"] for call in made["message"]["tool_calls"]] == ['{"city":"Oslo"}'], (
-                choice
-            )
+            given = {**body, "tool_choice": choice, "max_tokens": 80}
+            (made,) = asked(client, "/v1/chat/completions", given)["choices"]
+            (call,) = made["message"]["tool_calls"]
+            chunks = streamed(client, "/v1/chat/completions", {**given, "diffusing": True})
+            deltas = [one for chunk in chunks for one in chunk["choices"][0]["delta"].get("tool_calls") or ()]
+            drafted = "".join(one["function"]["arguments"] for one in deltas)
+            assert json.loads(call["function"]["arguments"]) == json.loads(drafted) == {"city": "Oslo"}, choice
+            assert chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
 
 
 @pytest.mark.skipif(not FULL, reason="make real runs it")

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from daguerre.models.tokenizer_files import read_tokenizer
+from daguerre.models.readers import read_tokenizer
 from daguerre.sampling.constraints import compile_schema
 from real.conftest import FULL
 from real.files import TOKENIZERS, bring_tokenizer

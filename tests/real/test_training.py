@@ -12,7 +12,7 @@ import pytest
 import daguerre
 from daguerre.models.gguf.adapter import write_adapter
 from daguerre.models.gguf.writing import write_gguf
-from daguerre.models.loading import load_folder, names_of, weights_hash
+from daguerre.models.loading import load_folder, open_source, weights_hash
 from daguerre.scoring.likelihood import score_tokens
 from daguerre.train.run import run_training
 from real.conftest import FULL
@@ -56,7 +56,8 @@ def test_a_file_is_trained_on_and_llama_cpp_reads_the_adapter_and_the_model(tmp_
     for out, loaded in ((own, load_folder(path)), (merged, load_folder(path, adapter=adapter))):
         write_gguf(loaded.backbone, loaded.tokenizer, out, "f32", loaded.family)
     factors = tmp_path / "adapter.gguf"
-    config, published = names_of(path)
+    source = open_source(path)
+    config, published = source.config(), source.names()
     assert write_adapter(config, published, adapter, factors) > 0
     again = daguerre.load(merged, dtype="float32")
     texts = [text for text in odd_strings(1000) if "\x00" not in text]

@@ -8,14 +8,19 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import daguerre
 from daguerre.errors import InputError, UnsupportedError
+from daguerre.model import Model
+from daguerre.models.core.backbone import Backbone
+from daguerre.models.core.config import ModelConfig
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.sampling.constraints import TokenAutomaton, compile_regex, compile_schema
+from published_runs import tokens_of
 from real.conftest import some
 from real.files import bring, bring_llama_cpp, bring_llama_cpp_files
 from real.prompts import odd_strings
@@ -115,6 +120,27 @@ def check_constraints(tokenizer: Tokenizer) -> None:
     expression = compile_regex(pattern, tokenizer)
     assert expression.accepts(tokenizer.encode_plain("one é12", begins=False))
     assert re.fullmatch(pattern, tokenizer.decode(walked(expression, rng)))
+
+
+@pytest.mark.parametrize("name", NAMES[:: some(1, 5)])
+def test_texts_of_a_random_model_are_healed_stopped_and_edited(name: str) -> None:
+    tokenizer = daguerre.load_tokenizer(path_of(name))
+    pad = tokenizer.eos_id if tokenizer.pad_id is None else tokenizer.pad_id
+    shape = {"width": 32, "num_layers": 2, "num_heads": 4, "num_kv_heads": 2, "mlp_width": 64, "max_positions": 256}
+    ids = {"bos_id": tokenizer.bos_id, "eos_id": tokenizer.eos_id, "pad_id": pad, "mask_id": tokenizer.mask_id}
+    backbone = Backbone(ModelConfig(vocab_size=tokenizer.vocab_size, **shape, **ids))
+    backbone.initialize(0, zero_outputs=False, scale=6.0).eval().requires_grad_(False)
+    model, prompt = Model(backbone, tokenizer, "torch"), "The naïve wor"
+    healed = model.generate(prompt, 6, mode="ar", heal=True)
+    whole = tokenizer.decode(tokens_of(healed))
+    assert healed.text and whole.rstrip("\ufffd").endswith(f"{prompt}{healed.text}".rstrip("\ufffd"))
+    how: dict[str, Any] = {"mode": "ar", "heal": False, "min_tokens": 12}
+    text = model.generate("x = ", 12, **how).text
+    stop = next(text[place : place + 2] for place in range(3, len(text)) if "\ufffd" not in text[place : place + 2])
+    stopped = model.generate("x = ", 12, **how | {"min_tokens": 0, "stop": stop})
+    assert (stopped.text, stopped.finish_reason) == (text[: text.index(stop)], "stop")
+    edited = model.edit("one two three", [(4, 7)], 4).text
+    assert edited.startswith("one ") and edited.endswith(" three")
 
 
 def test_other_kinds_are_refused_by_name() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from daguerre.http.settings import Keys, hash_of
 from daguerre.router.app import make_app, make_router
 from daguerre.router.store import Store
-from daguerre.server.settings import Keys, hash_of
 from router.test_proxy import SAY, Log, ask, get, routed
 from routing import config
 from scripted_backends import Reply, Scripted, answer, events, scripted

@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from daguerre.cli import app
 from daguerre.errors import DataError
+from daguerre.http.settings import hash_of
 from daguerre.router.config import read_config
-from daguerre.server.settings import hash_of
 
 TEXT = """\
 quality_model = "{quality}"

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from daguerre.http.content import HEADERS
+from daguerre.http.settings import Keys, hash_of
 from daguerre.router.app import make_app, make_router
 from daguerre.router.store import Store
-from daguerre.server.content import HEADERS
-from daguerre.server.settings import Keys, hash_of
 from router.test_proxy import SAY, ask, get, routed
 from routing import backend, config
 from scripted_backends import Reply, Scripted
@@ -367,7 +367,7 @@ def test_the_files_need_no_key_and_come_with_a_strict_policy(idle: str) -> None:
         assert found.status_code == 200 and found.headers.items() >= {k.lower(): v for k, v in HEADERS.items()}.items()
         again = get(f"{idle}/{path}", **{"if-none-match": found.headers["etag"]})
         assert (again.status_code, again.content) == (304, b"")
-    for path in ("page/none.js", "page/", "page/..%2fproxy.py", "page/page_routes.py"):
+    for path in ("page/none.js", "page/", "page/..%2fproxy.py", "page/openapi.py"):
         assert get(f"{idle}/{path}").status_code == 404, path
 
 

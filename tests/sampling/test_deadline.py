@@ -13,10 +13,10 @@ import pytest
 from daguerre.canvas import Decision
 from daguerre.decoding.deadline import Deadline, with_more
 from daguerre.decoding.drive import Together, drive
-from daguerre.decoding.options import Decode
 from daguerre.decoding.pins import Pin
 from daguerre.decoding.plan import Search
-from daguerre.decoding.planning import make_plan, max_forwards
+from daguerre.decoding.planning import make_plan
+from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.decoding.running import Running
 from daguerre.decoding.sample import Sample
@@ -41,7 +41,7 @@ def timed(model: Model, seconds: float, suffix: str | None = None, slow: Any = l
     result = sample.result()
     *_, last = result.trace.replay()
     assert np.array_equal(last.tokens, sample.canvas.tokens)
-    assert result.usage.forwards <= max_forwards(plan)
+    assert result.usage.forwards <= plan.max_forwards
     return result
 
 

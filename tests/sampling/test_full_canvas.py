@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from daguerre.decoding.options import Decode
-from daguerre.decoding.planning import make_plan, max_forwards
+from daguerre.decoding.planning import make_plan
+from daguerre.decoding.request import Decode
 from daguerre.errors import UnsupportedError
 from daguerre.model import Model
 from daguerre.sampling.policies import POLICIES
@@ -31,7 +31,7 @@ def test_every_policy_fills_the_whole_canvas_as_one_span(models: dict[str, Model
                 result = call(*texts, **given)
                 assert (result.finish_reason, result.usage.completion_tokens) == ("length", 20)
                 by_policy = plan.decode.commit_policy
-                assert result.usage.forwards <= max_forwards(plan) == by_policy.bound(20) + by_policy.num_extra
+                assert result.usage.forwards <= plan.max_forwards == by_policy.bound(20) + by_policy.num_extra
                 assert call(*texts, **given).text == result.text
                 assert not result.trace.canvas.open.sum() > 20
 

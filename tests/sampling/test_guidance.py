@@ -11,13 +11,14 @@ import pytest
 from conftest import tiny_config
 from daguerre.canvas import Canvas
 from daguerre.decoding import generate as main_path
-from daguerre.decoding.options import Decode
-from daguerre.decoding.planning import make_plan, max_forwards
+from daguerre.decoding.planning import make_plan
+from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.errors import InputError
 from daguerre.model import Model
+from daguerre.models.guidance import Guidance
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.models.wrappers.guidance import Guidance, Guided, unconditional_prefix, with_prefix
+from daguerre.models.wrappers.guidance import Guided, unconditional_prefix, with_prefix
 from driving import Recorded, logits_of
 
 PROMPT = "def area(w, h):\n    return "
@@ -117,7 +118,7 @@ def test_every_mode_and_context_is_guided(models: dict[str, Model], subtests: py
             recorded = Recorded(model.denoiser)
             guided = main_path.generate(recorded, model.tokenizer, PROMPT, 12, decode)
             assert ids(guided) != ids(plain)
-            assert guided.usage.forwards == 2 * len(guided.trace.steps) <= max_forwards(plan)
+            assert guided.usage.forwards == 2 * len(guided.trace.steps) <= plan.max_forwards
             assert [len(batch) for batch in recorded.backend.batches] == [2] * len(guided.trace.steps)
             assert ids(model.generate(PROMPT, 12, decode)) == ids(guided)
             assert ids(model.generate(PROMPT, 12, decode, cache="none"))[0][0] == ids(guided)[0][0]

@@ -16,10 +16,10 @@ from fastapi import FastAPI
 
 import daguerre
 from concept_models import with_heads
+from daguerre.http.settings import Settings
 from daguerre.model import Model
 from daguerre.server.app import make_app
 from daguerre.server.models import ModelPool
-from daguerre.server.settings import Settings
 
 
 class Prompt(uvicorn.Server):

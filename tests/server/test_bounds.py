@@ -15,13 +15,13 @@ import httpx2
 import orjson
 import pytest
 
+from daguerre.http.settings import Keys, Settings, hash_of
 from daguerre.model import Model
 from daguerre.sampling.constraints.budget import Budget
 from daguerre.server.app import make_app
 from daguerre.server.batch import answer_file
 from daguerre.server.bounds import BESIDE, COMPILING, BoundedEngine
 from daguerre.server.models import ModelPool
-from daguerre.server.settings import Keys, Settings, hash_of
 from daguerre.wanted import NOBODY_LEFT, Asker, asked_by
 from server.conftest import running
 from server.processes import wait_until

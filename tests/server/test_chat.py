@@ -283,6 +283,8 @@ def test_snapshots_replace_one_another(client: httpx2.Client) -> None:
     assert [frame["diffusion_meta"]["diffusion_progress"] for frame in frames] == [0.0] * (len(frames) - 1) + [1.0]
     assert frames[-1]["choices"][0]["delta"]["content"] == text and closing["choices"][0]["delta"] == {}
     assert any("░" in frame["choices"][0]["delta"]["content"] for frame in frames)
+    summaries = [frame["reasoning_summary"] for frame in frames]
+    assert not any(summaries[:-1]) and summaries[-1]["status"] == "unavailable"
 
 
 def test_snapshots_of_a_call_append_its_arguments(client: httpx2.Client) -> None:
@@ -303,6 +305,9 @@ def test_a_summary_of_reasoning_is_unavailable(client: httpx2.Client) -> None:
 
 
 REFUSED: list[tuple[Json, str]] = [
+    ({"diffusing": True, "logprobs": True}, "diffusing"),
+    ({"diffusing": True, "stream_options": {"continuous_usage_stats": True}}, "diffusing"),
+    ({"diffusing": True, "stream": True, "daguerre": {"changeable": True}}, "diffusing"),
     ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content[0].type"),
     ({"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]}, "messages[0].content[0].type"),
     ({"messages": [{"role": "boss", "content": "x"}]}, "messages[0].role"),

@@ -20,6 +20,7 @@ import pytest
 
 import made_tokenizers as mt
 from chat_templates import WAYS
+from daguerre.http.settings import Settings
 from daguerre.model import Model
 from daguerre.models.chat_format.description import Thinking
 from daguerre.models.chat_format.tokens import format_of
@@ -32,12 +33,12 @@ from daguerre.server.app import make_app
 from daguerre.server.format_calls import FormatCallReader
 from daguerre.server.models import ModelPool
 from daguerre.server.protocol.chat import ChatBody
-from daguerre.server.settings import Settings
 from daguerre.server.streams import Delta
 from daguerre.server.turns import Turn
 from published_runs import config_of
 from served import Json, asked, streamed
 from server.conftest import running
+from server.test_messages import rebuilt
 
 MARKS = ["<|calls|>", "<|call|>", "<|args|>", "<|done|>", "<|/calls|>"]
 SCHEMA: Json = {
@@ -67,13 +68,13 @@ def tokenizer_of(template: str) -> PublishedTokenizer:
     added = mt.entries(first)
     more = [{**added[0], "id": first + len(added) + place, "content": mark} for place, mark in enumerate(MARKS)]
     made = PublishedTokenizer(json.dumps(values | {"added_tokens": [*added, *more]}), mt.config(add_bos_token=False))
-    made.chat_template = ChatTemplate.of(template)
+    made.chat_template = ChatTemplate.of(template, mt.NAMES)
     return made
 
 
-def model_of(template: str) -> Model:
+def model_of(template: str, **facts: Any) -> Model:
     tokenizer = tokenizer_of(template)
-    backbone = Backbone(config_of(tokenizer)).initialize(0, zero_outputs=False, scale=6.0)
+    backbone = Backbone(config_of(tokenizer, **facts)).initialize(0, zero_outputs=False, scale=6.0)
     return Model(backbone.eval().requires_grad_(False), tokenizer)
 
 
@@ -81,6 +82,15 @@ def model_of(template: str) -> Model:
 def ways() -> Iterator[httpx2.Client]:
     """A client of a server with a model for each of three ways of writing calls."""
     pool = ModelPool({way: (lambda way=way: model_of(WAYS[way])) for way in ("counted", "tagged", "typed")})
+    with running(make_app(pool)) as url, httpx2.Client(base_url=url, timeout=60) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def drafting() -> Iterator[httpx2.Client]:
+    """The same of models that write blocks of 16 tokens."""
+    blocks: Json = {"context": "block", "block_size": 16, "shift": False}
+    pool = ModelPool({way: (lambda way=way: model_of(WAYS[way], **blocks)) for way in ("counted", "tagged", "typed")})
     with running(make_app(pool)) as url, httpx2.Client(base_url=url, timeout=60) as client:
         yield client
 
@@ -106,13 +116,73 @@ def test_forced_calls_are_valid_in_each_way_and_streamed_as_they_are_whole(
                 assert answer["finish_reason"] in ("tool_calls", "length") and not answer["message"]["content"]
                 assert len(calls) == 1 or choice == "required"
                 pieces = [each for chunk in streamed(ways, CHAT, body) for each in chunk["choices"]]
-                deltas = [one for each in pieces for one in each["delta"].get("tool_calls") or ()]
-                names = [one["function"]["name"] for one in deltas if one["function"].get("name")]
-                joined = [""] * len(names)
-                for one in deltas:
-                    joined[one["index"]] += one["function"].get("arguments") or ""
-                assert list(zip(names, map(json.loads, joined), strict=True)) == calls
+                assert joined(pieces) == calls
                 assert not any(each["delta"].get("content") for each in pieces)
+
+
+def joined(pieces: list[Json]) -> list[tuple[str, Any]]:
+    """Names and arguments of the calls in the choices of a stream."""
+    deltas = [one for each in pieces for one in each["delta"].get("tool_calls") or ()]
+    names = [one["function"]["name"] for one in deltas if one["function"].get("name")]
+    arguments = [""] * len(names)
+    for one in deltas:
+        arguments[one["index"]] += one["function"].get("arguments") or ""
+    return list(zip(names, map(json.loads, arguments), strict=True))
+
+
+def test_streams_of_drafts_end_with_the_calls_of_the_whole_answer(
+    subtests: pytest.Subtests, drafting: httpx2.Client
+) -> None:
+    found = format_of(tokenizer_of(WAYS["counted"]))
+    assert found is not None
+    begins = {"logit_bias": {str(found.special[found.opening]): 50}}
+    asking: list[tuple[str, Json]] = [
+        (way, {"tool_choice": choice})
+        for way in ("counted", "tagged", "typed")
+        for choice in ("required", {"type": "function", "function": {"name": "now"}})
+    ]
+    for way, more in [*asking, ("counted", {"tool_choice": "auto", **begins})]:
+        with subtests.test(way=way, **more):
+            body = {**ASK, "model": way, "seed": 3, **more}
+            whole = asked(drafting, CHAT, body)
+            message = whole["choices"][0]["message"]
+            counted = {"stream_options": {"include_usage": True}}
+            *chunks, usage = streamed(drafting, CHAT, {**body, "diffusing": True, **counted})
+            pieces = [chunk["choices"][0] for chunk in chunks]
+            assert joined(pieces) == checked(message["tool_calls"])
+            assert not any(each["delta"].get("content") for each in pieces)
+            thoughts = "".join(each["delta"].get("reasoning_content", "") for each in pieces)
+            assert thoughts == message.get("reasoning_content", "")
+            assert usage["usage"]["completion_tokens_details"] == whole["usage"]["completion_tokens_details"]
+            assert [each["finish_reason"] for each in pieces[-2:]] == [whole["choices"][0]["finish_reason"]] * 2
+
+
+def test_drafts_beside_a_template_are_seen_and_calls_in_them_are_not(drafting: httpx2.Client) -> None:
+    for more in ({"tool_choice": "auto"}, {"tools": None, "tool_choice": None}):
+        body = {**ASK, "model": "tagged", "seed": 1, **more}
+        message = asked(drafting, CHAT, body)["choices"][0]["message"]
+        chunks = streamed(drafting, CHAT, {**body, "diffusing": True})
+        drafts = [text for chunk in chunks if (text := chunk["choices"][0]["delta"].get("content")) is not None]
+        assert drafts[-1] == message["content"] and sum("░" in draft for draft in drafts) > 5
+    found = format_of(tokenizer_of(WAYS["counted"]))
+    assert found is not None
+    for sign in ("\ue001<|calls|>", "\ue001<|args|>"):
+        assert sign in found.call_signs
+    tagged = format_of(tokenizer_of(WAYS["tagged"]))
+    assert tagged is not None and tagged.call_signs == ("<tool_call>",)
+
+
+def test_calls_are_written_where_a_turn_ends_with_the_end_of_texts_and_more() -> None:
+    """Such as <|im_end|> and a line break, which the templates of Qwen have."""
+    end = mt.NAMES["eos_token"]
+    pool = ModelPool({"m": lambda: model_of(WAYS["tagged"].replace(end, end + '{{ "\\n" }}'))})
+    with running(make_app(pool)) as url, httpx2.Client(base_url=url, timeout=60) as client:
+        for choice in ("auto", "required"):
+            body = {**ASK, "tool_choice": choice}
+            made = asked(client, CHAT, body)["choices"][0]
+            assert checked(made["message"].get("tool_calls") or []) or choice == "auto"
+        single = asked(client, CHAT, {**ASK, "parallel_tool_calls": False})["choices"][0]["message"]
+        assert len(checked(single["tool_calls"])) == 1
 
 
 def test_the_ids_of_calls_are_those_that_the_model_writes(ways: httpx2.Client) -> None:
@@ -180,8 +250,15 @@ def test_a_prompt_that_spells_the_mark_of_a_thought_has_begun_none() -> None:
         assert found.thinks(tokenizer, tokenizer.encode_plain(spelled)) == "may"
 
 
+def events(client: httpx2.Client, path: str, body: Json) -> list[Json]:
+    """The events of a stream of a surface that names them."""
+    with client.stream("POST", path, json={**body, "stream": True}) as response:
+        assert response.status_code == 200, response.read()
+        return [json.loads(line[6:]) for line in response.iter_lines() if line.startswith("data: {")]
+
+
 def test_other_surfaces_have_the_same_calls(ways: httpx2.Client) -> None:
-    asking = {"model": "tagged", "temperature": 1.0}
+    asking = {"model": "tagged", "temperature": 0}
     own = {
         **asking,
         "max_tokens": 50,
@@ -192,12 +269,19 @@ def test_other_surfaces_have_the_same_calls(ways: httpx2.Client) -> None:
     assert [one["type"] for one in blocks if one["type"] != "text"]
     for one in blocks:
         jsonschema.validate(one["input"], SCHEMA)
+    message = rebuilt(events(ways, "/v1/messages", {**own, "messages": ASK["messages"]}))
+    assert [one["input"] for one in message["content"]] == [one["input"] for one in blocks]
     flat = [{"type": "function", **TOOL}]
     body = {**asking, "input": "x", "max_output_tokens": 50, "tools": flat, "tool_choice": "required"}
     items = asked(ways, "/v1/responses", body)["output"]
     assert {one["type"] for one in items} == {"function_call"}
     for one in items:
         jsonschema.validate(json.loads(one["arguments"]), SCHEMA)
+    news = [one for one in events(ways, "/v1/responses", body) if one["type"].startswith("response.function_call")]
+    written = dict.fromkeys((one["output_index"] for one in news), "")
+    for one in news:
+        written[one["output_index"]] += one.get("delta", "")
+    assert [*written.values()] == [one["arguments"] for one in items]
 
 
 def test_no_call_begins_where_none_may(ways: httpx2.Client) -> None:

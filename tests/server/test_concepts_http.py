@@ -13,11 +13,11 @@ import httpx2
 import pytest
 
 from concept_models import CATALOG, SHAPE
+from daguerre.http.settings import Settings
 from daguerre.model import Model
 from daguerre.server.app import make_app
 from daguerre.server.models import ModelPool
 from daguerre.server.protocol.common import MAX_STEERED
-from daguerre.server.settings import Settings
 from served import Json, asked, refused, streamed
 from server.conftest import running
 

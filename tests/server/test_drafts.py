@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from daguerre.canvas import Canvas
-from daguerre.decoding.drive import drive
-from daguerre.decoding.following import Texts
+from daguerre.decoding.drive import Texts, drive
+from daguerre.decoding.generate import Request, plan_of
 from daguerre.decoding.plan import Plan
-from daguerre.decoding.plans import plan_fill, plan_generate, plan_infill, plan_stream
 from daguerre.decoding.reading import committed_text, draft_text
 from daguerre.decoding.running import pinned, reopened, unpinned
 from daguerre.decoding.sample import Sample
@@ -22,20 +21,19 @@ from daguerre.server.drafts import Board, Drafts, Token
 from daguerre.server.watching import _Edit
 from daguerre.trace import Event
 
-RUNS: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
-    (plan_generate, ("import os\n", 60), {"mode": "ar", "min_tokens": 60}),
-    (plan_generate, ("import os\nprin", 40), {"mode": "ar", "stop": ["\n\n", "os.p"], "stop_loops": True}),
-    (plan_generate, ("naïve = 'é", 40), {"mode": "ar", "temperature": 3.0, "min_tokens": 40}),
-    (plan_generate, ("x = ", 40), {"mode": "block", "revise": 1, "temperature": 1.0}),
-    (plan_infill, ("def f(", "):\n    pass\n", 20), {"mode": "block"}),
-    (plan_fill, ("a = <gap>\nb = <gap>\nc", [8, 8]), {}),
-    (plan_generate, ("x = [", 30), {"mode": "ar", "regex": "[0-9, ]{4,20}\\]"}),
+RUNS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
+    ("generate", ("import os\n", 60), {"mode": "ar", "min_tokens": 60}),
+    ("generate", ("import os\nprin", 40), {"mode": "ar", "stop": ["\n\n", "os.p"], "stop_loops": True}),
+    ("generate", ("naïve = 'é", 40), {"mode": "ar", "temperature": 3.0, "min_tokens": 40}),
+    ("generate", ("x = ", 40), {"mode": "block", "revise": 1, "temperature": 1.0}),
+    ("infill", ("def f(", "):\n    pass\n", 20), {"mode": "block"}),
+    ("fill", ("a = <gap>\nb = <gap>\nc", [8, 8]), {}),
+    ("generate", ("x = [", 30), {"mode": "ar", "regex": "[0-9, ]{4,20}\\]"}),
 ]
 
 
-def plan_of(model: Model, make: Any, texts: tuple[Any, ...], options: dict[str, Any]) -> Plan:
-    plan: Plan = make(model.denoiser, model.tokenizer, *texts, **options)
-    return plan
+def planned(model: Model, operation: str, texts: tuple[Any, ...], options: dict[str, Any]) -> Plan:
+    return plan_of(model.denoiser, model.tokenizer, Request.of(operation, *texts, **options))
 
 
 def board_of(plan: Plan, canvas: Canvas, facts: dict[int, Any], committed: str) -> Board:
@@ -100,7 +98,7 @@ def test_what_is_followed_equals_what_is_read_anew(trained: Model, tiny: Model, 
     for number, (make, texts, options) in enumerate(RUNS):
         for model in (trained, tiny):
             with subtests.test(number=number, model=model is tiny):
-                plan = plan_of(model, make, texts, options)
+                plan = planned(model, make, texts, options)
                 sample, followed = Sample(model.denoiser, plan, 0, None), Followed(plan)
                 events = list(drive(sample))
                 for event in events:
@@ -114,7 +112,7 @@ def test_what_is_followed_equals_what_is_read_anew(trained: Model, tiny: Model, 
 
 def test_changes_of_the_caller_are_followed(trained: Model) -> None:
     how = {"changeable": True, "heal": False, "mode": "block", "block_size": 4, "context": "whole"}
-    plan = plan_of(trained, plan_stream, ("import os\n", 24), how)
+    plan = planned(trained, "stream", ("import os\n", 24), how)
     sample, followed = Sample(trained.denoiser, plan, 0, None), Followed(plan)
     changes = iter(
         (

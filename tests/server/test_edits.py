@@ -10,12 +10,12 @@ import httpx2
 import pytest
 
 from conftest import MakeModel
+from daguerre.http.errors import ApiError
 from daguerre.instructions import apply_prompt
 from daguerre.model import Model
 from daguerre.next_edits import Change, next_edit_prompt
 from daguerre.server.app import make_app
 from daguerre.server.edits import edit_asked, history_of, merge_asked
-from daguerre.server.errors import ApiError
 from daguerre.server.models import ModelPool
 from served import asked, streamed
 from server.conftest import running

@@ -19,6 +19,7 @@ from fastapi.responses import StreamingResponse
 
 from daguerre.engine.engine import Engine
 from daguerre.engine.job import Job
+from daguerre.http.settings import Settings
 from daguerre.model import Model
 from daguerre.sampling.constrained import COMPILERS
 from daguerre.sampling.constraints import compile as compile_module
@@ -26,7 +27,6 @@ from daguerre.sampling.constraints.budget import Budget
 from daguerre.server.app import make_app
 from daguerre.server.bounds import COMPILING
 from daguerre.server.models import ModelPool
-from daguerre.server.settings import Settings
 from daguerre.server.streams import WAITING, deltas, event_stream
 from server.conftest import running
 from server.processes import wait_until

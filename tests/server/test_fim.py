@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from daguerre.decoding.window import room_for, window
+from daguerre.decoding.context import room_for, window
 from daguerre.model import Model
 
 BEFORE = "import os\n\ndef read(path):\n    with open(path) as f:\n        "

@@ -12,8 +12,8 @@ import httpx2
 import pytest
 
 from daguerre.errors import InputError
-from daguerre.server.incoming import MOST_BYTES
-from daguerre.server.settings import Keys, hash_of
+from daguerre.http.incoming import MOST_BYTES
+from daguerre.http.settings import Keys, hash_of
 from server.processes import wait_until
 
 Serve = Callable[..., httpx2.Client]

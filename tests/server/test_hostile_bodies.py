@@ -8,8 +8,8 @@ from typing import Any
 import httpx2
 import pytest
 
+from daguerre.http.errors import ApiError
 from daguerre.server.bodies import check_body
-from daguerre.server.errors import ApiError
 
 VALUES: tuple[Any, ...] = (
     *(None, True, -1, 0, 2**64, 10**400, 1.5, 1e999, float("nan"), "", "no", "a\0b", "x" * 5000),

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from daguerre.server import incoming
-from daguerre.server.errors import ApiError
-from daguerre.server.incoming import ClientLeft, Incoming
+from daguerre.http import incoming
+from daguerre.http.errors import ApiError
+from daguerre.http.incoming import ClientLeft, Incoming
 
 EVE, ANA = ("eve", "1.1.1.1"), ("ana", "2.2.2.2")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from daguerre.errors import InputError
-from daguerre.server.settings import Keys, hash_of, sites_of
+from daguerre.http.settings import Keys, hash_of, sites_of
 
 ONE, TWO = hash_of("one"), hash_of("two")
 WRONG: dict[str, tuple[str | None, str | None, str]] = {

@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from daguerre.decoding.window import room_for, window
+from daguerre.decoding.context import room_for, window
 from daguerre.engine.engine import Engine
 from daguerre.model import Model
 from daguerre.server.gaps import Cut

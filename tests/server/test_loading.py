@@ -21,7 +21,7 @@ import daguerre
 from daguerre.errors import CheckpointError
 from daguerre.server.models import ModelPool
 from daguerre.server.run import run_server
-from daguerre.server.settings import Settings
+from daguerre.http.settings import Settings
 
 read = {}
 

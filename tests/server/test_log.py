@@ -9,7 +9,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from daguerre.server.log import ACCESS, LineWriter
+from daguerre.http.log import ACCESS, LineWriter
 from server.processes import wait_until
 
 

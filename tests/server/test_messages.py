@@ -10,9 +10,9 @@ from typing import Any
 import httpx2
 import pytest
 
+from daguerre.http.settings import Keys, hash_of
 from daguerre.model import Model
 from daguerre.server.prompts import transcript
-from daguerre.server.settings import Keys, hash_of
 
 USER = {"role": "user", "content": "Write a function."}
 ASK = {"model": "default", "max_tokens": 24, "messages": [USER]}

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from daguerre.http.settings import Keys, hash_of
 from daguerre.server.app import make_app
 from daguerre.server.models import ModelPool
-from daguerre.server.settings import Keys, hash_of
 from server import browsers
 from server.browsers import Pages, expect, violations
 from server.conftest import running

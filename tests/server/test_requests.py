@@ -11,11 +11,11 @@ import httpx2
 import numpy as np
 import pytest
 
+from daguerre.http.settings import Keys, Settings, hash_of
 from daguerre.model import Model
 from daguerre.server import watching
 from daguerre.server.app import make_app
 from daguerre.server.models import ModelPool
-from daguerre.server.settings import Keys, Settings, hash_of
 from daguerre.trace import Trace
 from server.conftest import running
 from server.processes import wait_until

@@ -7,7 +7,7 @@ import json
 import httpx2
 import pytest
 
-from daguerre.server.errors import ApiError
+from daguerre.http.errors import ApiError
 from daguerre.server.stored import ResponseStore
 from served import Json, asked, refused, streamed
 

@@ -111,9 +111,9 @@ def test_the_tokens_of_a_stream_are_told_once_and_as_their_texts_are_final(causa
     events = list(causal.stream("a = 1\n", 16, **how))
     result = events.pop().result
     assert result is not None
-    from daguerre.decoding.plans import plan_stream
+    from daguerre.decoding.generate import Request, plan_of
 
-    log = TokenLog(plan_stream(causal.denoiser, causal.tokenizer, "a = 1\n", 16, **how))
+    log = TokenLog(plan_of(causal.denoiser, causal.tokenizer, Request.of("stream", "a = 1\n", 16, **how)))
     told = []
     for event in events:
         assert event.step is not None

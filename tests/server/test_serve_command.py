@@ -18,7 +18,7 @@ from commands import Running
 from daguerre.cli import app
 from daguerre.commands.serving import need_serve
 from daguerre.errors import InputError, MissingExtra
-from daguerre.server.settings import hash_of
+from daguerre.http.settings import hash_of
 from server.processes import Serving, run, wait_until
 
 LONG = {"prompt": "def add(a, b):\n", "max_tokens": 600, "stream": True, "daguerre": {"mode": "ar", "min_tokens": 600}}

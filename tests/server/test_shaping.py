@@ -9,7 +9,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from daguerre.decoding.checks import OPTIONS
+from daguerre.arguments import options_of
+from daguerre.decoding.request import Decode
 from daguerre.server.protocol.chat import ChatBody
 from daguerre.server.protocol.common import Diffusion, Sampling
 from served import Json, asked, refused
@@ -75,7 +76,7 @@ def test_every_option_of_decoding_is_a_field_of_a_body() -> None:
     """Fails where an option of the library cannot be asked for over HTTP."""
     own: Json = {"scorer": "is code", "tools": "tools", "tool_choice": "tool_choice"}
     own |= {"parallel_calls": "parallel_tool_calls", "chat_format": "messages"}
-    for name in set(OPTIONS) - {*own} - {*Sampling.model_fields}:
+    for name in set(options_of(Decode)) - {*own} - {*Sampling.model_fields}:
         value: Any = next(
             one
             for one in (1, True, "x", ["x"], {"type": "object"}, [{"text": "x", "at": 1}], [{"kind": "forbid"}])

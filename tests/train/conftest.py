@@ -14,7 +14,7 @@ import pytest
 from daguerre.model import Model
 from daguerre.models.loading import save_model
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.train.data import Cutter, Windows
+from daguerre.train.data import Cutter, TextWindows
 from daguerre.train.noising import Source
 from daguerre.train.shards import Shard, write_shards
 from distributed_run import leave_out, preload
@@ -45,12 +45,12 @@ def corpus(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Pa
 
 
 @pytest.fixture(scope="session")
-def windows(corpus: Path, tokenizer: Tokenizer) -> Windows:
-    return Windows(Shard.open(corpus, "train", tokenizer.sha256), tokenizer.bos_id)
+def windows(corpus: Path, tokenizer: Tokenizer) -> TextWindows:
+    return TextWindows(Shard.open(corpus, "train", tokenizer.sha256), tokenizer.bos_id)
 
 
 @pytest.fixture(scope="session")
-def make_source(windows: Windows, tokenizer: Tokenizer) -> MakeSource:
+def make_source(windows: TextWindows, tokenizer: Tokenizer) -> MakeSource:
     """make_source(seed, layout, length): a window of the corpus, cut for that layout."""
 
     def make(seed: int, layout: str, length: int) -> Source:

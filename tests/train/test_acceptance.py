@@ -22,7 +22,7 @@ from daguerre.models.tokenizer import Tokenizer
 from daguerre.train import acceptance
 from daguerre.train.acceptance import MEASURES, acceptance_loss, drafted, race, suffix_weights
 from daguerre.train.batch import Batch, collate
-from daguerre.train.data import Windows
+from daguerre.train.data import TextWindows
 from daguerre.train.drafting import drafting_loss, with_draft_head
 from daguerre.train.examples import groups
 from daguerre.train.monitor import held_out
@@ -150,7 +150,7 @@ def test_a_race_draws_from_both_distributions_and_matches_as_often_as_the_formul
     num = 20_000
     teacher, draft = (torch.from_numpy(x).float().expand(num, 1, -1) for x in (p, q))
     none = torch.zeros(num, 1, dtype=torch.int64)
-    found = acceptance.Drafted(torch.zeros(num, 1, 2), draft.log(), teacher, none, none[:, 0])
+    found = acceptance.GroupDrafts(torch.zeros(num, 1, 2), draft.log(), teacher, none, none[:, 0])
     drawn, wanted = race(found, seed=0)
     matches = (drawn == wanted).float()
     assert np.bincount(wanted[:, 0, 1], minlength=4) / num == pytest.approx(p, abs=0.02)
@@ -264,7 +264,7 @@ def test_a_shard_says_what_was_given(tokenizer: Any, tmp_path: Path) -> None:
     write_tokens(tmp_path, {"train": [(ids, 40), (ids[:20], 20)]}, tokenizer, {"train": [10, 0]})
     shard = Shard.open(tmp_path)
     assert shard.given is not None and shard.given.tolist() == [10, 0]
-    windows, rng, seen = Windows(shard, tokenizer.bos_id), np.random.default_rng(0), set()
+    windows, rng, seen = TextWindows(shard, tokenizer.bos_id), np.random.default_rng(0), set()
     for _ in range(200):
         drawn = windows.place(32, rng)
         window, given = drawn.tokens, drawn.given

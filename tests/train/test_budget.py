@@ -17,12 +17,12 @@ from daguerre.errors import TrainingError
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.loading import load_model
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.train import precision, report, trainer
+from daguerre.train import figures, precision, pretraining, report, trained_model
 from daguerre.train import run as command
 from daguerre.train.batch import Batch, LossReport, batch_loss
-from daguerre.train.budget import EVALUATION, STEP, Budget, RunProgress
+from daguerre.train.budget import EVALUATION, STEP, RunBudget, RunProgress
 from daguerre.train.evaluation import Evaluation
-from daguerre.train.monitor import Held
+from daguerre.train.monitor import HeldOut
 from daguerre.train.recipe import Recipe, Share, TrainedShape
 from daguerre.train.stage import Stage
 from daguerre.train.trainer import Trainer
@@ -77,14 +77,14 @@ class Machine:
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     made, measure = Machine(), Evaluation.measure
 
-    def slowly(found: Evaluation, *args: Any) -> Held:
+    def slowly(found: Evaluation, *args: Any) -> HeldOut:
         made.now += made.surprise * made.row * found.num_rows / 3
         return measure(found, *args)
 
-    monkeypatch.setattr(trainer, "batch_loss", made.loss)
+    monkeypatch.setattr(pretraining, "batch_loss", made.loss)
     monkeypatch.setattr(Evaluation, "measure", slowly)
-    monkeypatch.setattr(trainer, "save_checkpoint", made.after(trainer.save_checkpoint))
-    monkeypatch.setattr(trainer, "write_model", made.after(trainer.write_model))
+    monkeypatch.setattr(trained_model, "save_checkpoint", made.after(trained_model.save_checkpoint))
+    monkeypatch.setattr(trained_model, "write_model", made.after(trained_model.write_model))
     monkeypatch.setattr(report, "draw_curves", made.after(lambda run: run))
     return made
 
@@ -238,7 +238,7 @@ def test_figures_that_would_take_a_quarter_of_the_budget_are_left_out(
     """A forward of a row takes a tenth of a second, and a step less than the estimate by it."""
     machine.row, recipe = 0.013, replace(RECIPE, minutes=2.0, model=None, eval_steps=1)
     made = Trainer(recipe, tmp_path / "run", corpus, start_from=start, clock=machine)
-    monkeypatch.setattr(trainer, "seconds_a_row", lambda *_: 0.1)
+    monkeypatch.setattr(figures, "seconds_a_row", lambda *_: 0.1)
     began = machine.now
     made.run()
     assert made.progress.step > 5
@@ -268,7 +268,7 @@ def test_an_evaluation_at_the_end_that_would_be_late_is_left_out(
 
 def test_the_share_counts_what_is_to_come_and_never_falls() -> None:
     now = [0.0]
-    budget = Budget(0, 10.0, RunProgress(), lambda: now[0], began=-60.0)
+    budget = RunBudget(0, 10.0, RunProgress(), lambda: now[0], began=-60.0)
     for phase in (EVALUATION, "curves", "checkpoint", "export"):
         budget.expect(phase, 30.0)
     assert budget.share() == pytest.approx(1 / 8)
@@ -326,10 +326,10 @@ def test_auto_is_what_the_processor_multiplies_and_is_said_once(
         seen.add(torch.is_autocast_enabled("cpu"))
         return batch_loss(model, batch, attn_impl)
 
-    monkeypatch.setattr(trainer, "batch_loss", watched)
+    monkeypatch.setattr(pretraining, "batch_loss", watched)
     made = Trainer(replace(RECIPE, minutes=0.0, steps=2, precision="auto"), tmp_path / "run", corpus)
     made.run()
-    assert made.dtype is native
+    assert made.trained.dtype is native
     assert seen == {native is torch.bfloat16}
     assert capsys.readouterr().err.count(line) == 1
 

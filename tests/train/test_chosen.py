@@ -41,12 +41,12 @@ def test_a_run_trains_the_weights_that_it_names_and_resumes(corpus: Path, start:
     begun = dict(load_model(start)[0].named_parameters())
     changed = {n for n, w in one.model.named_parameters() if not torch.equal(w, begun[n])}
     assert changed == {n for n in begun if n.startswith(("layers.1.", "final_norm."))}
-    assert one.average.values.keys() == changed
+    assert one.trained.average.values.keys() == changed
     run_until(1, Trainer(recipe, tmp_path / "two", corpus, start_from=start, quiet=True))
     two = run(recipe, tmp_path / "two", corpus, resume=True)
     saved = [load_model(tmp_path / name / "model")[0].state_dict() for name in ("one", "two")]
     assert all(torch.equal(saved[0][n], saved[1][n]) for n in begun)
-    assert two.average.values.keys() == changed
+    assert two.trained.average.values.keys() == changed
 
 
 @pytest.mark.parametrize(

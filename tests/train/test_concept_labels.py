@@ -15,7 +15,7 @@ from daguerre.errors import DataError
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.concept_heads import FEWEST, LIFTED, WINDOW, count_concepts
 from daguerre.train.concept_labels import CorpusLabels, corpus_labels, token_concepts
-from daguerre.train.data import Cutter, LabeledWindows, MicroBatches, Mixture, Windows
+from daguerre.train.data import Cutter, LabeledWindows, MicroBatches, ObjectiveMixture, TextWindows
 from daguerre.train.noising import IGNORE
 from daguerre.train.objectives import Objective
 from daguerre.train.shards import Shard, write_shards
@@ -62,7 +62,7 @@ def test_tokens_of_documents_have_the_labels_that_the_whole_text_gives_them(shar
 
 
 def test_a_window_that_is_cut_elsewhere_has_the_labels_of_its_bytes(shard: Shard, words: Tokenizer) -> None:
-    windows = LabeledWindows(Windows(shard, words.bos_id), corpus_labels(shard, words, 10**6), words)
+    windows = LabeledWindows(TextWindows(shard, words.bos_id), corpus_labels(shard, words, 10**6), words)
     rng, cutter, num_recut = np.random.default_rng(0), Cutter(words), 0
     for _ in range(40):
         window = windows.place(24, rng)
@@ -119,11 +119,11 @@ def test_a_corpus_without_a_text_that_parses_is_an_error(tmp_path: Path, words: 
     write_shards(tmp_path, {"train": [TEXTS[2]]}, words)
     shard = Shard.open(tmp_path)
     with pytest.raises(DataError, match="parses"):
-        LabeledWindows(Windows(shard, words.bos_id), corpus_labels(shard, words, 10), words)
+        LabeledWindows(TextWindows(shard, words.bos_id), corpus_labels(shard, words, 10), words)
 
 
 def test_counts_are_those_of_the_windows_one_by_one(shard: Shard, words: Tokenizer) -> None:
-    windows = LabeledWindows(Windows(shard, words.bos_id), corpus_labels(shard, words, 10**6), words)
+    windows = LabeledWindows(TextWindows(shard, words.bos_id), corpus_labels(shard, words, 10**6), words)
     counts = count_concepts(windows, words.vocab_size, 60)
     rng = np.random.default_rng(0)
     together, tokens = np.zeros_like(counts.together), np.zeros_like(counts.tokens)
@@ -151,15 +151,17 @@ def test_every_row_of_a_batch_knows_which_token_of_its_text_it_predicts(
     shard: Shard, words: Tokenizer, subtests: pytest.Subtests
 ) -> None:
     """A target is that token, and the concepts of a row are those of its target's bytes, also behind gap fillers."""
-    windows = Windows(shard, words.bos_id)
+    windows = TextWindows(shard, words.bos_id)
     labeled = LabeledWindows(windows, corpus_labels(shard, words, 10**6), words)
     for layout in ("blocks", "drafts", "infill", "suffix", "canvas", "next_token"):
         with subtests.test(layout):
             check_rows(layout, windows, labeled, words)
 
 
-def check_rows(layout: str, windows: Windows, labeled: LabeledWindows, words: Tokenizer) -> None:
-    mixture = Mixture({"only": Objective(layout=layout, errors=0.2 if layout == "blocks" else 0.0)}, {"only": 1.0})
+def check_rows(layout: str, windows: TextWindows, labeled: LabeledWindows, words: Tokenizer) -> None:
+    mixture = ObjectiveMixture(
+        {"only": Objective(layout=layout, errors=0.2 if layout == "blocks" else 0.0)}, {"only": 1.0}
+    )
     for index in range(6):
         batch = MicroBatches(windows, Cutter(words), mixture, 3, labeled).make(index, 2, 40)
         assert batch.concepts is not None and batch.seed

@@ -16,7 +16,7 @@ from daguerre.concepts.taxonomy import taxonomy
 from daguerre.errors import InputError
 from daguerre.models.core.batched import run_batch
 from daguerre.models.core.config import ConceptShape
-from daguerre.models.loading import config_of, load_model
+from daguerre.models.loading import load_model, open_source
 from daguerre.train.batch import Batch, batch_loss
 from daguerre.train.concept_heads import count_concepts, initialize_heads, with_concept_heads
 from daguerre.train.concept_labels import corpus_labels
@@ -36,11 +36,11 @@ from daguerre.train.concept_loss import (
     reconstruction_loss,
     unexplained,
 )
-from daguerre.train.data import Cutter, LabeledWindows, MicroBatches, Mixture, Windows
+from daguerre.train.data import Cutter, LabeledWindows, MicroBatches, ObjectiveMixture, TextWindows
 from daguerre.train.noising import IGNORE
 from daguerre.train.objectives import Objective
 from daguerre.train.recipe import Share, load_recipe, recipe_from_dict
-from daguerre.train.row_pool import CLEAN, MASKED, READING, RowPool, Rows, rows_of, spans_of
+from daguerre.train.row_pool import CLEAN, MASKED, READING, PooledRows, RowPool, rows_of, spans_of
 from daguerre.train.shards import Shard
 from daguerre.train.trainer import Trainer
 from training_runs import RECIPE, run, run_until
@@ -62,7 +62,7 @@ NUM = taxonomy().num_ids
 @pytest.fixture(autouse=True)
 def few_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs count concepts in 200 windows and not in 20,000, which takes longer than all else here."""
-    monkeypatch.setattr("daguerre.train.trainer.count_concepts", partial(count_concepts, num_windows=200))
+    monkeypatch.setattr("daguerre.train.pretraining.count_concepts", partial(count_concepts, num_windows=200))
 
 
 def random(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -169,13 +169,13 @@ def test_teacher_forcing_falls_as_in_the_report() -> None:
 def labeled(corpus: Path, tokenizer: Any) -> LabeledWindows:
     shard = Shard.open(corpus, "train")
     return LabeledWindows(
-        Windows(shard, tokenizer.bos_id), corpus_labels(shard, tokenizer, shard.num_tokens), tokenizer
+        TextWindows(shard, tokenizer.bos_id), corpus_labels(shard, tokenizer, shard.num_tokens), tokenizer
     )
 
 
 @pytest.fixture(scope="module")
 def batches(labeled: LabeledWindows, tokenizer: Any) -> list[Batch]:
-    mixture = Mixture({"only": Objective(layout="blocks")}, {"only": 1.0})
+    mixture = ObjectiveMixture({"only": Objective(layout="blocks")}, {"only": 1.0})
     maker = MicroBatches(labeled.windows, Cutter(tokenizer), mixture, 0, labeled)
     return [maker.make(index, 3, 40) for index in range(3)]
 
@@ -364,10 +364,10 @@ def test_rows_have_the_labels_and_the_kind_of_the_token_that_they_predict(model:
     assert seen == len(rows.kind) and kinds == {CLEAN, READING, MASKED}
 
 
-def made_rows(number: int) -> Rows:
+def made_rows(number: int) -> PooledRows:
     """Rows whose hidden state says which they are: 5 to 8 of a number, of kinds in turn."""
     place = torch.arange(5 + number % 4)
-    return Rows((1000.0 * number + place)[:, None], torch.zeros(len(place), 1).bool(), place, place % 3, place)
+    return PooledRows((1000.0 * number + place)[:, None], torch.zeros(len(place), 1).bool(), place, place % 3, place)
 
 
 def test_a_pool_draws_from_the_last_batches_and_each_kind_by_its_share() -> None:
@@ -459,7 +459,7 @@ def test_a_run_that_is_stopped_and_resumed_ends_with_the_same_heads(corpus: Path
     resumed = run(RUN, tmp_path / "parts", corpus, resume=True)
     for name, weight in whole.model.named_parameters():
         assert torch.equal(weight, dict(resumed.model.named_parameters())[name]), name
-    found = config_of(tmp_path / "whole" / "model").concepts
+    found = open_source(tmp_path / "whole" / "model").config().concepts
     assert found is not None and found.taxonomy == taxonomy().sha256
     header = (tmp_path / "whole" / "held.csv").read_text().splitlines()[0]
     assert {"presence", "any", "residual"} <= set(header.split(","))

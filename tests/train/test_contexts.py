@@ -15,7 +15,6 @@ from torch import Tensor
 
 import daguerre
 from daguerre.canvas import Canvas
-from daguerre.decoding.drive import compute
 from daguerre.errors import DaguerreError, InputError, UnsupportedError
 from daguerre.evals.documents import Document
 from daguerre.evals.harness import evaluate
@@ -27,6 +26,7 @@ from daguerre.models.core.batched import BatchLayout, Rows, allowed, run_batch
 from daguerre.models.core.config import RopeScaling
 from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.models.forward import Logits
+from daguerre.models.session import compute
 from daguerre.scoring.likelihood import _bound, _Masks, _spans
 from daguerre.train.batch import Batch, batch_loss, collate, opened_over_time
 from daguerre.train.curves import draw_curves
@@ -330,7 +330,7 @@ def test_a_converted_model_keeps_the_weights_it_starts_from_and_infills(corpus: 
     begun = daguerre.load(tmp_path / "ar" / "model").backbone.state_dict()
     assert all(torch.equal(begun[name], value) for name, value in made.model.state_dict().items())
     ratios = []
-    original = made._annealed
+    original = made.method.annealed
 
     def watched(batch: Batch, share: float, index: int) -> Batch:
         out = original(batch, share, index)
@@ -338,7 +338,7 @@ def test_a_converted_model_keeps_the_weights_it_starts_from_and_infills(corpus: 
         ratios.append(1.0 if out.layout.seen is None else float(out.layout.seen[0][ahead].float().mean()))
         return out
 
-    made._annealed = watched  # type: ignore[method-assign]
+    made.method.annealed = watched  # type: ignore[method-assign]
     model = daguerre.load(made.run())
     assert ratios == pytest.approx([0, 1 / 3, 2 / 3, 1, 1, 1], abs=0.06)
     assert (model.config.context, model.config.shift, model.config.null_id) == ("full", True, None)

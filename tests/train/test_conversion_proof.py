@@ -34,7 +34,7 @@ def test_a_model_is_converted_and_one_trained_from_scratch(
         script.train(tmp_path, f"{to}-converted", 2, [f"convert.to={to}", "anneal=0"], start)
         script.train(tmp_path, f"{to}-lora", 2, [f"convert.to={to}", "anneal=0", *script.LORA], start)
         script.train(tmp_path, f"{to}-scratch", 2, [*shape, *TINY], None)
-    monkeypatch.setattr(script, "RESULTS", tmp_path / "conversion.json")
+    monkeypatch.setattr(script, "RESULTS", tmp_path)
     script.report(tmp_path)
     said = (tmp_path / "conversion.md").read_text()
     assert all(f"| {to} | 2 |" in said for to in ("diffullama", "sdar", "fast_dllm"))

@@ -10,13 +10,14 @@ import pytest
 
 from daguerre import heldout
 from daguerre.errors import DataError, InputError
-from daguerre.models.tokenizer import Tokenizer
+from daguerre.models.tokenizer import SPECIALS, Tokenizer
 from daguerre.train import bpe
 from daguerre.train.corpus import encode, harvest
-from daguerre.train.corpus.collect import Summary, collect_python
+from daguerre.train.corpus.collect import collect_python
 from daguerre.train.corpus.dedup import NUM_PERM, NearIndex, best_bands, signature
 from daguerre.train.corpus.document import Document
-from daguerre.train.corpus.parallel import Pool
+from daguerre.train.corpus.parallel import WorkerPool
+from daguerre.train.corpus.report import CorpusSummary
 from daguerre.train.corpus.selection import cap_packages
 from daguerre.train.corpus.sources import heldout_splits, standard_library
 from daguerre.train.shards import Shard
@@ -39,7 +40,7 @@ def install(
     (info / "RECORD").write_text("\n".join(record))
 
 
-def collect(out: Path, *sources: Path, **options) -> Summary:
+def collect(out: Path, *sources: Path, **options) -> CorpusSummary:
     options = {"workers": 1, "stdlib": False, "installed": False, "progress": False} | options
     return collect_python(out, sources, **options)
 
@@ -108,7 +109,7 @@ def test_a_corpus_is_split_by_package_and_accounted_for(tmp_path: Path) -> None:
     install(site, "Requests", {"requests/api.py": module_text("api")}, "License: Apache 2.0")
     install(site, "urllib3", {"urllib3/pool.py": module_text("pool")})
     install(site, "viral", {"viral/x.py": module_text("viral")}, "License-Expression: GPL-3.0-only")
-    install(site, "nothing", {"nothing/x.py": module_text("nothing")}, "Summary: no license")
+    install(site, "nothing", {"nothing/x.py": module_text("nothing")}, "CorpusSummary: no license")
     copy = module_text("api").replace("right_3", "right")
     install(
         site,
@@ -327,7 +328,7 @@ def kill_this_process(item: int) -> None:
 
 def test_a_killed_worker_is_an_error_that_says_what_to_do(preloaded: None) -> None:
     with pytest.raises(DataError, match="fewer workers"):
-        Pool(2, progress=False).map(kill_this_process, [1, 2], "kill")
+        WorkerPool(2, progress=False).map(kill_this_process, [1, 2], "kill")
 
 
 # --- what is shipped
@@ -366,6 +367,13 @@ def test_the_vocabularies_are_compact_on_held_out_files(name: str, smallest: flo
     texts = [document.text for document in heldout.load_frozen()][::5]
     tokens = sum(len(tokenizer.encode(text)) for text in texts)
     assert sum(len(text.encode()) for text in texts) / tokens >= smallest
+
+
+def test_a_vocabulary_has_what_its_texts_repeat_and_no_special_token_is_written() -> None:
+    tokenizer = bpe.train_bpe([module_text("zebra")], 300)
+    assert tokenizer.vocab_size == 300
+    assert any(b"zeb" in tokenizer.token_bytes(token) for token in range(tokenizer.vocab_size))
+    assert tokenizer.encode(SPECIALS[3]) != [3]
 
 
 @pytest.mark.parametrize(("size", "message"), [(100, "from 272"), (5000, "give more text")])

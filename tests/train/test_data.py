@@ -23,8 +23,8 @@ from daguerre.train.data import (
     MAX_GAP,
     Cutter,
     MicroBatches,
-    Mixture,
-    Windows,
+    ObjectiveMixture,
+    TextWindows,
     character_gaps,
     line_gaps,
 )
@@ -39,7 +39,7 @@ from daguerre.train.stage import MIN_WINDOW, Stage
 LENGTH = 96
 
 
-def draw(windows: Windows, tokenizer: Tokenizer, layout: str, seed: int, length: int = LENGTH):  # type: ignore[no-untyped-def]
+def draw(windows: TextWindows, tokenizer: Tokenizer, layout: str, seed: int, length: int = LENGTH):  # type: ignore[no-untyped-def]
     """(window, source) of one draw."""
     rng = np.random.default_rng(seed)
     window = windows.draw(length, rng)
@@ -49,7 +49,7 @@ def draw(windows: Windows, tokenizer: Tokenizer, layout: str, seed: int, length:
 # ---- windows ------------------------------------------------------------------------------------------------------
 
 
-def test_a_window_is_the_beginning_of_text_and_then_a_piece_of_one_document(windows: Windows) -> None:
+def test_a_window_is_the_beginning_of_text_and_then_a_piece_of_one_document(windows: TextWindows) -> None:
     shard, rng = windows.shard, np.random.default_rng(0)
     bodies = [shard.document(i)[1:].tobytes() for i in range(shard.num_documents)]
     for _ in range(200):
@@ -61,7 +61,7 @@ def test_a_window_is_the_beginning_of_text_and_then_a_piece_of_one_document(wind
         assert windows.bos_id not in window[1:]
 
 
-def test_a_short_document_gives_all_of_itself_and_a_long_one_full_windows(windows: Windows) -> None:
+def test_a_short_document_gives_all_of_itself_and_a_long_one_full_windows(windows: TextWindows) -> None:
     rng = np.random.default_rng(1)
     whole = [windows.shard.document(i) for i in range(windows.shard.num_documents)]
     lengths = {len(windows.draw(LENGTH, rng)) for _ in range(3000)}
@@ -70,7 +70,7 @@ def test_a_short_document_gives_all_of_itself_and_a_long_one_full_windows(window
 
 def test_both_ends_of_a_document_are_seen_half_as_often_as_its_middle(tmp_path: Path, tokenizer: Tokenizer) -> None:
     write_shards(tmp_path, {"train": ["".join(f"value_{i} = {i}\n" for i in range(300))]}, tokenizer)
-    windows, rng = Windows(Shard.open(tmp_path), tokenizer.bos_id), np.random.default_rng(0)
+    windows, rng = TextWindows(Shard.open(tmp_path), tokenizer.bos_id), np.random.default_rng(0)
     document = windows.shard.document(0)
     num, seen = len(document), np.zeros(len(document))
     flat = document.astype("<u2").tobytes()
@@ -87,7 +87,7 @@ def test_both_ends_of_a_document_are_seen_half_as_often_as_its_middle(tmp_path: 
 
 
 @pytest.mark.parametrize("layout", ["canvas", "drafts", "full_suffix", "infill"])
-def test_a_source_is_the_window_s_text_up_to_its_crop(windows: Windows, tokenizer: Tokenizer, layout: str) -> None:
+def test_a_source_is_the_window_s_text_up_to_its_crop(windows: TextWindows, tokenizer: Tokenizer, layout: str) -> None:
     whole = 0
     for seed in range(150):
         window, source = draw(windows, tokenizer, layout, seed)
@@ -120,7 +120,7 @@ def test_a_text_that_is_cut_at_characters_still_ends(tokenizer: Tokenizer, layou
 
 @pytest.mark.parametrize("layout", ["next_token", "blocks", "suffix", "full_gap", "infill"])
 def test_starts_and_gaps_lie_inside_the_source_in_order_and_apart(
-    windows: Windows, tokenizer: Tokenizer, layout: str
+    windows: TextWindows, tokenizer: Tokenizer, layout: str
 ) -> None:
     empty = 0
     for seed in range(150):
@@ -140,7 +140,9 @@ def test_starts_and_gaps_lie_inside_the_source_in_order_and_apart(
 
 
 @pytest.mark.parametrize("layout", ["drafts", "blocks", "suffix"])
-def test_half_of_the_spans_begin_where_a_character_was_cut(windows: Windows, tokenizer: Tokenizer, layout: str) -> None:
+def test_half_of_the_spans_begin_where_a_character_was_cut(
+    windows: TextWindows, tokenizer: Tokenizer, layout: str
+) -> None:
     """Counted over spans, not windows: a span that begins at none of the cuts begins at a bound of plain tokens."""
     objective, cut, total, inside = Objective(layout=layout), 0, 0, 0
     for seed in range(220):
@@ -160,7 +162,7 @@ def test_half_of_the_spans_begin_where_a_character_was_cut(windows: Windows, tok
     assert 0.15 < inside / total < cut / total  # the rest of the cuts fall between tokens by chance
 
 
-def test_half_of_the_gaps_are_cut_at_characters(windows: Windows, tokenizer: Tokenizer) -> None:
+def test_half_of_the_gaps_are_cut_at_characters(windows: TextWindows, tokenizer: Tokenizer) -> None:
     class Counting(Tokenizer):
         calls = 0
 
@@ -183,7 +185,7 @@ def tokenizer_file() -> Path:
     return Path(daguerre.assets.__path__[0]) / "tokenizer-2k.json"
 
 
-def test_windows_that_split_a_character_are_cut_at_tokens_only(windows: Windows, tokenizer: Tokenizer) -> None:
+def test_windows_that_split_a_character_are_cut_at_tokens_only(windows: TextWindows, tokenizer: Tokenizer) -> None:
     half = tokenizer.encode("漢")[:1]
     window = np.array([tokenizer.bos_id, *tokenizer.encode("x = 1\n" * 10), *half])
     for seed in range(20):
@@ -243,7 +245,7 @@ def test_a_quarter_of_the_sequences_and_more_train_the_drafter(name: str) -> Non
 
 def test_shares_need_not_add_up_to_one() -> None:
     objectives = {"a": Objective(layout="drafts"), "b": Objective(layout="blocks")}
-    mixture = Mixture(objectives, {"a": 3.0, "b": 1.0})
+    mixture = ObjectiveMixture(objectives, {"a": 3.0, "b": 1.0})
     assert [mixture.pick(i).layout for i in range(2000)].count("drafts") == pytest.approx(1500, abs=3)
     assert 0 < GOLDEN < 1
 
@@ -252,11 +254,11 @@ def test_a_mixture_without_a_positive_share_is_an_error() -> None:
     objectives = {"a": Objective(layout="drafts")}
     for shares in ({"a": 0.0}, {"a": -1.0}, {"b": 1.0}, {}):
         with pytest.raises(InputError, match="share"):
-            Mixture(objectives, shares)
+            ObjectiveMixture(objectives, shares)
 
 
 @pytest.fixture(scope="module")
-def maker(windows: Windows, tokenizer: Tokenizer) -> MicroBatches:
+def maker(windows: TextWindows, tokenizer: Tokenizer) -> MicroBatches:
     return MicroBatches(windows, Cutter(tokenizer), load_recipe("small").make_mixture(), seed=3)
 
 
@@ -269,7 +271,7 @@ def equal(a: Batch, b: Batch) -> bool:
 
 
 def test_a_micro_batch_is_a_function_of_seed_and_index(
-    maker: MicroBatches, windows: Windows, tokenizer: Tokenizer
+    maker: MicroBatches, windows: TextWindows, tokenizer: Tokenizer
 ) -> None:
     forward = [maker.make(i, 4, 64) for i in range(6)]
     backward = [maker.make(i, 4, 64) for i in reversed(range(6))][::-1]
@@ -280,11 +282,11 @@ def test_a_micro_batch_is_a_function_of_seed_and_index(
 
 def test_every_sequence_has_a_few_tokens_even_where_documents_are_shorter(tmp_path: Path, tokenizer: Tokenizer) -> None:
     write_shards(tmp_path, {"train": ["x", "", "y = 1\n"]}, tokenizer)
-    windows = Windows(Shard.open(tmp_path), tokenizer.bos_id)
+    windows = TextWindows(Shard.open(tmp_path), tokenizer.bos_id)
     for layout in LAYOUTS:
         facts: dict[str, Any] = {"shift": False, "block_size": 4} if layout == "bd3" else {}
         objective = Objective(layout=layout, **facts)
-        maker = MicroBatches(windows, Cutter(tokenizer), Mixture({"a": objective}, {"a": 1.0}), 0)
+        maker = MicroBatches(windows, Cutter(tokenizer), ObjectiveMixture({"a": objective}, {"a": 1.0}), 0)
         for index in range(10):
             batch = maker.make(index, 3, MIN_WINDOW)
             assert batch.num_tokens == 3 * MIN_WINDOW
@@ -292,8 +294,8 @@ def test_every_sequence_has_a_few_tokens_even_where_documents_are_shorter(tmp_pa
 
 def test_an_empty_corpus_says_how_to_make_one(tmp_path: Path, tokenizer: Tokenizer) -> None:
     write_shards(tmp_path, {"train": []}, tokenizer)
-    windows = Windows(Shard.open(tmp_path), tokenizer.bos_id)
-    maker = MicroBatches(windows, Cutter(tokenizer), Mixture({"a": Objective(layout="drafts")}, {"a": 1.0}), 0)
+    windows = TextWindows(Shard.open(tmp_path), tokenizer.bos_id)
+    maker = MicroBatches(windows, Cutter(tokenizer), ObjectiveMixture({"a": Objective(layout="drafts")}, {"a": 1.0}), 0)
     with pytest.raises(DataError, match="daguerre data python"):
         maker.make(0, 1, 64)
 

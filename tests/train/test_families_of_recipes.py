@@ -13,12 +13,13 @@ from daguerre.models.core.build import make_backbone
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.families import FAMILIES
 from daguerre.models.families.base import Published
-from daguerre.models.published import FAMILY_KEY
+from daguerre.models.readers import FAMILY_KEY
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train import start
 from daguerre.train.convert import CONVERSIONS, Convert, converted
+from daguerre.train.methods import method_of
 from daguerre.train.recipe import load_recipe
-from daguerre.train.sft.start import loss_of_answers
+from daguerre.train.sft.method import FineTuning
 from models.test_hostile_folders import configs
 from oracles.ddit import published_config
 from published import END, MASK, SIZE
@@ -80,8 +81,11 @@ def check(recipe: str, family: str, config: ModelConfig, folder: Path) -> None:
         estimate = "left_to_right" if config.context == "causal" else "coupled"
         options += [f"reinforce.estimate={estimate}", "reinforce.reward=mine.py:right"]
     made = load_recipe(recipe, options)
-    start._check_trainable(config, made)
-    loss_of_answers(made, config, family)
+    start.check_trainable(config, made)
+    method = method_of(made)
+    method.check(config)
+    if isinstance(method, FineTuning):
+        method.answer_loss(config, family)
 
 
 def test_the_table_has_every_family_and_recipe() -> None:

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import lzma
 import math
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,6 @@ from daguerre.train.held_files import (
     score_files,
 )
 from daguerre.train.recipe import load_recipe
-from daguerre.train.recipe_keys import MEANINGS, OPTIONS, keys
 from daguerre.train.run import run_training
 from daguerre.train.shards import Shard, write_shards
 from daguerre.train.user_folder import UserFolder
@@ -123,14 +123,14 @@ def test_a_run_says_what_its_budget_buys_and_what_it_brought(
 def test_the_forecast_changes_no_weights(
     source: Path, start: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from daguerre.train import trainer
+    from daguerre.train import figures, pretraining, trainer
 
     small = ["precision=float32", "stages.0.length=32", "stages.0.sequences=1", "steps=2"]
     how: dict[str, Any] = {"data": source, "overrides": small, "device": "cpu", "quiet": True, "clock": lambda: 0.0}
     calls: list[int] = []
-    monkeypatch.setattr(trainer, "batch_loss", lambda *args: calls.append(1) or batch_loss(*args))
-    for other in ("_measure", "_score_files"):  # which take long, and have tests of their own
-        monkeypatch.setattr(trainer.Trainer, other, lambda *args: None)
+    monkeypatch.setattr(pretraining, "batch_loss", lambda *args: calls.append(1) or batch_loss(*args))
+    for other in ("measure", "score_files"):  # which take long, and have tests of their own
+        monkeypatch.setattr(figures.HeldFigures, other, lambda *args: None)
     first = run_training(None, start_from=start, out=tmp_path / "a", max_minutes=60.0, **how)
     monkeypatch.setattr(trainer.Trainer, "_forecast", lambda self: None)
     measured = len(calls)
@@ -158,7 +158,8 @@ def test_every_key_of_a_recipe_has_a_meaning_and_the_page_is_made_of_them() -> N
     spec.loader.exec_module(script)
     text = (DOCS / "recipes.md").read_text(encoding="utf-8")
 
-    assert set(MEANINGS) == set(keys())
-    assert set(OPTIONS) <= set(keys())
     assert script.written(text) == text
-    assert all(f"| `{name}` |" in text for name in keys())
+    for prefix, _, section in script.SECTIONS:
+        keys = section.keys()
+        assert list(keys) == [each.name for each in fields(section)]
+        assert all(f"| `{prefix}{name}` |" in text and key.meaning in text for name, key in keys.items())

@@ -14,7 +14,7 @@ import pytest
 
 from daguerre.errors import DataError
 from daguerre.evals.workers import map_examples
-from daguerre.train.corpus.parallel import Pool
+from daguerre.train.corpus.parallel import WorkerPool
 
 
 def killed_while_it_sends(item: int) -> int:
@@ -32,7 +32,9 @@ def killed_while_it_sends(item: int) -> int:
     return item
 
 
-@pytest.mark.parametrize("run", [partial(Pool(2, progress=False).map, label="kill"), partial(map_examples, workers=2)])
+@pytest.mark.parametrize(
+    "run", [partial(WorkerPool(2, progress=False).map, label="kill"), partial(map_examples, workers=2)]
+)
 def test_a_worker_that_is_killed_while_it_sends_is_an_error(
     run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, preloaded: None
 ) -> None:

@@ -24,7 +24,7 @@ from daguerre.models.core.batched import BatchLayout, run_batch
 from daguerre.models.export import export
 from daguerre.models.loading import load_folder, load_model, save_model
 from daguerre.models.lora_factors import adapted
-from daguerre.models.lora_names import published_as
+from daguerre.models.lora_names import names_in
 from daguerre.train.chosen import base_of
 from daguerre.train.lora import Lora, LoraRun, start_lora
 from daguerre.train.optim import Muon, Optimizer
@@ -143,7 +143,7 @@ def test_an_adapter_is_taken_out_to_the_bit(dtype: torch.dtype, tmp_path: Path) 
     adapter = written(made_run, backbone, tmp_path / "adapter")
     plain = load_folder(folder, dtype).backbone
     before = {name: weight.clone() for name, weight in plain.state_dict().items()}
-    names = published_as(plain.config, "qwen3")
+    names = names_in(plain.config, "qwen3")
     merged = lora.merge_adapter(plain, names.pieces, adapter, names.prefix, keep=True)
     inside = {name: weight.clone() for name, weight in plain.state_dict().items()}
     assert sum(not torch.equal(inside[n], before[n]) for n in before) == 4 * plain.config.num_layers + 1
@@ -217,8 +217,8 @@ def test_in_16_bits_only_what_is_trained_is_in_float32_and_the_text_is_the_same(
     monkeypatch.setattr("daguerre.train.chosen.keep_frozen_in", lambda model, dtype: None)
     other = Trainer(recipe, tmp_path / "other", corpus, start_from=start, quiet=True)
     other.run()
-    for name, value in other.average.values.items():
-        assert torch.equal(value, made_run.average.values[name]), name
+    for name, value in other.trained.average.values.items():
+        assert torch.equal(value, made_run.trained.average.values[name]), name
 
 
 def test_the_recipe_lora_trains_an_adapter(corpus: Path, start: str, tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ({"whole": ("q_proj",)}, "lora.whole has model.layers.0.self_attn.q_proj, which is one matrix with others"),
     ({"whole": ("embed_tokens",)}, "lora.whole has the embedding, which is the projection, too"),
     ({"rank": 0}, "lora.rank must be at least 1, not 0"),
-    ({"dropout": 1.0}, "lora.dropout is a share below 1"),
+    ({"dropout": 1.0}, "lora.dropout must be at least 0 and below 1, not 1.0"),
     ({"targets": ()}, "lora.targets is empty"),
 ]
 

@@ -20,7 +20,7 @@ from daguerre.train import report
 from daguerre.train.distill.loss import Distillation
 from daguerre.train.feed import Feed
 from daguerre.train.lora import Lora
-from daguerre.train.memory import Rows, memory_of
+from daguerre.train.memory import BatchRows, memory_of
 from daguerre.train.prefer.loss import PreferenceLoss
 from daguerre.train.prefer.rows import PairReader
 from daguerre.train.recipe import Recipe, Stage, TrainedShape, load_recipe
@@ -68,14 +68,14 @@ def start_of(shape: TrainedShape, tokenizer: Tokenizer, folder: Path) -> str:
     return str(save_model(folder / "model", backbone, tokenizer))
 
 
-def measured(made: Trainer) -> tuple[int, Rows]:
+def measured(made: Trainer) -> tuple[int, BatchRows]:
     """The peak of the second step, and its largest micro-batch."""
     (stage,) = made.recipe.stages
-    with Feed(made.batches, 0) as feed:
+    with Feed(made.method.batches, 0) as feed:
         made._step(0.1, feed)
-        rows = max(Rows.of(batch) for batch in feed.take(made.progress.micro, stage))
-        states = [s for part, _ in made.optimizer.parts for each in part.state.values() for s in each.values()]
-        held = [*made.model.parameters(), *made.average.values.values(), *states, *earlier_values(made)]
+        rows = max(BatchRows.of(batch) for batch in feed.take(made.progress.micro, stage))
+        states = [s for part, _ in made.trained.optimizer.parts for each in part.state.values() for s in each.values()]
+        held = [*made.model.parameters(), *made.trained.average.values.values(), *states, *earlier_values(made)]
         with LiveMemory(held) as live:
             made._step(0.2, feed)
     return live.peak, rows
@@ -83,7 +83,7 @@ def measured(made: Trainer) -> tuple[int, Rows]:
 
 def earlier_values(made: Trainer) -> list[torch.Tensor]:
     """The weights of the start that a run is compared to, or those of its teacher."""
-    loss = made.loss
+    loss = made.method.loss
     if isinstance(loss, PreferenceLoss):
         return [*loss.reference.values.values()]
     return [*loss.teacher.values.values()] if isinstance(loss, Distillation) else []
@@ -97,7 +97,7 @@ def test_the_arithmetic_is_within_the_tolerance_of_what_is_measured(
     start = wide_start if recipe.model is None else None
     made = Trainer(recipe, tmp_path / "run", corpus, start_from=start, quiet=True)
     peak, rows = measured(made)
-    memory = memory_of(made.model, recipe, rows, made.dtype)
+    memory = memory_of(made.model, recipe, rows, made.trained.dtype)
     assert abs(memory.total - peak) < TOLERANCE * peak, memory.line()
 
 
@@ -114,7 +114,7 @@ def test_the_arithmetic_of_runs_with_earlier_weights_is_within_the_tolerance(
     data = CopiedAnswers([file], out / DATA, STAGE.length, 0.1, **reads)
     made = Trainer(recipe, out, data, start_from=start_of(shape, tokenizer, tmp_path), quiet=True)
     peak, largest = measured(made)
-    memory = memory_of(made.model, recipe, largest, made.dtype)
+    memory = memory_of(made.model, recipe, largest, made.trained.dtype)
     assert abs(memory.total - peak) < TOLERANCE * peak, memory.line()
 
 

@@ -15,7 +15,7 @@ import torch
 from conftest import MakeModel
 from daguerre.heldout import load_frozen
 from daguerre.model import Model
-from daguerre.models.loading import config_of, load_model, save_model
+from daguerre.models.loading import load_model, open_source, save_model
 from daguerre.models.scaling import read_scaling
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.run import run_training
@@ -141,7 +141,7 @@ def test_the_recipe_trains_is_measured_and_reported(
         out=tmp_path / "run",
         quiet=True,
     )
-    assert config_of(folder) == read_scaling("yarn:4")(made.config)
+    assert open_source(folder).config() == read_scaling("yarn:4")(made.config)
     before, after = (load_model(path)[0].embedding.weight for path in (tmp_path / "model", folder))
     assert not torch.equal(before, after)
     monkeypatch.setattr(scripts.prove, "LENGTHS", (256, 512, 1024))

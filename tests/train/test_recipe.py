@@ -13,7 +13,8 @@ from daguerre.errors import InputError
 from daguerre.models.core.config import ModelConfig, RopeScaling
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.objectives import Objective
-from daguerre.train.recipe import Recipe, TrainedShape, load_recipe, recipe_from_dict
+from daguerre.train.recipe import Recipe, load_recipe, recipe_from_dict
+from daguerre.train.shape import TrainedShape
 
 MINIMAL = """
 name = "tiny"
@@ -110,7 +111,7 @@ def test_a_wrong_value_is_one_error_that_names_its_place(tmp_path: Path) -> None
         ("steps = 0", "needs a budget"),
         ("optim = 3", "optim must be a table"),
         ("optim = {muon_rl = 1.0}", "unknown key 'optim.muon_rl': did you mean 'optim.muon_lr'"),
-        ("optim = {ema = 1.5}", "optim.ema is a share"),
+        ("optim = {ema = 1.5}", "optim.ema must be at least 0 and at most 1, not 1.5"),
         ("optim = {clip = -1.0}", "clip must be at least 0"),
         ("model = {width = 8}", "num_layers"),
         (f"model = {{{SHAPE}, qk_nrm = true}}", "unknown key 'model.qk_nrm': did you mean 'model.qk_norm'"),
@@ -141,6 +142,36 @@ def test_a_wrong_value_is_one_error_that_names_its_place(tmp_path: Path) -> None
         assert "\n" not in str(caught.value)
 
 
+def test_a_key_that_a_method_does_not_read_is_an_error_that_names_both() -> None:
+    cases: list[tuple[str, str, str]] = [
+        ("adapt", "stages.0.corruption=edit", "mixture does not read stages.0.corruption"),
+        ("sft", "draft_head=8", "sft does not read draft_head"),
+        ("distill", "sft.times=full", "distill does not read sft.times"),
+        ("distill", "stages.0.corruption=edit", "distill does not read stages.0.corruption"),
+        ("prefer", "anneal=0.5", "prefer does not read anneal"),
+        ("prefer", "stages.0.block_size=4", "prefer does not read stages.0.block_size"),
+        ("reinforce", "loaders=2", "reinforce does not read loaders"),
+        ("reinforce", "mixture.text={share=1.0, layout='next_token'}", "reinforce does not read mixture"),
+    ]
+    for name, change, message in cases:
+        with pytest.raises(InputError, match=f"recipe: {message}: leave out "):
+            load_recipe(name, [change])
+
+
+def test_a_number_out_of_its_range_is_an_error_with_the_range() -> None:
+    cases: list[tuple[str, str, str]] = [
+        ("prefer", "prefer.beta=0", "prefer.beta must be above 0, not 0.0"),
+        ("prefer", "prefer.smoothing=0.5", "prefer.smoothing must be at least 0 and below 0.5, not 0.5"),
+        ("prefer", "prefer.sft=nan", "prefer.sft must be at least 0, not nan"),
+        ("reinforce", "reinforce.temperature=inf", "reinforce.temperature must be above 0 and finite, not inf"),
+        ("distill", "distill.noise=[0.5]", "distill.noise must be 2 numbers, each above 0 and at most 1, not"),
+        ("distill", "distill.window=[1.0, 0.5]", "distill.window must be 2 numbers, each at least 1, not"),
+    ]
+    for name, change, message in cases:
+        with pytest.raises(InputError, match=f"recipe: {message}"):
+            load_recipe(name, [change])
+
+
 def test_stages_out_of_order_are_an_error(tmp_path: Path) -> None:
     recipe = load(tmp_path)
     for untils in ((1.0, 0.5), (0.5, 0.5, 1.0)):
@@ -153,6 +184,17 @@ def test_the_stage_of_a_share_is_the_first_that_lasts_longer(tmp_path: Path) -> 
     stages = [replace(recipe.stages[0], until=until) for until in (0.5, 1.0)]
     recipe = replace(recipe, stages=stages)
     assert [stages.index(recipe.stage(share)) for share in (0.0, 0.49, 0.5, 0.99, 1.0)] == [0, 0, 1, 1, 1]
+
+
+def test_a_recipe_is_its_base_but_for_what_it_says(tmp_path: Path) -> None:
+    text = 'base = "adapt"\nname = "mine"\n[optim]\nmuon_lr = 0.5\n[mixture.drafts]\nshare = 0.9\n'
+    made, base = load(tmp_path, text, ["steps=7"]), load_recipe("adapt", ["steps=7"])
+    drafts = replace(base.mixture["drafts"], share=0.9)
+    optim, mixture = replace(base.optim, muon_lr=0.5), {**base.mixture, "drafts": drafts}
+    assert made == replace(base, name="mine", optim=optim, mixture=mixture)
+    for name, message in (("adap", "did you mean 'adapt'"), ("lora", "has a base itself"), (3, "unknown recipe '3'")):
+        with pytest.raises(InputError, match=message):
+            load(tmp_path, f"base = {name!r}")
 
 
 def test_overrides_replace_single_values(tmp_path: Path) -> None:

@@ -27,11 +27,11 @@ def test_a_run_from_a_model_says_what_held_out_text_costs_before_and_after(
 ) -> None:
     options: dict[str, Any] = {"start_from": str(reference / "model")}
     first = Trainer(replace(ADAPT, steps=2), tmp_path / "run", corpus, **options)
-    before = first.evaluate().clean_bpb
+    before = first.figures.evaluate().clean_bpb
     first.run()
     last = Trainer(ADAPT, tmp_path / "run", corpus, resume=True)
     last.run()
-    after = last.evaluate().clean_bpb
+    after = last.figures.evaluate().clean_bpb
     held = rows(tmp_path / "run", "held.csv")
     assert [int(row["step"]) for row in held] == [0, 2, 3]
     assert [float(held[i]["clean_bpb"]) for i in (0, 2)] == pytest.approx([before, after], rel=1e-5)

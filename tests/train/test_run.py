@@ -19,7 +19,8 @@ from daguerre.models.core.backbone import Backbone
 from daguerre.models.loading import load_model, save_model
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.checkpoint import list_checkpoints, load_state
-from daguerre.train.monitor import Held
+from daguerre.train.figures import HeldFigures
+from daguerre.train.monitor import HeldOut
 from daguerre.train.objectives import Objective
 from daguerre.train.recipe import Recipe, load_recipe
 from daguerre.train.run import run_training
@@ -187,7 +188,7 @@ def test_a_run_killed_while_its_data_is_cached_begins_again(start: str, source: 
 def test_a_run_killed_after_it_was_measured_is_not_measured_again(
     start: str, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out, evaluate = tmp_path / "run", Trainer.evaluate
+    out, evaluate = tmp_path / "run", HeldFigures.evaluate
 
     def killed(self: Trainer) -> None:
         raise KeyboardInterrupt
@@ -199,11 +200,11 @@ def test_a_run_killed_after_it_was_measured_is_not_measured_again(
     assert list_steps(out) == [0]
     measured = list[int]()
 
-    def counted(self: Trainer) -> Held:
-        measured.append(self.progress.step)
+    def counted(self: HeldFigures) -> HeldOut:
+        measured.append(self.budget.progress.step)
         return evaluate(self)
 
-    monkeypatch.setattr(Trainer, "evaluate", counted)
+    monkeypatch.setattr(HeldFigures, "evaluate", counted)
     resume(out)
     assert measured == [2]
     assert [row["step"] for row in rows(out, "held.csv")] == ["0", "2"]

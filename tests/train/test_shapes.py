@@ -14,7 +14,7 @@ from daguerre.models.core.config import RopeScaling
 from daguerre.models.core.limits import NAMES
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.batch import batch_loss
-from daguerre.train.data import Cutter, MicroBatches, Windows
+from daguerre.train.data import Cutter, MicroBatches, TextWindows
 from daguerre.train.optim import Optimizer
 from daguerre.train.recipe import Optimization, Recipe, Share, TrainedShape
 from daguerre.train.stage import Stage
@@ -76,7 +76,7 @@ def test_the_shapes_have_every_value_of_every_field() -> None:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_a_model_of_any_shape_learns(name: str, windows: Windows, tokenizer: Tokenizer) -> None:
+def test_a_model_of_any_shape_learns(name: str, windows: TextWindows, tokenizer: Tokenizer) -> None:
     facts, mixture = SHAPES[name]
     recipe = recipe_of(facts, mixture)
     config = recipe.model_config(tokenizer)

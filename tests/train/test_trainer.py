@@ -20,7 +20,7 @@ import torch
 from daguerre.errors import CheckpointError, DataError, InputError, TrainingError
 from daguerre.models.loading import load_model, read_extra
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.train import checkpoint, trainer
+from daguerre.train import checkpoint, pretraining, trainer
 from daguerre.train.batch import LossReport
 from daguerre.train.checkpoint import list_checkpoints, load_checkpoint
 from daguerre.train.optim import lr_factor, repeat_factor
@@ -183,7 +183,7 @@ def test_the_average_and_its_count_are_what_is_exported(reference: Path) -> None
 
 def poisoned(at: int, loss: float, scale: float) -> Callable[..., LossReport]:
     """batch_loss whose call number `at` has this loss, and gradients times `scale`."""
-    original, calls = trainer.batch_loss, iter(range(at))
+    original, calls = pretraining.batch_loss, iter(range(at))
 
     def made(*args: Any) -> LossReport:
         found = original(*args)
@@ -199,7 +199,7 @@ def test_a_loss_or_gradient_that_is_no_number_stops_the_run_before_it_reaches_th
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss: float, scale: float
 ) -> None:
     out = tmp_path / "run"
-    monkeypatch.setattr(trainer, "batch_loss", poisoned(9, loss, scale))
+    monkeypatch.setattr(pretraining, "batch_loss", poisoned(9, loss, scale))
     made = Trainer(RECIPE, out, corpus, quiet=True)
     with pytest.raises(TrainingError, match=r"step 5 .*lower optim.muon_lr.*step-00000003 is whole") as caught:
         made.run()
@@ -212,7 +212,7 @@ def test_a_loss_or_gradient_that_is_no_number_stops_the_run_before_it_reaches_th
 def test_a_run_that_diverges_in_its_first_step_goes_on_from_where_it_began(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trainer, "batch_loss", poisoned(0, math.nan, 1.0))
+    monkeypatch.setattr(pretraining, "batch_loss", poisoned(0, math.nan, 1.0))
     with pytest.raises(TrainingError, match="--resume: step-00000000 is whole"):
         Trainer(RECIPE, tmp_path / "run", corpus, quiet=True).run()
 

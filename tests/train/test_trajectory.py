@@ -17,7 +17,7 @@ from daguerre.models.core.backbone import Backbone
 from daguerre.models.loading import load_model
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train import trajectory
-from daguerre.train.acceptance import Drafted, acceptance_loss
+from daguerre.train.acceptance import GroupDrafts, acceptance_loss
 from daguerre.train.batch import Batch, collate
 from daguerre.train.drafting import drafting_loss, with_draft_head
 from daguerre.train.examples import groups
@@ -46,7 +46,7 @@ def batch(model: Any) -> Batch:
     return collate([groups(source, OBJECTIVE, 0.0, np.random.default_rng(0), 60)], OBJECTIVE, model.tokenizer.pad_id)
 
 
-def some_drafts(num: int = 400, words: int = 4) -> Drafted:
+def some_drafts(num: int = 400, words: int = 4) -> GroupDrafts:
     """Drafts of few words, which are often right; most of the text that the head has read is the most likely one."""
     random = torch.Generator().manual_seed(0)
     shape = (num, OBJECTIVE.group, words)
@@ -55,7 +55,7 @@ def some_drafts(num: int = 400, words: int = 4) -> Drafted:
     first = torch.randint(words, (num,), generator=random)
     read = torch.cat([first[:, None], log_teacher.argmax(-1)[:, :-1]], dim=1)
     read = torch.where(torch.rand(read.shape, generator=random) < 0.1, (read + 1) % words, read)
-    return Drafted(torch.zeros(num, OBJECTIVE.group, 1), log_draft, log_teacher.exp(), read, first)
+    return GroupDrafts(torch.zeros(num, OBJECTIVE.group, 1), log_draft, log_teacher.exp(), read, first)
 
 
 def test_places_count_as_far_as_the_draft_is_right_and_one_more(

@@ -21,11 +21,12 @@ import numpy as np
 from daguerre.audit.canonical import canonical, digest, plain
 from daguerre.audit.evidence import TOP, Unexplained, attributions, columns, short
 from daguerre.audit.summary import Alerts, concept_summary
-from daguerre.decoding.options import Decode
+from daguerre.decoding.generate import Request
+from daguerre.decoding.options import DecodeOptions
 from daguerre.decoding.pins import Pin
 from daguerre.decoding.plan import Plan
+from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
-from daguerre.decoding.settings import Settings
 from daguerre.decoding.steering import ProgramControls
 from daguerre.errors import DataError, UnsupportedError
 from daguerre.model import Model
@@ -68,19 +69,12 @@ class RecordContext:
     alerts: Alerts = field(default_factory=Alerts)
 
 
-@dataclass(frozen=True)
-class RecordedRequest:
-    """What was asked for: one of the operations of `daguerre.Model`, and its arguments but the options of `Decode`."""
-
-    operation: str
-    arguments: Mapping[str, Any]
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON values."""
-        return {"operation": self.operation, "arguments": plain(self.arguments)}
+def request_facts(request: Request) -> dict[str, Any]:
+    """What was asked for, but the options of `Decode`, as JSON values."""
+    return {"operation": request.operation, "arguments": plain(request.arguments)}
 
 
-def decoding_facts(decode: Settings) -> tuple[dict[str, Any], str]:
+def decoding_facts(decode: DecodeOptions) -> tuple[dict[str, Any], str]:
     """The options of a request: those in the clear, and the text ones as JSON."""
     clear, texts = dict[str, Any](), dict[str, Any]()
     for option in fields(decode):
@@ -97,7 +91,7 @@ def decoding_facts(decode: Settings) -> tuple[dict[str, Any], str]:
     return clear | {"sealed": sorted(texts)}, json.dumps(texts)
 
 
-def control_facts(decode: Settings) -> dict[str, Any]:
+def control_facts(decode: DecodeOptions) -> dict[str, Any]:
     """How a run was steered: the program, and the names of forbidden concepts."""
     operations = [] if decode.steer is None else [one.to_dict() for one in decode.steer.operations]
     return {"steer": plain(operations), "forbid": list(decode.forbid), "forbid_exactly": decode.forbid_exactly}
@@ -151,7 +145,7 @@ def evidence_of(
 def generation(
     model: Model,
     plan: Plan,
-    request: RecordedRequest,
+    request: Request,
     result: Result,
     events: Iterable[Event],
     controls: ProgramControls | None,
@@ -161,7 +155,7 @@ def generation(
     """What a record of a generation has beside its head: in the clear, and sealed."""
     clear_options, sealed_options = decoding_facts(plan.decode)
     evidence, unexplained = evidence_of(model.backbone, controls, events)
-    salt, asked = secrets.token_hex(32), request.to_dict()
+    salt, asked = secrets.token_hex(32), request_facts(request)
     secret = {
         "salt": salt,
         "request": asked,
@@ -212,7 +206,7 @@ def salted(salt: str, value: Any) -> str:
     return digest(salt.encode() + canonical(value))
 
 
-def validators(plan: Plan, request: RecordedRequest, text: str) -> dict[str, Any]:
+def validators(plan: Plan, request: Request, text: str) -> dict[str, Any]:
     """What can be told of an output without a model: whether the whole text is Python, and what constrained it."""
     arguments = request.arguments
     around = {

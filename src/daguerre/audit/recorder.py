@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
@@ -13,14 +12,13 @@ from daguerre.audit.canonical import plain
 from daguerre.audit.facts import model_facts, software_facts
 from daguerre.audit.keys import SigningKey
 from daguerre.audit.ledger import Ledger, texts_by_name
-from daguerre.audit.record import RecordContext, RecordedRequest, generation
-from daguerre.audit.replay import LAWS, PLANS, controls_of
+from daguerre.audit.record import RecordContext, generation, request_facts
+from daguerre.audit.replay import controls_of
 from daguerre.audit.summary import Alerts
 from daguerre.decoding.drive import Together, drive
-from daguerre.decoding.options import Decode
+from daguerre.decoding.generate import MAX_TOKENS, OPERATIONS, Request, plan_of
 from daguerre.decoding.plan import Plan
-from daguerre.decoding.plans import MAX_TOKENS
-from daguerre.decoding.request import Text
+from daguerre.decoding.request import Decode, Text
 from daguerre.decoding.result import Result
 from daguerre.decoding.sample import Sample
 from daguerre.decoding.text_spans import CharSpan
@@ -145,18 +143,15 @@ class Recorder:
     ) -> Result:
         """Plan, run, record, return. What fails is recorded, too."""
         about = {"subject": self._subject | texts_by_name("subject", subject)}
-        given = self.model.with_defaults(decode, options)
-        named = inspect.signature(PLANS[operation]).parameters
-        more = {name: given[name] for name in given if name in named and name not in ("defaults", "catalog")}
-        request = RecordedRequest(
-            operation, {name: value for name, value in (arguments | more).items() if value is not None}
-        )
+        asked = self.model.with_defaults(decode, options) | arguments
+        named = [name for name in asked if name in OPERATIONS[operation].names and asked[name] is not None]
+        request = Request(operation, {name: asked[name] for name in named})
         kind = "refusal"
         try:
-            plan = PLANS[operation](self.model.denoiser, self.model.tokenizer, decode=decode, **arguments, **given)
+            plan = plan_of(self.model.denoiser, self.model.tokenizer, Request.of(operation, decode=decode, **asked))
             check_recordable(plan)
             kind = "failure"
-            samples, results = self._samples(plan, given.get("timeout"))
+            samples, results = self._samples(plan, request.timeout)
             steered = controls_of(self.model, plan)
             records = [
                 generation(self.model, plan, request, result, sample.events, steered, number, self._beside)
@@ -165,7 +160,7 @@ class Recorder:
         except Exception as error:
             how = {name: getattr(decode, name) for name in decode.given} if isinstance(decode, Decode) else {}
             how |= {name: value for name, value in options.items() if name in OPTIONS}
-            secret = {"request": request.to_dict(), "options": plain(how), "message": str(error)}
+            secret = {"request": request_facts(request), "options": plain(how), "message": str(error)}
             self.records = (self.ledger.append(kind, about | self._facts | {"error": type(error).__name__}, secret),)
             raise
         write = self.ledger.append
@@ -178,7 +173,7 @@ class Recorder:
         denoiser: Denoiser = self.model.denoiser
         if plan.decode.uses_concepts:
             plan = replace(plan, decode=replace(plan.decode, explain=True))
-        elif plan.mode.name in LAWS:
+        elif plan.mode.distribution is not None:
             denoiser = Explained(denoiser)
         samples = [Sample(denoiser, plan, index, timeout) for index in range(plan.decode.n)]
         if len(samples) == 1:

@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 
 from daguerre.canvas import Canvas, Decision
+from daguerre.decoding import generate
+from daguerre.decoding.generate import Request
 from daguerre.decoding.plan import Plan
-from daguerre.decoding.plans import plan_edit, plan_fill, plan_generate, plan_infill
 from daguerre.decoding.revision import readings
 from daguerre.decoding.sample import wrapped
 from daguerre.decoding.steering import ProgramControls, controls
@@ -38,12 +39,7 @@ from daguerre.sampling.logits import biased, softmax
 from daguerre.sampling.rules import Rule, forbidden
 from daguerre.trace import Trace
 
-PLANS: dict[str, Callable[..., Plan]] = {
-    "generate": plan_generate,
-    "infill": plan_infill,
-    "fill": plan_fill,
-    "edit": plan_edit,
-}
+RECORDED = ("generate", "infill", "fill", "edit")
 """The operations that records are made of."""
 
 
@@ -82,14 +78,14 @@ class ReplayStep:
         return self.decision.positions[self.places]
 
 
-Law = Callable[[Callable[[], Session], Plan, Sequence[ReplayStep]], Iterator[Asking[list[ReplayedTokens]]]]
+Replayed = Callable[[Callable[[], Session], Plan, Sequence[ReplayStep]], Iterator[Asking[list[ReplayedTokens]]]]
 
 
 def why_not(plan: Plan) -> str | None:
     """Why a record's logits cannot be computed again; None: they can."""
-    decode, mode = plan.decode, plan.mode.name
-    if mode not in LAWS:
-        return f'mode "{mode}" has tokens that no canvas of its trace alone gives the law of'
+    decode, mode = plan.decode, plan.mode
+    if mode.distribution is None:
+        return f'mode "{mode.name}" has tokens that no canvas of its trace alone gives the law of'
     if decode.cache in RULES:
         return f'cache="{decode.cache}" reads keys that are out of date, and a trace does not say which'
     if plan.draft is not None and not plan.mode.autoregressive:
@@ -124,7 +120,7 @@ def replay(
         if len(places):
             steps.append(ReplayStep(number, before.at(step.span), step.decision, places))
         before = after
-    found = yield from together(*LAWS[plan.mode.name](session, plan, steps))
+    found = yield from together(*REPLAYS[plan.mode.distribution](session, plan, steps))
     return [one for several in found for one in several]
 
 
@@ -245,12 +241,12 @@ def _found(
         rows = biased(logits[drawn].astype(np.float64), plan.decode.sampling)
         if read_again:
             rows[:, config.ends] = -np.inf
-        elif plan.mode.name != "beam":
+        elif plan.mode.distribution != "search":
             forbidden(rules_at(plan, step.before), step.before).apply(step.positions[drawn], rows)
         index = np.arange(len(rows)), tokens[drawn]
         rows[index] = np.maximum(rows[index], np.finfo(np.float64).min)  # a forbidden one has no probability
         probabilities[drawn] = softmax(rows)[index]
-        if plan.decode.temperature == 0 and plan.mode.name != "beam":
+        if plan.decode.temperature == 0 and plan.mode.distribution != "search":
             behind[drawn] = rows.max(axis=-1) - rows[index]
     return ReplayedTokens(step.number, step.places, evidence, probabilities, behind)
 
@@ -263,20 +259,14 @@ def rules_at(plan: Plan, canvas: Canvas) -> list[Rule]:
     return plan.rules(canvas)
 
 
-LAWS: dict[str, Law] = {
-    "ar": _autoregressive,
-    "speculative": _autoregressive,
-    "beam": _searched,
-    "block": _by_canvas,
-    "full": _by_canvas,
-}
-"""The modes whose tokens have a law that a trace determines."""
+REPLAYS: dict[str | None, Replayed] = {"left": _autoregressive, "search": _searched, "canvas": _by_canvas}
+"""By what gives the distribution of a mode's tokens again (`Mode.distribution`)."""
 
 
 def plan_of(model: Model, request: Any, decode: Any) -> Plan:
     """The plan of a recorded request. DataError for an unknown operation."""
-    if request["operation"] not in PLANS:
+    if request["operation"] not in RECORDED:
         raise DataError(f"there is no operation {request['operation']!r}")
     named = {} if model.concepts is None else {"catalog": model.concepts}
-    plan = PLANS[request["operation"]]
-    return plan(model.denoiser, model.tokenizer, decode=decode, **request["arguments"], **named)
+    asked = Request.of(request["operation"], decode=decode, **request["arguments"], **named)
+    return generate.plan_of(model.denoiser, model.tokenizer, asked)

@@ -33,16 +33,16 @@ from daguerre.audit.evidence import (
 )
 from daguerre.audit.facts import model_facts, software_facts
 from daguerre.audit.ledger import FIRST, UNHASHED, LedgerEntry
-from daguerre.audit.record import RecordedRequest, decode_of, passed_between_forwards, salted, trace_of, validators
+from daguerre.audit.record import decode_of, passed_between_forwards, salted, trace_of, validators
 from daguerre.audit.replay import ReplayedTokens, controls_of, plan_of, replay, why_not
 from daguerre.audit.summary import concept_summary
 from daguerre.canvas import Decision
-from daguerre.decoding.drive import compute
+from daguerre.decoding.generate import Request
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.reading import joined, read
 from daguerre.errors import DaguerreError
 from daguerre.model import Model
-from daguerre.models.session import Asking, together
+from daguerre.models.session import Asking, compute, together
 from daguerre.trace import Trace
 
 ROUNDING = 1e-5
@@ -225,7 +225,7 @@ def _of_texts(
     texts = [reading.text for reading in readings]
     if content["output"] != {"text": joined(plan, texts), "texts": texts}:
         yield "its output is not the text that its trace ends with"
-    request = RecordedRequest(**content["request"])
+    request = Request(**content["request"])
     if record["output"]["tokens"] != sum(len(reading.positions) for reading in readings):
         yield "the number of its tokens differs"
     if record["between_forwards"] != passed_between_forwards(model):
@@ -266,7 +266,7 @@ def _without_forward(plan: Plan, opened: np.ndarray, positions: np.ndarray, span
     """Bool (k,): tokens that may have been committed without asking the model: those that a constraint forced, the
     fillers of a gap that has ended, and those that follow from another one outside of the span.
     """
-    if plan.constraint is not None or plan.mode.name == "beam" or plan.decode.commit_policy.sequential:
+    if plan.constraint is not None or plan.mode.distribution == "search" or plan.decode.commit_policy.sequential:
         return np.ones(len(positions), dtype=bool)
     return (positions < span[0]) | (positions >= span[1])
 

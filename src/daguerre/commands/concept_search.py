@@ -119,10 +119,10 @@ def documents(paths: Iterable[Path], skipped: list[Path]) -> Iterator[Any]:
 def _concepts_in(name: str) -> Any:
     """The concepts of a model that have names, without its weights."""
     from daguerre.models.catalog import FILE, read_catalog
-    from daguerre.models.loading import config_of, model_folder
+    from daguerre.models.loading import model_folder, open_source
 
     folder = model_folder(name, weights=False)
-    shape = config_of(folder).concepts
+    shape = open_source(folder).config().concepts
     if shape is None:
         raise no_concept_heads()
     return read_catalog(folder / FILE, shape).concepts

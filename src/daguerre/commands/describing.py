@@ -10,23 +10,19 @@ from typing import Any
 
 from daguerre.decoding.defaults import CHAT_SAMPLING
 from daguerre.decoding.modes import MODES, allows
-from daguerre.decoding.modes.base import Mode
+from daguerre.decoding.plan import Mode
 from daguerre.errors import DaguerreError, InputError
 from daguerre.models.backends.library import origin
 from daguerre.models.chat_format.description import Format
 from daguerre.models.core.build import make_shapes
 from daguerre.models.core.config import ModelConfig, RopeScaling
 from daguerre.models.families.reading import why_ends
-from daguerre.models.gguf.facts import stored_kinds
-from daguerre.models.gguf.header import is_gguf, read_header
-from daguerre.models.gguf.parts import size_of
-from daguerre.models.loading import is_published_folder
-from daguerre.models.own_layout import read_config, read_own_tokenizer
+from daguerre.models.loading import open_source
 from daguerre.models.prebuilt import SOURCES
 from daguerre.models.processor import available, instruction_set, native_dtype
-from daguerre.models.published import Described, describe, given_tokenizer
+from daguerre.models.published import Described, PublishedSource
+from daguerre.models.readers import Reader, read_tokenizer
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.models.tokenizer_files import read_tokenizer
 from daguerre.scoring.likelihood import KINDS, check_layout
 
 LENGTHS = (1024, 4096)
@@ -39,12 +35,12 @@ def facts_of(folder: Path, family: str | None = None, words: Path | None = None)
     """What is known of a model without its weights, as JSON. `config.json` is enough; a tokenizer adds to it, which may
     be that of another folder, `words`.
     """
-    if is_published_folder(folder, family=family, tokenizer=words):
-        tokenizer = read_tokenizer(folder) if words is None else given_tokenizer(words, folder)
-        described = describe(folder, family=family, tokenizer=tokenizer)
-        return _class(described.facts.config) | _stored(folder) | _facts(described.config, described, tokenizer)
-    config = read_config(folder)
-    return _facts(config, None, read_own_tokenizer(folder, config))
+    source = open_source(folder, family=family, tokenizer=words)
+    tokenizer = source.tokenizer()
+    if not isinstance(source, PublishedSource):
+        return _facts(source.config(), None, tokenizer)
+    described = source.described
+    return _class(described.facts.config) | _stored(source.reader) | _facts(described.config, described, tokenizer)
 
 
 def format_in(path: Path) -> Format:
@@ -106,12 +102,11 @@ def _class(values: Mapping[str, Any]) -> dict[str, str]:
     return {"class": f"{named} (model_type {values.get('model_type')!r})"}
 
 
-def _stored(path: Path) -> dict[str, Any]:
+def _stored(reader: Reader) -> dict[str, Any]:
     """How many tensors of each type a GGUF file has, and its size."""
-    if not is_gguf(path):
+    if reader.file_bytes is None:
         return {}
-    kinds = stored_kinds(read_header(path, texts=False))
-    return {"file": f"GGUF, {in_bytes(size_of(path))}", "stored": kinds}
+    return {"file": f"GGUF, {in_bytes(reader.file_bytes)}", "stored": reader.kinds()}
 
 
 def _facts(config: ModelConfig, described: Described | None, tokenizer: Tokenizer | None) -> dict[str, Any]:

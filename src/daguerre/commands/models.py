@@ -161,7 +161,7 @@ def export_model(
 
     from daguerre.models import export
     from daguerre.models import saelens as sparse
-    from daguerre.models.loading import config_of, model_folder
+    from daguerre.models.loading import model_folder, open_source
     from daguerre.models.scaling import read_scaling
 
     if (alone or model is None) and (adapter is None or gguf is None):
@@ -185,7 +185,7 @@ def export_model(
         raise InputError("--dtype is for --out: SAELens' weights are float32")
     if out == saelens:
         raise InputError(f"--out and --saelens are both {out}: give two folders")
-    config = config_of(model_folder(model, revision, family=family, weights=False), family)
+    config = open_source(model_folder(model, revision, family=family, weights=False), family=family).config()
     config = config if scaling is None else scaling(config)
     if saelens is not None:
         sparse.prepare(config, saelens)
@@ -214,13 +214,14 @@ def _export_gguf(
     scaling: Extension | None,
 ) -> None:
     from daguerre.models.gguf import writing
-    from daguerre.models.loading import model_folder, names_of
+    from daguerre.models.loading import model_folder, open_source
 
     writing.kind_of(dtype)
     writing.package()
     if file.exists():
         raise InputError(f"{file} is there already: give a new name")
-    config, names = names_of(model_folder(model, revision, family=family, weights=False), family)
+    source = open_source(model_folder(model, revision, family=family, weights=False), family=family)
+    config, names = source.config(), source.names()
     writing.arch_of(config if scaling is None else scaling(config), names.family)
     folder = model_folder(model, revision, family=family)
     kept = "bfloat16" if dtype == "bf16" else "float32"
@@ -237,12 +238,13 @@ def _export_adapter(
 ) -> None:
     from daguerre.models import lora
     from daguerre.models.gguf.adapter import write_adapter
-    from daguerre.models.loading import model_folder, names_of
+    from daguerre.models.loading import model_folder, open_source
 
     if file.exists():
         raise InputError(f"{file} is there already: give a new name")
     beside = model_folder(adapter, what="an adapter")
     base = model or lora.base_name(beside)
-    config, published = names_of(model_folder(base, revision, family=family, weights=False), family)
+    source = open_source(model_folder(base, revision, family=family, weights=False), family=family)
+    config, published = source.config(), source.names()
     num = write_adapter(config, published, beside, file, dtype)
     typer.echo(f"{file}  factors of {num} matrices, for {base}: llama.cpp takes it with --lora")

@@ -5,17 +5,20 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 
+from daguerre.arguments import Option, Switch, options_of
 from daguerre.commands.explaining import print_explained
 from daguerre.commands.loading import chooses_model
 from daguerre.commands.streams import read_input
+from daguerre.decoding.options import DecodeOptions
 from daguerre.errors import InputError
 
 ModelName = Annotated[
@@ -57,206 +60,50 @@ AuditLedger = Annotated[
 AuditKey = Annotated[
     Path | None, typer.Option("--audit-key", help="The key that signs it: make one with `daguerre audit key FILE`.")
 ]
-# What a request may ask for, shared by the commands that make one. Left out, each is as `Decode` and the model have it.
-REQUEST: dict[str, Any] = {
-    "max_tokens": Annotated[int | None, typer.Option(help="Most tokens to write.")],
-    "min_tokens": Annotated[
-        int | None, typer.Option(help="Fewest tokens to write; if equal to --max-tokens, exactly that many.")
-    ],
-    "mode": Annotated[
-        str | None,
-        typer.Option(
-            help="ar, block, full, speculative, beam, ancestral, renoise, expand; by default lossless, or beam."
-        ),
-    ],
-    "block_size": Annotated[
-        int | None,
-        typer.Option(help="Tokens denoised together (block mode); most tokens a forward (speculative)."),
-    ],
-    "sliding": Annotated[
-        bool | None,
-        typer.Option("--sliding", help="Mode block: a window of --block-size from the first open token on, each step."),
-    ],
-    "drafter": Annotated[
-        str | None, typer.Option(help="What drafts in mode speculative: head (the model), lookup (the text), or auto.")
-    ],
-    "start_tokens": Annotated[int | None, typer.Option(help="Tokens that a gap begins with in mode expand.")],
-    "num_beams": Annotated[int | None, typer.Option(help="Fillings of a gap that mode beam compares.")],
-    "no_repeat_context_lines": Annotated[
-        bool | None,
-        typer.Option(
-            "--no-repeat-context-lines", help="Mode beam: no filling whose every line is in the context already."
-        ),
-    ],
-    "fill_end": Annotated[
-        str | None,
-        typer.Option(
-            help="Mode fim: a gap ends where the text after it fits (fit), or where the model ends it (model)."
-        ),
-    ],
-    "policy": Annotated[
-        str | None,
-        typer.Option(
-            help="What a step commits: threshold, joint_threshold, chain, factor, entropy_bounded, entropy_threshold, "
-            "confidence, entropy, margin, random, origin or first_hitting."
-        ),
-    ],
-    "threshold": Annotated[
-        float | None, typer.Option(help="Probability from which policies threshold and chain commit.")
-    ],
-    "edit_threshold": Annotated[
-        float | None, typer.Option(help="joint_threshold: replace a token by one of more than this probability.")
-    ],
-    "factor": Annotated[float | None, typer.Option(help="Policy factor: how unsure n positions may be together.")],
-    "gamma": Annotated[
-        float | None, typer.Option(help="Policy entropy_bounded: nats of entropy that a commit may have.")
-    ],
-    "entropy_threshold": Annotated[
-        float | None, typer.Option(help="Policy entropy_threshold: nats of entropy below which a token is committed.")
-    ],
-    "position_penalty": Annotated[
-        float | None, typer.Option(help="Policy entropy_threshold: nats added for each position from the first one.")
-    ],
-    "steps": Annotated[
-        int | None,
-        typer.Option(
-            help="Most forwards per span of the confidence, entropy, margin, random, origin and first_hitting policies."
-        ),
-    ],
-    "schedule": Annotated[
-        str | None,
-        typer.Option(help="Policies confidence, entropy, margin, random: even, or time, few at first as Dream does."),
-    ],
-    "rank_temperature": Annotated[
-        float | None,
-        typer.Option(help="Policies confidence, entropy, margin: 0 commits what ranks highest; above 0 draws by rank."),
-    ],
-    "rank_by": Annotated[
-        str | None,
-        typer.Option(help="Policies rank by the model's probabilities (model), or by those after the cuts (drawn)."),
-    ],
-    "greedy_tail": Annotated[
-        bool | None,
-        typer.Option("--greedy-tail", help="Mode ancestral: the last forward takes the most likely tokens."),
-    ],
-    "remask": Annotated[
-        float | None, typer.Option(help="Mode ancestral: how often at most a written token becomes a mask again.")
-    ],
-    "revise": Annotated[int | None, typer.Option(help="How many times a finished span is read again and corrected.")],
-    "revise_threshold": Annotated[float | None, typer.Option(help="Probability from which a token is replaced.")],
-    "revise_reading": Annotated[
-        str | None,
-        typer.Option(
-            help="unmasked: one forward sees all tokens; leave_one_out: a forward each, with that token masked."
-        ),
-    ],
-    "temperature": Annotated[float | None, typer.Option(help="0 takes the most likely token.")],
-    "t_max": Annotated[float | None, typer.Option(help="Mode renoise: temperature of a canvas' first step.")],
-    "t_min": Annotated[float | None, typer.Option(help="Mode renoise: temperature that it falls to.")],
-    "max_entropy": Annotated[
-        float | None, typer.Option(help="Mode renoise: mean nats of entropy below which a canvas is done.")
-    ],
-    "top_p": Annotated[float | None, typer.Option(help="Draw from the smallest set with this probability.")],
-    "top_k": Annotated[int | None, typer.Option(help="Draw from this many most likely tokens.")],
-    "min_p": Annotated[float | None, typer.Option(help="Draw no token less likely than this share of the likeliest.")],
-    "repetition_penalty": Annotated[
-        float | None, typer.Option(help="Divide the logits of tokens that the text or the prompt has; 1 is none.")
-    ],
-    "no_repeat_ngram_size": Annotated[
-        int | None, typer.Option(help="So many tokens in a row never stand twice in prompt and text; 0 is none.")
-    ],
-    "stop_loops": Annotated[
-        bool | None,
-        typer.Option(
-            "--stop-loops/--no-stop-loops",
-            help="End the text where it repeats itself; by default with the package's models at temperature 0.",
-        ),
-    ],
-    "end_of_text": Annotated[
-        str | None, typer.Option(help="What <eos> does in modes block, full, expand: fill, plain, last or never.")
-    ],
-    "stop": Annotated[list[str] | None, typer.Option(help="Text that ends the output; may be repeated.")],
-    "regex": Annotated[str | None, typer.Option(help="The output matches this pattern as a whole.")],
-    "schema": Annotated[
-        str | None,
-        typer.Option(metavar="JSON|FILE", help="The output is JSON of this JSON Schema, or of that in a file."),
-    ],
-    "choices": Annotated[list[str] | None, typer.Option(help="The output is this text, or another that is given.")],
-    "tools": Annotated[
-        str | None,
-        typer.Option(
-            metavar="JSON|FILE",
-            help="The output is text, or calls of the functions that this JSON, or a file of it, lists.",
-        ),
-    ],
-    "tool_choice": Annotated[
-        str | None,
-        typer.Option(help="With tools. auto: text or calls; none: text; required: calls; a name: one call of it."),
-    ],
-    "parallel_calls": Annotated[
-        bool | None, typer.Option("--parallel-calls/--one-call", help="With tools: whether there may be several calls.")
-    ],
-    "chat_format": Annotated[
-        str | None,
-        typer.Option("--chat-format", help="The text is an answer as the model's chat template writes one: may, does."),
-    ],
-    "keywords": Annotated[list[str] | None, typer.Option(help="The output contains this text; may be repeated.")],
-    "forbidden": Annotated[
-        list[str] | None,
-        typer.Option(help="This text is nowhere in the output, nor across its edges; may be repeated."),
-    ],
-    "ending": Annotated[str | None, typer.Option(help="The output ends with this text.")],
+LEFT_OUT = ("logit_bias", "scorer")
+"""Options of `Decode` that no command line can say."""
+SPECIAL: dict[str, Any] = {
+    **{name: Annotated[str | None, typer.Option(metavar="JSON|FILE")] for name in ("schema", "tools", "steer")},
+    "parallel_calls": Annotated[bool | None, typer.Option("--parallel-calls/--one-call")],
+    "n": Annotated[int | None, typer.Option("--n", "-n")],
     "pins": Annotated[
         list[str] | None,
         typer.Option(
             help="AT=TEXT: the output has TEXT at this token position, from 0, or from the right, -1; or with "
-            "START:END=TEXT somewhere between two. May be repeated."
+            "START:END=TEXT somewhere between two."
         ),
     ],
-    "lenient": Annotated[
-        bool | None, typer.Option("--lenient", help="Ignore unsupported parts of a schema, and list them.")
-    ],
-    "strict": Annotated[
-        bool | None,
-        typer.Option("--strict", help="Refuse keywords and formats of a schema that no draft of JSON Schema knows."),
-    ],
-    "explain": Annotated[
-        bool | None, typer.Option("--explain", help="Print which concepts each line's tokens consist of.")
-    ],
-    "steer": Annotated[
-        str | None,
-        typer.Option(metavar="JSON|FILE", help="A steering program: operations on concepts as JSON, or a file of it."),
-    ],
-    "forbid": Annotated[
-        list[str] | None, typer.Option(help="A concept that steering makes unlikely; may be repeated.")
-    ],
-    "forbid_exactly": Annotated[
-        bool | None,
-        typer.Option("--forbid-exactly", help="With --forbid: also forbid the texts without which there is none."),
-    ],
-    "n": Annotated[int | None, typer.Option("--n", "-n", help="Samples.")],
-    "seed": Annotated[int | None, typer.Option(help="Seed of every random number.")],
-    "guidance": Annotated[
-        float | None,
-        typer.Option(help="Scale of guidance toward the text before the gap; 1 is none."),
-    ],
-    "guidance_schedule": Annotated[
-        str | None, typer.Option(help="constant, or linear or cosine: guidance grows as the text is committed.")
-    ],
-    "negative": Annotated[str | None, typer.Option(help="The text to guide away from.")],
-    "cache": Annotated[
-        str | None,
-        typer.Option(
-            help="auto; none: compute everything in every forward; approximate_int8: half of the memory; for full "
-            "context approximate_prefix, approximate_dual, approximate_vicinity or approximate_delayed: keys that are "
-            "out of date, and fewer rows."
-        ),
-    ],
+}
+"""Options that have another form on the command line than their types say."""
+
+
+def as_parameter(name: str, declared: Option) -> Any:
+    """An option of `Decode` as one of the command line; left out, it is as `Decode` and the model have it."""
+    flag = isinstance(declared.kind, Switch) and not declared.kind.none
+    form = (
+        SPECIAL.get(name)
+        or Annotated[declared.kind.json | None, typer.Option(*([f"--{name.replace('_', '-')}"] if flag else []))]
+    )
+    kind, shown = get_args(form)
+    again = " May be repeated." if kind == list[str] | None else ""
+    shown.help = (shown.help or re.sub(r"\b\w+_\w+\b", _dashed, declared.sentence).replace("`", "")) + again
+    return form
+
+
+def _dashed(found: re.Match[str]) -> str:
+    return f"--{found[0].replace('_', '-')}" if found[0] in {*OPTIONS, "max_tokens"} else found[0]
+
+
+OPTIONS = {name: declared for name, declared in options_of(DecodeOptions).items() if name not in LEFT_OUT}
+REQUEST: dict[str, Any] = {
+    "max_tokens": Annotated[int | None, typer.Option(help="Most tokens to write.")],
+    **{name: as_parameter(name, declared) for name, declared in OPTIONS.items()},
     "heal": Annotated[bool | None, typer.Option("--heal/--no-heal", help="Redraw a last word that may be cut off.")],
     "timeout": Annotated[
         float | None, typer.Option(help="Seconds for the output; as they run out, a step commits more.")
     ],
 }
+"""What a request may ask for, shared by the commands that make one."""
 
 
 def takes(table: dict[str, Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:

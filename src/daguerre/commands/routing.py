@@ -31,9 +31,9 @@ def route(
     if config is None:
         raise InputError("name a configuration: daguerre route --config route.toml")
     need_route()
+    from daguerre.http.settings import Keys
     from daguerre.router.config import read_config
     from daguerre.router.run import run_router
-    from daguerre.server.settings import Keys
 
     found = read_config(config)
     if check:

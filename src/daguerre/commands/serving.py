@@ -88,8 +88,8 @@ def serve(
         print_hash()
         return
     need_serve()
+    from daguerre.http.settings import Keys, Settings, sites_of
     from daguerre.server.run import run_server
-    from daguerre.server.settings import Keys, Settings, sites_of
 
     settings = Settings(
         keys=Keys.read(keys, os.environ.get(KEYS)),
@@ -200,7 +200,7 @@ def need_serve() -> None:
 
 def print_hash() -> None:
     """Print the hash of a key that is read from standard input. InputError for an empty one."""
-    from daguerre.server.settings import hash_of
+    from daguerre.http.settings import hash_of
 
     key = typer.get_text_stream("stdin").readline().strip()
     if not key:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from daguerre.decoding.options import Decode
-from daguerre.decoding.request import check_changeable, check_end_of_text
+from daguerre.decoding.request import Decode, check_changeable, check_end_of_text
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.core.config import ModelConfig
 
@@ -58,7 +57,6 @@ def _is_possible(options: Mapping[str, Any], check: Check) -> bool:
 
 def chosen(
     config: ModelConfig,
-    decode: Decode | None,
     options: Mapping[str, Any],
     defaults: Mapping[str, Any] | None,
     *,
@@ -66,11 +64,11 @@ def chosen(
     denoise: bool = False,
     changeable: bool = False,
 ) -> Decode:
-    """The options of a request: `decode` with `options` in place of its fields, or without it `options` with the
-    `defaults` that they and such a request do not exclude. denoise: see `modes.choose_mode`.
+    """The options of a request without a `Decode`: those given, with the `defaults` that they and such a request do not
+    exclude. denoise: see `modes.choose_mode`.
     """
-    if decode is not None or not defaults:
-        return Decode.of(decode, **options)
+    if not defaults:
+        return Decode(**options)
 
     def check(now: Decode) -> None:
         resolved = now.resolved(config, infilling, denoise)

@@ -1,25 +1,87 @@
 """THE MAIN PATH: `denoise` fills the active span of a canvas.
 
 A step draws a token for each open position, lets the policy choose which of them to commit, and replaces the canvas.
+`Run` is what a mode runs with: the plan of one request, and the session, sampler and deadline of one of its samples.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from daguerre.canvas import Canvas, Decision
-from daguerre.decoding.deadline import with_more
-from daguerre.decoding.mode import Steps
-from daguerre.decoding.run import Run
+from daguerre.decoding.deadline import Deadline, with_more
+from daguerre.decoding.plan import Plan, Steps
+from daguerre.decoding.reading import has_ended, num_as_drafted
 from daguerre.decoding.sampler import TokenSampler, evidence_at, evidence_of
 from daguerre.models.forward import Logits
-from daguerre.models.session import Asking, Session
+from daguerre.models.session import Asking, Counts, Session
 from daguerre.sampling.logits import Proposals, biased, softmax
 from daguerre.sampling.policies.base import Policy, Progress, commit_all
 from daguerre.sampling.rules import Rule, complete, eligible, forbidden
 from daguerre.trace import Event
+
+
+@dataclass(eq=False)
+class Run:
+    """One run of a mode.
+
+    crowd  how many texts are written in its forwards, with this one: whoever computes them changes it
+    """
+
+    plan: Plan
+    session: Session
+    sampler: TokenSampler
+    deadline: Deadline
+    crowd: int = 1
+    _last_end: tuple[object, bool] = field(default=(None, False))
+
+    @property
+    def counts(self) -> Counts:
+        """What the sample has computed."""
+        return self.session.counts
+
+    @property
+    def policy(self) -> Policy:
+        """The request's policy."""
+        return self.plan.decode.commit_policy
+
+    @property
+    def threshold(self) -> float:
+        """The probability from which on tokens are kept."""
+        return self.plan.decode.threshold
+
+    @property
+    def fixed_pace(self) -> bool:
+        """Whether a deadline does not change how much a step commits."""
+        return self.plan.mode.autoregressive or not self.deadline.set
+
+    def late(self) -> bool:
+        """Whether the time is up."""
+        return self.deadline.late()
+
+    def has_ended(self, canvas: Canvas) -> bool:
+        """Whether the text has ended, or the time is up."""
+        if self._last_end[0] is not canvas.open:  # another span of the canvas has the same array
+            self._last_end = canvas.open, has_ended(self.plan, canvas)
+        return self._last_end[1] or self.late()
+
+    def min_commits(self, canvas: Canvas) -> int:
+        """How many positions the next forward must commit, because time is short; 0 where it is not."""
+        if self.fixed_pace:
+            return 0
+        return self.deadline.min_commits(self.plan.num_opened(canvas), self.counts)
+
+    def has_time_to_edit(self, canvas: Canvas) -> bool:
+        """Whether a forward that commits nothing leaves time for one for each open position."""
+        return self.fixed_pace or self.deadline.forwards_left(self.counts) > self.plan.num_opened(canvas)
+
+    def accept_draft(self, canvas: Canvas) -> None:
+        """Count the tokens of the caller's draft that the text has at the drafted positions."""
+        self.counts.accept(num_as_drafted(self.plan, canvas))
+
 
 Stop = Callable[[Canvas], bool]
 """Whether a run ends early at this canvas, because its text has ended or its time is up."""
@@ -117,3 +179,70 @@ def read_draft(run: Run, canvas: Canvas, draft: np.ndarray, rules: Sequence[Rule
         canvas = canvas.apply(decision)
         yield Event(step, decision, canvas, evidence_at(decision, positions, answer.evidence))
     return canvas
+
+
+def denoise_and_edit(run: Run, canvas: Canvas, rules: Sequence[Rule], should_stop: Stop) -> Steps:
+    """Fill and edit the active span of `canvas` until it is full and nothing changes; `denoise.denoise` without edits.
+
+    Takes at most `policy.bound` forwards while positions are open, then at most `policy.num_extra`, fewer where time is
+    short. An end of text does not end it early, because the end may be edited.
+    """
+    policy = run.policy
+    num_start, post_steps, step = len(canvas.active_positions()), 0, 0
+    while not should_stop(canvas) and post_steps < policy.num_extra:
+        opened, written = canvas.active_positions(), _editable(run, canvas)
+        if not opened.size:
+            post_steps += 1
+        if not (opened.size or (written.size and run.has_time_to_edit(canvas))):
+            break
+        request_step, min_commits = run.counts.forwards, run.min_commits(canvas)
+        proposals = yield from run.sampler.propose(
+            run.session, canvas, rules, request_step, np.union1d(opened, written)
+        )
+        is_open = canvas.open[proposals.positions]
+        parts = []
+        if opened.size:
+            fresh, progress = proposals.keep(is_open), Progress(step, request_step, num_start)
+            parts.append(_filled(run, eligible(rules, canvas, fresh), fresh, progress, min_commits))
+        edits = _edits(policy, canvas, proposals.keep(~is_open))
+        decision = complete(rules, canvas, _merged([*parts, edits]))
+        if not len(decision):
+            break
+        canvas, step = canvas.apply(decision), step + 1
+        yield Event(request_step, decision, canvas, evidence_of(decision, proposals))
+    return canvas
+
+
+def _filled(run: Run, ready: Proposals, fresh: Proposals, progress: Progress, min_commits: int) -> Decision:
+    """What fills masks: what the policy commits of `ready`, or all of `fresh` where time is short."""
+    if min_commits < len(fresh):
+        return decide(run, run.policy, ready, progress, min_commits)
+    run.counts.deadline_forced += 1
+    return commit_all(fresh)
+
+
+def _editable(run: Run, canvas: Canvas) -> np.ndarray:
+    """Committed positions of the active span that may be edited, int64: none that was given, pinned or healed; and no
+    end of text where it has filled the rest of its span.
+    """
+    if run.plan.decode.end_of_text == "fill":
+        return run.plan.revisable(canvas)
+    return run.plan.revisable(canvas, with_ends=True)
+
+
+def _edits(policy: Policy, canvas: Canvas, proposals: Proposals) -> Decision:
+    chosen = proposals.keep(policy.edit(proposals, canvas.tokens[proposals.positions]))
+    values = chosen.positions, chosen.tokens, chosen.probabilities, chosen.confidence
+    return Decision(*values, replace=chosen.positions)
+
+
+def _merged(parts: Sequence[Decision]) -> Decision:
+    """One decision of several about different positions."""
+    positions = np.concatenate([part.positions for part in parts])
+    order = np.argsort(positions, kind="stable")
+
+    def joined(name: str) -> np.ndarray:
+        return np.concatenate([getattr(part, name) for part in parts])
+
+    tokens, probabilities, confidence = (joined(name)[order] for name in ("tokens", "probabilities", "confidence"))
+    return Decision(positions[order], tokens, probabilities, confidence, replace=joined("replace"))

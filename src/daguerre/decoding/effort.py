@@ -7,8 +7,8 @@ from dataclasses import fields
 from typing import Any
 
 from daguerre.decoding.defaults import chosen
-from daguerre.decoding.options import Decode
-from daguerre.decoding.settings import Settings
+from daguerre.decoding.options import DecodeOptions
+from daguerre.decoding.request import Decode
 from daguerre.errors import InputError, UnsupportedError, unknown
 from daguerre.models.core.config import ModelConfig
 
@@ -20,7 +20,7 @@ EFFORTS: dict[str, dict[str, Any]] = {
 }
 """Options for each word: from many tokens a forward to one. "medium" is what the model's publisher, or else Daguerre,
 does by default. `steps` is for modes without a policy."""
-NAMES = frozenset(field.name for field in fields(Settings))
+NAMES = frozenset(field.name for field in fields(DecodeOptions))
 
 
 def effort_options(
@@ -34,7 +34,7 @@ def effort_options(
     if effort not in EFFORTS:
         raise unknown("effort", effort, EFFORTS)
     asked = {name: value for name, value in (given or {}).items() if name in NAMES}
-    plain = chosen(config, None, asked, defaults, infilling=False).resolved(config, infilling=False)
+    plain = chosen(config, asked, defaults, infilling=False).resolved(config, infilling=False)
     used = plain.mode_entry.options
     wanted = {name: value for name, value in EFFORTS[effort].items() if name in used}
     if "policy" in wanted:
@@ -45,7 +45,7 @@ def effort_options(
     for name, value in wanted.items():
         if name not in asked and _has_effect(asked | {"mode": plain.mode} | out, name, value):
             out[name] = value
-    changed = chosen(config, None, asked | out, defaults, infilling=False).resolved(config, infilling=False)
+    changed = chosen(config, asked | out, defaults, infilling=False).resolved(config, infilling=False)
     if len(out) < len(wanted) and changed == plain:
         names = " and ".join(name for name in asked if name in used)
         raise InputError(f'effort "{effort}" has nothing to set beside {names}: leave out one of the two')

@@ -17,19 +17,15 @@ from typing import Any
 import numpy as np
 
 from daguerre.canvas import Canvas
-from daguerre.decoding.drive import compute
-from daguerre.decoding.options import Decode
+from daguerre.decoding.options import CONSTRAINTS
 from daguerre.decoding.plan import Plan, Search
-from daguerre.decoding.planning import plan_request
-from daguerre.decoding.request import Request, check_budget
-from daguerre.decoding.settings import CONSTRAINTS
+from daguerre.decoding.request import Decode, TokenRequest, check_budget
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.denoiser import BackboneDenoiser, Denoiser
 from daguerre.models.forward import Forward, Hidden, KeyCache, Logits
 from daguerre.models.rows import NONE, RowPlan, plan_rows
-from daguerre.models.session import Asking, Counts, together
-from daguerre.models.tokenizer import Tokenizer
+from daguerre.models.session import Asking, Counts, compute, together
 from daguerre.sampling.logits import biased, most_likely
 
 MAX_LENGTHS = 32
@@ -40,7 +36,7 @@ MAX_ROWS = 4096
 Look = Callable[[Denoiser, Sequence[Canvas], Counts], Asking[list[np.ndarray]]]
 
 
-def wants_search(config: ModelConfig, request: Request, search_length: bool | None) -> bool:
+def wants_search(config: ModelConfig, request: TokenRequest, search_length: bool | None) -> bool:
     """Whether a gap's length is searched; None: only for a model that cannot end a gap.
 
     InputError or UnsupportedError for True where there can be no search.
@@ -70,19 +66,21 @@ def candidates(shortest: int, longest: int) -> tuple[int, ...]:
     return tuple(np.unique(np.geomspace(shortest, longest, MAX_LENGTHS).round().astype(int)).tolist())
 
 
-def search_length(denoiser: Denoiser, tokenizer: Tokenizer, request: Request, look: Look | None = None) -> Plan:
+def search_length(
+    denoiser: Denoiser, request: TokenRequest, plan_request: Callable[[TokenRequest], Plan], look: Look | None = None
+) -> Plan:
     """`planning.plan_request` for one gap between two segments, of the length in its budget that the model prefers.
 
-    look: computes the logits of all candidates; None: `look_together`; `look_alone` is the slow reference. Takes one
-    forward for every MAX_ROWS noisy rows, and one for the given text where there is a cache. InputError or
-    UnsupportedError, in one line.
+    plan_request: that of `planning`, for this model. look: computes the logits of all candidates; None:
+    `look_together`; `look_alone` is the slow reference. Takes one forward for every MAX_ROWS noisy rows, and one for
+    the given text where there is a cache. InputError or UnsupportedError, in one line.
     """
     decode, (budget,), config = request.decode, request.budgets, denoiser.config
     if decode.steps is not None:
         raise InputError("steps counts the forwards of a gap of known length: leave out steps, or give the length")
 
     def plan_of(length: int, how: Decode = decode) -> Plan:
-        return plan_request(config, tokenizer, replace(request, decode=how, budgets=[(length, length)]))
+        return plan_request(replace(request, decode=how, budgets=[(length, length)]))
 
     alone = {
         "lenient": False,

@@ -10,11 +10,9 @@ import numpy as np
 
 from daguerre.canvas import Canvas
 from daguerre.decoding.healing import Healing, Vocabulary, num_to_take_back
-from daguerre.decoding.modes import MODES
-from daguerre.decoding.options import Decode
 from daguerre.decoding.pins import pinned
 from daguerre.decoding.plan import Gap, Plan, filler_of
-from daguerre.decoding.request import Request, Text, check_request, encoded, is_infilling, read_draft
+from daguerre.decoding.request import Decode, Text, TokenRequest, check_request, encoded, is_infilling, read_draft
 from daguerre.errors import ContextError, InputError, UnsupportedError, shown
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.tokenizer import Tokenizer
@@ -38,10 +36,10 @@ def make_plan(
     segments = encoded((prefix, "" if suffix is None else suffix), tokenizer, config)
     budgets = [(decode.min_tokens, max_tokens)]
     decode = decode.resolved(config, is_infilling(segments, budgets))
-    return plan_request(config, tokenizer, Request(decode, segments, budgets, heal, draft))
+    return plan_request(config, tokenizer, TokenRequest(decode, segments, budgets, heal, draft))
 
 
-def plan_request(config: ModelConfig, tokenizer: Tokenizer, request: Request) -> Plan:
+def plan_request(config: ModelConfig, tokenizer: Tokenizer, request: TokenRequest) -> Plan:
     """Check a request and lay it out. InputError or UnsupportedError, in one line."""
     decode = request.decode
     heals = check_request(config, request)
@@ -85,7 +83,7 @@ def _shown(tokenizer: Tokenizer, decode: Decode) -> Mapping[int, bytes] | None:
 
 
 def _lay_out(
-    config: ModelConfig, tokenizer: Tokenizer, request: Request, heals: bool
+    config: ModelConfig, tokenizer: Tokenizer, request: TokenRequest, heals: bool
 ) -> tuple[Canvas, tuple[Gap, ...]]:
     """The canvas. A gap is as long as its budget and the tokens that healing took back, and one longer where there is
     room.
@@ -186,11 +184,6 @@ def _wording(decode: Decode, tokenizer: Tokenizer, canvas: Canvas, number: int, 
         after=after[:reach],
         followed=number + 1 < len(canvas.gaps) and len(after) < reach,
     )
-
-
-def max_forwards(plan: Plan) -> int:
-    """The most forwards that a request can take: those of its mode, and of the search of its length."""
-    return plan.num_searching + plan.forwards_each * MODES[plan.mode.name].bound(plan)
 
 
 def keep_drafts(plan: Plan, drafts: Sequence[Sequence[int]], strength: float) -> Plan:

@@ -1,25 +1,349 @@
-"""A request, and the checks that need no plan."""
+"""A request: its options, checked against each other and the table of modes; and the checks that need no plan."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import copy
+from collections.abc import Callable, ItemsView, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar
 
-from daguerre.arguments import TOKENS, Whole
-from daguerre.decoding.context import Context
-from daguerre.decoding.draft import Draft
-from daguerre.decoding.options import Decode
-from daguerre.decoding.repository import Files
-from daguerre.errors import InputError, UnsupportedError, shown
+from daguerre.arguments import (
+    MAYBE,
+    SHARE,
+    SWITCH,
+    TEXT,
+    TOKENS,
+    WRONG,
+    ForEach,
+    Kind,
+    OneOf,
+    Pairs,
+    Tokens,
+    Whole,
+    Words,
+    check_unicode,
+    options_of,
+)
+from daguerre.decoding.context import SHOWING, Context, Files
+from daguerre.decoding.drafters import Draft
+from daguerre.decoding.drive import TIMED
+from daguerre.decoding.modes import MODES, choose_mode, mode_options
+from daguerre.decoding.options import CONSTRAINTS, IMPLIED, DecodeOptions
+from daguerre.decoding.plan import Mode
+from daguerre.decoding.steering import Steering
+from daguerre.errors import InputError, UnsupportedError, no_concept_heads, shown, unknown
 from daguerre.models.core.config import ModelConfig
+from daguerre.models.denoiser import check_cache
+from daguerre.models.stale import RULES
 from daguerre.models.tokenizer import Tokenizer
+from daguerre.sampling.constraints import TokenAutomaton
+from daguerre.sampling.policies import POLICIES
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextsByName(Kind):
+    """Names and texts of files; what is read is a tuple of both."""
+
+    words: ClassVar[str] = "a dict of texts by file name, or pairs of a name and a text"
+
+    def read(self, name: str, value: Any) -> Any:
+        pairs = value.items() if isinstance(value, Mapping) else value
+        if not isinstance(pairs, ItemsView | list | tuple):
+            return WRONG
+        each = [tuple(pair) if isinstance(pair, tuple | list) else () for pair in pairs]
+        if not all(len(pair) == 2 and all(isinstance(text, str) for text in pair) for pair in each):
+            return WRONG
+        for pair in each:
+            check_unicode("".join(pair), name)
+        return tuple(each)
+
+
+CALLS: dict[str, Kind] = {
+    "prompt": TOKENS,
+    "prefix": TOKENS,
+    "suffix": Tokens(none=True),
+    "template": TEXT,
+    "text": TEXT,
+    "max_tokens": Whole(low=1, none=True),
+    "heal": MAYBE,
+    **TIMED,
+    "draft": Words(none=True),
+    "context": OneOf(known=SHOWING),
+    "files": TextsByName(none=True),
+    "special_tokens": MAYBE,
+    "search_length": MAYBE,
+    "mark": Words(empty=False),
+    "spans": Pairs(none=True),
+    "lines": Pairs(none=True),
+    "pattern": Words(none=True),
+    "strength": SHARE,
+    "changeable": SWITCH,
+}
+"""The kinds of the arguments of requests with one gap."""
+REQUIRED = CALLS | {"max_tokens": Whole(low=1)}
+"""Where max_tokens has a default that is no None."""
+EDITS = CALLS | {
+    "max_tokens": ForEach(one=Whole(low=1), none=True),
+    "min_tokens": ForEach(one=Whole(), none=True),
+}
+"""The kinds of the arguments of edits, which have several gaps."""
+
+
+ELSEWHERE = {
+    "max_new_tokens": "max_tokens",
+    "max_length": "max_tokens",
+    "max_completion_tokens": "max_tokens",
+    "gen_length": "max_tokens",
+    "min_new_tokens": "min_tokens",
+    "min_length": "min_tokens",
+    "num_return_sequences": "n",
+    "num_samples": "n",
+    "best_of": "n",
+    "stop_strings": "stop",
+    "stop_sequences": "stop",
+    "do_sample": "temperature",
+    "manual_seed": "seed",
+    "guidance_scale": "guidance",
+    "cfg_scale": "guidance",
+    "negative_prompt": "negative",
+    "block_length": "block_size",
+    "num_inference_steps": "steps",
+    "diffusion_steps": "steps",
+    "alg": "policy",
+    "remasking": "policy",
+    "json_schema": "schema",
+    "guided_json": "schema",
+    "guided_regex": "regex",
+    "guided_choice": "choices",
+    "bad_words": "forbidden",
+    "bad_words_ids": "logit_bias",
+}
+"""Names that transformers, vLLM, diffusers and the scripts of published models have for options of ours."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decode(DecodeOptions):
+    """How to decode: `options.DecodeOptions` has the options. InputError for a value out of range, and for options that
+    exclude each other.
+    """
+
+    def __new__(cls, *values: Any, **options: Any) -> Decode:
+        """InputError for an unknown option, with the nearest name."""
+        if values:
+            raise InputError("Decode takes its options by name, for example Decode(temperature=0.5)")
+        names = {f.name for f in fields(cls)}
+        for name in options:
+            if name in CALLS:
+                raise InputError(f"{name} is an argument of other calls, and no option of this one: leave it out")
+            if name not in names:
+                raise unknown("option", name, {*names, *CALLS}, ELSEWHERE)
+        return super().__new__(cls)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        OneOf(known=MODES, none=True)("mode", self.mode)
+        if self.top_k is not None and self.top_k < 1:
+            object.__setattr__(self, "top_k", None)
+        object.__setattr__(self, "pins", tuple(self.pins))
+        self._freeze_steering()
+        self._check_constraint()
+        self._check_conflicts()
+        self._freeze()
+
+    def _freeze(self) -> None:
+        """Copies of values that the caller might change later."""
+        for option in CONSTRAINTS:
+            try:
+                value = getattr(self, option)
+                if not isinstance(value, TokenAutomaton):  # which never changes
+                    object.__setattr__(self, option, copy.deepcopy(value))
+            except (TypeError, RecursionError) as error:
+                raise InputError(f"{option} is not JSON, or nested too deep: {error}; correct it") from None
+
+    def _freeze_steering(self) -> None:
+        """Make `steer` a program, None where it has no operation, and check the whole one."""
+        if self.steer is not None:
+            object.__setattr__(self, "steer", Steering.of(self.steer) or None)
+        if self.steers:
+            _ = self.steering  # checks the whole program
+
+    def _check_constraint(self) -> None:
+        """At most one, of the right type, and no option that cannot honor it."""
+        given = [name for name in CONSTRAINTS if getattr(self, name) is not None]
+        if len(given) > 1 and given != ["schema", "tools"]:
+            raise InputError(f"{given[0]} and {given[1]} are two constraints: leave out one of the two")
+        for name in given:
+            self._check_type(name)
+        if self.tools is not None and isinstance(self.schema, TokenAutomaton):
+            raise InputError("schema is compiled already, which the text beside tools cannot be: give the JSON Schema")
+        if self.revise and self.constrained:
+            raise UnsupportedError(f"revise cannot honor the option {self.shaping[0]} yet: leave out one of the two")
+        if (self.policy_kind.sequential or self.policy_kind.edits) and self.constrained:
+            raise UnsupportedError(
+                f'policy "{self.policy_name}" cannot honor the option {self.shaping[0]}: leave out one of the two'
+            )
+        held = self.mode is not None and MODES[self.mode].holds_pins and not self.constrained
+        if self.shaping and self.mode is not None and not MODES[self.mode].shapes and not held:
+            instead = 'use mode "ar", which has the same tokens' if self.autoregressive else "leave out one of the two"
+            raise UnsupportedError(f'mode "{self.mode}" cannot honor the option {self.shaping[0]}: {instead}')
+
+    def _check_type(self, name: str) -> None:
+        value = getattr(self, name)
+        several = isinstance(value, Sequence) and not isinstance(value, str | bytes)
+        right = {
+            "schema": isinstance(value, Mapping | bool | TokenAutomaton),
+            "regex": isinstance(value, str),
+            "choices": several and all(isinstance(text, str) for text in value),
+            "tools": several and all(isinstance(tool, Mapping) for tool in value),
+        }
+        if not right[name]:
+            raise InputError(f"{name} must be {CONSTRAINTS[name]}, not {shown(value)}")
+        for text in value if name == "choices" else ():
+            check_unicode(text, name)
+
+    def _check_conflicts(self) -> None:
+        """Every option that differs from its default must be used by the mode and the policy."""
+        one, of_policies = "leave out one of the two", {name for kind in POLICIES.values() for name in kind.options}
+        by = self._by_policy
+        unused = dict.fromkeys(of_policies - set(self.policy_options), f"{by}: {one}")
+        if self.mode is not None:
+            used = MODES[self.mode].options
+            unused |= dict.fromkeys(mode_options() - used, f"in mode {self.mode!r}: {one}")
+            if "policy" not in used:  # steps may be those of the mode itself
+                unused = {name: where for name, where in unused.items() if name not in used}
+            usable = MODES[self.mode].policies
+            if usable is not None and self.policy_name not in usable:
+                raise InputError(f"policy {self.policy_name!r} is not used in mode {self.mode!r}: {one}")
+        if self.revise:
+            unused["sliding"] = f"with revise, which reads finished spans again: {one}"
+        if "steps" in self.policy_kind.options or self.policy_kind.edits:
+            unused["sliding"] = f"{by}, which fills a span as a whole: {one}"
+        if not self.policy_kind.ranks:
+            unused["rank_by"] = f"{by}: {one}"
+        if self.constrained:
+            unused["rank_by"] = f"with the option {self.shaping[0]}, which has probabilities of its own: {one}"
+        if not self.revise:
+            unused |= dict.fromkeys(
+                ("revise_threshold", "revise_reading"), "without revise: set revise, or leave it out"
+            )
+        if self.guidance == 1:
+            unused |= dict.fromkeys(
+                ("guidance_schedule", "negative"), "without guidance: set guidance, or leave it out"
+            )
+        if not self.forbid:
+            unused["forbid_exactly"] = "without forbid: name concepts there, or leave it out"
+        if self.schema is None and self.tools is None:
+            unused |= dict.fromkeys(("lenient", "strict"), "without a schema: give one, or leave it out")
+        elif isinstance(self.schema, TokenAutomaton):
+            unused |= dict.fromkeys(("lenient", "strict"), f"with a schema that is compiled already: {one}")
+        elif self.lenient:
+            unused["strict"] = f"with lenient, which leaves out what strict refuses: {one}"
+        if self.tools is None:
+            unused |= dict.fromkeys(("tool_choice", "parallel_calls"), "without tools: give some, or leave it out")
+        elif self.tool_choice not in ("auto", "none"):
+            unused["schema"] = f"with tool_choice={self.tool_choice!r}, which leaves out the text: {one}"
+        if self.shaping and self.stop_loops:
+            unused["stop_loops"] = f"with the option {self.shaping[0]}, which decides where the text ends: {one}"
+        if self.shaping and self.stop:
+            unused["stop"] = f"with the option {self.shaping[0]}, which decides where the text ends: {one}"
+        for name in self.given:
+            if name in unused and not (name == "policy" and self.policy == IMPLIED[0]):
+                raise InputError(f"{name} is not used {unused[name]}")
+
+    @property
+    def _by_policy(self) -> str:
+        """The policy, in words, by what was given of it."""
+        if self.policy is not None:
+            return f"by policy {self.policy_name!r}"
+        apart = self.of_policies - set(self.policy_options)
+        first = next((name for name in self.given if name in apart), None)
+        other = next((name for name in self.given if name in self.of_policies and name != first), "threshold")
+        return f"with {other}" if first is None else f"beside {other}, which belongs to another policy"
+
+    def resolved(self, config: ModelConfig, infilling: bool, denoise: bool = False, searches: bool = False) -> Decode:
+        """The same options, with a mode where they name none; see `daguerre.decoding.modes.choose_mode`."""
+        if self.mode is not None:
+            return self
+        plain = self
+        if self.uses_concepts:  # which do not choose a mode, unless what is steered depends on progress or place
+            steer = None if self.steering.steady and self.steering.everywhere else self.steer
+            plain = replace(self, explain=False, steer=steer, forbid=(), forbid_exactly=False)
+        return replace(self, mode=choose_mode(plain, config, infilling, denoise, searches))
+
+    @classmethod
+    def of(cls, decode: Decode | None = None, **options: Any) -> Decode:
+        """`decode`, or the defaults, with `options` in place of its fields."""
+        if decode is not None and not isinstance(decode, Decode):
+            raise InputError(f"decode must be a Decode, not {type(decode).__name__}: use Decode(...) or plain options")
+        return cls(**options) if decode is None else replace(decode, **options)
+
+    @property
+    def mode_entry(self) -> Mode:
+        """The entry of the mode in the table; there must be a name."""
+        assert self.mode is not None
+        return MODES[self.mode]
+
+    @property
+    def autoregressive(self) -> bool:
+        """True for modes whose tokens are those of the autoregressive distribution."""
+        return self.mode is not None and self.mode_entry.autoregressive
+
+    def check_model(self, config: ModelConfig) -> None:
+        """UnsupportedError, naming the option, for what this model's context or training cannot honor."""
+        self.mode_entry.check_model(config)
+        if self.remask and config.process != "absorbing":
+            raise UnsupportedError(f"remask needs masks, and this model undoes {config.process} noise: leave it out")
+        if self.uses_concepts and config.concepts is None:
+            raise no_concept_heads(self.uses_concepts[0])
+        if self.explain and config.gemma is not None:
+            raise UnsupportedError("DiffusionGemma caps its logits, so they are no sums of parts: leave out explain")
+        if self.steers and not self.steering.steady and (config.process != "absorbing" or self.mode_entry.commits_last):
+            raise UnsupportedError(
+                f'mode "{self.mode}" commits nothing before the end here: leave out the schedules of steer'
+            )
+        if self.steers and self.mode_entry.no_spans is not None and not self.steering.everywhere:
+            raise UnsupportedError(
+                f'mode "{self.mode}" {self.mode_entry.no_spans}: leave out the spans of steer, or choose another mode'
+            )
+        check_cache(config, self.cache)
+        if self.sliding and (config.context == "block" or config.masks_in_place):
+            raise UnsupportedError("this model's blocks stay where they begin, and cannot slide: leave out sliding")
+        if self.sliding and self.cache in RULES and RULES[self.cache].by_span:
+            raise UnsupportedError(
+                f'cache="{self.cache}" computes everything where a span begins, which with sliding is every step: '
+                "leave out one of the two"
+            )
+        if config.context == "block" and (self.block_size or 1) > (config.block_size or 1):
+            raise UnsupportedError(
+                f"block_size={self.block_size} is more than the blocks of {config.block_size} that this model was "
+                "trained with: use that, or less to fill each block in parts"
+            )
+        for token, bias in (self.logit_bias or {}).items():
+            if not 0 <= token < config.vocab_size:
+                raise InputError(f"logit_bias: token {token} is not in the vocabulary of {config.vocab_size}")
+            if token in config.unpredictable_ids and bias > 0:
+                raise InputError(f"logit_bias: token {token} is reserved and never drawn; leave it out")
+
+    def span_size(self, config: ModelConfig, max_tokens: int, infilling: bool) -> int:
+        """The most positions of a span; InputError when there are more `steps` than that."""
+        size = self.mode_entry.span_size(self, config, max_tokens, infilling)
+        commits = self.mode_entry.commits_each_step and not self.commit_policy.skips
+        if self.steps is not None and self.steps > size and commits:
+            raise InputError(
+                f"steps={self.steps} is more than a span's {size} positions: each step commits one or more"
+            )
+        return size
+
+
+SAID = [f"    {name}: {one.says}" for name, one in options_of(Decode).items()]
+Decode.__doc__ = "\n\n".join([str(Decode.__doc__), *SAID])
 
 Text = str | Sequence[int]
 
 
 @dataclass(frozen=True)
-class Request:
-    """One request.
+class TokenRequest:
+    """A request whose texts are tokens.
 
     segments  token ids, with a gap between each and the next; a single gap with nothing after it is a completion
     budgets   of each gap: the fewest and the most tokens that it gets
@@ -71,7 +395,7 @@ def _encoded(text: Text, encode: Callable[..., list[int]], config: ModelConfig, 
     return read
 
 
-def check_request(config: ModelConfig, request: Request) -> bool:
+def check_request(config: ModelConfig, request: TokenRequest) -> bool:
     """Check a request before it is laid out; returns whether the last words before its gaps are healed. InputError or
     UnsupportedError, in one line.
     """
@@ -117,7 +441,7 @@ def _check_sees_suffix(config: ModelConfig, writes_gaps: bool) -> None:
         )
 
 
-def _check_unseen(request: Request) -> None:
+def _check_unseen(request: TokenRequest) -> None:
     """UnsupportedError for what asks about tokens that the model sees. In reordered context it answers about masks
     alone: the row of a known token was never trained to predict that token.
     """
@@ -137,7 +461,7 @@ def check_budget(fewest: int, most: int) -> None:
         raise InputError(f"min_tokens={fewest} is more than max_tokens={most}: lower the first")
 
 
-def _check_infilling(config: ModelConfig, request: Request) -> bool | None:
+def _check_infilling(config: ModelConfig, request: TokenRequest) -> bool | None:
     """Check that this model can end the gaps; returns `heal`, or False for a model that cannot heal."""
     if config.null_id is not None:
         return request.heal
@@ -148,7 +472,7 @@ def _check_infilling(config: ModelConfig, request: Request) -> bool | None:
     return False
 
 
-def _known_length(config: ModelConfig, request: Request) -> str:
+def _known_length(config: ModelConfig, request: TokenRequest) -> str:
     """What to do where a gap's length must be known."""
     most = request.budgets[0][1]
     given = f"give its length, min_tokens={most} with max_tokens={most}"
@@ -159,7 +483,7 @@ def _known_length(config: ModelConfig, request: Request) -> str:
     return f'{given}, or have it found in mode="block"' if config.process == "absorbing" else given
 
 
-def read_draft(request: Request, tokenizer: Tokenizer) -> Draft | None:
+def read_draft(request: TokenRequest, tokenizer: Tokenizer) -> Draft | None:
     """The request's draft. InputError or UnsupportedError for a draft that cannot be used."""
     if request.draft is None:
         return None

@@ -204,7 +204,7 @@ def make_result(
         ignored,
         plan.searched,
         None if explained is None else explained(places),
-        plan.decode.steering or None,
+        plan.decode.steering if plan.decode.steers else None,
         plan.context,
         readings.looped,
     )

@@ -4,62 +4,23 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
-from typing import Any
 
 import numpy as np
 
 from daguerre.arguments import TOKENS, Kind, Whole, checks
 from daguerre.canvas import Canvas, Decision
-from daguerre.decoding.context import Showing
-from daguerre.decoding.generate import only_sample, stream_events
-from daguerre.decoding.options import Decode
+from daguerre.decoding.drive import stream_events
 from daguerre.decoding.pins import ordinary, pinning, place
-from daguerre.decoding.plans import Defaults, plan_stream
 from daguerre.decoding.reading import committed_text, draft_text
-from daguerre.decoding.request import Text
 from daguerre.decoding.result import Result, StreamEvent
 from daguerre.decoding.sample import Sample
-from daguerre.errors import InputError, UnsupportedError
-from daguerre.models.catalog import Catalog
-from daguerre.models.denoiser import Denoiser
+from daguerre.errors import InputError
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.trace import Event
 
 PLACE = Whole(low=-(2**63), high=2**63 - 1)
 POSITIONS: dict[str, Kind] = {"start": PLACE, "end": Whole(low=-(2**63), high=2**63 - 1, none=True)}
 """The kinds of the arguments that change a run; what is outside the gap is found later."""
-OPTIONS = frozenset(option.name for option in fields(Decode))
-
-
-def start(
-    denoiser: Denoiser,
-    tokenizer: Tokenizer,
-    prompt: Text,
-    max_tokens: int | None = None,
-    decode: Decode | None = None,
-    *,
-    suffix: Text | None = None,
-    timeout: float | None = None,
-    context: Showing = "auto",
-    defaults: Defaults = None,
-    catalog: Catalog | None = None,
-    **options: Any,
-) -> Running:
-    """`stream`, as a request that may be changed between its steps. The last word of the prompt is not healed, so that
-    positions count new tokens alone.
-
-    The default mode is "block". UnsupportedError for stop strings, which may end the text before a pin, and for modes
-    "speculative", "beam" and "ancestral".
-    """
-    if not options.keys() <= OPTIONS:
-        Decode(**options)  # says which is unknown
-    kind: dict[str, Any] = {"suffix": suffix, "heal": False, "changeable": True, "context": context}
-    kind |= {"defaults": defaults, "catalog": catalog}
-    plan = plan_stream(denoiser, tokenizer, prompt, max_tokens, decode, timeout=timeout, **kind, **options)
-    if plan.decode.stop:
-        raise UnsupportedError("a request that may be changed while it runs takes no stop strings: leave out stop")
-    return Running(only_sample(denoiser, plan, timeout), tokenizer)
 
 
 class Running:

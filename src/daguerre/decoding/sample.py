@@ -7,13 +7,11 @@ from functools import partial
 
 from daguerre.canvas import Decision, Span
 from daguerre.decoding.deadline import Clock, Deadline
+from daguerre.decoding.denoise import Run
 from daguerre.decoding.explanation import explain_run
-from daguerre.decoding.modes import MODES
 from daguerre.decoding.plan import Plan
-from daguerre.decoding.planning import max_forwards
 from daguerre.decoding.reading import has_ended
 from daguerre.decoding.result import Result, make_result
-from daguerre.decoding.run import Run
 from daguerre.decoding.sampler import TokenSampler
 from daguerre.decoding.steering import ProgramControls, controls
 from daguerre.errors import no_concept_heads
@@ -39,7 +37,7 @@ class Sample:
         self, denoiser: Denoiser, plan: Plan, sample: int, timeout: float | None, clock: Clock | None = None
     ) -> None:
         decode, constraint = plan.decode, plan.constraint
-        self.plan, self.canvas, self.bound = plan, plan.canvas, max_forwards(plan)
+        self.plan, self.canvas, self.bound = plan, plan.canvas, plan.max_forwards
         self.events = History(plan.canvas)
         self.backend = denoiser.backend
         self._backbone = _with_heads(denoiser) if decode.uses_concepts else None
@@ -56,8 +54,7 @@ class Sample:
         self._searched = plan.searched if sample == 0 else None
         self.deadline = Deadline(timeout, clock, 0.0 if self._searched is None else self._searched.seconds)
         self._run, self._cut = Run(plan, session, sampler, self.deadline), False
-        self._mode = MODES[plan.mode.name]
-        self._steps = self._mode.run(self._run, plan.canvas)
+        self._steps = self.plan.mode.run(self._run, plan.canvas)
 
     def _steering(self) -> ProgramControls | None:
         """What the request's steering comes to; None where it has none."""
@@ -100,7 +97,7 @@ class Sample:
         event = Event(counts.forwards, decision, changed)
         self._add(event)
         self.bound = self.plan.bound_from(changed, counts.forwards)
-        self._steps = self._mode.run(self._run, changed)
+        self._steps = self.plan.mode.run(self._run, changed)
         return event
 
     @property

@@ -12,12 +12,12 @@ from collections.abc import Generator, Sequence
 import numpy as np
 
 from daguerre.canvas import Canvas, Decision
-from daguerre.decoding.denoise import Stop
-from daguerre.decoding.draft import Alignment
+from daguerre.decoding.denoise import Run, Stop
 from daguerre.decoding.drafters import (
     MIN_ACCEPTED,
     MIN_GAIN,
     NO_DRAFT,
+    Alignment,
     Apart,
     Drafted,
     LookedUp,
@@ -26,8 +26,7 @@ from daguerre.decoding.drafters import (
     look_up,
     worth_drafting,
 )
-from daguerre.decoding.mode import Steps
-from daguerre.decoding.run import Run
+from daguerre.decoding.plan import Steps
 from daguerre.decoding.sampler import TokenSampler, evidence_at, evidence_of, proposals_of
 from daguerre.models.forward import Draws, Logits, acceptance_of, num_agreed
 from daguerre.models.processor import head_time, row_time

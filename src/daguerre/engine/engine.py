@@ -14,17 +14,9 @@ from threading import Event as Flag
 from typing import Any, Self, TypeVar
 
 from daguerre.canvas import Canvas, Decision
-from daguerre.decoding.options import Decode
+from daguerre.decoding.generate import MAX_TOKENS, Request, plan_of
 from daguerre.decoding.plan import Plan
-from daguerre.decoding.plans import (
-    MAX_TOKENS,
-    plan_edit,
-    plan_fill,
-    plan_generate,
-    plan_infill,
-    plan_stream,
-)
-from daguerre.decoding.request import Text
+from daguerre.decoding.request import Decode, Text
 from daguerre.decoding.sample import Sample
 from daguerre.decoding.text_spans import CharSpan
 from daguerre.engine.job import Job
@@ -79,13 +71,13 @@ class Engine:
 
     def generate(self, prompt: Text, max_tokens: int = MAX_TOKENS, decode: Decode | None = None, **more: Any) -> Job:
         """Continue `prompt`; see `Model.generate`."""
-        return self._plan(plan_generate, (prompt, max_tokens, decode), **more)
+        return self._plan("generate", (prompt, max_tokens, decode), **more)
 
     def infill(
         self, prefix: Text, suffix: Text, max_tokens: int | None = None, decode: Decode | None = None, **more: Any
     ) -> Job:
         """Fill the gap between two texts; see `Model.infill`."""
-        return self._plan(plan_infill, (prefix, suffix, max_tokens, decode), **more)
+        return self._plan("infill", (prefix, suffix, max_tokens, decode), **more)
 
     def fill(
         self,
@@ -95,7 +87,7 @@ class Engine:
         **more: Any,
     ) -> Job:
         """Fill every `<gap>` of a template; see `Model.fill`."""
-        return self._plan(plan_fill, (template, max_tokens, decode), **more)
+        return self._plan("fill", (template, max_tokens, decode), **more)
 
     def edit(
         self,
@@ -106,7 +98,7 @@ class Engine:
         **more: Any,
     ) -> Job:
         """Rewrite parts of a text; see `Model.edit`."""
-        return self._plan(plan_edit, (text, spans, max_tokens, decode), **more)
+        return self._plan("edit", (text, spans, max_tokens, decode), **more)
 
     def chat(
         self,
@@ -126,11 +118,11 @@ class Engine:
         self, prompt: Text, max_tokens: int | None = None, decode: Decode | None = None, **more: Any
     ) -> Job:
         """A request that is changed while it runs; see `Model.start`."""
-        return self._plan(plan_stream, (prompt, max_tokens, decode), changeable=True, heal=False, **more)
+        return self._plan("stream", (prompt, max_tokens, decode), changeable=True, heal=False, **more)
 
     def _plan(
         self,
-        make_plan: Callable[..., Plan],
+        operation: str,
         values: tuple[Any, ...],
         *,
         timeout: float | None = None,
@@ -141,7 +133,8 @@ class Engine:
         *_, decode = values
         model = self.model
         options = model.with_defaults(decode, options)
-        plan = make_plan(model.denoiser, model.tokenizer, *values, timeout=timeout, **options)
+        request = Request.of(operation, *values, timeout=timeout, **options)
+        plan = plan_of(model.denoiser, model.tokenizer, request)
         return self.submit(plan, timeout=timeout, priority=priority, owner=owner)
 
     def submit(self, plan: Plan, *, timeout: float | None = None, priority: int = 0, owner: str = "") -> Job:

@@ -18,8 +18,8 @@ UNLIMITED, MOST = 1e30, 1 << 30
 FIRST = 256.0
 """Work of a step before any was timed."""
 TIMED = 16
-"""Rows that a step may have in any case. Steps of fewer tell nothing of what a row takes: the weights are read once for
-all.
+"""Work that a step may have in any case. Steps of much less tell nothing of what a row takes: the weights are read once
+for all.
 """
 FADES = 0.98
 """What is believed of the seconds of a small forward after each larger one: so steps become small again, to time it."""
@@ -85,7 +85,7 @@ class Pace:
         """A step of so many rows in so many parts was computed, its forward in `forward` of its seconds."""
         work -= parts * self._beside
         self._each += ((seconds - forward) / parts - self._each) / 4
-        if rows >= TIMED:
+        if work >= TIMED / 2:  # less than a step has in any case, or one that was late by chance would stay the last
             unit = forward / work
             self._unit = unit if self._unit is None else (self._unit + unit) / 2
             self._small *= FADES

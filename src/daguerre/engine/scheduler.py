@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 from daguerre.canvas import Decision
 from daguerre.decoding.sample import Sample
 from daguerre.engine.job import Job
-from daguerre.engine.pace import Pace
+from daguerre.engine.pace import TIMED, Pace
 from daguerre.engine.prefixes import PAGE, Prefixes
 from daguerre.engine.shares import Shares, Weight, alike
 from daguerre.engine.steps import Part, choose
@@ -173,7 +173,7 @@ class Scheduler:
         while self._waiting:
             task = self._shares.next_of(self._waiting, self._running)
             if not task.pieces:
-                task.work.beside(self._crowd(task.owner))
+                task.work.beside(self._crowd(task.owner, self._tasks))
                 if not self._advance(task, None):
                     continue
             if not self._has_room(task):
@@ -184,11 +184,20 @@ class Scheduler:
             if task.job is not None:
                 task.job.enter(found)
 
-    def _crowd(self, owner: str) -> int:
-        """How many tasks share steps with one of an owner, now or soon: as if the others had as many for their weights,
+    @property
+    def _tasks(self) -> Counter[str]:
+        """How many tasks of each owner share steps, now or soon. One that is read counts as many as it has rows in a
+        short step.
+        """
+        tasks = Counter[str]()
+        for task in (*self._running, *self._waiting):
+            tasks[task.owner] += 1 if task.stored else min(TIMED, max(1, task.num_next))
+        return tasks
+
+    def _crowd(self, owner: str, tasks: Counter[str]) -> int:
+        """How many of these tasks share steps with one of an owner: as if the others had as many for their weights,
         since they have no more of a step.
         """
-        tasks = Counter(task.owner for task in (*self._running, *self._waiting))
         return min(self.limits.max_running, tasks.total(), self._shares.crowd(owner, tasks))
 
     def _has_room(self, task: Task) -> bool:
@@ -246,7 +255,8 @@ class Scheduler:
 
     def _go_on(self, tasks: set[Task], seconds: float) -> None:
         """Let tasks whose forwards are all computed go on."""
-        jobs, crowds = dict[Job, None](), {owner: self._crowd(owner) for owner in {task.owner for task in tasks}}
+        jobs, all_ = dict[Job, None](), self._tasks
+        crowds = {owner: self._crowd(owner, all_) for owner in {task.owner for task in tasks}}
         for task in [task for task in self._running if task in tasks]:
             task.work.spent(seconds)
             task.work.beside(crowds[task.owner])

@@ -19,12 +19,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from daguerre.canvas import Canvas
-from daguerre.decoding.drive import compute
 from daguerre.evals.drafts import DraftPrompt
 from daguerre.evals.statistics import ratio_stderr
 from daguerre.evals.workers import ItemProgress
 from daguerre.model import Model
 from daguerre.models.backbone_session import BackboneSession
+from daguerre.models.session import compute
 from daguerre.sampling.logits import race, softmax
 from daguerre.sampling.random import TOKEN, Counter
 

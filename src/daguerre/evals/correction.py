@@ -36,7 +36,6 @@ from functools import partial
 import numpy as np
 
 from daguerre.canvas import Canvas
-from daguerre.decoding.drive import compute
 from daguerre.decoding.revision import RevisionReading, readings, revise
 from daguerre.errors import DataError
 from daguerre.evals.lines import MissingLine, hashed_order
@@ -44,6 +43,7 @@ from daguerre.evals.statistics import clustered_wilson, wilson
 from daguerre.evals.workers import ItemProgress, map_examples
 from daguerre.model import Model
 from daguerre.models.forward import Logits
+from daguerre.models.session import compute
 
 RATES = (0.05, 0.15)
 KINDS = ("random", "guess")

@@ -17,9 +17,9 @@ import numpy as np
 
 from daguerre.canvas import Canvas
 from daguerre.decoding.drive import drive
-from daguerre.decoding.options import Decode
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.planning import make_plan
+from daguerre.decoding.request import Decode
 from daguerre.decoding.sample import Sample
 from daguerre.evals.shared import SharedSession
 from daguerre.evals.spans import MissingSpan

@@ -22,14 +22,13 @@ from typing import Any
 import numpy as np
 
 from daguerre.canvas import Canvas
-from daguerre.decoding.draft import Alignment
-from daguerre.decoding.drafters import MIN_ACCEPTED, NO_DRAFT, best, given_by_caller, look_up
-from daguerre.decoding.drive import compute
+from daguerre.decoding.drafters import MIN_ACCEPTED, NO_DRAFT, Alignment, best, given_by_caller, look_up
 from daguerre.evals.speculation import KeptResult, median_ratio, share_that_loops, total_ratio
 from daguerre.evals.workers import ItemProgress
 from daguerre.model import Model
 from daguerre.models.forward import Draws, Rules, num_agreed
 from daguerre.models.processor import row_time
+from daguerre.models.session import compute
 from daguerre.train.corpus.diffs import Hunk
 
 CONTEXT, PASTED = "the text before", "the old text, then the text before"

@@ -7,7 +7,6 @@ standard error of a bound is below half a percent of its value. `QUICK` takes a 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -24,8 +23,7 @@ from daguerre.evals.workers import Progress, no_progress
 from daguerre.heldout import SAMPLE_SHA256, Document, load_frozen
 from daguerre.model import Model, load
 from daguerre.models.backends.native_backend import NativeBackend
-from daguerre.models.gguf.header import is_gguf
-from daguerre.models.loading import CONFIG, model_folder
+from daguerre.models.loading import model_folder, open_source
 
 
 class ReportStore(Protocol):
@@ -122,10 +120,11 @@ def _show(progress: Progress, name: str, part: str, done: int, total: int) -> No
 
 def _model_facts(model: Model, name: str | None, chosen: Mapping[str, Any]) -> dict[str, Any]:
     config, denoiser = model.config, model.denoiser
-    stored: dict[str, Any] = {}
+    weights: str | None = None
     if name is not None:
         folder = model_folder(name, chosen.get("revision"))
-        stored = {} if is_gguf(folder) else json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        source = open_source(folder)
+        weights = None if source.is_published else source.weights_hash()
     return {
         "name": name,
         **(chosen if name is not None else {}),
@@ -136,7 +135,7 @@ def _model_facts(model: Model, name: str | None, chosen: Mapping[str, Any]) -> d
         "backend": "native" if isinstance(denoiser.backend, NativeBackend) else "torch",
         "quantize": denoiser.quantize,
         "dtype": str(model.dtype).removeprefix("torch."),
-        "weights_sha256": stored.get("weights_sha256"),
+        "weights_sha256": weights,
         "tokenizer_sha256": model.tokenizer.sha256,
     }
 

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
-from daguerre.decoding.plans import INFILL_TOKENS
+from daguerre.decoding.generate import INFILL_TOKENS
 from daguerre.evals.lines import MissingLine
 from daguerre.evals.statistics import mcnemar, wilson
 from daguerre.evals.workers import Progress, map_examples, no_progress

@@ -22,12 +22,11 @@ import numpy as np
 import torch
 
 from daguerre.decoding.defaults import chosen
-from daguerre.decoding.drive import compute
 from daguerre.errors import DaguerreError, InputError, MissingExtra, UnsupportedError
 from daguerre.model import Model, load
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import Forward, Layout, Logits
-from daguerre.models.session import Asking
+from daguerre.models.session import Asking, compute
 from daguerre.sampling.logits import log_softmax
 from daguerre.scoring.likelihood import SpanLayout, check_layout, default_layout, score_tokens
 
@@ -68,7 +67,7 @@ class HarnessAnswers:
         self.model = model if isinstance(model, Model) else load(model, options.device, options.dtype)
         self.options, self.decoding = options, {"seed": options.seed, **(decoding or {})}
         config = self.model.config
-        decode = chosen(config, None, self.decoding, self.model.defaults, infilling=False)
+        decode = chosen(config, self.decoding, self.model.defaults, infilling=False)
         decode.resolved(config, infilling=False).check_model(config)
         self.kind = options.kind or ("ar" if config.can_draft else "elbo")
         check_layout(config, self.kind, options.layout)

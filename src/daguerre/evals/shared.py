@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from daguerre.canvas import Canvas, Span
-from daguerre.decoding.drive import compute
 from daguerre.models.backbone_session import BackboneSession
 from daguerre.models.denoiser import BackboneDenoiser, CacheMode
 from daguerre.models.forward import Backend, Logits
+from daguerre.models.session import compute
 
 
 class SharedSession:

@@ -15,8 +15,8 @@ from functools import partial
 import numpy as np
 
 from daguerre.decoding.drive import drive
-from daguerre.decoding.options import Decode
 from daguerre.decoding.planning import make_plan
+from daguerre.decoding.request import Decode
 from daguerre.decoding.sample import Sample
 from daguerre.errors import DataError
 from daguerre.evals.lines import hashed_order, round_robin

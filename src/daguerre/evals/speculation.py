@@ -12,9 +12,9 @@ from statistics import median
 
 import numpy as np
 
-from daguerre.decoding.options import Decode
+from daguerre.decoding.options import DrafterName
+from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result, Usage
-from daguerre.decoding.settings import DrafterName
 from daguerre.evals.completion import AR, attempts
 from daguerre.evals.lines import MissingLine
 from daguerre.evals.statistics import ratio_interval

@@ -22,8 +22,8 @@ from functools import partial
 import numpy as np
 
 from daguerre.decoding.drive import drive
-from daguerre.decoding.options import Decode
 from daguerre.decoding.planning import make_plan
+from daguerre.decoding.request import Decode
 from daguerre.decoding.sample import Sample
 from daguerre.errors import DataError, UnsupportedError
 from daguerre.evals.lines import first_line_number, fitting, hashed_order, parse, round_robin, split_lines

@@ -13,32 +13,31 @@ from pathlib import Path
 from typing import Any
 
 from daguerre.errors import CheckpointError
-from daguerre.models.families.base import Family
+from daguerre.models.families.base import Bundled, Family
 from daguerre.models.json_files import read_json
-from daguerre.models.published_weights import Stored
-from daguerre.models.weights import open_shard
+from daguerre.models.shards import SafetensorsFile, Stored
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
 
 @dataclass(frozen=True)
-class Adapter:
+class BundledAdapter:
     """A bundled adapter: what adapter_config.json says, and its tensors; both empty where there is none."""
 
     config: Mapping[str, Any]
     stored: Mapping[str, Stored]
 
 
-NO_ADAPTER = Adapter({}, {})
+NO_ADAPTER = BundledAdapter({}, {})
 
 
-def read_bundled(family: Family, folder: Path, weights: bool = True) -> Adapter:
-    """The adapter that a published folder brings along, for a family that knows of one; without `weights`, what its
-    config says. CheckpointError, in one line, where one of the files is missing or damaged.
+def read_bundled(bundled: Bundled, folder: Path, weights: bool = True) -> BundledAdapter:
+    """The adapter that a published folder brings along; without `weights`, what its config says. CheckpointError, in
+    one line, where one of the files is missing or damaged.
     """
-    if family.bundled is None or not (folder / family.bundled.folder).is_dir():
+    source = folder / bundled.folder
+    if not source.is_dir():
         return NO_ADAPTER
-    source = folder / family.bundled.folder
     missing = [name for name in (CONFIG, WEIGHTS) if not (source / name).is_file()]
     if len(missing) == 2:
         return NO_ADAPTER
@@ -46,16 +45,13 @@ def read_bundled(family: Family, folder: Path, weights: bool = True) -> Adapter:
         raise CheckpointError(f"{source} has no {missing[0]}: copy the whole folder, or delete {source.name} from it")
     config = read_json(source / CONFIG)
     if not weights:
-        return Adapter(config, {})
-    with open_shard(source / WEIGHTS) as content:
-        views = {name: content.get_slice(name) for name in content.keys()}  # noqa: SIM118 - not a mapping
-        stored = {name: Stored.plain(source / WEIGHTS, x.get_shape(), x.get_dtype()) for name, x in views.items()}
-    return Adapter(config, stored)
+        return BundledAdapter(config, {})
+    return BundledAdapter(config, SafetensorsFile(source / WEIGHTS).tensors())
 
 
-def with_adapter(family: Family, adapter: Adapter) -> Family:
+def with_adapter(family: Family, adapter: BundledAdapter) -> Family:
     """The family with the adapter's tensors among its pieces."""
     bundled, pieces = family.bundled, family.pieces
-    if bundled is None or not adapter.stored:
+    if bundled is None:
         return family
     return replace(family, pieces=lambda config: [*pieces(config), *bundled.pieces(config, adapter.config)])

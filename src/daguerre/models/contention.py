@@ -22,6 +22,8 @@ seen to have .92 and more, a moment .83; beside another busy thread, of this pro
 """
 LEAST_REST, MOST_REST = 0.25, 4.0
 """Seconds after which more threads are tried again; doubled each time that this was too early."""
+KNOWN = 10.0
+"""Seconds for which it is believed how long fewer threads take."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,8 @@ class Contention:
         self._times = times
         self._share, self._rest = 1, LEAST_REST
         self._until, self._raised = 0.0, -MOST_REST  # when more are tried, and when they were last
-        self._clock = self._had = 0.0  # of this window: the time, and the part of it that threads have had
+        self._took = dict[tuple[int, int], tuple[float, float]]()  # by threads and size: when, and for how long
+        self._clock = self._had = self._fewer = 0.0  # of a window: its time, what threads have had, what fewer take
         self._suspected = False  # whether the last window had contention
 
     def threads(self, most: int) -> int:
@@ -57,28 +60,34 @@ class Contention:
         return max(1, most // self._share)
 
     @contextmanager
-    def computing(self, threads: int) -> Iterator[None]:
-        """Within it so many threads, this one among them, compute all the time."""
-        if threads == 1:
-            yield
-            return
+    def computing(self, threads: int, rows: int) -> Iterator[None]:
+        """Within it so many threads, this one among them, compute all the time; so many rows."""
         before = self._times()
         yield
-        after = self._times()
+        after, size = self._times(), rows.bit_length()
+        seconds = after.clock - before.clock
+        known = self._known(threads, size, after.clock)
+        self._took[threads, size] = after.clock, (known or seconds) / 2 + seconds / 2
+        if threads == 1:
+            return
         # Another thread of this process takes this one's time, another process that of all threads.
         self._had += min(after.thread - before.thread, (after.process - before.process) / threads)
-        self._clock += after.clock - before.clock
+        self._clock, self._fewer = self._clock + seconds, self._fewer + self._known(threads // 2, size, after.clock)
         if self._clock >= WINDOW:
-            self._judge(after.clock, self._had < LEAST * self._clock, threads)
-            self._clock = self._had = 0.0
+            self._judge(after.clock, self._had < LEAST * self._clock and self._fewer < self._clock)
+            self._clock = self._had = self._fewer = 0.0
 
-    def _judge(self, now: float, contention: bool, threads: int) -> None:
+    def _known(self, threads: int, size: int, now: float) -> float:
+        """The seconds of such a computation; 0 where none was timed lately."""
+        at, seconds = self._took.get((threads, size), (-KNOWN, 0.0))
+        return seconds if now - at < KNOWN else 0.0
+
+    def _judge(self, now: float, contention: bool) -> None:
         suspected, self._suspected = self._suspected, contention
         too_early = now - self._raised < MOST_REST
         if not contention or (self._share == 1 and not (suspected or too_early)):
             return
-        if threads > 1:
-            self._share, self._rest = 2 * self._share, min(MOST_REST, 2 * self._rest) if too_early else LEAST_REST
+        self._share, self._rest = 2 * self._share, min(MOST_REST, 2 * self._rest) if too_early else LEAST_REST
         self._until = now + self._rest
 
 

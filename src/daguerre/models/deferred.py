@@ -16,7 +16,8 @@ from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.build import make_shapes
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.families.base import Piece
-from daguerre.models.published_weights import Progress, Stored, copy_weights
+from daguerre.models.published_weights import Progress, copy_weights
+from daguerre.models.shards import Stored
 
 OUTSIDE = None
 """The part of a backbone that is no layer."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import chain
 from threading import Lock
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, Protocol
 
 import torch
 
@@ -27,18 +27,10 @@ from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import Backend, Head
 from daguerre.models.processor import native_dtype
 from daguerre.models.session import Session
+from daguerre.models.stale import CACHE_MODES as CACHE_MODES
 from daguerre.models.stale import RULES, StaleSession
+from daguerre.models.stale import CacheMode as CacheMode
 
-CacheMode = Literal[
-    "auto",
-    "none",
-    "approximate_int8",
-    "approximate_prefix",
-    "approximate_dual",
-    "approximate_vicinity",
-    "approximate_delayed",
-]
-CACHE_MODES: tuple[CacheMode, ...] = get_args(CacheMode)
 BackendName = Literal["native", "torch"]
 BACKENDS: tuple[BackendName, ...] = ("native", "torch")
 

@@ -23,8 +23,9 @@ from daguerre.models.core.config import ModelConfig
 from daguerre.models.families.llama import llama_pieces
 from daguerre.models.published_tokenizer import PublishedTokenizer
 from daguerre.models.scaling import published_scaling
+from daguerre.models.shards import INDEX, WEIGHTS
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.models.weights import INDEX, SHARD_BYTES, WEIGHTS, formatted, split
+from daguerre.models.weights import SHARD_BYTES, formatted, split
 
 ACTIVATIONS = {"silu": "silu", "gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}
 CLASSES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}

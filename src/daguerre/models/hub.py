@@ -16,7 +16,8 @@ from daguerre.errors import CheckpointError, DaguerreError, InputError
 from daguerre.models.families import find_family
 from daguerre.models.json_files import read_json
 from daguerre.models.lora import CONFIG as ADAPTER
-from daguerre.models.published import CONFIG, is_published
+from daguerre.models.published import is_published
+from daguerre.models.readers import CONFIG
 from daguerre.models.tokenizer_files import CONFIG as TOKENIZER_CONFIG
 
 NAME = re.compile(r"[\w.-]+/[\w.-]+")

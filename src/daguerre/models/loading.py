@@ -8,37 +8,30 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from daguerre.errors import CheckpointError, InputError, shown
 from daguerre.models.backends.disk import gigabytes
-from daguerre.models.catalog import FILE as CONCEPTS
-from daguerre.models.catalog import Catalog, read_catalog
 from daguerre.models.core.backbone import Backbone
-from daguerre.models.core.config import ModelConfig
-from daguerre.models.gguf.header import is_gguf
-from daguerre.models.gguf.parts import size_of
 from daguerre.models.hub import is_name, pull, pull_tokenizer
 from daguerre.models.json_files import read_json
 from daguerre.models.lora import CONFIG as ADAPTER
-from daguerre.models.lora import merge_adapter
-from daguerre.models.lora_names import Published, published_as
 from daguerre.models.own_layout import CONFIG as CONFIG
-from daguerre.models.own_layout import load_own, parse_config, read_config, read_own_catalog
+from daguerre.models.own_layout import OwnSource
 from daguerre.models.own_layout import read_extra as read_extra
 from daguerre.models.own_layout import save_model as save_model
-from daguerre.models.published import describe, files_hash, is_on_hub, is_published, load_published
+from daguerre.models.published import PublishedSource, describe, is_published
 from daguerre.models.published_weights import Progress
+from daguerre.models.readers import HINT, FolderReader, GgufReader, is_on_hub, reader_of
 from daguerre.models.scaling import Extension
+from daguerre.models.shards import WEIGHTS as WEIGHTS
+from daguerre.models.sources import Loaded as Loaded
+from daguerre.models.sources import ModelSource
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.models.tokenizer_files import TEKKEN, TIKTOKEN, TOKENIZER, read_tokenizer
-from daguerre.models.weights import WEIGHTS as WEIGHTS
+from daguerre.models.tokenizer_files import TEKKEN, TIKTOKEN, TOKENIZER
 
 DEFAULT_MODEL = "default"
 ADVISED, BETWEEN = 0.75, 6.7
@@ -48,24 +41,6 @@ weight between those that it says "approximate_int4" for and "int8": Q6_K has 6.
 LOG = logging.getLogger("daguerre")
 PACKAGED = {DEFAULT_MODEL: "default", "concepts": "concepts-model"}
 """The models of the package: their names, and their folders in `assets`."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Loaded:
-    """A model that was loaded from a folder.
-
-    family   the name in `daguerre.models.families.FAMILIES`; None for Daguerre's own layout
-    decode   the published defaults of generation, as options of `daguerre.Decode`
-    concepts names of the concepts of a model with concept heads; None for any other
-    """
-
-    backbone: Backbone
-    tokenizer: Tokenizer
-    folder: Path
-    family: str | None = None
-    decode: Mapping[str, Any] = field(default_factory=dict)
-    sampling: Mapping[str, Any] = field(default_factory=dict)
-    concepts: Catalog | None = None
 
 
 def load_folder(
@@ -94,47 +69,13 @@ def load_folder(
     of another shape, or when the tokenizer is of another vocabulary; UnsupportedError for a model or an adapter that
     cannot be computed.
     """
-    loaded = _load(folder, dtype, device, family, adapter, tokenizer, progress, defer)
+    beside = None if adapter is None else named_path(adapter, "an adapter")
+    words = None if tokenizer is None else named_path(tokenizer, "a tokenizer")
+    source = open_source(named_path(folder, "a model"), family=family, tokenizer=words)
+    loaded = source.load(dtype, device, adapter=beside, progress=progress, defer=defer)
     if rope_scaling is not None:
         loaded.backbone.config = rope_scaling(loaded.backbone.config)
     return loaded
-
-
-def _load(
-    folder: str | os.PathLike[str],
-    dtype: torch.dtype,
-    device: torch.device | str,
-    family: str | None,
-    adapter: str | os.PathLike[str] | None,
-    tokenizer: str | os.PathLike[str] | None,
-    progress: Progress | None,
-    defer: bool,
-) -> Loaded:
-    source = named_path(folder, "a model")
-    beside = None if adapter is None else named_path(adapter, "an adapter")
-    if is_published_folder(source, family=family, tokenizer=tokenizer):
-        words_in = None if tokenizer is None else named_path(tokenizer, "a tokenizer")
-        described, backbone, words = load_published(
-            source, dtype, device, family=family, adapter=beside, tokenizer=words_in, progress=progress, defer=defer
-        )
-        name, decode = described.family.name, described.decode
-        shape = backbone.config.concepts
-        names = None if shape is None else read_catalog(source / CONCEPTS, shape)
-        return Loaded(
-            backbone=backbone,
-            tokenizer=words,
-            folder=source,
-            family=name,
-            decode=decode,
-            sampling=described.sampling,
-            concepts=names,
-        )
-    own_backbone, own_words = load_own(source, dtype, device)
-    if beside is not None:
-        known = published_as(own_backbone.config, None)
-        merge_adapter(own_backbone, known.pieces, beside, known.prefix)
-    names = read_own_catalog(source, own_backbone.config)
-    return Loaded(backbone=own_backbone, tokenizer=own_words, folder=source, concepts=names)
 
 
 def named_path(name: str | os.PathLike[str], what: str) -> Path:
@@ -152,32 +93,20 @@ def named_path(name: str | os.PathLike[str], what: str) -> Path:
     return path
 
 
-def is_published_folder(folder: Path, **options: Any) -> bool:
-    """Whether a folder is in a publisher's layout, or a GGUF file. CheckpointError where it holds no model; InputError
-    for one of the `options` that is not None, where it is in Daguerre's own layout, which has none of them.
+def open_source(path: Path, *, family: str | None = None, tokenizer: Path | None = None) -> ModelSource:
+    """The model of a folder in Daguerre's own layout or in a publisher's, or of a GGUF file.
+
+    family, tokenizer  see `load_folder`; InputError where the folder is in Daguerre's own layout
+
+    CheckpointError where there is no model.
     """
-    if is_gguf(folder) or is_published(_values(folder)):
-        return True
-    for option, value in options.items():
+    reader = reader_of(path)
+    if isinstance(reader, GgufReader) or _in_published_layout(reader):
+        return PublishedSource(reader, family, tokenizer)
+    for option, value in (("family", family), ("tokenizer", tokenizer)):
         if value is not None:
-            raise InputError(f"{option} is for published checkpoints, and {folder} is Daguerre's own: leave it out")
-    return False
-
-
-def config_of(folder: Path, family: str | None = None) -> ModelConfig:
-    """The config of a folder in either layout, without its weights."""
-    if not is_published_folder(folder, family=family):
-        return read_config(folder)
-    return describe(folder, family=family, tokenizer=read_tokenizer(folder)).config
-
-
-def names_of(folder: Path, family: str | None = None) -> tuple[ModelConfig, Published]:
-    """The config of a folder in either layout, and the names by which an adapter has its matrices, without weights."""
-    if not is_published_folder(folder, family=family):
-        config = read_config(folder)
-        return config, published_as(config, None)
-    described = describe(folder, family=family, tokenizer=read_tokenizer(folder))
-    return described.config, published_as(described.config, described.family.name)
+            raise InputError(f"{option} is for published checkpoints, and {path} is Daguerre's own: leave it out")
+    return OwnSource(path)
 
 
 def advise(loaded: Loaded, bits: int) -> None:
@@ -185,9 +114,10 @@ def advise(loaded: Loaded, bits: int) -> None:
     bits.
     """
     weights = loaded.backbone.num_parameters
-    if not is_gguf(loaded.folder) or 8 * size_of(loaded.folder) > ADVISED * bits * weights:
+    size = loaded.source.file_bytes
+    if size is None or 8 * size > ADVISED * bits * weights:
         return
-    stored = 8 * size_of(loaded.folder) / weights
+    stored = 8 * size / weights
     better, less = ("int8", 8) if stored > BETWEEN else ("approximate_int4", 4.5)
     LOG.warning(
         'the file has %.1f bits a weight, which take %s as %d bits: quantize="%s" takes about %s, is faster, and '
@@ -241,9 +171,9 @@ def model_folder(
         given = f"revision={shown(revision)}"
         raise InputError(f"{given} is for names on a hub, and {os.fspath(name)!r} is none: leave it out")
     if not packaged:
-        if is_gguf(path):
-            return path
         if path.is_file():
+            if reader_of(path).is_file:
+                return path
             raise CheckpointError(
                 f"{os.fspath(name)} is a file, and a model is a folder or a GGUF file: give its folder"
             )
@@ -282,24 +212,24 @@ def _has_tokenizer(folder: Path) -> bool:
 
 
 def weights_hash(folder: str | os.PathLike[str]) -> str:
-    """A hash that tells a folder's weights from others: in Daguerre's layout SHA-256 of the weights file, which
-    `config.json` has.
+    """A hash that tells the weights of a folder or a GGUF file from others; see `ModelSource.weights_hash`."""
+    return open_source(Path(folder)).weights_hash()
+
+
+def _in_published_layout(reader: FolderReader) -> bool:
+    """Whether a folder is in a publisher's layout. After a save of our own that was interrupted it may have no config,
+    or half of one, which loading completes.
     """
-    path = Path(folder)
-    if is_gguf(path):
-        return files_hash(path)
-    values = parse_config(path / CONFIG)
-    return files_hash(path) if is_published(values) else str(values.get("weights_sha256"))
-
-
-def _values(folder: Path) -> dict[str, Any]:
-    """The content of `config.json`; empty after a save of our own that was interrupted, which `load_own` completes."""
+    saving = (reader.path / f"{CONFIG}.tmp").exists()
     try:
-        return parse_config(folder / CONFIG)
+        if reader.values or reader.config.exists():
+            return is_published(reader.values)
     except CheckpointError:
-        if (folder / f"{CONFIG}.tmp").exists():
-            return {"weights_sha256": None}
-        if not (folder / CONFIG).exists() and (folder / ADAPTER).exists():
-            base = read_json(folder / ADAPTER).get("base_model_name_or_path") or "the model that it was trained on"
-            raise CheckpointError(f"{folder} is a LoRA adapter: load {base} with this folder as its adapter") from None
-        raise
+        if not saving:
+            raise
+    if saving:
+        return False
+    if (reader.path / ADAPTER).exists():
+        base = read_json(reader.path / ADAPTER).get("base_model_name_or_path") or "the model that it was trained on"
+        raise CheckpointError(f"{reader.path} is a LoRA adapter: load {base} with this folder as its adapter")
+    return is_published(read_json(reader.config, hint=HINT, required=True))  # which says what is wrong

@@ -22,8 +22,7 @@ from daguerre.models.core.backbone import Backbone
 from daguerre.models.families.base import Piece
 from daguerre.models.families.gpt2 import transposed
 from daguerre.models.json_files import read_json
-from daguerre.models.published_weights import KINDS, some
-from daguerre.models.weights import open_shard
+from daguerre.models.shards import KINDS, open_shard, some
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 FACTOR = re.compile(r"(.+)\.lora_(embedding_)?([AB])(?:\.(?!weight$)[^.]+)?(?:\.weight)?")

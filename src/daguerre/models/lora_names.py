@@ -21,7 +21,7 @@ from daguerre.models.families.llama import llama_pieces
 
 
 @dataclass(frozen=True)
-class Published:
+class AdapterNames:
     """The pieces of a model, by the names of the publisher's class, all of which begin with `prefix` or with none; and
     its family, if it has one.
     """
@@ -31,12 +31,12 @@ class Published:
     family: str | None = None
 
 
-def published_as(config: ModelConfig, family: str | None) -> Published:
+def names_in(config: ModelConfig, family: str | None) -> AdapterNames:
     """The names of a model of a family; None: of Daguerre's own layout."""
     if family is None:
-        return Published(tuple(own_pieces(config)), "model.")
+        return AdapterNames(tuple(own_pieces(config)), "model.")
     found = FAMILIES[family]
-    return Published(tuple(found.pieces(config)), found.prefix, family)
+    return AdapterNames(tuple(found.pieces(config)), found.prefix, family)
 
 
 def own_pieces(config: ModelConfig) -> list[Piece]:

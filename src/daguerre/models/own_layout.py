@@ -25,12 +25,16 @@ from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.build import make_shapes
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.json_files import read_json
+from daguerre.models.lora import merge_adapter
+from daguerre.models.lora_names import names_in
+from daguerre.models.readers import CONFIG as CONFIG
+from daguerre.models.readers import HINT
+from daguerre.models.shards import INDEX, WEIGHTS, check_layers
+from daguerre.models.sources import Loaded, ModelSource, Progress
 from daguerre.models.tokenizer import Tokenizer
+from daguerre.models.tokenizer_files import TOKENIZER
 from daguerre.models.weights import (
-    INDEX,
     SHARD_BYTES,
-    WEIGHTS,
-    check_layers,
     read_weights,
     remove_other_weights,
     sha256_of,
@@ -40,8 +44,6 @@ from daguerre.models.weights import (
 
 KINDS = ("F64", "F32", "F16", "BF16")
 """Types of stored numbers that are read, as safetensors names them."""
-CONFIG, TOKENIZER = "config.json", "tokenizer.json"
-HINT = f"a model folder holds {CONFIG}, {WEIGHTS} and {TOKENIZER}; check the path"
 
 
 def save_model(
@@ -85,20 +87,55 @@ def save_model(
     return target
 
 
-def load_own(source: Path, dtype: torch.dtype, device: torch.device | str) -> tuple[Backbone, Tokenizer]:
-    """The backbone, ready for inference, and the tokenizer of a folder. CheckpointError for what is wrong with it."""
-    weights, config, values = _read_config(source)
-    tokenizer = _read_tokenizer(source, config, values)
-    found = shapes_of(weights)
-    check_layers(config, len(found), weights)
-    backbone = make_shapes(config)
-    _check_tensors(backbone, found, weights)
-    backbone.load_state_dict(read_weights(weights, dtype, device), assign=True)
-    backbone.never = torch.tensor(config.unpredictable_ids, dtype=torch.int64, device=device)
-    return backbone.eval().requires_grad_(False), tokenizer
+class OwnSource(ModelSource):
+    """A folder in Daguerre's own layout. CheckpointError for what is wrong with it."""
+
+    is_published = False
+    family_name = None
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder
+
+    def config(self) -> ModelConfig:
+        return _config_of(parse_config(self.path / CONFIG), self.path / CONFIG)
+
+    def tokenizer(self) -> Tokenizer | None:
+        if not (self.path / TOKENIZER).exists():
+            return None
+        tokenizer = _load_tokenizer(self.path / TOKENIZER)
+        _check_vocabulary(self.config(), tokenizer, self.path)
+        return tokenizer
+
+    def weights_hash(self) -> str:
+        return str(parse_config(self.path / CONFIG).get("weights_sha256"))
+
+    def load(
+        self,
+        dtype: torch.dtype,
+        device: torch.device | str,
+        *,
+        adapter: Path | None = None,
+        progress: Progress | None = None,
+        defer: bool = False,
+    ) -> Loaded:
+        weights, config, values = _read_config(self.path)
+        tokenizer = _read_tokenizer(self.path, config, values)
+        found = shapes_of(weights)
+        check_layers(config, len(found), weights)
+        backbone = make_shapes(config)
+        _check_tensors(backbone, found, weights)
+        backbone.load_state_dict(read_weights(weights, dtype, device), assign=True)
+        backbone.never = torch.tensor(config.unpredictable_ids, dtype=torch.int64, device=device)
+        backbone.eval().requires_grad_(False)
+        if adapter is not None:
+            names = names_in(config, None)
+            merge_adapter(backbone, names.pieces, adapter, names.prefix)
+        return Loaded(
+            backbone=backbone, tokenizer=tokenizer, source=self, concepts=_read_own_catalog(self.path, config)
+        )
 
 
-def read_own_catalog(folder: Path, config: ModelConfig) -> Catalog | None:
+def _read_own_catalog(folder: Path, config: ModelConfig) -> Catalog | None:
     """Names of the concepts of a folder's model; None for one without concept heads."""
     if config.concepts is None:
         return None
@@ -174,20 +211,6 @@ def _config_of(values: dict[str, Any], path: Path) -> ModelConfig:
         return ModelConfig.from_dict({k: v for k, v in values.items() if k not in others}, str(path))
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"{path} has an invalid value ({error}): copy it again") from None
-
-
-def read_config(folder: Path) -> ModelConfig:
-    """The config of a folder, without its weights."""
-    return _config_of(parse_config(folder / CONFIG), folder / CONFIG)
-
-
-def read_own_tokenizer(folder: Path, config: ModelConfig) -> Tokenizer | None:
-    """The tokenizer of a folder, without its weights; None where it has none."""
-    if not (folder / TOKENIZER).exists():
-        return None
-    tokenizer = _load_tokenizer(folder / TOKENIZER)
-    _check_vocabulary(config, tokenizer, folder)
-    return tokenizer
 
 
 def _read_tokenizer(source: Path, config: ModelConfig, values: dict[str, Any]) -> Tokenizer:

@@ -78,6 +78,12 @@ class PublishedTokenizer(Tokenizer):
         self.bos_id = self._before()
         self._resize(vocab_size)
 
+    def __copy__(self) -> PublishedTokenizer:
+        """The same tokenizer, which is not read again."""
+        other = object.__new__(PublishedTokenizer)
+        other.__dict__.update(self.__dict__)
+        return other
+
     def sized(self, vocab_size: int) -> PublishedTokenizer:
         """The same tokenizer for a model with so many ids. DataError if those are too few."""
         other = copy.copy(self)

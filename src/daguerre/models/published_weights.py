@@ -7,13 +7,13 @@ host beyond the weights is that of the largest file, which is mapped, and of som
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,82 +22,16 @@ from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.build import make_shapes
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.families.base import Family, Piece
-from daguerre.models.gguf.facts import gguf_arch
 from daguerre.models.gguf.file import GgufFile
 from daguerre.models.gguf.header import KINDS as GGUF_KINDS
-from daguerre.models.gguf.header import is_gguf, read_header
-from daguerre.models.gguf.pieces import in_gguf
-from daguerre.models.weights import INDEX, WEIGHTS, check_layers, open_shard, read_index
+from daguerre.models.shards import KINDS, Stored, check_layers, some
 
-KINDS = ("F32", "F16", "BF16")
-"""Types of stored numbers that are read, as safetensors names them."""
 READ = frozenset((*KINDS, *GGUF_KINDS))
 """Those, and ggml's, of which a GGUF file has no others."""
-LISTED = 20
-"""How many names of a kind an error lists."""
 ROWS = 4096
 """Rows that are compared at a time."""
 Progress = Callable[[int, int], None]
 """Called with the number of bytes that were read, and of all."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """A stored tensor: its file, shape and type, as safetensors or ggml names it, and its bytes."""
-
-    file: Path
-    shape: tuple[int, ...]
-    kind: str
-    num_bytes: int
-
-    @classmethod
-    def plain(cls, file: Path, shape: Sequence[int], kind: str) -> Stored:
-        """A tensor of a safetensors file."""
-        return cls(file, tuple(shape), kind, math.prod(shape) * (4 if kind == "F32" else 2))
-
-
-def find_tensors(folder: Path) -> dict[str, Stored]:
-    """Every tensor of a published folder, from the headers of its files. CheckpointError, in one line, where a file is
-    missing or damaged, an index is wrong, or two files have the same tensor.
-    """
-    if is_gguf(folder):
-        entries = read_header(folder, texts=False).entries
-        return {name: Stored(folder, entry.shape, entry.kind, entry.num_bytes) for name, entry in entries.items()}
-    listed = read_index(folder / INDEX)[0] if (folder / INDEX).exists() else {}
-    files = sorted({folder / name for name in listed.values()}) or [folder / WEIGHTS]
-    found: dict[str, Stored] = {}
-    for file in files:
-        if not file.is_file():
-            raise CheckpointError(_missing_file(folder, file, bool(listed)))
-        with open_shard(file) as content:
-            for name in content.keys():  # noqa: SIM118 - not a mapping
-                if name in found:
-                    raise CheckpointError(
-                        f"{name!r} is in {found[name].file.name} and in {file}: copy the folder again"
-                    )
-                view = content.get_slice(name)
-                found[name] = Stored.plain(file, view.get_shape(), view.get_dtype())
-    wrong = [name for name, file in listed.items() if name not in found or found[name].file.name != file]
-    if wrong:
-        raise CheckpointError(f"{folder / INDEX} is wrong about {some(wrong)}: copy the folder again")
-    return found
-
-
-def _missing_file(folder: Path, file: Path, listed: bool) -> str:
-    if listed:
-        return f"{file} is missing, which {INDEX} lists: copy the folder again"
-    pickled = next(iter(sorted(folder.glob("*.bin")) + sorted(folder.glob("*.pt*"))), None)
-    if pickled is None:
-        return f"{folder} has no {WEIGHTS} and no {INDEX}: copy the whole folder, or check the path"
-    return (
-        f"{pickled} may run code when it is read, so it is not: have transformers load the folder where that does no "
-        "harm, and write it again with save_pretrained, which makes safetensors"
-    )
-
-
-def in_files(family: Family, folder: Path) -> Family:
-    """The family with its tensors under the names that they have in a folder or a GGUF file."""
-    return in_gguf(family, gguf_arch(folder)) if is_gguf(folder) else family
 
 
 def fit(family: Family, config: ModelConfig, stored: Mapping[str, Stored], folder: Path) -> list[Piece]:
@@ -154,12 +88,6 @@ def _wrong_shape(piece: Piece, shape: tuple[int, ...], parts: Mapping[str, Tenso
     return None if tuple(has.shape) == needed else f"{piece.name} {tuple(has.shape)}, not {needed}"
 
 
-def some(names: list[str]) -> str:
-    """The first of these names, and how many more there are."""
-    more = len(names) - LISTED
-    return ", ".join(names[:LISTED]) + (f" and {more} more" if more > 0 else "")
-
-
 def empty_backbone(config: ModelConfig, dtype: torch.dtype, device: torch.device | str) -> Backbone:
     """A backbone for inference whose weights are there, with any content."""
     backbone = make_shapes(config).to(dtype).to_empty(device=device).eval().requires_grad_(False)
@@ -175,8 +103,8 @@ def copy_weights(
     total = sum(stored[piece.name].num_bytes for piece in pieces)
     for copies in (False, True):
         chosen = [piece for piece in pieces if piece.copy is copies]
-        for file in sorted({stored[piece.name].file for piece in chosen}):
-            with open_shard(file) as content:
+        for file in sorted({stored[piece.name].file for piece in chosen}, key=lambda file: file.path):
+            with file.open() as content:
                 for piece in (piece for piece in chosen if stored[piece.name].file == file):
                     for rows, tensor in _parts(content, piece):
                         ours = parts[piece.target][piece.index][rows]
@@ -191,13 +119,19 @@ def _parts(content: Any, piece: Piece) -> Iterator[tuple[tuple[slice, ...], Tens
     """A tensor as our model has it, in parts, and which rows each is; () is all of it. Of a GGUF file they are a few
     rows, so that no matrix is in float32 as a whole.
     """
-    if piece.change is not None:
-        yield (), piece.change(content.get_tensor(piece.name))
-    elif isinstance(content, GgufFile):
-        for start, tensor in content.row_blocks(piece.name):
-            yield (slice(start, start + len(tensor)),), tensor
-    else:
-        yield (), content.get_tensor(piece.name)
+    in_rows = isinstance(content, GgufFile)
+    if in_rows and piece.change is None:
+        for start, rows in content.row_blocks(piece.name):
+            yield (slice(start, start + len(rows)),), tensor_of(rows)
+        return
+    tensor = tensor_of(content.array(piece.name)) if in_rows else content.get_tensor(piece.name)
+    yield (), tensor if piece.change is None else piece.change(tensor)
+
+
+def tensor_of(numbers: np.ndarray) -> Tensor:
+    """The numbers of a GGUF file, of which int16 are the bits of bfloat16."""
+    tensor = torch.from_numpy(numbers)
+    return tensor.view(torch.bfloat16) if tensor.dtype == torch.int16 else tensor
 
 
 def _compare(piece: Piece, ours: Tensor, tensor: Tensor) -> None:

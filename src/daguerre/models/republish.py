@@ -23,13 +23,13 @@ from daguerre.models.core.config import ModelConfig
 from daguerre.models.export import write_tokenizer
 from daguerre.models.families import FAMILIES
 from daguerre.models.families.base import changed_back
-from daguerre.models.gguf.header import is_gguf
 from daguerre.models.json_files import read_json
-from daguerre.models.published import CONFIG, FAMILY_KEY, GENERATION, describe, read_facts
-from daguerre.models.published_weights import find_tensors, without_prefix
+from daguerre.models.published import PublishedSource
+from daguerre.models.published_weights import without_prefix
+from daguerre.models.readers import CONFIG, FAMILY_KEY, GENERATION, reader_of
 from daguerre.models.scaling import published_scaling
-from daguerre.models.tokenizer_files import read_tokenizer
-from daguerre.models.weights import INDEX, SHARD_BYTES, WEIGHTS, formatted, split
+from daguerre.models.shards import INDEX, WEIGHTS
+from daguerre.models.weights import SHARD_BYTES, formatted, split
 
 WEIGHTS_OF = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf", "*.msgpack", "*.h5", "*.onnx", "*.index.json")
 """Names of files that hold weights, or say where they are."""
@@ -46,38 +46,36 @@ def keep_origin(source: Path, folder: Path) -> None:
     """Copy what a published folder has besides weights, and say of those what `write_back` needs."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    if is_gguf(source):
-        _keep_gguf(source, folder)
-        return
+    found = PublishedSource(reader_of(source))
+    described, words = found.described, found.tokenizer()
+    if found.reader.is_file:
+        if words is not None:
+            write_tokenizer(folder, words)
+        if found.facts.generation:
+            _write_json(folder / GENERATION, dict(found.facts.generation))
+        kinds = {piece.name: "BF16" for piece in found.family.pieces(described.config) if not piece.copy}
+    else:
+        _copy_small_files(source, folder)
+        kinds = {name: tensor.kind for name, tensor in found.reader.tensors().items()}
+    _write_json(folder / CONFIG, _marked(dict(found.facts.config), found.family.name, described.config))
+    _write_json(folder / STORED, kinds)
+
+
+def _copy_small_files(source: Path, folder: Path) -> None:
+    """Copy what is beside the weights, and an adapter that the folder brings along."""
     for path in (path for path in source.rglob("*") if path.is_file()):
         is_adapter = path.parent != source and (path.parent / ADAPTER).is_file()
         if is_adapter or not any(path.match(pattern) for pattern in WEIGHTS_OF):
             target = folder / path.relative_to(source)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target)
-    found = describe(source, tokenizer=read_tokenizer(source))
-    _write_json(folder / CONFIG, _marked(read_json(source / CONFIG), found.family.name, found.config))
-    kinds = {name: tensor.kind for name, tensor in find_tensors(source).items()}
-    _write_json(folder / STORED, kinds)
-
-
-def _keep_gguf(source: Path, folder: Path) -> None:
-    """The same of a GGUF file, in the words of a published folder."""
-    facts, words = read_facts(source), read_tokenizer(source)
-    found = describe(source, tokenizer=words)
-    if words is not None:
-        write_tokenizer(folder, words)
-    if facts.generation:
-        _write_json(folder / GENERATION, dict(facts.generation))
-    _write_json(folder / CONFIG, _marked(dict(facts.config), found.family.name, found.config))
-    _write_json(folder / STORED, {piece.name: "BF16" for piece in found.family.pieces(found.config) if not piece.copy})
 
 
 def scale_origin(folder: Path, config: ModelConfig) -> None:
     """Write the scaled positions of a model into the config.json that `keep_origin` kept, where it has others.
     UnsupportedError for a family whose config.json cannot say it.
     """
-    before = _positions(describe(folder, tokenizer=read_tokenizer(folder)).config)
+    before = _positions(PublishedSource(reader_of(folder)).config())
     if before == _positions(config):
         return
     values = read_json(folder / CONFIG)
@@ -89,7 +87,7 @@ def scale_origin(folder: Path, config: ModelConfig) -> None:
         else:
             scaled |= {"rope_theta": config.rope_theta, "rope_scaling": rotary or None}
         _write_json(folder / CONFIG, {**values, **scaled})
-    if _positions(describe(folder, tokenizer=read_tokenizer(folder)).config) != _positions(config):
+    if _positions(PublishedSource(reader_of(folder)).config()) != _positions(config):
         raise UnsupportedError(
             "rope_scaling: the config.json of this family has no place for scaled positions, so the trained model "
             "could not be written: leave it out"

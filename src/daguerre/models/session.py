@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from daguerre.canvas import Canvas
-from daguerre.models.forward import Answer, Ask, DraftStep, Forward, Rules
+from daguerre.models.forward import Answer, Ask, Backend, DraftStep, Forward, Rules
 from daguerre.models.rows import Tree
 
 T = TypeVar("T")
@@ -221,3 +221,15 @@ class Session(Protocol):
         """Logits (A, V) of the clean tokens of a text, int64 (L,), at noise level t, which a model without `time_input`
         is not given. Only for full context; with the absorbing process t is that of the linear schedule.
         """
+
+
+def compute(asking: Asking[T], backend: Backend) -> T:
+    """What an `Asking` returns, its forwards computed one batch after the other."""
+    answers: list[Answer] | None = None
+    while True:
+        try:
+            batch = next(asking) if answers is None else asking.send(answers)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        answers = backend.forward(batch)

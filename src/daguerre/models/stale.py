@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -34,6 +35,17 @@ from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import Answer, Ask, Forward, KeyCache, Layout
 from daguerre.models.rows import plan_rows
 from daguerre.models.session import Asking
+
+CacheMode = Literal[
+    "auto",
+    "none",
+    "approximate_int8",
+    "approximate_prefix",
+    "approximate_dual",
+    "approximate_vicinity",
+    "approximate_delayed",
+]
+CACHE_MODES: tuple[CacheMode, ...] = get_args(CacheMode)
 
 NEAR = 16
 """How many positions on each side of the span "vicinity" computes again, as in dInfer's server."""

@@ -1,4 +1,4 @@
-"""The tokenizer of a published checkpoint, from the files of its folder, or from a GGUF file.
+"""The tokenizer of a published checkpoint, from the files of its folder.
 
 Read, in this order: `tokenizer.json`; `vocab.json` with `merges.txt`; `tekken.json`; a tiktoken file. Beside them
 `tokenizer_config.json`, or where that is missing or silent `special_tokens_map.json` and `added_tokens.json`, names
@@ -8,17 +8,13 @@ special tokens; chat templates are in it or in files of their own.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from daguerre.arguments import PathName
-from daguerre.errors import CheckpointError, DataError, InputError, UnsupportedError, shown, unknown
-from daguerre.models.gguf.header import is_gguf
-from daguerre.models.gguf.words import read_gguf_tokenizer
+from daguerre.errors import CheckpointError, DataError, UnsupportedError, unknown
 from daguerre.models.json_files import parse_json
-from daguerre.models.published_tokenizer import KEPT, NAMES, PublishedTokenizer, special_texts
+from daguerre.models.published_tokenizer import NAMES, PublishedTokenizer, special_texts
 from daguerre.models.tiktoken_files import QWEN2 as QWEN2
 from daguerre.models.tiktoken_files import read_tekken, read_tiktoken
 from daguerre.models.tokenizer import SPECIALS, Tokenizer
@@ -31,85 +27,13 @@ ENCODING = "encoding_name"
 TEKKEN_NAMES = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
 
 
-def read_tokenizer(
-    folder: str | os.PathLike[str],
-    vocab_size: int | None = None,
-    specials: Mapping[str, int] | None = None,
-    *,
-    names: str | os.PathLike[str] | None = None,
-) -> PublishedTokenizer | None:
-    """The tokenizer of a checkpoint's folder; None where it has no file of one.
-
-    vocab_size  of the model; None: as many ids as the tokenizer has
-    specials    special tokens that no file names, with their ids
-    names       the folder of a checkpoint that has no vocabulary, but whose tokenizer_config.json may name its special
-                tokens and their ids: it then comes before the one of `folder`
-
-    CheckpointError, in one line, for a file that cannot be read; UnsupportedError for a kind that is not supported.
-    """
-    source = Path(folder)
-    if is_gguf(source):
-        return _of_gguf(source, vocab_size)
-    try:
-        config = read_config(source)
-        named = {} if names is None else read_config(Path(names))
-        config = named if ENCODING in named else config
-        if specials:
-            held = {str(index): special_token(index, content) for content, index in specials.items()}
-            config["added_tokens_decoder"] = held | dict(config.get("added_tokens_decoder") or {})
-        content = _content(source, config)
-        return None if content is None else PublishedTokenizer(content, config, vocab_size)
-    except DataError as error:
-        raise CheckpointError(f"{source}: {error}") from None
-
-
-def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
-    """Open a tokenizer without its model: that of a GGUF file, which may have no weights, of a checkpoint's folder, or
-    a `tokenizer.json`, beside which other files may name special tokens and a chat template.
-
-    `encode(text)` gives ids, `decode(ids)` text, `token_bytes(id)` the bytes of a token, and `chat(messages)` the ids
-    of a conversation. Special tokens that no file of the tokenizer names are not known without the model.
-
-    InputError for a path where nothing is; CheckpointError for files that cannot be read; UnsupportedError for a kind
-    of tokenizer that is not supported.
-    """
-    PathName()("path", path)
-    source = Path(path).expanduser()
-    if not source.exists():
-        raise InputError(f"there is no {shown(os.fspath(path))}: give a GGUF file, a folder, or a {TOKENIZER}")
-    found: Tokenizer | None
-    if source.is_file() and not is_gguf(source):
-        found = _of_json(source, read_config(source.parent) if source.name == TOKENIZER else {})
-    elif (source / TOKENIZER).exists():
-        found = _of_json(source / TOKENIZER, read_config(source))
-    else:
-        found = read_tokenizer(source)
-    if found is None:
-        raise CheckpointError(f"{source} has no tokenizer: give a GGUF file, a folder, or a {TOKENIZER} that has")
-    return found
-
-
-def _of_json(file: Path, config: Mapping[str, Any]) -> Tokenizer:
+def tokenizer_of_json(file: Path, config: Mapping[str, Any]) -> Tokenizer:
     """The tokenizer of a `tokenizer.json`, Daguerre's own or a publisher's."""
     try:
         content = _text(file)
         return Tokenizer(content) if f'"{SPECIALS[-1]}"' in content else PublishedTokenizer(content, config)
     except DataError as error:
         raise CheckpointError(f"{file}: {error}") from None
-
-
-def _of_gguf(source: Path, vocab_size: int | None) -> PublishedTokenizer | None:
-    """The tokenizer of a GGUF file."""
-    try:
-        found = read_gguf_tokenizer(source)
-        if found is None:
-            return None
-        content, config = found
-        return PublishedTokenizer(
-            content, config, config.get(KEPT, {}).get("size") if vocab_size is None else vocab_size
-        )
-    except DataError as error:
-        raise CheckpointError(f"{source}: {error}") from None
 
 
 def read_config(source: Path) -> dict[str, Any]:
@@ -156,7 +80,7 @@ def _templates(source: Path) -> list[dict[str, str]] | None:
     return [{"name": name, "template": text} for name, text in found.items()] or None
 
 
-def _content(source: Path, config: Mapping[str, Any]) -> str | None:
+def content_of(source: Path, config: Mapping[str, Any]) -> str | None:
     """The content of a `tokenizer.json`, made from other files where there is none."""
     if (source / TOKENIZER).exists():
         return _text(source / TOKENIZER)

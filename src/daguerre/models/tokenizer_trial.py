@@ -21,7 +21,7 @@ import tokenizers
 
 from daguerre.errors import CheckpointError, DaguerreError
 from daguerre.files import cache_folder
-from daguerre.models.tokenizer_files import read_tokenizer
+from daguerre.models.readers import read_tokenizer
 
 SECONDS = 120
 """That reading a tokenizer may take."""

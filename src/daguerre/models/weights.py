@@ -11,23 +11,15 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as format_safetensors
 from torch import Tensor
 
-from daguerre.errors import CheckpointError, shown
+from daguerre.errors import CheckpointError
 from daguerre.files import synced_write
-from daguerre.models.core.config import ModelConfig
-from daguerre.models.gguf.file import GgufFile
-from daguerre.models.gguf.header import is_gguf
-from daguerre.models.json_files import read_json
+from daguerre.models.shards import INDEX, WEIGHTS, open_shard, read_index
 
-WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
-LONGEST_NAME = 255
-"""Bytes of the name of a file."""
 SHARD_BYTES = 4 << 30
 """Weights larger than this are split into several files."""
 
@@ -81,15 +73,6 @@ def shapes_of(path: Path) -> dict[str, tuple[tuple[int, ...], str]]:
     return out
 
 
-def check_layers(config: ModelConfig, num_tensors: int, where: Path) -> None:
-    """CheckpointError for more layers than there are tensors, before any of them is made."""
-    if config.num_layers > num_tensors:
-        raise CheckpointError(
-            f"the config says {config.num_layers:,} layers (num_layers) and {where} has {num_tensors:,} tensors in "
-            "all: copy it again"
-        )
-
-
 def read_weights(path: Path, dtype: torch.dtype, device: torch.device | str) -> dict[str, Tensor]:
     """Every tensor in `dtype` on `device`, files read one at a time. `path` is WEIGHTS or INDEX of a folder."""
     out: dict[str, Tensor] = {}
@@ -115,38 +98,6 @@ def _files(path: Path, check: bool = False) -> Iterator[Path]:
         if altered:
             raise CheckpointError(f"{file} is truncated or altered: its hash is not in {path.name}; copy it again")
         yield file
-
-
-def read_index(path: Path) -> tuple[dict[str, str], dict[str, str]]:
-    """Which file has each tensor, and the hash of each file; there are none in a published index."""
-    try:
-        index = read_json(path, hint="copy the whole folder again", required=True)
-        weight_map = {str(name): str(file) for name, file in index["weight_map"].items()}
-        hashes = {str(name): str(digest) for name, digest in _hashes_in(index).items()}
-    except (KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{path} is not an index of weights ({error}): copy it again") from None
-    for name in weight_map.values():
-        if Path(name).name != name or len(name.encode("utf-8", "replace")) > LONGEST_NAME or "\0" in name:
-            raise CheckpointError(
-                f"{path} lists {shown(name)}, which is not a file in this folder: copy the folder again"
-            )
-    return weight_map, hashes
-
-
-def _hashes_in(index: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The hashes of files in the metadata of an index, which both may be missing."""
-    hashes: Mapping[str, Any] = (index.get("metadata") or {}).get("sha256") or {}
-    return hashes
-
-
-def open_shard(file: Path) -> Any:
-    """A safetensors or GGUF file to read from, as a context. CheckpointError if it is damaged."""
-    if is_gguf(file):
-        return GgufFile(file)
-    try:
-        return safe_open(file, framework="pt")
-    except (SafetensorError, OSError, ValueError) as error:
-        raise CheckpointError(f"{file} cannot be read ({error}): copy it again") from None
 
 
 def split(tensors: Mapping[str, Tensor], dtype: torch.dtype, shard_bytes: int) -> list[list[str]]:

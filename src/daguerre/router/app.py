@@ -14,7 +14,12 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 import daguerre
-from daguerre.router import models, page_routes, stored
+from daguerre.http import errors, pages
+from daguerre.http.content import COUNTERS
+from daguerre.http.gate import Gate
+from daguerre.http.settings import Keys, Settings
+from daguerre.http.sites import allowing
+from daguerre.router import models, stored
 from daguerre.router.config import Config
 from daguerre.router.log import config_line
 from daguerre.router.openapi import describe
@@ -22,11 +27,6 @@ from daguerre.router.proxy import Classify, Router
 from daguerre.router.store import Store
 from daguerre.router.trip import Write
 from daguerre.router.upstream import Upstreams
-from daguerre.server import errors, pages
-from daguerre.server.content import COUNTERS
-from daguerre.server.gate import Gate
-from daguerre.server.settings import Keys, Settings
-from daguerre.server.sites import allowing
 
 ROUTES = {
     "/v1/chat/completions": ("chat", "/chat/completions"),
@@ -70,11 +70,11 @@ def make_app(router: Router, store: Store, write: Write) -> FastAPI:
     app.add_api_route("/metrics", lambda: Response(router.watch.text(), media_type=COUNTERS), methods=["GET"])
     app.add_api_route("/status", status, methods=["GET"])
     app.add_api_route("/health", lambda: {"status": "ok"}, methods=["GET"])
-    app.include_router(page_routes.router)
+    app.include_router(pages.static_pages("daguerre.router", "page"))
     app.include_router(pages.router)
     app.include_router(stored.router)
     describe(app, config)
-    gate = Gate(app, settings, router.watch)  # type: ignore[arg-type]
+    gate = Gate(app, settings, router.watch)
     app.add_middleware(partial(allowing, settings))
     app.add_middleware(gate.around)
     app.short = {path: gate.around(allowing(settings, one)) for path, one in backed.items()}

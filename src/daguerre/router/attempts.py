@@ -17,12 +17,12 @@ from functools import partial
 from statistics import NormalDist
 from typing import Any
 
+from daguerre.http.errors import ApiError
 from daguerre.router.choose import Candidate, Decision, slo_of
 from daguerre.router.config import Config
 from daguerre.router.replies import BackendError, EventCheck, num_choices, passed_back, whole_body
 from daguerre.router.trip import Trip
 from daguerre.router.upstream import Reply, Upstreams, merged
-from daguerre.server.errors import ApiError
 
 HEDGE_COST = 0.05
 """Of the cost of what is asked once: what second requests may cost beside it."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from daguerre.server.errors import ApiError
+from daguerre.http.errors import ApiError
 
 MOST_ITEMS = 10_000
 """Messages, or items, and tools of a request."""

@@ -18,9 +18,9 @@ from pydantic import BaseModel, ConfigDict, Field, HttpUrl, ValidationError, fie
 from pydantic_core import PydanticCustomError
 
 from daguerre.errors import DaguerreError, DataError, InputError, unknown
+from daguerre.http.settings import Keys, sites_of
 from daguerre.router.named_files import key_in, quality_in
 from daguerre.router.toml_lines import line_of
-from daguerre.server.settings import Keys, sites_of
 
 Operation = Literal["chat", "completions", "responses", "embeddings", "fim", "edit", "decisions"]
 Need = Literal[

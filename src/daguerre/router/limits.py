@@ -18,8 +18,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from daguerre.http.errors import ApiError
 from daguerre.router.config import KeyLimits
-from daguerre.server.errors import ApiError
 
 LOG = logging.getLogger("daguerre.router")
 MINUTE, DAY = 60.0, 86400

@@ -27,10 +27,10 @@ import httpx2
 import orjson
 
 from daguerre.errors import InputError, MissingExtra
+from daguerre.http.errors import error_body
 from daguerre.router.config import Backend
 from daguerre.router.reading import strings
 from daguerre.router.requests import NAMES
-from daguerre.server.errors import error_body
 
 OFFLINE = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",

@@ -7,8 +7,8 @@ from typing import Any
 from fastapi import APIRouter, Request
 
 from daguerre.errors import shown
+from daguerre.http.errors import ApiError
 from daguerre.router.config import Config
-from daguerre.server.errors import ApiError
 
 router = APIRouter()
 

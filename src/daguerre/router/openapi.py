@@ -8,14 +8,28 @@ open, and an answer has no more fields that must be there than all servers of Op
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from importlib import resources
 
 import orjson
 from fastapi import FastAPI
 
+from daguerre.http.openapi import (
+    CALL,
+    ERROR,
+    EVENT,
+    NUMBER,
+    TEXT,
+    WHOLE,
+    Schema,
+    an_object,
+    describe_with,
+    in_json,
+    listed,
+    maybe,
+)
 from daguerre.router.config import STEPS, Config
 from daguerre.router.requests import CACHES, NAMES
-from daguerre.server.openapi import CALL, ERROR, EVENT, NUMBER, TEXT, WHOLE, Schema, an_object, listed, maybe
 
 BODIES = "bodies.json"
 """By path the schemas of bodies, and by "" the schemas that they refer to, as `recipes/router/bodies.py` writes them.
@@ -94,33 +108,26 @@ CONTENTS: Mapping[str, Schema] = {
 
 def describe(app: FastAPI, config: Config) -> None:
     """Make the application of a configuration describe itself. Called once all routes are there."""
-    plain, wishes = app.openapi, _parameters(config)
+    describe_with(app, partial(_change, wishes=_parameters(config)))
 
-    def openapi() -> Schema:
-        if app.openapi_schema is None:
-            schema, paths = plain(), _schemas()
-            named = paths.pop("")
-            schema.setdefault("components", {}).setdefault("schemas", {}).update(named)
-            served = {path: {"post": _described(path, body, named, wishes)} for path, body in paths.items()}
-            schema["paths"] = served | schema["paths"]
-            for path, methods in schema["paths"].items():
-                if path.startswith(KEPT):
-                    for operation in methods.values():
-                        good = {
-                            "description": "What the backend says of a response that it keeps.",
-                            "content": _json({}),
-                        }
-                        operation["responses"] = {"200": good, **_errors("400", "401", "4XX", "500", "502")}
-            for path, content in CONTENTS.items():
-                if path in schema["paths"]:
-                    schema["paths"][path]["get"]["responses"]["200"]["content"] = content
-            one = schema["paths"][ONE_MODEL]["get"]["responses"]
-            one.pop("422", None)
-            one |= {"404": {"description": "No model of this name.", "content": _json(ERROR)}, **_errors("401")}
-        assert app.openapi_schema is not None
-        return app.openapi_schema
 
-    app.openapi = openapi  # type: ignore[method-assign]
+def _change(schema: Schema, wishes: list[Schema]) -> None:
+    paths = _schemas()
+    named = paths.pop("")
+    schema.setdefault("components", {}).setdefault("schemas", {}).update(named)
+    served = {path: {"post": _described(path, body, named, wishes)} for path, body in paths.items()}
+    schema["paths"] = served | schema["paths"]
+    kept = {"description": "What the backend says of a response that it keeps.", "content": in_json({})}
+    for path, methods in schema["paths"].items():
+        if path.startswith(KEPT):
+            for operation in methods.values():
+                operation["responses"] = {"200": kept, **_errors("400", "401", "4XX", "500", "502")}
+    for path, content in CONTENTS.items():
+        if path in schema["paths"]:
+            schema["paths"][path]["get"]["responses"]["200"]["content"] = content
+    one = schema["paths"][ONE_MODEL]["get"]["responses"]
+    one.pop("422", None)
+    one |= {"404": {"description": "No model of this name.", "content": in_json(ERROR)}, **_errors("401")}
 
 
 def _schemas() -> dict[str, Schema]:
@@ -141,7 +148,7 @@ def _parameters(config: Config) -> list[Schema]:
 
 def _described(path: str, body: Schema, named: dict[str, Schema], wishes: list[Schema]) -> Schema:
     """The operation of a path that backends serve. named: schemas that the one of its body refers to."""
-    content = _json(ANSWERS[path])
+    content = in_json(ANSWERS[path])
     if any("stream" in named[one["$ref"].rpartition("/")[2]]["properties"] for one in body.get("anyOf", [body])):
         content["text/event-stream"] = {"schema": EVENT}
     headers = {name: _header(said, required=True) for name, said in SAID.items()}
@@ -152,21 +159,17 @@ def _described(path: str, body: Schema, named: dict[str, Schema], wishes: list[S
         "summary": name.replace("_", " ").capitalize(),
         "operationId": name,
         "parameters": wishes,
-        "requestBody": {"required": True, "content": _json(body)},
+        "requestBody": {"required": True, "content": in_json(body)},
         "responses": {"200": good} | _errors(*ERRORS),
     }
 
 
 def _errors(*statuses: str) -> Schema:
     return {
-        status: {"description": ERRORS[status], "content": _json({} if status in PASSED_ON else ERROR)}
+        status: {"description": ERRORS[status], "content": in_json({} if status in PASSED_ON else ERROR)}
         for status in statuses
     }
 
 
 def _header(said: str, *, required: bool) -> Schema:
     return {"description": said, "required": required, "schema": TEXT}
-
-
-def _json(schema: Schema) -> Schema:
-    return {"application/json": {"schema": schema}}

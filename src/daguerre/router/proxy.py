@@ -25,6 +25,8 @@ from fastapi.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from daguerre.errors import DaguerreError
+from daguerre.http.errors import ApiError, error_body
+from daguerre.http.settings import Keys
 from daguerre.router.attempts import Attempts, Opened
 from daguerre.router.bodies import json_of
 from daguerre.router.cache import CacheKey, Hit
@@ -43,8 +45,6 @@ from daguerre.router.store import Store
 from daguerre.router.trip import Trip, Write, call_ids, cost_of, counts_of
 from daguerre.router.upstream import Upstreams
 from daguerre.router.watching import Sums, Watch
-from daguerre.server.errors import ApiError, error_body
-from daguerre.server.settings import Keys
 
 LOG = logging.getLogger("daguerre.router")
 GONE = 499

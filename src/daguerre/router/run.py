@@ -8,17 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-import uvicorn
 
 from daguerre.errors import InputError, unknown
+from daguerre.http.log import LineWriter, log_lines
+from daguerre.http.process import BACKLOG, Server, bind, url_of, uvicorn_config
+from daguerre.http.settings import Keys
 from daguerre.router.app import make_app, make_router
 from daguerre.router.bounded import BoundedProtocol
 from daguerre.router.config import Config
 from daguerre.router.steps import classify
 from daguerre.router.store import Store
-from daguerre.server.log import LineWriter, log_lines
-from daguerre.server.run import BACKLOG, KEEP_ALIVE, Server, bind
-from daguerre.server.settings import Keys
 
 
 def run_router(config: Config, keys: Keys, port: int | None = None) -> None:
@@ -38,18 +37,10 @@ def run_router(config: Config, keys: Keys, port: int | None = None) -> None:
             decisions.line(orjson.dumps(line).decode())
 
     app = make_app(make_router(config, store, classify, write, keys), store, write)
-    served = uvicorn.Config(
-        app,
-        http=BoundedProtocol,
-        log_config=None,
-        log_level="warning",
-        access_log=False,
-        proxy_headers=False,
-        timeout_keep_alive=KEEP_ALIVE,
-    )
+    served = uvicorn_config(app, http=BoundedProtocol, proxy_headers=False)
     log = log_lines()
     with listening:
-        where = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
+        where = url_of(host, listening)
         listening.listen(BACKLOG)
         names = ", ".join(one.name for one in config.backends)
         log.line(f"daguerre: routing to {names} at {where} (OpenAI's base URL: {where}/v1)")

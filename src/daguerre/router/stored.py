@@ -9,9 +9,9 @@ from fastapi import APIRouter, Path, Request
 from fastapi.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from daguerre.http.errors import ApiError
 from daguerre.router.replies import BackendError, passed_back
 from daguerre.router.upstream import Reply
-from daguerre.server.errors import ApiError
 
 router = APIRouter()
 Key = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,128}$")]

@@ -51,7 +51,7 @@ COMPILERS: dict[str, Callable[[Any, Tokenizer, bool, bool], TokenAutomaton]] = {
         **how, tokenizer=tokenizer, lenient=lenient, strict=strict
     ),
 }
-"""By option of `Decode`; each takes the value of `Settings.language`, then the options lenient and strict."""
+"""By option of `Decode`; each takes the value of `DecodeOptions.language`, then the options lenient and strict."""
 WORTH = 0.05
 """Seconds of processor time; an automaton that compiles faster is not kept on disk."""
 MAX_BYTES = 64 << 20
@@ -245,8 +245,8 @@ def make_constraint(
 
 
 def automaton_of(option: str, value: Any, tokenizer: Tokenizer, *, lenient: bool = False) -> TokenAutomaton:
-    """The automaton of an option of `Decode` alone, kept as those of requests are. `value`: as `Settings.language` has
-    it. InputError for what cannot be compiled.
+    """The automaton of an option of `Decode` alone, kept as those of requests are. `value`: as
+    `DecodeOptions.language` has it. InputError for what cannot be compiled.
     """
     return _compiled(option, json.dumps(value), None, lenient, False, Wording(), tokenizer, (), None)
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from daguerre.arguments import NOT_NEGATIVE, PROBABILITY, SHARE, Biases, Kind, Whole, check_fields
+from daguerre.arguments import NOT_NEGATIVE, PROBABILITY, SHARE, Biases, Whole, check_fields, option
 from daguerre.errors import InputError
 
 CACHED = 1 << 17
@@ -91,30 +91,26 @@ class Proposals:
         return Proposals(*(None if value is None else value[kept] for value in values))  # type: ignore[arg-type]
 
 
-KINDS: dict[str, Kind] = {
-    "temperature": NOT_NEGATIVE,
-    "top_p": SHARE,
-    "top_k": Whole(low=1, none=True),
-    "min_p": PROBABILITY,
-    "logit_bias": Biases(none=True),
-}
-"""What each parameter of a draw may be."""
-
-
 @dataclass(frozen=True)
 class SamplingParams:
     """How a token is drawn. A temperature of 0 takes the most likely token; top_p 1, top_k None and min_p 0 cut
     nothing.
     """
 
-    temperature: float = 0.0
-    top_p: float = 1.0
-    top_k: int | None = None
-    logit_bias: Mapping[int, float] | None = None
-    min_p: float = 0.0
+    temperature: float = option(0.0, NOT_NEGATIVE, "0 takes the most likely token.")
+    top_p: float = option(1.0, SHARE)
+    top_k: int | None = option(None, Whole(low=1, none=True))
+    logit_bias: Mapping[int, float] | None = option(
+        None, Biases(none=True), "Numbers added to the logits of tokens, by token id. Minus infinity bans one."
+    )
+    min_p: float = option(
+        0.0,
+        PROBABILITY,
+        "Draw no token less likely than this share of the likeliest. It is applied after top_k and top_p.",
+    )
 
     def __post_init__(self) -> None:
-        check_fields(self, KINDS)
+        check_fields(self)
 
 
 def biased(logits: np.ndarray, params: SamplingParams, precise: bool = True) -> np.ndarray:

@@ -42,10 +42,6 @@ from daguerre.models.tokenizer import Tokenizer
 
 ROWS_AT_ONCE = 2048
 STEPS = 64
-UNRECORDED = frozenset({"ancestral", "renoise", "expand"})
-"""Modes whose forwards are not those of the canvases in their traces."""
-FROM_THE_LEFT = frozenset({"beam"})
-"""Modes that predict a token from those before it, besides the autoregressive ones."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +142,7 @@ def _recorded(backbone: Backbone, result: Result, index: int) -> tuple[Forward, 
     told, mode = result.concepts.tokens[index], MODES[result.usage.mode]
     if told.logit is None:
         raise InputError(f"the model was not asked for token {index}, {told.text!r}: choose another one")
-    if mode.name in UNRECORDED:
+    if not mode.traced:
         raise UnsupportedError(f'the trace of mode "{mode.name}" does not have its forwards: use another mode')
     states = [result.trace.canvas, *result.trace.replay()]
     last = max(at for at, one in enumerate(result.trace.steps) if told.position in one.decision.positions)
@@ -154,7 +150,7 @@ def _recorded(backbone: Backbone, result: Result, index: int) -> tuple[Forward, 
     if told.position in step.decision.replace:
         raise UnsupportedError(f"token {index}, {told.text!r}, took the place of another one: choose one that did not")
     canvas = seen = states[last].at(step.span)
-    if mode.autoregressive or mode.name in FROM_THE_LEFT:
+    if mode.autoregressive or mode.distribution == "search":
         final, later = states[-1], np.arange(len(canvas)) >= told.position
         span = told.position, told.position + 1
         canvas = Canvas(final.tokens, final.in_gap & later, final.gaps, span)

@@ -34,14 +34,13 @@ import numpy as np
 import torch
 
 from daguerre.canvas import Canvas
-from daguerre.decoding.drive import compute
 from daguerre.errors import InputError, UnsupportedError, no_concept_heads, unknown
 from daguerre.models.catalog import Catalog
 from daguerre.models.core.concept_heads import CLAMP, ConceptHeads
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.denoiser import Denoiser
 from daguerre.models.forward import Hidden
-from daguerre.models.session import Asking, together
+from daguerre.models.session import Asking, compute, together
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.scoring.embedding import clean_forward
 

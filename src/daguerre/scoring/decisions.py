@@ -34,16 +34,14 @@ import numpy as np
 
 from daguerre.arguments import TEXT, Instance, Kind, OneOf, Several, Whole, check_fields, checks
 from daguerre.canvas import Canvas
-from daguerre.decoding.context import SHOWING, Context, Showing, choose, whole
-from daguerre.decoding.drive import compute
+from daguerre.decoding.context import SHOWING, TOKEN_LENGTH, Context, Showing, choose, whole
 from daguerre.decoding.result import Usage
-from daguerre.decoding.sides import TOKEN_LENGTH
 from daguerre.errors import InputError, UnsupportedError, shown, unknown
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.models.forward import Forward, Layout, LogProbs
 from daguerre.models.rows import Tree, plan_rows, plan_tree
-from daguerre.models.session import Asking, Counts
+from daguerre.models.session import Asking, Counts, compute
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.scoring.calibration import Calibration
 

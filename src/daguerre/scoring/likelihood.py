@@ -43,12 +43,11 @@ from typing import Literal
 import numpy as np
 import torch
 
-from daguerre.decoding.drive import compute
 from daguerre.decoding.modes.block import DEFAULT_BLOCK
 from daguerre.errors import InputError, UnsupportedError, unknown
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import Backend, Forward, Hidden, KeyCache, Layout, Logits, LogProbs
-from daguerre.models.session import Asking
+from daguerre.models.session import Asking, compute
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.noise.process import process_of
 

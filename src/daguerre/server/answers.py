@@ -15,7 +15,7 @@ from daguerre.decoding.explanation import Explanation
 from daguerre.decoding.result import Result
 from daguerre.engine.job import Job
 from daguerre.errors import ContextError, InputError, UnsupportedError
-from daguerre.server.errors import ApiError
+from daguerre.http.errors import ApiError
 from daguerre.server.protocol.common import EFFORTS, OWN_FIELDS, Diffusion, Sampling
 
 FIELDS = {

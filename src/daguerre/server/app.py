@@ -11,17 +11,17 @@ from functools import partial
 from fastapi import Depends, FastAPI
 
 import daguerre
-from daguerre.server import errors, pages
+from daguerre.http import errors, pages
+from daguerre.http.gate import Gate
+from daguerre.http.settings import Settings
+from daguerre.http.sites import allowing
 from daguerre.server.bodies import Bodies
 from daguerre.server.bounds import within_bounds
-from daguerre.server.gate import Gate
 from daguerre.server.message_errors import MessageErrors
 from daguerre.server.metrics import Metrics
 from daguerre.server.models import ModelPool
 from daguerre.server.openapi import describe
 from daguerre.server.routes import ROUTERS
-from daguerre.server.settings import Settings
-from daguerre.server.sites import allowing
 
 THREADS, MOST_THREADS = 64, 1024
 """In which requests are planned, and models loaded; and with those beside them that wait for a place (`slots`). These

@@ -20,11 +20,11 @@ import orjson
 from fastapi import FastAPI
 
 from daguerre.errors import DataError, EngineError
+from daguerre.http.errors import error_body
+from daguerre.http.settings import Settings
 from daguerre.server.app import make_app, request_threads
 from daguerre.server.bodies import is_writable
-from daguerre.server.errors import error_body
 from daguerre.server.models import ModelPool
-from daguerre.server.settings import Settings
 
 Progress = Callable[[int, int], None]
 LOG = logging.getLogger("daguerre.server")

@@ -11,7 +11,7 @@ import re
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from daguerre.server.errors import ApiError, answer
+from daguerre.http.errors import ApiError, answer
 
 MOST_LISTS = 50_000
 """Objects and lists of a body."""

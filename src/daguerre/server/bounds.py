@@ -16,20 +16,20 @@ from typing import Any
 
 from fastapi import Request
 
-from daguerre.decoding.options import Decode
 from daguerre.decoding.plan import Plan
+from daguerre.decoding.request import Decode
 from daguerre.decoding.text_spans import CharSpan
 from daguerre.engine.engine import Engine
 from daguerre.engine.job import Job
 from daguerre.engine.task import Task
 from daguerre.errors import EngineError, InputError
+from daguerre.http.errors import TOO_LONG, ApiError
+from daguerre.http.settings import Settings
 from daguerre.model import Model
 from daguerre.sampling.constraints.matches import find_matches
-from daguerre.server.errors import TOO_LONG, ApiError
 from daguerre.server.memory import give_back
 from daguerre.server.protocol.shaping import NAMES, REFUSED
 from daguerre.server.protocol.stops import MOST_STOPS, check_stops
-from daguerre.server.settings import Settings
 from daguerre.server.slots import Slots
 from daguerre.wanted import Asker, asked_by, planning
 
@@ -147,12 +147,12 @@ class BoundedEngine(Engine):
             spans = self._matches(pattern, text, more.get("owner", ""))
         return super().edit(text, spans, max_tokens, decode, **more)
 
-    def _plan(self, make_plan: Callable[..., Plan], values: tuple[Any, ...], **more: Any) -> Job:
+    def _plan(self, operation: str, values: tuple[Any, ...], **more: Any) -> Job:
         check_stops(more.get("stop") or (), "stop", MOST_STOPS)
         if not any(more.get(name) for name in CONSTRAINTS):
-            return super()._plan(make_plan, values, **more)
+            return super()._plan(operation, values, **more)
         with self.planning(more.get("owner", "")):
-            return super()._plan(make_plan, values, **more)
+            return super()._plan(operation, values, **more)
 
     @contextmanager
     def planning(self, owner: str) -> Iterator[None]:

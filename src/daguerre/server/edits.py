@@ -14,6 +14,7 @@ from functools import partial
 from string import ascii_letters
 
 from daguerre.errors import ContextError, InputError
+from daguerre.http.errors import TOO_LONG, ApiError
 from daguerre.instructions import RESULT, apply_pattern, apply_prompt, lettered, lines_of, read_merge
 from daguerre.model import Model
 from daguerre.next_edits import (
@@ -24,7 +25,6 @@ from daguerre.next_edits import (
     places_due,
     read_next_edit,
 )
-from daguerre.server.errors import TOO_LONG, ApiError
 
 MORE = 16
 """Tokens that an answer may have beyond those of what it copies."""

@@ -8,10 +8,28 @@ from typing import Any
 
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.result import StreamEvent
+from daguerre.http.errors import ApiError
+from daguerre.sampling.constraints.tools import OPENING
 from daguerre.server.answers import usage_of
 from daguerre.server.calls import Call, Said
+from daguerre.server.protocol.chat import ChatBody
 from daguerre.server.streams import DONE, sse
 from daguerre.server.turns import Piece, Turn, pieces
+
+
+def summary_of(body: ChatBody) -> dict[str, Any]:
+    """Mercury's summary of reasoning for those who ask; none is made."""
+    return {"reasoning_summary": {"content": None, "status": "unavailable"}} if body.reasoning_summary else {}
+
+
+def refuse_beside_snapshots(body: ChatBody) -> None:
+    """ApiError for what snapshots have no place for."""
+    options, own = body.stream_options, body.daguerre
+    continuous = options is not None and options.continuous_usage_stats
+    if own.trace or own.explain or own.changeable or body.logprobs or continuous:
+        what = "trace, explain, changeable, logprobs and continuous_usage_stats"
+        message = f"snapshots have no place for {what}: leave out diffusing, or these"
+        raise ApiError(message, param="diffusing", code="unsupported")
 
 
 def frame_of(plan: Plan, event: StreamEvent) -> dict[str, Any]:
@@ -29,11 +47,11 @@ def frame_of(plan: Plan, event: StreamEvent) -> dict[str, Any]:
 
 
 async def snapshots(turn: Turn, head: dict[str, Any]) -> AsyncIterator[bytes]:
-    """A stream of drafts, each the whole text: content replaces what came before. Calls of functions are appended, as
-    in any stream, and the text beside them is the final part of it. The last snapshot of a choice has progress 1 and
-    the reason for the end; a closing chunk without content follows.
+    """A stream of drafts, each the whole text: content replaces what came before. Calls of functions and thoughts are
+    appended, as in any stream, each beside the draft. The last snapshot of a choice has progress 1 and the reason for
+    the end; a closing chunk without content follows.
     """
-    options, results = turn.body.stream_options, {}
+    options, results, thought = turn.body.stream_options, {}, 0
     with_usage = options is not None and options.include_usage
     said: list[list[Said]] = [[] for _ in range(turn.body.n)]
 
@@ -46,29 +64,36 @@ async def snapshots(turn: Turn, head: dict[str, Any]) -> AsyncIterator[bytes]:
             index, before = piece.index, len(said[piece.index])
             said[index] += piece.said
             delta = {"role": "assistant", "content": _snapshot(turn, piece, said[index])}
-            calls = _calls(said[index], before)
+            appended: list[dict[str, Any]] = [{"tool_calls": [call]} for call in _calls(said[index], before)]
+            if thoughts := "".join(one.thought for one in piece.said):
+                appended.insert(0, {"tool_calls": [], "reasoning_content": thoughts})
             last = piece.result is not None
             if piece.result is not None:
-                results[index] = piece.result
+                results[index], thought = piece.result, thought + piece.thought
             meta = {"diffusion_content": True, "diffusion_progress": 1.0 if last else 0.0}
             more = {"diffusion_meta": meta, "reasoning_summary": None}
-            for call in calls:
-                yield chunk(index, {**delta, "tool_calls": [call]}, None, **more)
-            if last or not calls:
+            for news in appended:
+                yield chunk(index, {**delta, **news}, None, **more)
+            more |= summary_of(turn.body) if last else {}
+            if last or not appended:
                 yield chunk(index, {**delta, "tool_calls": []}, piece.finish, **more)
             if last:
                 yield chunk(index, {}, piece.finish)
     if with_usage:
         each = [results[index] for index in range(turn.body.n)]
-        yield sse({**head, "choices": [], "usage": usage_of(each, turn.job, turn.effort)})
+        yield sse({**head, "choices": [], "usage": usage_of(each, turn.job, turn.effort, thought)})
     yield DONE
 
 
 def _snapshot(turn: Turn, piece: Piece, said: list[Said]) -> str:
-    """The draft; where calls or stop strings are read out of the text, and at the end, the final part of it."""
-    if piece.event is not None and not turn.tools and not turn.stops and turn.thinks is None:
-        text = turn.job.plan.plain(piece.event.text)
-        return text.lstrip(" ") if turn.strip else text
+    """The text of the draft, up to the first sign of a call and without thoughts; behind the beginning of a call, where
+    one is forced, and at the end: the final text.
+    """
+    forced = turn.body.tool_choice not in (None, "auto", "none")
+    if piece.event is not None and not forced and not any(one.call for one in said):
+        draft, signs = piece.event.text, (OPENING,) if turn.form is None else turn.form.call_signs
+        ends = [draft.find(sign) for sign in signs if turn.tools and sign in draft]
+        said = turn.reader().feed(draft[: min(ends, default=len(draft))])
     return "".join(one.text for one in said)
 
 

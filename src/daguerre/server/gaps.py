@@ -19,17 +19,16 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any
 
+from daguerre.decoding.context import HEALED, Files, Shown, Window, room_for, window
+from daguerre.decoding.generate import INFILL_TOKENS, REPOSITORY_TOKENS
 from daguerre.decoding.modes import MODES, SEARCHED_TOKENS, choose_mode
-from daguerre.decoding.modes.base import Mode
-from daguerre.decoding.options import Decode
-from daguerre.decoding.plans import INFILL_TOKENS, REPOSITORY_TOKENS
-from daguerre.decoding.repository import Files
+from daguerre.decoding.plan import Mode
+from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
-from daguerre.decoding.window import HEALED, Shown, Window, room_for, window
 from daguerre.engine.job import Job
+from daguerre.http.settings import Settings
 from daguerre.models.core.config import ModelConfig
 from daguerre.server.models import Served
-from daguerre.server.settings import Settings
 from daguerre.server.streams import Delta, deltas
 
 GAP_TOKENS = SEARCHED_TOKENS

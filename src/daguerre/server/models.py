@@ -16,9 +16,9 @@ from daguerre.engine.engine import Engine
 from daguerre.engine.job import Job
 from daguerre.engine.scheduler import Limits
 from daguerre.errors import DaguerreError, EngineError, InputError, shown
+from daguerre.http.settings import Settings
 from daguerre.model import Model
 from daguerre.server.bounds import BoundedEngine, SampleCounts
-from daguerre.server.settings import Settings
 
 LOG = logging.getLogger("daguerre")
 UNLOAD = 3600.0

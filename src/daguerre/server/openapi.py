@@ -1,13 +1,26 @@
-"""/openapi.json: FastAPI's description, with the errors, the streams and the shapes of the answers as they are."""
+"""/openapi.json of a server: FastAPI's, with the errors, the streams and the shapes of the answers as they are."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from fastapi import FastAPI
 
-Schema = dict[str, Any]
+from daguerre.http.openapi import (
+    CALL,
+    ERROR,
+    EVENT,
+    NUMBER,
+    TEXT,
+    WHOLE,
+    Schema,
+    an_object,
+    describe_with,
+    in_json,
+    listed,
+    maybe,
+)
+
 ERRORS = {
     400: "a value that cannot be honored; `param` names the field",
     401: "an API key that is not known",
@@ -24,35 +37,8 @@ ERRORS = {
     503: "the server is stopping, a model cannot be loaded, or too many bodies are on their way",
 }
 MESSAGES = "/v1/messages"
-TEXT: Schema = {"type": "string"}
-WHOLE: Schema = {"type": "integer", "minimum": 0}
-NUMBER: Schema = {"type": "number"}
-
-
-def an_object(required: Mapping[str, Schema], /, **optional: Schema) -> Schema:
-    """The schema of an object; other fields are let through."""
-    return {"type": "object", "required": list(required), "properties": {**required, **optional}}
-
-
-def listed(items: Schema) -> Schema:
-    """The schema of a list."""
-    return {"type": "array", "items": items}
-
-
-def maybe(schema: Schema) -> Schema:
-    """The schema of what may be null."""
-    return {"anyOf": [schema, {"type": "null"}]}
-
-
-ERROR = an_object(
-    {"error": an_object({"message": TEXT, "type": TEXT, "param": maybe(TEXT), "code": maybe(TEXT)})},
-)
 MESSAGE_ERROR = an_object({"type": {"const": "error"}, "error": an_object({"type": TEXT, "message": TEXT})})
 USAGE = an_object({"prompt_tokens": WHOLE, "completion_tokens": WHOLE, "total_tokens": WHOLE})
-EVENT = an_object({"data": {}}, event=TEXT)
-CALL = an_object(
-    {"id": TEXT, "type": {"const": "function"}, "function": an_object({"name": TEXT, "arguments": TEXT})},
-)
 CHAT_MESSAGE = an_object({"role": {"const": "assistant"}, "content": maybe(TEXT)}, tool_calls=maybe(listed(CALL)))
 CHAT_CHOICE = an_object(
     {"index": WHOLE, "message": CHAT_MESSAGE, "finish_reason": {"enum": ["stop", "length", "tool_calls"]}},
@@ -115,20 +101,15 @@ STREAMS = ("/v1/daguerre/requests", "/v1/daguerre/requests/{key}")
 
 def describe(app: FastAPI) -> None:
     """Make an application describe itself as it is. Called once all routes are there."""
-    plain = app.openapi
+    describe_with(app, _change)
 
-    def openapi() -> Schema:
-        if app.openapi_schema is None:
-            schema = plain()
-            for path, methods in schema["paths"].items():
-                for method, operation in methods.items():
-                    _describe(path, method, operation, schema)
-            for name in ("HTTPValidationError", "ValidationError"):  # FastAPI's, which are never sent
-                schema.get("components", {}).get("schemas", {}).pop(name, None)
-        assert app.openapi_schema is not None
-        return app.openapi_schema
 
-    app.openapi = openapi  # type: ignore[method-assign]
+def _change(schema: Schema) -> None:
+    for path, methods in schema["paths"].items():
+        for method, operation in methods.items():
+            _describe(path, method, operation, schema)
+    for name in ("HTTPValidationError", "ValidationError"):  # FastAPI's, which are never sent
+        schema.get("components", {}).get("schemas", {}).pop(name, None)
 
 
 def _describe(path: str, method: str, operation: Schema, schema: Schema) -> None:
@@ -140,16 +121,12 @@ def _describe(path: str, method: str, operation: Schema, schema: Schema) -> None
     if method != "delete" and (path in STREAMS or _may_stream(operation, schema)):
         good["content"]["text/event-stream"] = {"schema": EVENT}
     if path == "/v1/daguerre/requests":
-        operation["responses"]["202"] = {"description": "It was begun.", "content": _json(an_object({"id": TEXT}))}
+        operation["responses"]["202"] = {"description": "It was begun.", "content": in_json(an_object({"id": TEXT}))}
     error = MESSAGE_ERROR if path.startswith(MESSAGES) else ERROR
     unready = path in ("/health", "/ready")
     for status, meaning in ERRORS.items():
         body = ANSWERS[path] if unready and status == 503 else error
-        operation["responses"][str(status)] = {"description": meaning.capitalize() + ".", "content": _json(body)}
-
-
-def _json(schema: Schema) -> Schema:
-    return {"application/json": {"schema": schema}}
+        operation["responses"][str(status)] = {"description": meaning.capitalize() + ".", "content": in_json(body)}
 
 
 def _may_stream(operation: Schema, schema: Schema) -> bool:

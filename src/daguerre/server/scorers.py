@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from daguerre.canvas import Canvas, Decision
-from daguerre.models.wrappers.guidance import Scorer
+from daguerre.models.guidance import Scorer
 from daguerre.sampling.logits import log_softmax
 
 Alternatives = list[tuple[int, float]]

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 from fastapi import FastAPI
 
-from daguerre.server.errors import ApiError
+from daguerre.http.errors import ApiError
 
 MOST_KEPT = 4096
 MOST_BYTES = 64 << 20

@@ -16,7 +16,7 @@ from starlette.types import Send
 
 from daguerre.decoding.result import Result, StreamEvent
 from daguerre.engine.job import Job
-from daguerre.server.errors import described
+from daguerre.http.errors import described
 
 LOG = logging.getLogger("daguerre.server")
 T = TypeVar("T")

@@ -19,6 +19,8 @@ from daguerre.decoding.request import Text
 from daguerre.decoding.result import Result, StreamEvent
 from daguerre.engine.job import Job
 from daguerre.errors import QueueFullError
+from daguerre.http.errors import ApiError
+from daguerre.http.settings import Settings
 from daguerre.model import CHAT_TOKENS
 from daguerre.models.chat_format.description import Thinks
 from daguerre.models.chat_format.tokens import TokenFormat, format_of
@@ -27,7 +29,6 @@ from daguerre.sampling.constraints import TokenAutomaton
 from daguerre.sampling.constraints.tools import OPENING, REQUIRED
 from daguerre.server.answers import effort_of, finish_of, naming, refuse_fields
 from daguerre.server.calls import Call, CallReader, Said, joined
-from daguerre.server.errors import ApiError
 from daguerre.server.format_calls import FormatCallReader
 from daguerre.server.json_calls import JsonCalls
 from daguerre.server.logprobs import Scored, TokenLog, scored
@@ -36,7 +37,6 @@ from daguerre.server.prompts import checked, content_text, make_prompt
 from daguerre.server.protocol.chat import ChatBody, ToolChoice, tool_json, tool_option
 from daguerre.server.protocol.common import decode_options
 from daguerre.server.scorers import Recorder
-from daguerre.server.settings import Settings
 from daguerre.server.streams import deltas
 from daguerre.wanted import asker
 

@@ -18,8 +18,8 @@ from daguerre.decoding.modes import MODES
 from daguerre.decoding.result import Result, StreamEvent
 from daguerre.engine.job import Job
 from daguerre.errors import CancelledError
+from daguerre.http.errors import ApiError, described
 from daguerre.server.drafts import Board, Drafts, change_of, result_json, spans_in_gaps, tokens_json
-from daguerre.server.errors import ApiError, described
 from daguerre.server.models import Served
 from daguerre.server.streams import LOG, sse
 from daguerre.trace import History

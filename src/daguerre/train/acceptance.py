@@ -36,7 +36,7 @@ MEASURES = ("greedy", "overlap", "race")
 
 
 @dataclass(frozen=True)
-class Drafted:
+class GroupDrafts:
     """States of the draft head (N, K, D), log q and the teacher's p (N, K, V), float32; the tokens that the head `read`
     (N, K), and the one that was most likely in place of the `first` of them (N,).
     """
@@ -62,12 +62,12 @@ class Drafted:
         likely = torch.cat([self.first[:, None], wanted[:, :-1]], dim=1)
         return torch.cumprod((self.read == likely).float(), dim=1)
 
-    def every(self, step: int) -> Drafted:
+    def every(self, step: int) -> GroupDrafts:
         """One group in `step`, detached."""
-        return Drafted(**{name: values[::step].detach() for name, values in self.__dict__.items()})
+        return GroupDrafts(**{name: values[::step].detach() for name, values in self.__dict__.items()})
 
 
-def drafted(model: Backbone, batch: Batch, attn_impl: str = "sdpa") -> Drafted:
+def drafted(model: Backbone, batch: Batch, attn_impl: str = "sdpa") -> GroupDrafts:
     """What the model drafts in a batch of groups. Gradients pass through the masked rows and the head alone."""
     head, rows, num_clean = model.draft_head, batch.layout.rows, batch.layout.num_clean
     assert head is not None and batch.layout.plain
@@ -88,7 +88,7 @@ def drafted(model: Backbone, batch: Batch, attn_impl: str = "sdpa") -> Drafted:
     with torch.no_grad():
         teacher = F.softmax(model.logits(clean[sequence, position]), dim=-1)
     every = torch.stack(states, dim=1)
-    return Drafted(every, F.log_softmax(model.logits(every), dim=-1), teacher, read, first)
+    return GroupDrafts(every, F.log_softmax(model.logits(every), dim=-1), teacher, read, first)
 
 
 def acceptance_loss(model: Backbone, batch: Batch, attn_impl: str = "sdpa") -> LossReport:
@@ -102,7 +102,7 @@ def acceptance_loss(model: Backbone, batch: Batch, attn_impl: str = "sdpa") -> L
     return reported(model, batch, found, loss)
 
 
-def reported(model: Backbone, batch: Batch, found: Drafted, loss: Tensor) -> LossReport:
+def reported(model: Backbone, batch: Batch, found: GroupDrafts, loss: Tensor) -> LossReport:
     """The loss of drafts with that of the confidence added, and how many drafted tokens are accepted."""
     step = RACED if torch.is_grad_enabled() else 1
     some = found.every(step)
@@ -126,7 +126,7 @@ def suffix_weights(acceptance: Tensor) -> Tensor:
     return reached.flip(-1).cumsum(-1).flip(-1)
 
 
-def race(found: Drafted, seed: int) -> tuple[Tensor, Tensor]:
+def race(found: GroupDrafts, seed: int) -> tuple[Tensor, Tensor]:
     """Tokens (N, K, 2) that are drafted at temperature 0, and at 1; and those of the model, which accept equal ones.
 
     At temperature 1 both are the winners of one race (Gumbel-max with shared noise; Daliri, Musco and Suresh, arXiv
@@ -140,7 +140,7 @@ def race(found: Drafted, seed: int) -> tuple[Tensor, Tensor]:
     return drawn, wanted
 
 
-def confidence_loss(head: DraftHead, found: Drafted, drawn: Tensor, wanted: Tensor) -> Tensor:
+def confidence_loss(head: DraftHead, found: GroupDrafts, drawn: Tensor, wanted: Tensor) -> Tensor:
     """Binary cross-entropy of the confidence, the sum of those at temperatures 0 and 1, for tokens (N, K, 2) that were
     drafted and those of the model. `found` is detached.
 

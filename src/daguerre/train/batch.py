@@ -125,10 +125,10 @@ class LossReport:
     """
 
     loss: Tensor
-    clean_sum: float
-    clean_count: int
-    level_sum: np.ndarray
-    level_count: np.ndarray
+    clean_sum: float = 0.0
+    clean_count: int = 0
+    level_sum: np.ndarray = field(default_factory=lambda: np.zeros(NUM_LEVELS))
+    level_count: np.ndarray = field(default_factory=lambda: np.zeros(NUM_LEVELS, dtype=np.int64))
     accepted: np.ndarray | None = None
     num_drafts: int = 0
     parts: Mapping[str, float] = field(default_factory=dict)
@@ -142,8 +142,13 @@ def batch_loss(model: Backbone, batch: Batch, attn_impl: str = "sdpa") -> LossRe
 
     Logits are computed for those rows alone.
     """
+    return loss_of_hidden(model, batch, hidden_states(model, batch, attn_impl))
+
+
+def hidden_states(model: Backbone, batch: Batch, attn_impl: str = "sdpa") -> Tensor:
+    """The hidden states (B, R, D) of a batch."""
     time = batch.time if model.config.time_input else None
-    return loss_of_hidden(model, batch, run_batch(model, batch.tokens, batch.layout, attn_impl=attn_impl, time_BR=time))
+    return run_batch(model, batch.tokens, batch.layout, attn_impl=attn_impl, time_BR=time)
 
 
 def loss_of_hidden(model: Backbone, batch: Batch, hidden: Tensor) -> LossReport:

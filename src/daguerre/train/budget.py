@@ -33,7 +33,7 @@ class RunProgress:
     minutes: float = 0.0
 
 
-class Budget:
+class RunBudget:
     """Counts a run's minutes, from `began` on, and holds back the time that its closing phases take.
 
     The share of the budget that is spent decides learning rates, stages, and when the last step is over. By minutes it

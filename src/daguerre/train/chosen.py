@@ -14,8 +14,8 @@ from torch.utils.checkpoint import checkpoint
 
 from daguerre.errors import InputError
 from daguerre.models.core.backbone import Backbone
-from daguerre.models.loading import PACKAGED, model_folder, names_of
-from daguerre.models.published import is_on_hub, name_of
+from daguerre.models.loading import PACKAGED, model_folder, open_source
+from daguerre.models.readers import is_on_hub, name_of
 from daguerre.train.lora import Base, LoraRun, start_lora
 from daguerre.train.recipe import Recipe
 
@@ -65,7 +65,7 @@ def base_of(start_from: str, model: Backbone) -> Base:
     folder = Path(start_from)
     packaged = [name for name in PACKAGED if model_folder(name) == folder]
     name = packaged[0] if packaged else name_of(folder) if is_on_hub(folder) else str(folder)
-    return Base(folder, name, names_of(folder)[1], model.config.context == "causal")
+    return Base(folder, name, open_source(folder).names(), model.config.context == "causal")
 
 
 def named_weights(model: Backbone, patterns: Sequence[str]) -> set[str]:

@@ -54,7 +54,7 @@ def with_concept_heads(model: Backbone, options: ConceptTraining, seed: int) -> 
 
 
 @dataclass(frozen=True, eq=False)
-class Counts:
+class ConceptCounts:
     """How often tokens and concepts occur together in windows of a corpus.
 
     together   int64 (N, V): tokens that have a concept
@@ -95,7 +95,7 @@ class Counts:
         )
 
 
-def count_concepts(windows: LabeledWindows, vocab_size: int, num_windows: int = COUNTED_WINDOWS) -> Counts:
+def count_concepts(windows: LabeledWindows, vocab_size: int, num_windows: int = COUNTED_WINDOWS) -> ConceptCounts:
     """Counts over so many windows, the same ones each time."""
     rng = np.random.default_rng(0)
     together = np.zeros((windows.labels.num_concepts, vocab_size), dtype=np.int64)
@@ -105,11 +105,11 @@ def count_concepts(windows: LabeledWindows, vocab_size: int, num_windows: int = 
         token, concept = np.nonzero(windows.concepts(window, window.tokens))
         np.add.at(together, (concept, window.tokens[token]), 1)
         np.add.at(tokens, window.tokens[1:], 1)
-    return Counts(together, tokens)
+    return ConceptCounts(together, tokens)
 
 
 @torch.no_grad()
-def initialize_heads(model: Backbone, counts: Counts, seed: int) -> None:
+def initialize_heads(model: Backbone, counts: ConceptCounts, seed: int) -> None:
     """Heads that predict each concept as often as it occurs, with small vectors."""
     heads = model.concepts
     assert heads is not None

@@ -22,19 +22,18 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
+from functools import partial
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from daguerre.errors import InputError
 from daguerre.models.core.backbone import Backbone
-from daguerre.models.core.batched import run_batch
 from daguerre.models.core.concept_heads import ConceptHeads
-from daguerre.train.batch import Batch, LossReport, loss_of_hidden
-from daguerre.train.noising import IGNORE, NUM_LEVELS
-from daguerre.train.row_pool import CLEAN, MASKED, Rows, spans_of
+from daguerre.train.batch import Batch, LossReport, hidden_states, loss_of_hidden
+from daguerre.train.keys import Section, key
+from daguerre.train.noising import IGNORE
+from daguerre.train.row_pool import CLEAN, MASKED, PooledRows, spans_of
 
 CONCEPTS = "concepts."
 """What the names of the weights of concept heads begin with."""
@@ -50,62 +49,41 @@ EVEN = 0.1
 """The share of P(v) that the loss of alignment spreads evenly over all tokens."""
 WEIGHTS = ("presence", "any", "reconstruction", "independence", "residual", "alignment", "respond", "express")
 """The weights of losses."""
+_share = partial(key, low=0, high=1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConceptTraining:
-    """How concept heads are trained: the table [concepts] of a recipe. Shares are of the run.
-
-    labeled         tokens of the corpus that are labeled, in whole documents
-    discovered      discovered concepts for each known one
-    rank, kept_known, kept_discovered   as in `ConceptShape`
-    frozen          until this share the backbone is left as it is, and only the heads learn
-    sparse          from this share on, only the heaviest concepts of a row count, as in a trained model
-    unforced        from this share on no label takes the place of a weight; before, `forced_known`, `forced_discovered`
-    residual_drop   in this share of the sequences the language loss is taken without the residual; in all of them as
-                    long as only the heads learn
-    presence, any, reconstruction, independence, residual, alignment   weights of the losses
-    respond, express   weights of the losses of injected concepts, taken from the share `inject` on
-    strength        how far an injected concept raises the logit of its top token among those that can be predicted
-    detached        the language loss does not train the discovered head, as in the report
+class ConceptTraining(Section, place="concepts."):
+    """How concept heads are trained: the table [concepts] of a recipe. Shares are of the run. As long as only the heads
+    learn, the language loss is taken without the residual in all sequences. Before `unforced`, labels take the place of
+    weights as `forced_known` and `forced_discovered` say.
     """
 
-    labeled: int = 14_000_000
-    discovered: int = 3
-    rank: int = 128
-    kept_known: int = 32
-    kept_discovered: int = 128
-    frozen: float = 0.2
-    sparse: float = 0.1
-    unforced: float = 0.1
-    residual_drop: float = 0.3
-    presence: float = 0.1
-    any: float = 0.02
-    reconstruction: float = 1.0
-    independence: float = 1.0
-    residual: float = 3.0
-    alignment: float = 0.1
-    respond: float = 0.1
-    express: float = 0.1
-    inject: float = 0.2
-    strength: float = 4.0
-    detached: bool = True
-
-    def __post_init__(self) -> None:
-        for name in ("labeled", "discovered", "rank", "kept_known", "kept_discovered"):
-            if getattr(self, name) < 1:
-                raise InputError(f"recipe: concepts.{name} must be at least 1, not {getattr(self, name)}")
-        for name in ("frozen", "sparse", "unforced", "residual_drop", "inject"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise InputError(f"recipe: concepts.{name} is a share of one, not {getattr(self, name)}")
-        for name in WEIGHTS:
-            if getattr(self, name) < 0:
-                raise InputError(f"recipe: concepts.{name} is a weight of 0 or more, not {getattr(self, name)}")
+    labeled: int = key("tokens of the corpus that are labeled, in whole documents", 14_000_000, low=1)
+    discovered: int = key("discovered concepts for each known one", 3, low=1)
+    rank: int = key("rank of the discovered concepts' weights", 128, low=1)
+    kept_known: int = key("known concepts that a row keeps", 32, low=1)
+    kept_discovered: int = key("discovered concepts that a row keeps", 128, low=1)
+    frozen: float = _share("share of the run in which only the heads learn", 0.2)
+    sparse: float = _share("share of the run from which on only the heaviest concepts of a row count", 0.1)
+    unforced: float = _share("share of the run until which labels take the place of weights", 0.1)
+    residual_drop: float = _share("share of the sequences whose language loss does without the residual", 0.3)
+    presence: float = key("weight of the loss of each known concept", 0.1, low=0)
+    any: float = key("weight of the loss of concepts over a span", 0.02, low=0)
+    reconstruction: float = key("weight of the loss of what concepts leave of the hidden state", 1.0, low=0)
+    independence: float = key("weight of the loss that keeps known and discovered parts apart", 1.0, low=0)
+    residual: float = key("weight of the loss of the residual's size", 3.0, low=0)
+    alignment: float = key("weight of the loss that aligns concepts with the tokens that they raise", 0.1, low=0)
+    respond: float = key("weight of the loss of what the model says of an injected concept", 0.1, low=0)
+    express: float = key("weight of the loss of how an injected concept shows in the text", 0.1, low=0)
+    inject: float = _share("share of the run from which on concepts are injected", 0.2)
+    strength: float = key("how far an injected concept raises the logit of its top token", 4.0)
+    detached: bool = key("the language loss does not train the discovered head, as in the report", True)
 
 
 @dataclass(frozen=True, eq=False)
 class TokensOf:
-    """What a corpus says of the tokens of concepts (`concept_heads.Counts`).
+    """What a corpus says of the tokens of concepts (`concept_heads.ConceptCounts`).
 
     usual   float32 (V,): P(v) of each token v
     given   float32 (N, V): P(v | c), of the tokens of concept c; 0 for a concept that is never seen
@@ -163,7 +141,7 @@ class ConceptLoss:
         report = loss_of_hidden(model, batch, composed)
         return replace(report, loss=report.loss + self._weighted(losses), parts=_parts(losses))
 
-    def of_rows(self, model: Backbone, rows: Rows, whole: Rows, seed: int) -> LossReport:
+    def of_rows(self, model: Backbone, rows: PooledRows, whole: PooledRows, seed: int) -> LossReport:
         """The loss of rows of a backbone that stays as it is, without their residual. L_any needs all rows of each
         span, and rows are drawn from many, so it is that of `whole`: all rows of one micro-batch (`row_pool.rows_of`).
         """
@@ -177,9 +155,9 @@ class ConceptLoss:
                 assert model.concepts is not None
                 seen = model.concepts.known_logits(whole.hidden)
                 losses["any"] = any_loss(seen, whole.concepts.float(), whole.span)
-        clean, nothing = ce.detach()[rows.kind[said] == CLEAN], np.zeros(NUM_LEVELS)
+        clean = ce.detach()[rows.kind[said] == CLEAN]
         loss = ce.mean() + self._weighted(losses)
-        return LossReport(loss, float(clean.sum()), len(clean), nothing, nothing.astype(np.int64), parts=_parts(losses))
+        return LossReport(loss, float(clean.sum()), len(clean), parts=_parts(losses))
 
     def _weighted(self, losses: Mapping[str, Tensor]) -> Tensor:
         return torch.stack([getattr(self.options, name) * loss for name, loss in losses.items()]).sum()
@@ -253,12 +231,6 @@ def only_heads(model: Backbone) -> Iterator[None]:
     finally:
         for weight in others:
             weight.requires_grad_(True)
-
-
-def hidden_states(model: Backbone, batch: Batch, attn_impl: str) -> Tensor:
-    """The hidden states (B, R, D) of a batch."""
-    time = batch.time if model.config.time_input else None
-    return run_batch(model, batch.tokens, batch.layout, attn_impl=attn_impl, time_BR=time)
 
 
 def _parts(losses: Mapping[str, Tensor]) -> dict[str, float]:

@@ -19,16 +19,17 @@ from typing import Any
 
 import torch
 
-from daguerre.errors import InputError, UnsupportedError, unknown
+from daguerre.errors import InputError, UnsupportedError
 from daguerre.files import atomic_write
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.json_files import read_json
-from daguerre.models.published import CONFIG, FAMILY_KEY, family_name
+from daguerre.models.published import PublishedSource
 from daguerre.models.published_tokenizer import PublishedTokenizer
+from daguerre.models.readers import CONFIG, FAMILY_KEY, reader_of
 from daguerre.models.republish import BLOCK_KEYS
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.train.stage import at_least
+from daguerre.train.keys import Section, key
 
 CONVERSIONS: dict[str, dict[str, Any]] = {
     "diffullama": {"context": "full", "shift": True},
@@ -46,16 +47,14 @@ BECOMES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Convert:
-    """What a recipe says of a conversion: its name, and the size of blocks in place of the published one; 0: that."""
+class Convert(Section, place="convert."):
+    """What a recipe says of a conversion."""
 
-    to: str
-    block_size: int = 0
+    to: str = key("the published recipe of conversion", names=CONVERSIONS)
+    block_size: int = key("tokens of a block; 0: those of that recipe", 0, low=0)
 
     def __post_init__(self) -> None:
-        if self.to not in CONVERSIONS:
-            raise unknown("convert.to", self.to, CONVERSIONS)
-        at_least(0, self, "block_size")
+        super().__post_init__()
         if self.block_size and "block_size" not in CONVERSIONS[self.to]:
             raise InputError(
                 f"recipe: convert.block_size belongs to block context, and {self.to!r} is full: leave it out"
@@ -114,7 +113,7 @@ def _mask(config: ModelConfig, tokenizer: Tokenizer) -> tuple[int, bool]:
 
 def family_after(source: Path, options: Convert) -> tuple[str, str, str]:
     """The family that comes out of a published folder, its architecture and model type."""
-    before = family_name(source)
+    before = PublishedSource(reader_of(source)).family_name
     if (before, options.to) not in BECOMES:
         fitting = ", ".join(f"{family} to {to}" for family, to in BECOMES)
         raise UnsupportedError(f"no published layout is {before} converted to {options.to!r}; there are {fitting}")

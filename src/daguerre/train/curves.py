@@ -185,8 +185,7 @@ def _rewards(panel: Any, log: Columns, held: Columns) -> None:
 
 def _distance(panel: Any, log: Columns, held: Columns) -> None:
     panel.set_title("Distance from the start, and clipped tokens")
-    panel.set_ylabel("KL, nats per token", color=GRAY)
-    panel.plot(*smooth(log["step"], log["kl"], 100), color=TRAIN)
+    _left(panel, log, "kl", "KL, nats per token")
     right = _second_axis(panel, "share of tokens that are clipped", HELD)
     right.plot(*smooth(log["step"], log["clipped"], 100), color=HELD)
     right.set_ylim(bottom=0)
@@ -194,9 +193,7 @@ def _distance(panel: Any, log: Columns, held: Columns) -> None:
 
 def _answers(panel: Any, log: Columns, held: Columns) -> None:
     panel.set_title("Answers")
-    panel.set_ylabel("tokens of an answer", color=GRAY)
-    panel.plot(*smooth(log["step"], log["answer_length"], 100), color=TRAIN)
-    panel.set_ylim(bottom=0)
+    _left(panel, log, "answer_length", "tokens of an answer").set_ylim(bottom=0)
     right = _second_axis(panel, "share whose group has one reward", HELD)
     right.plot(*smooth(log["step"], log["agree"], 100), color=HELD)
     right.set_ylim(0, 1)
@@ -204,12 +201,17 @@ def _answers(panel: Any, log: Columns, held: Columns) -> None:
 
 def _speed(panel: Any, log: Columns, held: Columns) -> None:
     panel.set_title("Throughput and learning rate")
-    panel.set_ylabel("tokens per second", color=GRAY)
-    panel.plot(*smooth(log["step"], log["tokens_per_second"], 100), color=TRAIN)
-    panel.set_ylim(bottom=0)
+    _left(panel, log, "tokens_per_second", "tokens per second").set_ylim(bottom=0)
     right = _second_axis(panel, "learning rate, share of its peak", HELD)
     right.plot(log["step"], log["lr_factor"], color=HELD)
     right.set_ylim(0, 1.05)
+
+
+def _left(panel: Any, log: Columns, name: str, label: str) -> Any:
+    """A panel with a column on its left axis."""
+    panel.set_ylabel(label, color=GRAY)
+    panel.plot(*smooth(log["step"], log[name], 100), color=TRAIN)
+    return panel
 
 
 def _legend(panel: Any, title: str) -> None:

@@ -32,7 +32,7 @@ CHARACTERS_PER_GAP = 3 * TOKENS_PER_GAP
 
 
 @dataclass(frozen=True)
-class Window:
+class TextWindow:
     """Part of a document, after <bos>.
 
     tokens    int64 (T,)
@@ -48,7 +48,7 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Windows:
+class TextWindows:
     """Windows of a shard. Each begins with <bos> and lies within one document; short documents give short windows.
 
     A window lies around its token, so both ends of a document are seen as often, half as often as its middle.
@@ -61,7 +61,7 @@ class Windows:
         """A window of at most `length` tokens around a uniformly drawn token, int64."""
         return self.place(length, rng).tokens
 
-    def place(self, length: int, rng: np.random.Generator, document: int | None = None) -> Window:
+    def place(self, length: int, rng: np.random.Generator, document: int | None = None) -> TextWindow:
         """A window, of any document or of this one."""
         if document is None:
             at = int(rng.integers(self.shard.num_tokens))
@@ -73,7 +73,7 @@ class Windows:
         first = max(start + 1, min(at - int(rng.integers(length - 1)), end - (length - 1)))
         body = np.asarray(self.shard.tokens[first : min(end, first + length - 1)], dtype=np.int64)
         given = 0 if self.shard.given is None else int(self.shard.given[document]) - (first - start - 1)
-        return Window(np.concatenate([[self.bos_id], body]), 1 + max(0, given), document, first - start)
+        return TextWindow(np.concatenate([[self.bos_id], body]), 1 + max(0, given), document, first - start)
 
     def bounds(self, document: int) -> tuple[int, int]:
         """Where a document's tokens begin and end."""
@@ -86,7 +86,7 @@ class LabeledWindows:
     Letters: T tokens of a window, N concepts.
     """
 
-    def __init__(self, windows: Windows, labels: CorpusLabels, tokenizer: Tokenizer) -> None:
+    def __init__(self, windows: TextWindows, labels: CorpusLabels, tokenizer: Tokenizer) -> None:
         self.windows, self.labels = windows, labels
         starts = windows.shard.starts
         long_enough = np.diff(starts) >= MIN_WINDOW
@@ -96,12 +96,12 @@ class LabeledWindows:
         self._edges = np.cumsum(np.diff(starts)[self._documents])
         self._sizes = np.array([len(tokenizer.token_bytes(token)) for token in range(tokenizer.vocab_size)])
 
-    def place(self, length: int, rng: np.random.Generator) -> Window:
+    def place(self, length: int, rng: np.random.Generator) -> TextWindow:
         """A window around a uniformly drawn token of a labeled document."""
         drawn = int(np.searchsorted(self._edges, rng.integers(self._edges[-1]), side="right"))
         return self.windows.place(length, rng, int(self._documents[drawn]))
 
-    def concepts(self, window: Window, tokens: Ints) -> np.ndarray:
+    def concepts(self, window: TextWindow, tokens: Ints) -> np.ndarray:
         """The concepts, bool (T, N), of a window's tokens, however its text is cut into them."""
         start = self.windows.bounds(window.document)[0]
         before = self.windows.shard.tokens[start : start + window.first]
@@ -223,7 +223,7 @@ def character_gaps(text: str, rng: np.random.Generator) -> list[tuple[int, int]]
 
 
 @dataclass(frozen=True)
-class Mixture:
+class ObjectiveMixture:
     """Objectives and their shares of the sequences. Shares are made to add up to one."""
 
     objectives: Mapping[str, Objective]
@@ -252,9 +252,9 @@ class MicroBatches:
     A sequence has at most half as many noisy rows as clean ones, or 256 (the layouts of a whole text need all of them).
     """
 
-    windows: Windows
+    windows: TextWindows
     cutter: Cutter
-    mixture: Mixture
+    mixture: ObjectiveMixture
     seed: int
     labeled: LabeledWindows | None = None
 

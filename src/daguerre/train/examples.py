@@ -9,7 +9,7 @@ import numpy as np
 
 from daguerre.errors import InputError
 from daguerre.models.core.batched import EVERY_SPAN, NO_HORIZON, NO_SPAN
-from daguerre.train.noising import IGNORE, Example, Ints, NoisySpan, Source, Writer, add_span, add_whole
+from daguerre.train.noising import IGNORE, Example, Ints, NoisySpan, RowWriter, Source, add_span, add_whole
 from daguerre.train.objectives import TIMES, Objective
 
 MAX_SLACK = 16
@@ -24,7 +24,7 @@ def _independent(
     source: Source, objective: Objective, u: float, rng: np.random.Generator, lengths: Ints, budget: int
 ) -> Example:
     """Many spans at random offsets of one clean stream; each sees the stream before it, and nothing after."""
-    writer = Writer()
+    writer = RowWriter()
     tokens = source.tokens
     num_clean = writer.clean_stream(tokens, objective)
     lengths = np.minimum(lengths, min(budget, len(tokens) - 1))
@@ -49,7 +49,7 @@ def groups(source: Source, objective: Objective, u: float, rng: np.random.Genera
     """Drafts of a verifying forward: groups of masked rows after random clean rows, which see the stream up to there
     (`train/acceptance.py`). Each group's tokens, and one after them, are in the text; none reads a prompt's.
     """
-    writer, size = Writer(), objective.group
+    writer, size = RowWriter(), objective.group
     num_clean = writer.clean_stream(source.tokens, objective)
     last = len(source.tokens) - 2 - size
     first = max(0, min(source.given - 1, last))
@@ -82,7 +82,7 @@ def suffix(source: Source, objective: Objective, u: float, rng: np.random.Genera
 def _suffix_from(
     start: int, source: Source, objective: Objective, u: float, rng: np.random.Generator, budget: int
 ) -> Example:
-    writer = Writer()
+    writer = RowWriter()
     tokens = source.tokens
     num_clean = writer.clean_stream(tokens, objective)
     t = TIMES[objective.times](u)
@@ -115,7 +115,7 @@ def infill(source: Source, objective: Objective, u: float, rng: np.random.Genera
         segment[end:] += 1
         answer = np.append(tokens[start:end], [source.null_id] * slack).astype(np.int64)
         pending.append((tokens[start - 1], answer, at, start))
-    writer = Writer()
+    writer = RowWriter()
     num_clean = writer.clean_stream(tokens, objective, position=position, segment=segment, gap=hidden)
     for copy, t in enumerate(_levels(objective, u, objective.copies)):
         for before, answer, at, start in pending:
@@ -127,7 +127,7 @@ def infill(source: Source, objective: Objective, u: float, rng: np.random.Genera
 
 def next_token(source: Source, objective: Objective, u: float, rng: np.random.Generator, budget: int) -> Example:
     """The clean stream alone: an autoregressive objective."""
-    writer = Writer()
+    writer = RowWriter()
     return writer.finish(writer.clean_stream(source.tokens, objective))
 
 
@@ -163,7 +163,7 @@ def _full(
     start: int,
     end: int | None,
 ) -> Example:
-    writer = Writer()
+    writer = RowWriter()
     span = NoisySpan(0, 0, source.tokens[:budget], TIMES[objective.times](u))
     place = np.arange(len(span.answer))
     free = (place >= start) & (place < (len(place) if end is None else end))
@@ -179,7 +179,7 @@ def bd3(source: Source, objective: Objective, u: float, rng: np.random.Generator
     size = objective.block_size
     if size is None or objective.shift:
         raise InputError("the bd3 layout needs a model with block context, `block_size` and no shift")
-    writer = Writer()
+    writer = RowWriter()
     num_clean = writer.clean_stream(source.tokens, objective)
     noisy = source.tokens[:budget]
     levels = _levels(objective, u, -(-len(noisy) // size))

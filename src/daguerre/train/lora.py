@@ -25,8 +25,9 @@ from daguerre.models.families.base import Piece, changed_back
 from daguerre.models.loading import weights_hash
 from daguerre.models.lora import CONFIG, WEIGHTS, WRAPPED, merge_adapter
 from daguerre.models.lora_factors import adapted, attach
-from daguerre.models.lora_names import Published, is_conv, module_of, published_factor
+from daguerre.models.lora_names import AdapterNames, is_conv, module_of, published_factor
 from daguerre.models.weights import formatted
+from daguerre.train.keys import Section, key
 
 ALL = "all-linear"
 """Every matrix that multiplies rows, but the vocabulary projection; as PEFT's word."""
@@ -35,25 +36,20 @@ NOT_CALLED = ("router", "known_embedding")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lora:
+class Lora(Section, place="lora."):
     """The table [lora] of a recipe. `targets` and `whole` are names of modules, or of the end of them, as published or
     as in our backbone: q_proj, layers.0.self_attn.q_proj, qkv.
     """
 
-    rank: int = 8
-    alpha: float = 16.0
-    targets: Sequence[str] = (ALL,)
-    dropout: float = 0.0
-    rslora: bool = False
-    whole: Sequence[str] = ()
+    rank: int = key("rank of the factors", 8, low=1)
+    alpha: float = key("products are multiplied by alpha / rank", 16.0, above=0)
+    targets: Sequence[str] = key("modules that get factors: published names, ours, or ends of them; all-linear", (ALL,))
+    dropout: float = key("share of a matrix's inputs that its factors do without", 0.0, low=0, below=1)
+    rslora: bool = key("products are multiplied by alpha / sqrt(rank) instead", False)
+    whole: Sequence[str] = key("modules that are trained whole, beside the factors (PEFT: modules_to_save)", ())
 
     def __post_init__(self) -> None:
-        if self.rank < 1:
-            raise InputError(f"recipe: lora.rank must be at least 1, not {self.rank}")
-        if not self.alpha > 0:
-            raise InputError(f"recipe: lora.alpha must be above 0, not {self.alpha}")
-        if not 0 <= self.dropout < 1:
-            raise InputError(f"recipe: lora.dropout is a share below 1, not {self.dropout}")
+        super().__post_init__()
         if not self.targets:
             raise InputError(f'recipe: lora.targets is empty: name modules, or "{ALL}"')
 
@@ -69,7 +65,7 @@ class Base:
 
     folder: Path
     name: str
-    published: Published
+    published: AdapterNames
     is_causal: bool
 
     def facts(self) -> dict[str, str]:

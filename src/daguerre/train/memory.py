@@ -23,12 +23,11 @@ from daguerre.models.core.config import ModelConfig
 from daguerre.models.lora_factors import adapted
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.batch import Batch
-from daguerre.train.data import Cutter, MicroBatches, Windows
+from daguerre.train.data import Cutter, MicroBatches, TextWindows
+from daguerre.train.feed import Maker
 from daguerre.train.noising import IGNORE
 from daguerre.train.optim import is_hidden
 from daguerre.train.recipe import Recipe
-from daguerre.train.reinforce.batches import PolicyBatches
-from daguerre.train.sft.batches import AnswerBatches
 from daguerre.train.shards import Shard, write_shards
 from daguerre.train.stage import Stage
 
@@ -40,7 +39,7 @@ DOCUMENTS = 40
 
 
 @dataclass(frozen=True, order=True)
-class Rows:
+class BatchRows:
     """A micro-batch: all its rows, how many numbers of attention a head has for them, and how many rows are scored."""
 
     rows: int
@@ -48,7 +47,7 @@ class Rows:
     scored: int
 
     @classmethod
-    def of(cls, batch: Batch) -> Rows:
+    def of(cls, batch: Batch) -> BatchRows:
         """Of a micro-batch: rows are multiplied with the keys of their tile (`models.core.attention.tiles`)."""
         device = batch.tokens.device
         parts = [part for block in batch.layout.blocks(None) for *_, part in tiles(block, device)]
@@ -57,7 +56,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Memory:
+class TrainingMemory:
     """Bytes of a run. Where a step is one micro-batch, gradients come as activations go: `at_once` is false."""
 
     weights: int
@@ -88,7 +87,7 @@ def in_megabytes(num: int) -> str:
     return f"{num / 1e9:,.2f} GB" if num >= 1e9 else f"{num / 1e6:,.1f} MB"
 
 
-def memory_of(model: Backbone, recipe: Recipe, rows: Rows, dtype: torch.dtype, devices: int = 1) -> Memory:
+def memory_of(model: Backbone, recipe: Recipe, rows: BatchRows, dtype: torch.dtype, devices: int = 1) -> TrainingMemory:
     """The memory of a step on micro-batches of so many rows; the model may be on the meta device. Of several devices
     each holds a part of all but the activations, to which the weights that are gathered are counted; the model may be
     cut already, as long as names have whole shapes.
@@ -99,7 +98,7 @@ def memory_of(model: Backbone, recipe: Recipe, rows: Rows, dtype: torch.dtype, d
     compared = recipe.prefer is not None or recipe.distill is not None or (recipe.sft is not None and recipe.sft.keep)
     compared = compared or (recipe.reinforce is not None and recipe.reinforce.kl)
     kept = FLOAT * num if compared else 0  # earlier values
-    return Memory(
+    return TrainingMemory(
         weights=(sum(weight.numel() * weight.itemsize for weight in model.parameters()) + kept) // devices,
         gradients=FLOAT * num // devices,
         optimizer=FLOAT * (muon + 2 * (num - muon)) // devices,
@@ -109,7 +108,7 @@ def memory_of(model: Backbone, recipe: Recipe, rows: Rows, dtype: torch.dtype, d
     )
 
 
-def _activations(model: Backbone, recipe: Recipe, rows: Rows, e: int, gathered: bool) -> int:
+def _activations(model: Backbone, recipe: Recipe, rows: BatchRows, e: int, gathered: bool) -> int:
     config, first = model.config, _first_layer(model)
     norms = any(weight.requires_grad for name, weight in model.named_parameters() if "attention_norm" in name)
     layers = [_layer(config, layer, rows, e, recipe.attn_impl, norms) for layer in range(first, config.num_layers)]
@@ -149,7 +148,7 @@ def _norm(width: int, e: int, trained: bool) -> int:
     return FLOAT * (width * (1 + trained) + 1) + e * width
 
 
-def _layer(config: ModelConfig, layer: int, rows: Rows, e: int, attn_impl: str, norms: bool) -> int:
+def _layer(config: ModelConfig, layer: int, rows: BatchRows, e: int, attn_impl: str, norms: bool) -> int:
     heads, keys, head = config.num_heads, config.num_kv_heads, config.head_width
     per_row = 2 * _norm(config.width, e, norms) + e * (heads + 2 * keys) * head  # norms; qkv
     if config.qk_norm:  # normalized heads; in 16 bits also what is normalized
@@ -176,24 +175,22 @@ def _head(config: ModelConfig, e: int) -> int:
     return 3 * FLOAT * config.vocab_size + (e if e != FLOAT else 0) * config.vocab_size + e * config.width
 
 
-def largest(batches: MicroBatches | AnswerBatches | PolicyBatches, stages: Iterable[Stage]) -> Rows:
-    """The largest of the first micro-batches of every stage; of answers that are still to be drawn the longest."""
-    if isinstance(batches, PolicyBatches):
-        return max(Rows.of(batches.largest(stage)) for stage in stages)
-    return max(Rows.of(batches.draw(index, stage)) for stage in stages for index in range(DRAWN))
+def largest(batches: Maker, stages: Iterable[Stage]) -> BatchRows:
+    """The largest of the first micro-batches of every stage."""
+    return max(BatchRows.of(batches.draw(index, stage)) for stage in stages for index in range(DRAWN))
 
 
-def made_rows(recipe: Recipe, config: ModelConfig, tokenizer: Tokenizer | None) -> Rows:
+def made_rows(recipe: Recipe, config: ModelConfig, tokenizer: Tokenizer | None) -> BatchRows:
     """The largest micro-batch of a recipe on the held-out sample of the package, for want of a corpus; without a
     vocabulary that marks where texts begin, three rows for each token.
     """
     if tokenizer is None or tokenizer.bos_id is None:
         stage = max(recipe.stages, key=lambda stage: stage.sequences * stage.length**2)
         num, length = stage.sequences, stage.length
-        return Rows(3 * num * length, 7 * num * length**2, 3 * num * length)
+        return BatchRows(3 * num * length, 7 * num * length**2, 3 * num * length)
     with tempfile.TemporaryDirectory() as folder:
         texts = [document.text for document in load_frozen()[:DOCUMENTS]]
         write_shards(Path(folder), {"train": texts, "val": []}, tokenizer)
-        windows = Windows(Shard.open(Path(folder), "train"), tokenizer.bos_id)
+        windows = TextWindows(Shard.open(Path(folder), "train"), tokenizer.bos_id)
         made = MicroBatches(windows, Cutter(tokenizer), recipe.make_mixture(config), recipe.seed)
         return largest(made, recipe.stages)

@@ -14,13 +14,12 @@ import torch
 from torch import Tensor
 
 from daguerre.canvas import Canvas
-from daguerre.decoding.drive import compute
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.batched import BatchCache, BatchLayout, Rows, run_batch
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.models.forward import Logits
-from daguerre.models.session import together
+from daguerre.models.session import compute, together
 from daguerre.train.batch import Batch, BatchLoss, batch_loss
 from daguerre.train.noising import IGNORE, NUM_LEVELS
 
@@ -29,7 +28,7 @@ DRAFT = 16
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldOut:
     """Held-out figures: clean loss in bits per byte (NaN when no batch has any), mean masked loss by level in bits per
     token, draft match by position and tokens accepted a cycle (none and NaN for a model that cannot draft), and how
     likely a gap is ended where its text does, and one token before (`gap_ends`; NaN for a model without a gap filler).
@@ -40,10 +39,10 @@ class Held:
 
     clean_bpb: float
     masked_by_level: tuple[float, ...]
-    draft_match: tuple[float, ...]
-    accepted: float
-    ended: float
-    ended_early: float
+    draft_match: tuple[float, ...] = ()
+    accepted: float = float("nan")
+    ended: float = float("nan")
+    ended_early: float = float("nan")
     acceptance: tuple[tuple[float, ...], ...] = ()
     parts: Mapping[str, float] = field(default_factory=dict)
 
@@ -153,26 +152,26 @@ def mean_by_level(sums: np.ndarray, counts: np.ndarray) -> list[float]:
 
 
 @torch.no_grad()
-def held_out(
+def held_losses(
     model: Backbone,
     batches: Sequence[Batch],
-    prompts_BP: Tensor,
     token_bytes_V: Tensor,
     attn_impl: str,
-    loss: BatchLoss = batch_loss,
-) -> Held:
-    """Figures on fixed held-out batches and prompts; the model is used as it is (pass the averaged weights).
+    loss: BatchLoss,
+    *,
+    whole_texts: bool = False,
+) -> HeldOut:
+    """The losses of fixed held-out batches; `token_bytes_V` holds the UTF-8 bytes of each token.
 
-    Figures of two runs compare only where the batches are the same, and a run draws them from its mixture.
-    `token_bytes_V` holds the UTF-8 bytes of each token, `loss` is what is trained. Next-token loss is taken where the
-    text is read as a whole: an infilling batch has segments that are blind to one another.
+    whole_texts: next-token loss is taken where a text is read as a whole alone, since an infilling batch has segments
+    that are blind to one another.
     """
     clean_nats, num_bytes = 0.0, 0
     sums, counts = np.zeros(NUM_LEVELS), np.zeros(NUM_LEVELS)
     accepted_sums, num_drafts, parts = np.zeros(()), 0, dict[str, float]()
     for batch in batches:
         report = loss(model, batch, attn_impl)
-        if report.clean_count and batch.layout.plain:
+        if report.clean_count and (batch.layout.plain or not whole_texts):
             clean_nats += report.clean_sum
             num_bytes += int(token_bytes_V[batch.target[(batch.target != IGNORE) & (batch.level == IGNORE)]].sum())
         sums += report.level_sum
@@ -181,15 +180,28 @@ def held_out(
             parts[name] = parts.get(name, 0.0) + value / len(batches)
         if report.accepted is not None:
             accepted_sums, num_drafts = accepted_sums + report.accepted, num_drafts + report.num_drafts
-    match, accepted = draft_match(model, prompts_BP) if model.config.can_draft else (np.zeros(0), float("nan"))
-    ended, ended_early = gap_ends(model, prompts_BP)
-    return Held(
+    return HeldOut(
         clean_bpb=float(clean_nats / np.log(2) / num_bytes) if num_bytes else float("nan"),
         masked_by_level=tuple(nats / np.log(2) for nats in mean_by_level(sums, counts)),
-        draft_match=tuple(match.tolist()),
-        accepted=accepted,
-        ended=ended,
-        ended_early=ended_early,
         acceptance=tuple(map(tuple, (accepted_sums / num_drafts).tolist())) if num_drafts else (),
         parts=parts,
     )
+
+
+@torch.no_grad()
+def held_out(
+    model: Backbone,
+    batches: Sequence[Batch],
+    prompts_BP: Tensor,
+    token_bytes_V: Tensor,
+    attn_impl: str,
+    loss: BatchLoss = batch_loss,
+) -> HeldOut:
+    """Figures on fixed held-out batches and prompts; the model is used as it is (pass the averaged weights).
+
+    Figures of two runs compare only where the batches are the same, and a run draws them from its mixture.
+    """
+    held = held_losses(model, batches, token_bytes_V, attn_impl, loss, whole_texts=True)
+    match, accepted = draft_match(model, prompts_BP) if model.config.can_draft else (np.zeros(0), float("nan"))
+    ended, ended_early = gap_ends(model, prompts_BP)
+    return replace(held, draft_match=tuple(match.tolist()), accepted=accepted, ended=ended, ended_early=ended_early)

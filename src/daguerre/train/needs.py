@@ -10,10 +10,8 @@ import torch
 from daguerre.errors import DaguerreError
 from daguerre.models.core.build import make_shapes
 from daguerre.models.core.config import ModelConfig
-from daguerre.models.loading import config_of, is_published_folder
-from daguerre.models.own_layout import read_own_tokenizer
+from daguerre.models.loading import open_source
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.models.tokenizer_files import read_tokenizer
 from daguerre.train.chosen import choose_weights
 from daguerre.train.memory import in_megabytes, made_rows, memory_of
 from daguerre.train.precision import choose_precision
@@ -59,10 +57,8 @@ def _shape(folder: Path, recipe: Recipe, family: str | None) -> tuple[ModelConfi
             tokenizer = named_tokenizer("2k")
         assert tokenizer is not None
         return recipe.model_config(tokenizer), tokenizer
-    config = config_of(folder, family)
-    if is_published_folder(folder, family=family):
-        return config, read_tokenizer(folder)
-    return config, read_own_tokenizer(folder, config)
+    source = open_source(folder, family=family)
+    return source.config(), source.tokenizer()
 
 
 def training_lines(facts: dict[str, Any]) -> str:

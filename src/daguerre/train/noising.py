@@ -71,7 +71,7 @@ class Example:
 
 
 @dataclass
-class Writer:
+class RowWriter:
     """Collects rows; `finish` makes the Example."""
 
     parts: dict[str, list[np.ndarray]] = field(default_factory=dict)
@@ -125,7 +125,9 @@ class NoisySpan:
     masked: np.ndarray | None = None
 
 
-def add_span(writer: Writer, span: NoisySpan, source: Source, objective: Objective, rng: np.random.Generator) -> None:
+def add_span(
+    writer: RowWriter, span: NoisySpan, source: Source, objective: Objective, rng: np.random.Generator
+) -> None:
     """Add the noisy rows of a span.
 
     Shifted: rows start-1 .. end-2, the first (the anchor) holding `before`, each predicting its successor. Otherwise
@@ -200,7 +202,7 @@ def _plant_errors(
 
 
 def add_whole(
-    writer: Writer,
+    writer: RowWriter,
     span: NoisySpan,
     free: np.ndarray,
     source: Source,
@@ -238,7 +240,7 @@ def add_whole(
 
 
 def _add_replaced(
-    writer: Writer, span: NoisySpan, noised: np.ndarray, process: Process, weight: float, rng: np.random.Generator
+    writer: RowWriter, span: NoisySpan, noised: np.ndarray, process: Process, weight: float, rng: np.random.Generator
 ) -> None:
     """Add rows of a whole text of which the tokens where `noised` are as the process has them at time t."""
     tokens, t = span.answer, min(max(span.t, MIN_TIME), 1 - MIN_TIME)

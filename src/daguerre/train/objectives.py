@@ -15,10 +15,11 @@ from dataclasses import dataclass
 
 import torch
 
-from daguerre.errors import InputError, unknown
+from daguerre.errors import InputError
 from daguerre.models.core.config import Context
 from daguerre.noise.process import Process
 from daguerre.noise.schedule import SCHEDULES
+from daguerre.train.keys import Section, key
 
 Loss = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 CONTEXT_OF: dict[str, Context] = {
@@ -94,23 +95,23 @@ MIN_TIME = 1e-4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parts:
+class Parts(Section):
     """What a recipe says of an objective; see `Objective`."""
 
-    layout: str
-    times: str = "uniform"
-    schedule: str = "linear"
-    weight: str = "one"
-    normalizer: str = "tokens"
-    clean: float = 1.0
-    masked: float = 1.0
-    copies: int = 1
-    left: float = 0.0
-    next: float = 1.0
-    teacher: str = "data"
-    errors: float = 0.0
-    certainty: float = 0.0
-    group: int = 4
+    layout: str = key("what is noisy, and what it sees (`daguerre.train.objectives`)", names=CONTEXT_OF)
+    times: str = key("how the noise level is drawn; full: all is masked", "uniform", names=TIMES)
+    schedule: str = key("share of masks at each time (docs/noise.md)", "linear", names=SCHEDULES)
+    weight: str = key("weight of the masked loss by noise level; clipped: elbo, at most 5", "one", names=WEIGHTS)
+    normalizer: str = key("what the loss is divided by: clean tokens, or weights of masks", "tokens", names=NORMALIZERS)
+    clean: float = key("weight of next-token loss on clean rows", 1.0)
+    masked: float = key("weight of the masked loss, besides `weight`", 1.0)
+    copies: int = key("noisy versions of each gap, at different levels; layout infill", 1, low=1)
+    left: float = key("share of spans that are masked from the right on, as decoding has them", 0.0, low=0, high=1)
+    next: float = key("weight of the first masked token of such spans", 1.0, above=0)
+    teacher: str = key("what spans go on with: the data, or self: the model's own greedy text", "data", names=TEACHERS)
+    errors: float = key("share of visible tokens that are replaced by wrong ones, to be corrected", 0.0, low=0, below=1)
+    certainty: float = key("weight of the entropy of masked rows that are right already", 0.0, low=0)
+    group: int = key("masked rows of a group, and so tokens of a draft; layout groups", 4, low=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +150,7 @@ class Objective(Parts):
     process: Process | None = None
 
     def __post_init__(self) -> None:
-        self._check_names()
+        super().__post_init__()
         self._check_spans()
         if self.layout == "next_token" and not self.shift:
             raise InputError("the next_token layout needs a shifted model: without `shift` nothing is left to predict")
@@ -158,31 +159,11 @@ class Objective(Parts):
         if self.process is not None:
             self._check_process(self.process)
 
-    def _check_names(self) -> None:
-        for kind, name, table in (
-            ("layout", self.layout, CONTEXT_OF),
-            ("times", self.times, TIMES),
-            ("schedule", self.schedule, SCHEDULES),
-            ("weight", self.weight, WEIGHTS),
-            ("normalizer", self.normalizer, NORMALIZERS),
-            ("teacher", self.teacher, TEACHERS),
-        ):
-            if name not in table:
-                raise unknown(kind, name, table)
-
     def _check_spans(self) -> None:
-        if self.copies < 1 or (self.copies > 1 and self.layout != "infill"):
-            raise InputError(f"copies={self.copies}: one at least, and more than one only for the infill layout")
+        if self.copies > 1 and self.layout != "infill":
+            raise InputError(f"copies={self.copies}: more than one only for the infill layout")
         if self.teacher == "self" and (self.layout not in ("drafts", "blocks") or not self.shift):
             raise InputError('teacher = "self" continues spans that see the text before: drafts and blocks, shifted')
-        if not 0 <= self.left <= 1:
-            raise InputError(f"left is a share of the spans, not {self.left}")
-        if self.group < 1:
-            raise InputError(f"group is a number of masked rows, 1 or more, not {self.group}")
-        if self.next <= 0:
-            raise InputError(f"next is a weight above 0, not {self.next}")
-        if not (0 <= self.errors < 1 and self.certainty >= 0):
-            raise InputError(f"errors is a share below 1 and certainty a weight, not {self.errors}, {self.certainty}")
         if self.errors and (self.teacher == "self" or not self.shift or self.layout == "next_token"):
             raise InputError('errors are planted in spans of the data, in a shifted model: leave out teacher = "self"')
 

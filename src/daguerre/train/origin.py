@@ -9,11 +9,10 @@ from typing import Any
 from daguerre.models.catalog import Catalog
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
-from daguerre.models.loading import is_published_folder, save_model
-from daguerre.models.published import family_name
+from daguerre.models.loading import open_source, save_model
+from daguerre.models.readers import read_tokenizer
 from daguerre.models.republish import keep_origin, scale_origin, write_back
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.models.tokenizer_files import read_tokenizer
 from daguerre.train.convert import Convert, convert_origin
 
 ORIGIN = "origin"
@@ -23,16 +22,14 @@ ORIGIN = "origin"
 def family_of(start_from: str | None, run: Path) -> str | None:
     """The family of the published model that a run began with; None for a model of Daguerre's own layout."""
     folder = run / ORIGIN if start_from is None else Path(start_from)
-    if not folder.exists() or not is_published_folder(folder):
-        return None
-    return family_name(folder)
+    return open_source(folder).family_name if folder.exists() else None
 
 
 def keep(start_from: str | None, run: Path, resumed: bool, options: Convert | None, config: ModelConfig) -> None:
     """Keep what the end of a run needs of the published model that it begins with, or of what that is converted to,
     which has this config.
     """
-    if start_from is not None and is_published_folder(Path(start_from)):
+    if start_from is not None and open_source(Path(start_from)).is_published:
         keep_origin(Path(start_from), run / ORIGIN)
         if options is not None:
             convert_origin(run / ORIGIN, Path(start_from), options, config)

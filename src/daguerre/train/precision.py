@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
 import torch
 
 from daguerre.models.processor import native_dtype
 
 PRECISIONS = ("auto", "bf16", "float32")
+Mixed = Callable[[], AbstractContextManager[Any]]
+"""Makes a context in which a run multiplies in its precision."""
 
 
 def choose_precision(name: str, device: torch.device) -> tuple[torch.dtype, str]:

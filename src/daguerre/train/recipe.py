@@ -1,174 +1,132 @@
 """A recipe: everything that decides a training run, in one TOML file; a key it leaves out has the default here.
 
-Unknown keys are errors with the nearest name; `--set section.key=value` replaces single values.
+Unknown keys are errors with the nearest name; `--set section.key=value` replaces single values. How keys are declared:
+`daguerre.train.keys`.
 """
 
 from __future__ import annotations
 
 import tomllib
-import types
-import typing
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, fields
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from daguerre.errors import CheckpointError, InputError, unknown
+from daguerre.errors import InputError, unknown
 from daguerre.models.core.attention import ATTN_IMPLS
-from daguerre.models.core.config import ModelConfig, ModelShape
-from daguerre.models.core.limits import NAMES
+from daguerre.models.core.config import ModelConfig
 from daguerre.models.scaling import read_scaling
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.noise.process import process_of
 from daguerre.train.concept_loss import ConceptTraining
 from daguerre.train.convert import CONVERSIONS, Convert
-from daguerre.train.data import Mixture
+from daguerre.train.data import ObjectiveMixture
 from daguerre.train.distill.options import Distill
-from daguerre.train.distill.start import check_distill
+from daguerre.train.keys import Section, build, key, table
 from daguerre.train.lora import Lora
 from daguerre.train.objectives import Objective, Parts
 from daguerre.train.precision import PRECISIONS
 from daguerre.train.prefer.options import Prefer
 from daguerre.train.reinforce.options import Reinforce
 from daguerre.train.sft.presets import Sft
-from daguerre.train.stage import Stage, at_least
+from daguerre.train.shape import TrainedShape
+from daguerre.train.stage import Stage
 
 OWN = "own"
 """The name of a vocabulary that is made from the text that is trained on."""
 FILES = ("python", "text")
 """What is read of a folder: Python source, or text of any language."""
+BASE = "base"
+"""The word of a file that is no key of a recipe: another recipe, from which it differs."""
+MIXTURE = "mixture"
+METHODS = ("reinforce", "distill", "prefer", "sft", "concepts", "draft_head")
+"""Methods of training, each with the name of the key that asks for it; a recipe with none of them trains a mixture."""
+PLAIN, ANSWERS = (MIXTURE, "concepts", "draft_head"), ("sft", "distill", "prefer")
+"""Those that train on plain text, and those that train on answers."""
+_size, _share = partial(key, low=0), partial(key, low=0, high=1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainedShape(ModelShape):
-    """What a recipe says of a model that it trains from scratch."""
-
-    def __post_init__(self) -> None:
-        at_least(1, self, "width", "num_layers", "num_heads", "num_kv_heads", "mlp_width", "max_positions")
-        for name, known in NAMES.items():
-            if getattr(self, name) not in known:
-                raise unknown(name, getattr(self, name), known)
-        if (self.context == "block") != (self.block_size is not None and self.block_size > 0):
-            raise InputError('recipe: model.block_size, 1 or more, belongs to context = "block", which needs it')
-        if self.context == "reordered":
-            raise InputError("recipe: no layout of training has reordered context: take another model.context")
-        if self.context == "block" and self.shift:
-            raise InputError("recipe: a model with block context cannot be shifted: set model.shift = false")
-        if self.experts is not None:
-            raise InputError("recipe: model.experts cannot be trained from scratch: no loss balances them")
-        if self.time_input and self.context != "full":
-            raise InputError('recipe: model.time_input needs model.context = "full"')
-        if self.process != "absorbing" and (self.shift or not self.time_input):
-            raise InputError(f"recipe: the {self.process} process needs model.time_input = true, model.shift = false")
-        try:
-            self.config(vocab_size=16, mask_id=3, eos_id=2, bos_id=1, pad_id=0)
-        except CheckpointError as error:
-            raise InputError(f"recipe: model: {error}") from None
-
-    def config(self, **facts: Any) -> ModelConfig:
-        """The config of such a model, with the facts of its vocabulary."""
-        return ModelConfig(**facts, **{f.name: getattr(self, f.name) for f in fields(self)})
-
-
-@dataclass(frozen=True, kw_only=True)
-class Optimization:
+class Optimization(Section, place="optim."):
     """Muon on hidden matrices, AdamW on the rest, concept heads at a rate of their own; linear warm-up, stable, linear
-    decay to zero over the last share.
-
-    `warmup` and `decay` are shares of the run; `ema` is the decay of the weight average per step. After `passes` over
-    the training text rates also fall with the square of the number of passes, so that a small text is not learned by
-    heart however long the run; 0 is no such limit.
+    decay to zero over the last share. Shares are of the run.
     """
 
-    muon_lr: float = 0.02
-    muon_momentum: float = 0.95
-    adamw_lr: float = 4e-3
-    concepts_lr: float = 4e-3
-    weight_decay: float = 0.1
-    clip: float = 1.0
-    warmup: float = 0.02
-    decay: float = 0.6
-    ema: float = 0.999
-    passes: float = 0.0
-
-    def __post_init__(self) -> None:
-        at_least(0, self, *(f.name for f in fields(self)))
-        for name in ("muon_momentum", "warmup", "decay", "ema"):
-            if getattr(self, name) > 1:
-                raise InputError(f"recipe: optim.{name} is a share of one, not {getattr(self, name)}")
+    muon_lr: float = key("learning rate of Muon, for hidden matrices", 0.02, low=0)
+    muon_momentum: float = key("momentum of Muon", 0.95, low=0, high=1)
+    adamw_lr: float = key("learning rate of AdamW, for all other weights", 4e-3, low=0)
+    concepts_lr: float = key("learning rate of AdamW for concept heads", 4e-3, low=0)
+    weight_decay: float = key("decay of weights, as a share of the learning rate", 0.1, low=0)
+    clip: float = key("greatest norm of a step's gradients", 1.0, low=0)
+    warmup: float = key("share of the run in which rates rise from 0", 0.02, low=0, high=1)
+    decay: float = key("last share of the run, in which rates fall to 0", 0.6, low=0, high=1)
+    ema: float = key("decay of the average of the weights, which is what is saved", 0.999, low=0, high=1)
+    passes: float = key(
+        "passes over the text after which rates also fall by their number squared; 0: never", 0.0, low=0
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Share(Parts):
     """One objective of the mixture and its share of the sequences."""
 
-    share: float
+    share: float = key("share of the sequences")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """A whole run. The budget is `steps`, `minutes`, or whichever ends first; 0 means no such limit.
+class Recipe(Section):
+    """A whole run. The budget is `steps`, `minutes`, or whichever ends first."""
 
-    `anneal` converts a causal model to full context: over that share of the run its attention to what follows opens,
-    edge by edge at random; 0 is at once. `draft_head` trains a draft head of that inner width, and nothing else
-    (`daguerre.train.drafting`); a model that has none gets one. With `draft_rank` it also trains low-rank weights of
-    that rank, which act on the masked rows of drafts alone (`daguerre.train.acceptance`). `concepts` trains concept
-    heads with the model (`daguerre.train.concept_loss`), in a corpus of Python. `lora` trains factors of low rank
-    beside the matrices of a model (`daguerre.train.lora`), `train` the weights that it names
-    (`daguerre.train.chosen`). With `checkpoint_layers` the inner results of layers are computed again in the backward
-    pass, which takes less memory and a third more time. Of the processes that `torchrun` starts, `tensor_parallel`
-    share the matrices of each layer (`daguerre.train.devices`). `precision` is "auto", "bf16"
-    or "float32" (`daguerre.train.precision`), `attn_impl` a key of ATTN_IMPLS. With `sft` the data is prompts and
-    answers (`daguerre.train.sft`), in place of a `mixture` of objectives on plain text; with `prefer` it is prompts
-    with two answers each, of which one is preferred (`daguerre.train.prefer`), and with `reinforce` prompts, whose
-    answers the model draws (`daguerre.train.reinforce`); `convert` makes an autoregressive model one of block or full
-    context first (`daguerre.train.convert`), and `distill` teaches a model to decode answers in fewer steps
-    (`daguerre.train.distill`). A checkpoint is due after
-    `checkpoint_minutes`, and after every `checkpoint_steps` if those are not 0; held-out figures after every
-    `eval_steps`, and at the end. `rope_scaling`, such as "yarn:4", gives the model to start from more positions
-    (`daguerre.models.scaling`).
-    """
+    name: str = key("name of the run, and of its folder, runs/NAME")
+    tokenizer: str = key("2k, 8k or bytes, of the package; own, made from the files; or a tokenizer.json", "2k")
+    model: TrainedShape | None = key("the shape of a model that is trained from scratch", None, methods=(*PLAIN, "sft"))
+    mixture: Mapping[str, Share] = key("objectives on plain text", dict, methods=PLAIN)
+    sft: Sft | None = key("learns prompts and answers, in place of a mixture", None, methods=("sft", "distill"))
+    prefer: Prefer | None = key(
+        "learns from chosen and rejected answers, in place of a mixture", None, methods=("prefer",)
+    )
+    reinforce: Reinforce | None = key("answers prompts and learns from rewards, in place of a mixture", None)
+    convert: Convert | None = key("makes an autoregressive model one of block or full context", None, methods=("sft",))
+    distill: Distill | None = key("learns to decode answers in fewer steps, beside [sft]", None, methods=("distill",))
+    stages: Sequence[Stage] = key("lengths and batches, by share of the run")
+    optim: Optimization = key("the optimizer", Optimization)
+    seed: int = key("of every random number", 0, low=0)
+    steps: int = key("budget in optimizer steps; 0: no such limit", 0, low=0)
+    minutes: float = key("budget in minutes, saving included; 0: no such limit", 0.0, low=0, option="--max-minutes")
+    anneal: float = _share(
+        "share of the run over which causal attention opens; 0: at once", 0.0, methods=(*PLAIN, "sft")
+    )
+    rope_scaling: str = key('more positions for the model to start from, as KIND:FACTOR, such as yarn:4; "": none', "")
+    draft_head: int = _size("inner width of a draft head, trained alone; 0: none", 0, methods=("draft_head",))
+    draft_rank: int = _size("rank of weights for masked rows of drafts; needs draft_head", 0, methods=("draft_head",))
+    concepts: ConceptTraining | None = key(
+        "trains concept heads with the model, on Python", None, methods=("concepts",)
+    )
+    lora: Lora | None = key("trains an adapter; the model that the run starts from stays as it is", None)
+    train: Sequence[str] = key(
+        "weights to train: layers.4, mlp, layers.*.attention, norms, embedding, head; none: all", ()
+    )
+    checkpoint_layers: bool = key("computes layers again in the backward pass: less memory, a third more time", False)
+    tensor_parallel: int = key("how many of torchrun's processes share the matrices of each layer", 1, low=1)
+    files: str = key("what is read of a folder; text: files of any language", "python", names=FILES)
+    precision: str = key("what matrices are multiplied in; auto: bf16 where it is native", "auto", names=PRECISIONS)
+    attn_impl: str = key("how attention is computed; sdpa is for long windows", "matmul", names=ATTN_IMPLS)
+    compile: bool = key("compile the layers with torch.compile", False)
+    loaders: int = _size("processes that make batches; 0: the training process does", 0, methods=(*PLAIN, *ANSWERS))
+    log_steps: int = key("steps between two printed lines, without a terminal", 10, low=1)
+    eval_steps: int = key("steps between two held-out measurements; 0: at the end alone", 200, low=0)
+    checkpoint_minutes: float = key("minutes between two checkpoints", 1.0, low=0)
+    checkpoint_steps: int = key("steps between two checkpoints, besides; 0: none", 0, low=0)
 
-    name: str
-    tokenizer: str
-    model: TrainedShape | None = None
-    mixture: Mapping[str, Share] = field(default_factory=dict)
-    sft: Sft | None = None
-    prefer: Prefer | None = None
-    reinforce: Reinforce | None = None
-    convert: Convert | None = None
-    distill: Distill | None = None
-    stages: Sequence[Stage]
-    optim: Optimization = field(default_factory=Optimization)
-    seed: int = 0
-    steps: int = 0
-    minutes: float = 0.0
-    anneal: float = 0.0
-    rope_scaling: str = ""
-    draft_head: int = 0
-    draft_rank: int = 0
-    concepts: ConceptTraining | None = None
-    lora: Lora | None = None
-    train: Sequence[str] = ()
-    checkpoint_layers: bool = False
-    tensor_parallel: int = 1
-    files: str = "python"
-    precision: str = "auto"
-    attn_impl: str = "matmul"
-    compile: bool = False
-    loaders: int = 0
-    log_steps: int = 10
-    eval_steps: int = 200
-    checkpoint_minutes: float = 1.0
-    checkpoint_steps: int = 0
+    @property
+    def method(self) -> str:
+        """What the recipe trains by: one of METHODS, or "mixture"."""
+        return next((name for name in METHODS if getattr(self, name)), MIXTURE)
 
     def __post_init__(self) -> None:
-        at_least(0, self, "seed", "steps", "minutes", "anneal", "draft_head", "draft_rank", "loaders")
-        if self.anneal > 1:
-            raise InputError(f"recipe: anneal is a share of the run, not {self.anneal}")
-        at_least(0, self, "eval_steps", "checkpoint_steps", "checkpoint_minutes")
-        at_least(1, self, "log_steps", "tensor_parallel")
+        super().__post_init__()
         if not self.steps and not self.minutes:
             raise InputError("a recipe needs a budget: set `steps` or `minutes` (or pass --max-minutes)")
         if self.draft_rank and not self.draft_head:
@@ -178,60 +136,38 @@ class Recipe:
             raise InputError("recipe: rope_scaling is for a model to start from, without [model] and [convert]")
         if self.rope_scaling:
             read_scaling(self.rope_scaling)
-        if self.files not in FILES:
-            raise unknown("files", self.files, FILES)
-        if self.precision not in PRECISIONS:
-            raise unknown("precision", self.precision, PRECISIONS)
-        if self.attn_impl not in ATTN_IMPLS:
-            raise unknown("attn_impl", self.attn_impl, ATTN_IMPLS)
         if not self.stages or any(a.until >= b.until for a, b in pairwise(self.stages)):
             raise InputError("a recipe needs [[stages]] in the order of their `until`")
         if self.stages[-1].until < 1.0:
             raise InputError("the last stage must have `until = 1.0`")
-        self._check_sft()
-        self._check_reinforce()
-        if self.prefer is not None:
-            self._check_prefer()
-        elif self.sft is None and self.reinforce is None:
+        self._check_method()
+        if self.method in PLAIN:
             self.make_mixture(self.model)
 
-    def _check_sft(self) -> None:
-        if self.distill is not None:
-            check_distill(self.sft, self.stages, self.model is not None or self.convert is not None)
-        if self.sft is None:
-            if any(stage.block_size or stage.corruption != "none" for stage in self.stages):
-                raise InputError("recipe: stages.N.block_size and corruption belong to [sft]: leave them out")
-        elif self.mixture or self.draft_head or self.concepts is not None:
-            raise InputError("recipe: [sft] trains answers and nothing else: leave out mixture, draft_head, concepts")
-        elif self.sft.keep and (self.distill is not None or self.convert is not None or self.model is not None):
-            raise InputError("recipe: sft.keep keeps what a trained model does: leave out distill, convert and model")
-        if self.convert is not None and (self.sft is None or self.model is not None):
-            raise InputError("recipe: [convert] needs [sft], and a model to start from in place of [model]")
+    def _check_method(self) -> None:
+        """InputError for keys that the method does not read, and for those that it needs."""
+        if self.distill is not None and self.sft is None:
+            raise InputError("recipe: [distill] needs [sft], which says how prompts and answers are read")
+        if (name := next(self.unread(self.method), None)) is not None:
+            raise InputError(f"recipe: {self.method} does not read {name}: leave out {name}")
+        if self.sft is not None and self.sft.keep and (self.convert is not None or self.model is not None):
+            raise InputError("recipe: sft.keep keeps what a trained model does: leave out convert and model")
+        if self.convert is not None and self.model is not None:
+            raise InputError("recipe: [convert] needs a model to start from: leave out [model]")
         opens = self.convert is not None and CONVERSIONS[self.convert.to]["context"] == "full"
         if self.sft is not None and self.anneal and not opens:
             raise InputError("recipe: anneal opens the attention of a model that becomes full: it needs [convert]")
+        if self.reinforce is not None:
+            self._check_reinforce(self.reinforce)
 
-    def _check_prefer(self) -> None:
-        given = (self.mixture, self.sft, self.draft_head, self.concepts, self.convert, self.anneal)
-        if any(given) or self.model is not None:
-            raise InputError(
-                "recipe: [prefer] changes what a model prefers and nothing else: leave out model, mixture, sft, "
-                "draft_head, concepts, convert and anneal, and name the model with --from"
-            )
-
-    def _check_reinforce(self) -> None:
-        if self.reinforce is None:
-            return
-        names = "mixture sft prefer distill model draft_head concepts convert loaders anneal"
-        for name in names.split():
-            if getattr(self, name):
-                raise InputError(f"recipe: [reinforce] trains what a model draws, and nothing else: leave out {name}")
+    def _check_reinforce(self, options: Reinforce) -> None:
         if self.lora is not None and self.lora.dropout:
             raise InputError("recipe: [reinforce] compares a model's answers with its own: set lora.dropout = 0.0")
-        stage, group = self.stages[0], self.reinforce.group
-        if len(self.stages) > 1 or stage.sequences * stage.micro_batches % group:
+        stage = self.stages[0]
+        if len(self.stages) > 1 or stage.sequences * stage.micro_batches % options.group:
             raise InputError(
-                f"recipe: [reinforce] needs one stage, whose sequences times micro_batches are groups of {group}"
+                "recipe: [reinforce] needs one stage, whose sequences times micro_batches are groups of "
+                f"{options.group}"
             )
 
     def _check_trained(self) -> None:
@@ -242,7 +178,7 @@ class Recipe:
         if len(given) > 1:
             raise InputError(f"recipe: {given[0]} and {given[1]} both say which weights are trained: leave out one")
 
-    def make_mixture(self, model: TrainedShape | ModelConfig | None = None) -> Mixture:
+    def make_mixture(self, model: TrainedShape | ModelConfig | None = None) -> ObjectiveMixture:
         """The mixture, for a model of these facts; None: shifted. Only a whole ModelConfig says what noise may draw."""
         facts: dict[str, Any] = {} if model is None else {"shift": model.shift, "block_size": model.block_size}
         if isinstance(model, ModelConfig) and model.process != "absorbing":
@@ -252,63 +188,24 @@ class Recipe:
             name: Objective(**{part: getattr(share, part) for part in names}, **facts)
             for name, share in self.mixture.items()
         }
-        return Mixture(objectives, {name: share.share for name, share in self.mixture.items()})
+        return ObjectiveMixture(objectives, {name: share.share for name, share in self.mixture.items()})
 
     def model_config(self, tokenizer: Tokenizer) -> ModelConfig:
         """The model to train from scratch; it has a gap filler only if infilling teaches it where gaps end."""
         if self.model is None:
             raise InputError(f"recipe {self.name!r} has no [model]: start it from a model with --from")
         special = {f"{n}_id": getattr(tokenizer, f"{n}_id") for n in ("mask", "eos", "bos", "pad")}
-        if any(share.layout == "infill" for share in self.mixture.values()):
+        if "infill" in self.layouts:
             special["null_id"] = tokenizer.null_id
         return self.model.config(vocab_size=tokenizer.vocab_size, **special)
 
+    @property
+    def layouts(self) -> set[str]:
+        """The layouts of the mixture."""
+        return {share.layout for share in self.mixture.values()}
+
     def stage(self, progress: float) -> Stage:
         return next((s for s in self.stages if progress < s.until), self.stages[-1])
-
-
-def _build(kind: Any, values: Any, where: str) -> Any:
-    """Turn parsed TOML into the type `kind`, strictly; `where` is the dotted place for errors."""
-    origin, args = typing.get_origin(kind), typing.get_args(kind)
-    if origin is types.UnionType:
-        return None if values is None else _build(args[0], values, where)
-    if origin is typing.Literal:
-        return _plain(str, values, where)  # the dataclass knows what it may be
-    if origin is not None and issubclass(origin, Mapping):
-        return {k: _build(args[1], v, f"{where}{k}.") for k, v in _table(values, where).items()}
-    if origin is not None and issubclass(origin, Sequence):
-        if not isinstance(values, list | tuple):
-            raise InputError(f"recipe: {where.rstrip('.')} must be a list, not {values!r}")
-        return tuple(_build(args[0], v, f"{where}{i}.") for i, v in enumerate(values))
-    if is_dataclass(kind):
-        return _build_dataclass(kind, _table(values, where), where)
-    return _plain(kind, values, where)
-
-
-def _build_dataclass(kind: Any, table: Mapping[str, Any], where: str) -> Any:
-    hints = typing.get_type_hints(kind)
-    for key in table:
-        if key not in hints:
-            raise InputError(f"recipe: {unknown('key', where + key, [where + f.name for f in fields(kind)])}")
-    try:
-        return kind(**{k: _build(hints[k], v, f"{where}{k}.") for k, v in table.items()})
-    except (TypeError, CheckpointError) as error:
-        raise InputError(f"recipe: {where or 'top level'}: {error}") from None
-
-
-def _plain(kind: Any, value: Any, where: str) -> Any:
-    """A number, a word or a truth value; a whole number may stand for a float."""
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise InputError(f"recipe: {where.rstrip('.')} must be {kind.__name__}, not {value!r}")
-    return value
-
-
-def _table(values: Any, where: str) -> Mapping[str, Any]:
-    if not isinstance(values, Mapping):
-        raise InputError(f"recipe: {where.rstrip('.') or 'the file'} must be a table")
-    return values
 
 
 def recipe_path(name: str) -> Path:
@@ -326,30 +223,50 @@ def recipe_path(name: str) -> Path:
 
 
 def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
-    """Read a recipe and apply `section.key=value` overrides (values in TOML, bare words as text)."""
-    path = recipe_path(name)
+    """Read a recipe and apply `section.key=value` overrides (values in TOML, bare words as text).
+
+    `base` names a recipe whose keys are taken where this one has none: tables are joined, lists and values replaced.
+    """
+    values = _read(recipe_path(name))
+    if (base := values.pop(BASE, None)) is not None:
+        whole = _read(recipe_path(str(base)))
+        if BASE in whole:
+            raise InputError(f"recipe: base = {base!r} has a base itself: name that one, and repeat what differs")
+        values = _joined(whole, values)
+    for item in overrides:
+        _override(values, item)
+    return build(Recipe, values)
+
+
+def _read(path: Path) -> dict[str, Any]:
     try:
-        values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"cannot read the recipe {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"recipe {path.name} is not valid TOML: {error}") from None
-    for item in overrides:
-        _override(values, item)
-    return _build(Recipe, values, "")
+
+
+def _joined(base: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+    """A table with the values of another in place of its own."""
+    pairs = {
+        k: _joined(base[k], v) if isinstance(v, dict) and isinstance(base.get(k), dict) else v
+        for k, v in values.items()
+    }
+    return base | pairs
 
 
 def recipe_from_dict(values: Mapping[str, Any], overrides: Sequence[str] = ()) -> Recipe:
     """The recipe that `asdict` wrote into a run's folder, with `section.key=value` overrides. Version 0.1 had other
     names for two options."""
-    values = dict(_table(values, ""))
+    values = dict(table(values, ""))
     if "backend" in values:
         values["attn_impl"] = values.pop("backend")
     if isinstance(values.get("mixture"), Mapping):
         values["mixture"] = {name: _renamed_teacher(share) for name, share in values["mixture"].items()}
     for item in overrides:
         _override(values, item)
-    return _build(Recipe, values, "")
+    return build(Recipe, values)
 
 
 def changed_settings(before: Recipe, now: Recipe) -> list[str]:
@@ -360,11 +277,11 @@ def changed_settings(before: Recipe, now: Recipe) -> list[str]:
 
 def _settings(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
     """A table's settings with dotted names."""
-    for key, value in values.items():
+    for name, value in values.items():
         if isinstance(value, Mapping):
-            yield from _settings(value, f"{prefix}{key}.")
+            yield from _settings(value, f"{prefix}{name}.")
         else:
-            yield prefix + key, value
+            yield prefix + name, value
 
 
 def _renamed_teacher(share: Any) -> Any:
@@ -373,26 +290,26 @@ def _renamed_teacher(share: Any) -> Any:
 
 
 def _override(values: dict[str, Any], item: str) -> None:
-    key, sign, text = item.partition("=")
-    if not sign or not key:
+    name, sign, text = item.partition("=")
+    if not sign or not name:
         raise InputError(f"--set takes key=value, for example --set optim.muon_lr=0.01, not {item!r}")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except (tomllib.TOMLDecodeError, RecursionError):
         value = text
-    *parents, last = key.split(".")
+    *parents, last = name.split(".")
     place: Any = values
     for parent in parents:
         if isinstance(place, list):
             if not parent.isdecimal() or int(parent) >= len(place):
-                raise InputError(f"--set {key}: name the entry by its number, 0 to {len(place) - 1}")
+                raise InputError(f"--set {name}: name the entry by its number, 0 to {len(place) - 1}")
             place = place[int(parent)]
         else:
             if place.get(parent) is None:  # a section that a saved recipe says it does not have
                 place[parent] = {}
             place = place[parent]
         if not isinstance(place, dict | list):
-            raise InputError(f"--set {key}: {parent} is a value, not a table")
+            raise InputError(f"--set {name}: {parent} is a value, not a table")
     if isinstance(place, list):
-        raise InputError(f"--set {key}: name the entry by its number and its key, for example stages.0.length")
+        raise InputError(f"--set {name}: name the entry by its number and its key, for example stages.0.length")
     place[last] = value

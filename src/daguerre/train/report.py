@@ -19,7 +19,7 @@ from daguerre.train.acceptance import MEASURES
 from daguerre.train.batch import Batch, LossReport
 from daguerre.train.budget import RunProgress
 from daguerre.train.curves import Columns, draw_curves, read_columns
-from daguerre.train.monitor import Held, mean_by_level
+from daguerre.train.monitor import HeldOut, mean_by_level
 from daguerre.train.noising import NUM_LEVELS
 from daguerre.train.recipe import Recipe
 from daguerre.train.stage import Stage
@@ -144,21 +144,8 @@ class Reporter:
 
     def step(self, report: StepReport) -> None:
         levels = {f"masked_{i}": v for i, v in enumerate(report.by_level)}
-        row = {
-            k: getattr(report, k)
-            for k in (
-                "step",
-                "tokens",
-                "minutes",
-                "length",
-                "loss",
-                "clean",
-                "grad_norm",
-                "lr_factor",
-                "tokens_per_second",
-            )
-        }
-        row |= {**levels, **report.parts}
+        names = "step tokens minutes length loss clean grad_norm lr_factor tokens_per_second".split()
+        row = {name: getattr(report, name) for name in names} | levels | dict(report.parts)
         self.log.write(row)
         if self.board is not None:
             for name, value in row.items():
@@ -174,7 +161,7 @@ class Reporter:
         elif report.step % self.recipe.log_steps == 0:
             self.say(f"{report.share:5.1%}  {report.minutes:6.1f} min  {report.tokens:,} tokens  {line}")
 
-    def held(self, step: int, held: Held) -> None:
+    def held(self, step: int, held: HeldOut) -> None:
         row: dict[str, Any] = {"step": step, "clean_bpb": held.clean_bpb, "accepted": held.accepted}
         row |= {f"masked_{i}": v for i, v in enumerate(held.masked_by_level)}
         row |= {f"match_{i + 1}": v for i, v in enumerate(held.draft_match)}
@@ -225,7 +212,7 @@ class Reporter:
             self.say(f"no curves.png: {error}")
 
 
-def _figures(held: Held) -> str:
+def _figures(held: HeldOut) -> str:
     """What a model has of them: next-token loss and drafts, or the masked loss alone; and how it ends gaps."""
     ends = "" if math.isnan(held.ended) else f", gaps ended {held.ended:.3f}, too early {held.ended_early:.3f}"
     parts = "".join(f", {name} {value:.3f}" for name, value in held.parts.items())

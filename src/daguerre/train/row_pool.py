@@ -29,7 +29,7 @@ DRAWN = 1024
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class PooledRows:
     """hidden float32 (A, D); concepts bool (A, N) and token int64 (A,), those of the token that each row predicts; kind
     int64 (A,); span int64 (A,), the span that a row counts to (`spans_of`), or IGNORE.
     """
@@ -40,23 +40,23 @@ class Rows:
     kind: Tensor
     span: Tensor
 
-    def take(self, places: Tensor) -> Rows:
+    def take(self, places: Tensor) -> PooledRows:
         """Some of the rows."""
-        return Rows(*(getattr(self, each.name)[places] for each in fields(self)))
+        return PooledRows(*(getattr(self, each.name)[places] for each in fields(self)))
 
     @classmethod
-    def joined(cls, parts: Sequence[Rows]) -> Rows:
+    def joined(cls, parts: Sequence[PooledRows]) -> PooledRows:
         """The rows of several parts, one after the other."""
         return cls(*(torch.cat([getattr(part, each.name) for part in parts]) for each in fields(cls)))
 
 
-def rows_of(batch: Batch, hidden: Tensor) -> Rows:
+def rows_of(batch: Batch, hidden: Tensor) -> PooledRows:
     """The labeled rows of a batch with hidden states (B, R, D)."""
     assert batch.concepts is not None
     sequence, row = (batch.origin != IGNORE).nonzero(as_tuple=True)
     origin, target = batch.origin[sequence, row], batch.target[sequence, row]
     masked, span = batch.level[sequence, row] >= 0, batch.layout.rows.span[sequence, row]
-    return Rows(
+    return PooledRows(
         hidden[sequence, row].float(),
         batch.concepts[sequence, origin],
         torch.where(target == IGNORE, batch.tokens[sequence, origin], target),
@@ -82,11 +82,11 @@ class RowPool:
     held, as in a run that was resumed, so what is drawn is a function of the number and the seed.
     """
 
-    def __init__(self, compute: Callable[[int], Rows], slots: int = SLOTS) -> None:
+    def __init__(self, compute: Callable[[int], PooledRows], slots: int = SLOTS) -> None:
         self._compute, self._slots = compute, slots
-        self._held = dict[int, Rows]()
+        self._held = dict[int, PooledRows]()
 
-    def draw(self, number: int, rows: Rows, num: int, seed: int) -> Rows:
+    def draw(self, number: int, rows: PooledRows, num: int, seed: int) -> PooledRows:
         """`num` rows of micro-batches up to this number, with replacement; `rows` are those of this one."""
         wanted = range(max(0, number - self._slots + 1), number + 1)
         self._held = {n: held for n, held in self._held.items() if n in wanted} | {number: rows}
@@ -107,4 +107,4 @@ class RowPool:
         parts = [
             each.take((place[slot == index] - starts[index]).to(each.kind.device)) for index, each in enumerate(held)
         ]
-        return Rows.joined(parts)
+        return PooledRows.joined(parts)

@@ -21,9 +21,9 @@ from daguerre.models.loading import model_folder, usable_device
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.checkpoint import CHECKPOINTS, find_checkpoint, list_checkpoints, load_state
 from daguerre.train.corpus.harvest import NO_TIME
-from daguerre.train.prefer.rows import PairReader
+from daguerre.train.method import Method
+from daguerre.train.methods import method_of
 from daguerre.train.recipe import Recipe, changed_settings, load_recipe, recipe_from_dict
-from daguerre.train.reinforce.prompts import PromptReader, PromptSplit
 from daguerre.train.sft.corpus import AnswerFiles
 from daguerre.train.sft.files import KINDS, data_files
 from daguerre.train.shards import is_corpus
@@ -77,8 +77,8 @@ def run_training(
     if checkpoint is not None:
         corpus = _corpus_of_run(given, folder, checkpoint)
         _say_changed(folder, recipe, say)
-    elif (recipe.sft or recipe.prefer or recipe.reinforce) and not (len(given) == 1 and is_corpus(given[0])):
-        corpus = _answers(given, folder, recipe)
+    elif (method := method_of(recipe)).rows and not (len(given) == 1 and is_corpus(given[0])):
+        corpus = _answers(given, folder, method)
     else:
         corpus = _corpus(_one(given), folder, recipe.files, again, has_time, left_out)
     try:
@@ -148,23 +148,15 @@ def _one(data: Sequence[Path]) -> Path | None:
     return data[0] if data else None
 
 
-def _answers(data: Sequence[Path], folder: Path, recipe: Recipe) -> Corpus:
-    """The corpus of a run on prompts and answers, or on prompts: made of `data`, or one that is in the run."""
+def _answers(data: Sequence[Path], folder: Path, method: Method) -> Corpus:
+    """The corpus of a run on rows of files: made of `data`, or one that is in the run."""
     copy = folder / DATA
     if not data:
         if is_corpus(copy):
             return copy
-        what = "prompts" if recipe.reinforce else "prompts and answers"
-        raise InputError(f"say what to train on: --data FILES of {what} (docs/training.md)")
+        raise InputError(f"say what to train on: --data FILES of {method.rows} (docs/training.md)")
     data_files(data)
-    longest = max(stage.length for stage in recipe.stages)
-    if recipe.reinforce is not None:
-        reads = PromptReader(recipe.reinforce.length)
-        return CopiedAnswers(data, copy, longest, recipe.reinforce.held_out, reads, split=PromptSplit)
-    if recipe.prefer is not None:
-        return CopiedAnswers(data, copy, longest, recipe.prefer.held_out, PairReader(recipe.prefer.ends), pairs=True)
-    assert recipe.sft is not None
-    return CopiedAnswers(data, copy, longest, recipe.sft.held_out)
+    return CopiedAnswers(data, copy, max(stage.length for stage in method.recipe.stages), **method.reading())
 
 
 def _corpus(

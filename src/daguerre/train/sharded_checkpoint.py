@@ -19,7 +19,7 @@ from daguerre.train.sharded import full, local
 
 
 @dataclass(frozen=True)
-class Held:
+class ShardedState:
     """What a checkpoint holds of a run: tensors by the names of the weights that they belong to, and the optimizer."""
 
     devices: Devices
@@ -51,7 +51,7 @@ class Held:
                 local(tensor).copy_(self.devices.part(cut, whole, tensor))
 
 
-def save_shards(held: Held, folder: Path, step: int, state: dict[str, Any]) -> None:
+def save_shards(held: ShardedState, folder: Path, step: int, state: dict[str, Any]) -> None:
     """Write a checkpoint as `save_checkpoint` does, by all processes together."""
     devices, flat = held.devices, held.stored()
     if not devices.is_first:
@@ -79,7 +79,7 @@ def _write(folder: Path, flat: dict[str, Any]) -> None:
 
 
 @torch.no_grad()
-def load_shards(path: Path, held: Held) -> None:
+def load_shards(path: Path, held: ShardedState) -> None:
     """Read this process's parts of a checkpoint of any number of processes. CheckpointError for one that is damaged, or
     of other shapes.
     """
@@ -107,7 +107,7 @@ def load_shards(path: Path, held: Held) -> None:
 
 
 @torch.no_grad()
-def load_whole(saved: Mapping[str, Any], held: Held) -> None:
+def load_whole(saved: Mapping[str, Any], held: ShardedState) -> None:
     """Take this process's parts of what one process wrote."""
     flat = {f"{kind}.{name}": tensor for kind in ("model", "average") for name, tensor in saved[kind].items()}
     for number, part in enumerate(saved["optimizer"]):

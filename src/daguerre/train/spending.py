@@ -14,7 +14,7 @@ import torch
 from daguerre.errors import TrainingError
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.batched import BatchLayout, run_batch
-from daguerre.train.budget import CURVES, EVALUATION, FIGURES, FILES, GRADIENTS, MOST, Budget
+from daguerre.train.budget import CURVES, EVALUATION, FIGURES, FILES, GRADIENTS, MOST, RunBudget
 from daguerre.train.recipe import Recipe
 from daguerre.train.stage import Stage
 
@@ -32,7 +32,7 @@ FORWARD_SHARE = 1 / 3
 class Spending:
     """Decides by the budget and by what was measured, and says what it decides."""
 
-    def __init__(self, recipe: Recipe, budget: Budget, say: Callable[[str], None]) -> None:
+    def __init__(self, recipe: Recipe, budget: RunBudget, say: Callable[[str], None]) -> None:
         self.recipe, self.budget, self.say = recipe, budget, say
         self._row, self._sequences = 0.0, recipe.stage(0.0).sequences
 

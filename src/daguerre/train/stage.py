@@ -3,39 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from daguerre.errors import InputError, unknown
+from daguerre.train.keys import Section, key
 
 MIN_WINDOW = 8
 CORRUPTIONS = ("none", "random", "self", "hybrid", "edit")
-
-
-def at_least(minimum: int, options: Any, *names: str) -> None:
-    """InputError for an option of a recipe that is below a minimum."""
-    for name in names:
-        if not getattr(options, name) >= minimum:
-            raise InputError(f"recipe: {name} must be at least {minimum}, not {getattr(options, name)}")
+"""What is planted among the visible tokens of answers (`daguerre.train.sft.corruption`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stage:
-    """Windows of `length` tokens, `sequences` a micro-batch, `micro_batches` a step, until that share of the run.
+class Stage(Section, place="stages.N."):
+    """Windows of `length` tokens, `sequences` a micro-batch, `micro_batches` a step, until that share of the run."""
 
-    `block_size` is that of noised blocks of answers ([sft]), 0: the model's; `corruption` is what is planted among
-    their visible tokens (`daguerre.train.sft.corruption`).
-    """
-
-    until: float
-    length: int
-    sequences: int
-    micro_batches: int
-    block_size: int = 0
-    corruption: str = "none"
-
-    def __post_init__(self) -> None:
-        at_least(MIN_WINDOW, self, "length")
-        at_least(1, self, "sequences", "micro_batches")
-        at_least(0, self, "block_size")
-        if self.corruption not in CORRUPTIONS:
-            raise unknown("corruption", self.corruption, CORRUPTIONS)
+    until: float = key("share of the run at which the stage ends; 1.0 for the last one", 1.0)
+    length: int = key("tokens of a window", low=MIN_WINDOW)
+    sequences: int = key("windows of a micro-batch", low=1)
+    micro_batches: int = key("micro-batches of a step", 1, low=1)
+    block_size: int = key("tokens of noised blocks of answers; 0: the model's", 0, low=0, methods=("sft", "distill"))
+    corruption: str = key("wrong tokens to correct in answers", "none", names=CORRUPTIONS, methods=("sft",))

@@ -11,15 +11,14 @@ import torch
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
-from daguerre.models.loading import is_published_folder, load_model
+from daguerre.models.loading import load_model, open_source
 from daguerre.models.published_tokenizer import PublishedTokenizer
 from daguerre.models.scaling import read_scaling
 from daguerre.models.tokenizer import DEFAULTS, Tokenizer
-from daguerre.train.concept_heads import with_concept_heads
 from daguerre.train.convert import converted
-from daguerre.train.drafting import check_drafts, with_draft_head
 from daguerre.train.objectives import CONTEXT_OF
-from daguerre.train.recipe import OWN, Recipe, TrainedShape
+from daguerre.train.recipe import OWN, Recipe
+from daguerre.train.shape import TrainedShape
 
 
 def named_tokenizer(name: str) -> Tokenizer:
@@ -41,7 +40,7 @@ def first_model(
     """
     if start_from is not None:
         model, tokenizer = load_model(start_from, dtype=torch.float32, device="cpu")
-        source = Path(start_from) if is_published_folder(Path(start_from)) else None
+        source = Path(start_from) if open_source(Path(start_from)).is_published else None
         model = _converted(recipe, model, tokenizer, source).requires_grad_(True).train()
         if isinstance(tokenizer, PublishedTokenizer) and tokenizer.vocab_size < model.config.vocab_size:
             tokenizer = tokenizer.sized(model.config.vocab_size)
@@ -57,11 +56,7 @@ def first_model(
             kept = {name: getattr(before, name) for name in ("draft_head", "draft_rank", "null_id", "concepts")}
             config = replace(config, **kept)
         model = fresh_model(config, recipe.seed)
-    _check_trainable(model.config, recipe)
-    if recipe.draft_head:
-        model = with_draft_head(model, recipe.draft_head, recipe.seed, recipe.draft_rank)
-    if recipe.concepts is not None:
-        model = with_concept_heads(model, recipe.concepts, recipe.seed)
+    check_trainable(model.config, recipe)
     return model, tokenizer
 
 
@@ -73,37 +68,13 @@ def fresh_model(config: ModelConfig, seed: int) -> Backbone:
     return Backbone(config).initialize(seed, zero_outputs=config.norm_placement == "pre", scale=0.25)
 
 
-def _check_trainable(config: ModelConfig, recipe: Recipe) -> None:
-    """InputError or UnsupportedError for what the objectives cannot train."""
+def check_trainable(config: ModelConfig, recipe: Recipe) -> None:
+    """InputError or UnsupportedError for a model that no method can train by this recipe."""
     longest = max(stage.length for stage in recipe.stages)
     if longest > config.max_positions:
         raise InputError(f"a stage has windows of {longest} tokens, the model's context is {config.max_positions}")
     if config.context not in CONTEXT_OF.values():
         raise UnsupportedError(f"no layout of training has {config.context} context: start from another model")
-    if recipe.reinforce is not None:
-        recipe.reinforce.check_model(config)
-    if recipe.sft is not None or recipe.prefer is not None or recipe.reinforce is not None:
-        return
-    for name, objective in recipe.make_mixture(config).objectives.items():
-        if objective.context != config.context:
-            fitting = ", ".join(layout for layout, context in CONTEXT_OF.items() if context == config.context)
-            raise UnsupportedError(
-                f"mixture.{name} has the layout {objective.layout!r}, which is for {objective.context} context, and "
-                f"the model has {config.context} context: its layouts are {fitting}"
-            )
-        if config.masks_in_place and objective.layout != "next_token":
-            raise UnsupportedError(
-                f"mixture.{name} trains masked rows to predict the next token, and this model's predict their own: "
-                'take layout = "next_token"'
-            )
-    if recipe.draft_head:
-        check_drafts(recipe.make_mixture(config).objectives, recipe.draft_rank)
-    elif any(share.layout == "groups" for share in recipe.mixture.values()):
-        raise InputError('the layout "groups" trains a draft head: set draft_head')
-    if recipe.anneal and not (config.context == "full" and config.shift):
-        raise UnsupportedError('anneal opens the attention of a causal model: it needs context = "full" and a shift')
-    if config.null_id is None and any(share.layout == "infill" for share in recipe.mixture.values()):
-        raise UnsupportedError("the model has no gap filler, which infilling needs: take infill out of the mixture")
 
 
 def _converted(recipe: Recipe, model: Backbone, tokenizer: Tokenizer, source: Path | None) -> Backbone:

@@ -13,7 +13,7 @@ from daguerre.files import atomic_write
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.bpe import train_bpe
 from daguerre.train.corpus.document import Document
-from daguerre.train.corpus.gather import Kept, gather_folder
+from daguerre.train.corpus.gather import KeptFiles, gather_folder
 from daguerre.train.corpus.harvest import always
 from daguerre.train.corpus.languages import counted, language_of
 from daguerre.train.shards import META, Shard, write_shards
@@ -39,7 +39,7 @@ class UserFolder:
     has_time: Callable[[], bool] = always
 
     @cached_property
-    def kept(self) -> Kept:
+    def kept(self) -> KeptFiles:
         """What is read of it, once. DataError when the folder is missing or nothing is left of it."""
         return gather_folder(
             self.path, "pass --data with a folder", any_language=self.files == "text", has_time=self.has_time

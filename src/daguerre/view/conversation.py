@@ -15,7 +15,7 @@ from rich.text import Text
 
 from daguerre.decoding.defaults import with_sampling
 from daguerre.decoding.effort import EFFORTS, effort_options
-from daguerre.decoding.options import CALLS, Decode
+from daguerre.decoding.request import CALLS, Decode
 from daguerre.decoding.result import Result, StreamEvent
 from daguerre.errors import DaguerreError, InputError, unknown
 from daguerre.files import atomic_write

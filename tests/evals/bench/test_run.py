@@ -10,7 +10,7 @@ import pytest
 
 from bench_shape import TINY
 from conftest import MakeModel
-from daguerre.decoding.options import Decode
+from daguerre.decoding.request import Decode
 from daguerre.errors import InputError
 from daguerre.evals.bench import batch, context, infill, rows, run, worker
 from daguerre.evals.bench.job import RANDOM

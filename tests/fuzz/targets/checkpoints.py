@@ -22,8 +22,8 @@ from daguerre.models.export import export
 from daguerre.models.loading import load_folder
 from daguerre.models.own_layout import CONFIG, parse_config, save_model
 from daguerre.models.published_tokenizer import PublishedTokenizer
+from daguerre.models.readers import read_tokenizer
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.models.tokenizer_files import read_tokenizer
 from daguerre.models.weights import WEIGHTS, read_weights, sha256_of, shapes_of
 from fuzz.mutate import mutant
 from fuzz.target import Run, Target

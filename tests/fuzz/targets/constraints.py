@@ -146,7 +146,7 @@ def grammar() -> Run:
 
 def tools() -> Run:
     """As a request asks for them: `Decode` has checked the types."""
-    from daguerre.decoding.options import Decode
+    from daguerre.decoding.request import Decode
 
     tokenizer = Tokenizer.default("2k")
 

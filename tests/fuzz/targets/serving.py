@@ -8,10 +8,10 @@ from contextlib import suppress
 from typing import Any
 
 from daguerre.errors import DaguerreError
+from daguerre.http.settings import Settings
 from daguerre.server.app import make_app
 from daguerre.server.batch import read_answers, read_requests
 from daguerre.server.models import ModelPool
-from daguerre.server.settings import Settings
 from fuzz.models import model
 from fuzz.target import Run, Target
 from fuzz.targets.checkpoints import scratch

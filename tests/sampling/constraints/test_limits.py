@@ -14,7 +14,7 @@ import jsonschema
 import pytest
 
 from daguerre.audit.record import decoding_facts
-from daguerre.decoding.options import Decode
+from daguerre.decoding.request import Decode
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.model import Model
 from daguerre.models.tokenizer import Tokenizer

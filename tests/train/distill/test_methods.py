@@ -229,7 +229,7 @@ def test_in_a_new_round_the_average_of_the_student_teaches(make_model: MakeModel
     assert loss.at(0.34).teacher.round == 1
     assert all(torch.equal(old[name] + 1, value) for name, value in loss.teacher.values.items())
     other = Distillation(Distill(rounds=3), Teacher(student), average)
-    other.restore(loss.state())
+    other.teacher.load(loss.teacher.state())
     assert other.teacher.round == 1
     assert all(torch.equal(loss.teacher.values[name], value) for name, value in other.teacher.values.items())
 

@@ -47,7 +47,6 @@ def test_rows_have_right_answers_and_no_held_out_list(lists: Any, tmp_path: Path
 
 def test_runs_are_trained_measured_and_reported(lists: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lists, "POINTS", [("margin", {"steps": 2}), ("threshold", {"threshold": 0.5})])
-    monkeypatch.setattr(lists, "RESULTS", tmp_path / "made.json")
     few = ["--out", str(tmp_path / "runs"), "--rows", "300", "--num", "5", "--steps", "2", "--more", "2"]
     lists.main([*few, "--only", "start", "more", "sdtt"])
     lists.report(tmp_path / "runs", tmp_path / "made.json")

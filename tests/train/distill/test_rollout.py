@@ -14,10 +14,10 @@ import torch
 
 from answers import STAGE, hidden_answers
 from daguerre.canvas import Canvas
-from daguerre.decoding.drive import compute
 from daguerre.model import Model
 from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.models.forward import Logits
+from daguerre.models.session import compute
 from daguerre.sampling.logits import Proposals
 from daguerre.sampling.policies import POLICIES, Policy, Progress
 from daguerre.sampling.random import Counter

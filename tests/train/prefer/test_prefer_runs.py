@@ -118,7 +118,7 @@ def test_a_preference_is_learned(
     make_model: Callable[..., Model], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, context: str
 ) -> None:
     """One word is preferred to another whatever the prompt: held-out pairs get in order."""
-    monkeypatch.setattr("daguerre.train.sft.evaluation.MICRO_BATCHES", 12)
+    monkeypatch.setattr("daguerre.train.evaluation.VAL_MICRO_BATCHES", 12)
     start = folder_of(make_model, tmp_path / "start", **CONTEXTS[context])
     rows = [{**row, "chosen": "name", "rejected": "value"} for row in some_preferences(60)]
     file = write_rows(tmp_path / "pairs.jsonl", rows)

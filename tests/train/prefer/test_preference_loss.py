@@ -21,10 +21,10 @@ from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.batched import BatchLayout, run_batch
 from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.scoring.likelihood import score_tokens
-from daguerre.train.prefer.loss import LogProbs, PreferenceLoss, log_probs, preference, prompt_rows
+from daguerre.train.prefer.loss import AnswerLogProbs, PreferenceLoss, log_probs, preference, prompt_rows
 from daguerre.train.prefer.masks import COMMON, noised_views
 from daguerre.train.prefer.options import Prefer, pair_loss
-from daguerre.train.sft.texts import Span, Text
+from daguerre.train.sft.texts import AnswerSpan, Text
 from preferences import pair_batches, some_preferences
 
 CONTEXTS: dict[str, dict[str, Any]] = {
@@ -39,8 +39,8 @@ SHORT = [
 ]
 
 
-def probs(*values: float) -> LogProbs:
-    return LogProbs(torch.tensor(values), torch.tensor(values)[:, None])
+def probs(*values: float) -> AnswerLogProbs:
+    return AnswerLogProbs(torch.tensor(values), torch.tensor(values)[:, None])
 
 
 def test_the_loss_is_that_of_the_closed_form() -> None:
@@ -120,7 +120,7 @@ def test_the_mean_of_estimates_is_the_bound_by_enumeration(
 
 def test_the_weights_of_masks_make_every_size_as_likely() -> None:
     """A token's weights have the sum 1 on average, and in antithetic views without chance where tokens are alike."""
-    span = Span(0, 6, np.array([False, True, True, True, True, True]))
+    span = AnswerSpan(0, 6, np.array([False, True, True, True, True, True]))
     rng = np.random.default_rng(0)
     for antithetic in (False, True):
         total = np.zeros(6)
@@ -137,7 +137,7 @@ def test_the_weights_of_masks_make_every_size_as_likely() -> None:
 
 
 def test_a_single_token_is_masked_whatever_is_drawn() -> None:
-    span = Span(0, 2, np.array([False, True]))
+    span = AnswerSpan(0, 2, np.array([False, True]))
     rng = np.random.default_rng(0)
     for antithetic in (False, True):
         views = noised_views([span], 3, antithetic, rng)
@@ -192,8 +192,8 @@ def test_antithetic_masks_vary_less(make_model: Callable[..., Model], tmp_path: 
 def test_the_logged_variance_is_that_of_the_margin(make_model: Callable[..., Model], tmp_path: Path) -> None:
     """Draws of strata are not alone, so the estimate from how they differ is on the safe side."""
     by_draw = torch.tensor([[1.0, 3.0], [2.0, 2.0], [0.0, 0.0], [0.0, 0.0]])
-    found = LogProbs(by_draw.mean(1), by_draw)
-    start = LogProbs(torch.zeros(4), torch.zeros(4, 2))
+    found = AnswerLogProbs(by_draw.mean(1), by_draw)
+    start = AnswerLogProbs(torch.zeros(4), torch.zeros(4, 2))
     _, parts = preference(found, start, torch.ones(4, dtype=torch.int64), Prefer(beta=0.5))
     margins = np.array([1.0 - 2.0, 3.0 - 2.0]) * 0.5
     assert parts["variance"] == pytest.approx((margins.var(ddof=1) / 2 + 0.0) / 2)
@@ -224,10 +224,10 @@ def test_models_that_have_no_such_log_probabilities_are_refused(make_model: Call
 def test_options_out_of_range_are_refused() -> None:
     for options, why in (
         ({"beta": 0.0}, "beta must be above 0"),
-        ({"smoothing": 0.5}, "below one half"),
+        ({"smoothing": 0.5}, "must be at least 0 and below 0.5"),
         ({"times": 0}, "times must be at least 1"),
         ({"sft": -1.0}, "sft must be at least 0"),
-        ({"held_out": 0.0}, "held_out is a share"),
+        ({"held_out": 0.0}, "held_out must be above 0 and below 1"),
     ):
         with pytest.raises(InputError, match=why):
             Prefer(**options)

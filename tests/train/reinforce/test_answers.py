@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from daguerre.errors import InputError, UnsupportedError
-from daguerre.train.reinforce.answer import Answer
+from daguerre.train.reinforce.answer import DrawnAnswer
 from daguerre.train.reinforce.answers import batch_of, estimates, views_of
 from daguerre.train.reinforce.loss import PolicyLoss
 from daguerre.train.reinforce.options import ESTIMATES, Reinforce
-from oracles.views import exact, in_views
+from oracles.answer_views import exact, in_views
 
 OPTIONS = Reinforce(group=2, reward="x:y", pairs=2, kl=0.3, clip=0.2, power=2.0)
 CASES = [("causal", "left_to_right"), *((name, each) for name in ("full", "full_unshifted") for each in ESTIMATES)]
@@ -29,7 +29,7 @@ def some_answers(config, seed=0):
         none = torch.zeros(0, dtype=torch.int64)
         steps = torch.randint(0, 3, (length,), generator=generator)
         asked = torch.arange(given, given + length)
-        out.append(Answer(tokens, asked, none, none, steps, float(advantage > 0), advantage))
+        out.append(DrawnAnswer(tokens, asked, none, none, steps, float(advantage > 0), advantage))
     return out
 
 
@@ -95,7 +95,7 @@ def check_gradient(models, name, estimate):
 
 def test_what_follows_an_end_is_hidden_with_it_and_has_no_estimate(models):
     config = models["full_unshifted"].backbone.config
-    answer = Answer(
+    answer = DrawnAnswer(
         torch.tensor([1, 62, 63, config.eos_id, config.eos_id, config.eos_id]),
         torch.tensor([1, 2, 3]), torch.tensor([4, 5]), torch.tensor([2, 2]), torch.tensor([1, 0, 2]),
     )  # fmt: skip
@@ -122,7 +122,7 @@ def test_a_model_without_such_an_estimate_is_refused(models, name, estimate, sai
         ({"estimate": "copled"}, "coupled"),
         ({"group": 1}, "at least 2"),
         ({"temperature": 0.0}, "above 0"),
-        ({"clip": 1.5}, "between 0 and 1"),
+        ({"clip": 1.5}, "above 0 and below 1"),
         ({"command": ("true",)}, "leave out one"),
     ],
 )

@@ -12,7 +12,7 @@ import torch
 from daguerre.errors import UnsupportedError
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.batched import BatchLayout, Rows, run_batch
-from daguerre.train.reinforce.answer import Answer
+from daguerre.train.reinforce.answer import DrawnAnswer
 from daguerre.train.reinforce.answers import batch_of, estimates
 from daguerre.train.reinforce.blocks import block_views
 from daguerre.train.reinforce.loss import PolicyLoss
@@ -31,19 +31,19 @@ def backbone(request: Any, make_model: Any) -> Backbone:
     return model
 
 
-def some_answers() -> list[Answer]:
+def some_answers() -> list[DrawnAnswer]:
     """Answers behind prompts that end within a block and with one; one ends early, and a part of its block follows."""
-    generator, out = torch.Generator().manual_seed(0), list[Answer]()
+    generator, out = torch.Generator().manual_seed(0), list[DrawnAnswer]()
     for given, length, behind, advantage in ((3, 7, 0, 0.7), (4, 1, 0, -0.2), (5, 5, 2, -0.7)):
         tokens = torch.randint(40, 90, (given + length + behind,), generator=generator)
         asked = torch.arange(given, given + length)
         after = torch.arange(given + length, given + length + behind)
         steps = torch.randint(0, 3, (length,), generator=generator)
-        out.append(Answer(tokens, asked, after, torch.full_like(after, length - 1), steps, 0.0, advantage))
+        out.append(DrawnAnswer(tokens, asked, after, torch.full_like(after, length - 1), steps, 0.0, advantage))
     return out
 
 
-def alone(model: Backbone, answers: list[Answer], options: Reinforce, seed: int) -> torch.Tensor:
+def alone(model: Backbone, answers: list[DrawnAnswer], options: Reinforce, seed: int) -> torch.Tensor:
     """The estimates, a forward for each view of each block: the text up to its end, with what the view hides."""
     config, generator, out = model.config, torch.Generator().manual_seed(seed), []
     size, ahead = config.block_size, config.noisy_offset

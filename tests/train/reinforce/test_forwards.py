@@ -5,11 +5,10 @@ import copy
 import pytest
 import torch
 
-from daguerre.errors import UnsupportedError
 from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.scoring.likelihood import score_tokens
 from daguerre.train.reinforce.estimates import bounded, left_to_right
-from oracles.views import exact, in_views
+from oracles.answer_views import exact, in_views
 
 GIVEN, LENGTH = 3, 9
 
@@ -52,10 +51,3 @@ def test_the_lower_bound_is_that_of_scoring(models):
         found = -views.mean(in_views(model.backbone, tokens, GIVEN, views)).sum().item()
     wanted = score(model, tokens, kind="elbo", layout="full", samples=400)
     assert abs(found - wanted.value) < 4 * 2 * wanted.stderr + 1e-3
-
-
-def test_other_contexts_are_refused(models):
-    with pytest.raises(UnsupportedError, match="full context"):
-        in_views(models["causal"].backbone, tokens_of(models["causal"]), GIVEN, left_to_right(LENGTH - GIVEN))
-    with pytest.raises(UnsupportedError, match="causal"):
-        exact(models["full"].backbone, tokens_of(models["full"]), GIVEN)

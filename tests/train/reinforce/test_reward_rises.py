@@ -6,7 +6,7 @@ import torch
 
 from daguerre.train.reinforce.estimates import left_to_right
 from daguerre.train.reinforce.policy import advantages, policy_loss
-from oracles.views import in_views
+from oracles.answer_views import in_views
 
 PROMPT = torch.tensor([1, 12, 30])
 

@@ -21,6 +21,7 @@ from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.convert import CONVERSIONS, Convert, converted
 from daguerre.train.recipe import load_recipe
 from daguerre.train.run import DATA, CopiedAnswers, run_training
+from daguerre.train.sft.method import FineTuning
 from daguerre.train.trainer import Trainer
 from published import CASES, made
 
@@ -64,7 +65,7 @@ def test_our_own_model_is_converted_trained_resumed_and_decodes(
         return Trainer(recipe, folder, CopiedAnswers([texts], folder / DATA, 48, 0.1), start_from=start, quiet=True)
 
     first = trainer(whole)
-    assert first.answers is not None and first.answers.name == PRESETS[to]
+    assert isinstance(first.method, FineTuning) and first.method.answers.name == PRESETS[to]
     assert all(torch.equal(begun.state_dict()[name], value) for name, value in first.model.state_dict().items())
     first.run()
     second = trainer(out)
@@ -89,7 +90,7 @@ def test_attention_opens_over_the_first_part_of_a_run(start: str, texts: Path, t
     recipe = load_recipe("convert", [*options_for("diffullama"), "anneal=1.0", "sft.packing=true"])
     data = CopiedAnswers([texts], tmp_path / "run" / DATA, 48, 0.1)
     trainer, ratios = Trainer(recipe, tmp_path / "run", data, start_from=start, quiet=True), list[float]()
-    annealed = trainer._annealed
+    annealed = trainer.method.annealed
 
     def watched(*args: Any) -> Any:
         out = annealed(*args)
@@ -97,7 +98,7 @@ def test_attention_opens_over_the_first_part_of_a_run(start: str, texts: Path, t
         ratios.append(float(out.layout.seen[0][ahead].float().mean()))
         return out
 
-    trainer._annealed = watched  # type: ignore[method-assign]
+    trainer.method.annealed = watched  # type: ignore[method-assign]
     trainer.run()
     assert np.array(ratios[::2]) == pytest.approx([0, 0.25, 0.5, 0.75], abs=0.1)
 
@@ -142,9 +143,9 @@ def test_an_adapter_of_a_converted_model_is_merged_into_it(
     export = Trainer.export
 
     def seeing(trainer: Trainer) -> Path:
-        names = [name for name in trainer.average.values if name.startswith("layers.0.attention.qkv.lora")]
+        names = [name for name in trainer.trained.average.values if name.startswith("layers.0.attention.qkv.lora")]
         for name in names:
-            seen[name.rpartition("parts.")[2]] = trainer.average.values[name].clone()
+            seen[name.rpartition("parts.")[2]] = trainer.trained.average.values[name].clone()
         return export(trainer)
 
     monkeypatch.setattr(Trainer, "export", seeing)

@@ -23,8 +23,8 @@ from daguerre.train.noising import IGNORE, REVISED
 from daguerre.train.run import DATA, CopiedAnswers
 from daguerre.train.self_generated import with_self_generated_tokens
 from daguerre.train.sft.corruption import edits, others, plant_edits, plant_hybrid, plant_random
+from daguerre.train.sft.method import rainbow_ids
 from daguerre.train.sft.presets import Sft, answer_loss
-from daguerre.train.sft.start import rainbow_ids
 from daguerre.train.shards import Shard
 from daguerre.train.stage import CORRUPTIONS
 from daguerre.train.trainer import Trainer
@@ -270,9 +270,9 @@ def test_too_few_spare_tokens_and_corruption_without_masks_are_refused(
     shapes: dict[str, Model], tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
     config = shapes["full_unshifted"].config
-    recipe = replace(RECIPE, sft=Sft(padding="rainbow", rainbow=12))
+    options = Sft(padding="rainbow", rainbow=12)
     with pytest.raises(InputError, match=r"11 ids that no token has, and sft.rainbow asks for 12"):
-        rainbow_ids(recipe, answer_loss(Sft(padding="rainbow"), config, None), tokenizer)
+        rainbow_ids(options, answer_loss(Sft(padding="rainbow"), config, None), tokenizer)
     stages = (replace(STAGE, corruption="random"),)
     with pytest.raises(DaguerreError, match="corruption is planted among masks"):
         run(replace(RECIPE, sft=Sft(preset="ar"), stages=stages), tmp_path)

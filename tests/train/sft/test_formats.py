@@ -12,7 +12,7 @@ import pytest
 from daguerre.errors import DataError, InputError, MissingExtra
 from daguerre.train.sft import files as module
 from daguerre.train.sft.files import data_files, rows_of
-from daguerre.train.sft.formats import Conversation, Pair, read_row
+from daguerre.train.sft.formats import ChatRow, PromptAndAnswer, read_row
 
 ASK, SAY = {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}
 TOOL = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
@@ -27,7 +27,7 @@ ROWS: list[dict[str, Any]] = [
 
 def said(row: Any) -> list[tuple[str, str, bool]]:
     talk = read_row(row)
-    assert isinstance(talk, Conversation)
+    assert isinstance(talk, ChatRow)
     return [(m["role"], m["content"], a) for m, a in zip(talk.messages, talk.answers, strict=True)]
 
 
@@ -40,8 +40,8 @@ def test_every_format_is_the_same_conversation() -> None:
     assert said({"instruction": "Hi", "input": "", "output": "Hello", "text": "x"}) == hello
     assert said({"prompt": [ASK], "completion": [SAY]}) == hello
     assert said({"messages": [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}, SAY]}) == hello
-    assert read_row({"prompt": "a", "completion": "b"}) == Pair("a", "b")
-    assert read_row({"text": "b"}) == Pair("", "b")
+    assert read_row({"prompt": "a", "completion": "b"}) == PromptAndAnswer("a", "b")
+    assert read_row({"text": "b"}) == PromptAndAnswer("", "b")
     asked = said({"instruction": "Add", "input": "1 2", "output": "3", "system": "Be brief"})
     assert asked == [("system", "Be brief", False), ("user", "Add\n1 2", False), ("assistant", "3", True)]
 
@@ -60,7 +60,7 @@ def test_calls_of_tools_are_objects_in_either_format() -> None:
     rows = [{"from": kind, "value": value} for kind, value in [*turns, ("gpt", "Hello")]]
     sharegpt = read_row({"conversations": rows, "tools": json.dumps([TOOL])})
     for talk in (openai, sharegpt):
-        assert isinstance(talk, Conversation)
+        assert isinstance(talk, ChatRow)
         assert [m["role"] for m in talk.messages] == ["user", "assistant", "tool", "assistant"]
         assert talk.messages[1]["tool_calls"][0]["function"] == {"name": "add", "arguments": {"a": 1}}
         assert (talk.messages[1]["content"], talk.answers) == ("", (False, True, False, True))

@@ -152,15 +152,15 @@ def test_a_second_run_keeps_the_law_of_the_model_that_its_start_was_trained_from
         trainer = Trainer(replace(recipe, sft=sft), out, _files(path, out), start_from=tuned, quiet=True)
         weights = {n: w.detach().clone() for n, w in trainer.model.named_parameters()}
         other, _ = load_model(base)
-        assert isinstance(trainer.loss, KeepingLoss)
-        for key, kept in trainer.loss.reference.values.items():
+        assert isinstance(trainer.method.loss, KeepingLoss)
+        for key, kept in trainer.method.loss.reference.values.items():
             assert torch.equal(kept, weights[key] if name == "start" else other.get_parameter(key))
         assert any(not torch.equal(weights[key], other.get_parameter(key)) for key in weights)
         if name == "base":
             run_until(2, trainer)
             again = Trainer(replace(recipe, sft=sft), out, out / DATA, resume=True, quiet=True)
-            assert isinstance(again.loss, KeepingLoss)
-            for key, kept in again.loss.reference.values.items():
+            assert isinstance(again.method.loss, KeepingLoss)
+            for key, kept in again.method.loss.reference.values.items():
                 assert torch.equal(kept, other.get_parameter(key))
 
 

@@ -16,6 +16,7 @@ from daguerre.models.gguf.writing import write_gguf
 from daguerre.models.loading import load_folder
 from daguerre.train.origin import ORIGIN
 from daguerre.train.run import run_training
+from daguerre.train.sft.method import FineTuning
 from daguerre.train.shards import Shard
 from daguerre.train.trainer import Trainer
 from published import CASES, made
@@ -70,8 +71,8 @@ def test_a_published_model_learns_answers_by_its_own_loss_and_stays_in_its_layou
 
     def watched(made: Trainer, *rest: Any) -> None:
         take(made, *rest)
-        assert made.answers is not None
-        losses.append(made.answers.name)
+        assert isinstance(made.method, FineTuning)
+        losses.append(made.method.answers.name)
 
     monkeypatch.setattr(Trainer, "_open_data", watched)
     how: dict[str, Any] = {"device": "cpu", "quiet": True, "out": out}

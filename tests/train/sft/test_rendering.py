@@ -14,10 +14,10 @@ from conftest import tiny_config
 from daguerre.errors import InputError
 from daguerre.model import Model
 from daguerre.models.core.config import ModelConfig
+from daguerre.models.readers import read_tokenizer
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.models.tokenizer_files import read_tokenizer
 from daguerre.server.prompts import checked, transcript
-from daguerre.train.sft.formats import Pair, read_row
+from daguerre.train.sft.formats import PromptAndAnswer, read_row
 from daguerre.train.sft.rendering import Renderer
 from daguerre.train.sft.texts import Text
 
@@ -131,12 +131,12 @@ def test_a_message_that_is_not_to_be_learned_stays_in_the_prompt(tmp_path: Path)
 
 def test_a_prompt_and_its_completion_are_texts_without_a_template(tmp_path: Path, tokenizer: Tokenizer) -> None:
     made = renderer(tmp_path, CHATML)
-    (text,) = made.texts(Pair("ab", "cd"))
+    (text,) = made.texts(PromptAndAnswer("ab", "cd"))
     assert shown(made, text) == [("ab", False), ("cd<|endoftext|>", True)]
-    (text,) = made.texts(Pair("", "cd<|im_end|>\n"))
+    (text,) = made.texts(PromptAndAnswer("", "cd<|im_end|>\n"))
     assert shown(made, text) == [("cd<|im_end|>", True)]  # it has an end, and nothing after it is learned
     own = Renderer(tokenizer, tiny_config(tokenizer))
-    (text,) = own.texts(Pair("x = ", "<eos>"))
+    (text,) = own.texts(PromptAndAnswer("x = ", "<eos>"))
     num = len(tokenizer.encode("x = "))
     assert text.tokens.tolist() == [1, *tokenizer.encode("x = "), *tokenizer.encode("<eos>"), 2]
     assert text.answer.tolist() == [False] * (num + 1) + [True] * (len(text.tokens) - num - 1)

@@ -178,10 +178,16 @@ def test_a_long_text_becomes_windows_and_each_token_of_an_answer_is_learned_once
 
 def test_a_recipe_of_answers_has_no_mixture_and_others_have_no_blocks() -> None:
     for changes, message in (
-        ({"draft_head": 8}, "trains answers and nothing else"),
+        ({"draft_head": 8}, "sft does not read draft_head"),
         ({"sft": None}, "shares of a mixture"),
-        ({"sft": None, "stages": (replace(RECIPE.stages[0], block_size=4),)}, "block_size and corruption belong to"),
-        ({"sft": None, "stages": (replace(RECIPE.stages[0], corruption="edit"),)}, "corruption belong to"),
+        (
+            {"sft": None, "stages": (replace(RECIPE.stages[0], block_size=4),)},
+            "mixture does not read stages.0.block_size",
+        ),
+        (
+            {"sft": None, "stages": (replace(RECIPE.stages[0], corruption="edit"),)},
+            "mixture does not read stages.0.corruption",
+        ),
     ):
         with pytest.raises(DaguerreError, match=message):
             replace(RECIPE, **changes)  # type: ignore[arg-type]

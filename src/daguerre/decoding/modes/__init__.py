@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from daguerre.decoding.modes.ancestral import Ancestral
-from daguerre.decoding.modes.ar import Ar
-from daguerre.decoding.modes.base import Mode
+from daguerre.decoding.modes.ar import Ar, Speculative
 from daguerre.decoding.modes.beam import Beam
 from daguerre.decoding.modes.block import Block, Full
 from daguerre.decoding.modes.expand import Expand
 from daguerre.decoding.modes.fim import Fim
 from daguerre.decoding.modes.renoise import Renoise
-from daguerre.decoding.modes.speculative import Speculative
-from daguerre.decoding.settings import ModeName, Settings
+from daguerre.decoding.options import DecodeOptions, ModeName
+from daguerre.decoding.plan import Mode
 from daguerre.errors import DaguerreError
 from daguerre.models.core.config import ModelConfig
 
@@ -41,7 +40,7 @@ SEARCHED_TOKENS = 48
 
 
 def choose_mode(
-    settings: Settings, config: ModelConfig, infilling: bool, denoise: bool = False, searches: bool = False
+    settings: DecodeOptions, config: ModelConfig, infilling: bool, denoise: bool = False, searches: bool = False
 ) -> ModeName:
     """The mode of a request that names none: the first line that applies.
 
@@ -82,7 +81,7 @@ def choose_mode(
     return "ar" if settings.shaping else "speculative"
 
 
-def _can_expand(settings: Settings) -> bool:
+def _can_expand(settings: DecodeOptions) -> bool:
     """Whether mode "expand" has all options that are given."""
     mode = MODES["expand"]
     usable = mode.policies is None or settings.policy_name in mode.policies

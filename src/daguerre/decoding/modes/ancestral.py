@@ -20,12 +20,10 @@ import torch
 from torch import Tensor
 
 from daguerre.canvas import Canvas, Decision, Span
-from daguerre.decoding.mode import Steps
-from daguerre.decoding.modes.base import Mode
-from daguerre.decoding.plan import Plan
-from daguerre.decoding.run import Run
+from daguerre.decoding.denoise import Run
+from daguerre.decoding.options import DecodeOptions
+from daguerre.decoding.plan import Mode, Plan, Steps
 from daguerre.decoding.sampler import evidence_at
-from daguerre.decoding.settings import Settings
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.core.config import ModelConfig
 from daguerre.noise.process import Absorbing, Reverse, process_of
@@ -46,6 +44,7 @@ class Ancestral(Mode):
     """All at once, from noise to text, in `steps` forwards."""
 
     name = "ancestral"
+    traced = False
     options = frozenset({"steps", "greedy_tail", "remask", "temperature", "top_p", "top_k", "min_p", "n", "cache"})
     heals = shapes = changeable = keeps_commits = searches_length = commits_each_step = False
 
@@ -58,11 +57,13 @@ class Ancestral(Mode):
             )
         process_of(config)
 
-    def check_draft(self, settings: Settings) -> None:
+    def check_draft(self, settings: DecodeOptions) -> None:
         """It takes none."""
         raise UnsupportedError('mode "ancestral" begins with noise and takes no draft: leave out one of the two')
 
-    def check_canvas(self, settings: Settings, config: ModelConfig, canvas: Canvas, budgets: Sequence[Span]) -> None:
+    def check_canvas(
+        self, settings: DecodeOptions, config: ModelConfig, canvas: Canvas, budgets: Sequence[Span]
+    ) -> None:
         """No cache: every forward computes all rows."""
         if settings.cache not in ("auto", "none"):
             raise UnsupportedError(

@@ -1,17 +1,18 @@
-"""Mode "ar": one token after the other."""
+"""Mode "ar": one token after the other, by the autoregressive distribution; and mode "speculative": the same tokens,
+several a forward, by verifying drafts.
+"""
 
 from __future__ import annotations
 
-from daguerre.canvas import Canvas
-from daguerre.decoding.denoise import Stop, commit_forced, heal
-from daguerre.decoding.draft import Alignment
-from daguerre.decoding.mode import SAMPLING, Steps, needs_next_token
-from daguerre.decoding.modes.base import Mode
-from daguerre.decoding.modes.block import healing_forwards
-from daguerre.decoding.plan import Plan
-from daguerre.decoding.run import Run
+from collections.abc import Sequence
+from typing import ClassVar
+
+from daguerre.canvas import Canvas, Span
+from daguerre.decoding.denoise import Run, Stop, commit_forced, heal
+from daguerre.decoding.drafters import Alignment
+from daguerre.decoding.options import DecodeOptions
+from daguerre.decoding.plan import SAMPLING, Distribution, Mode, Plan, Steps, needs_next_token
 from daguerre.decoding.sampler import evidence_of
-from daguerre.decoding.settings import Settings
 from daguerre.decoding.speculate import speculate
 from daguerre.errors import UnsupportedError
 from daguerre.models.core.config import ModelConfig
@@ -32,7 +33,7 @@ class Autoregressive(Mode):
         super().check_model(config)
         needs_next_token(self, config)
 
-    def check_draft(self, settings: Settings) -> None:
+    def check_draft(self, settings: DecodeOptions) -> None:
         """No pins at fixed positions together with a draft."""
         if any(not pin.floats for pin in settings.pins):
             raise UnsupportedError(
@@ -41,7 +42,7 @@ class Autoregressive(Mode):
 
     def bound(self, plan: Plan) -> int:
         """A forward for each token, healed ones included."""
-        return healing_forwards(plan) + plan.max_tokens
+        return plan.healing_forwards + plan.max_tokens
 
     def verify(self, run: Run, canvas: Canvas, size: int, stops: Stop | None = None) -> Steps:
         """Fill the rest of the healed canvas by verifying the caller's draft, or drafts of fewer than `size` tokens.
@@ -64,8 +65,9 @@ class Ar(Autoregressive):
     """One token after the other; a draft of the caller's is verified, several tokens a forward."""
 
     name = "ar"
+    distribution = "left"
 
-    def span_size(self, settings: Settings, config: ModelConfig, max_tokens: int, infilling: bool) -> int:
+    def span_size(self, settings: DecodeOptions, config: ModelConfig, max_tokens: int, infilling: bool) -> int:
         """One."""
         return 1
 
@@ -96,3 +98,44 @@ def one_by_one(run: Run, canvas: Canvas) -> Steps:
         canvas = canvas.apply(decision)
         yield Event(step, decision, canvas, evidence_of(decision, proposals))
     return canvas
+
+
+DEFAULT_SIZE = 5
+"""The most tokens of a forward that verifies drafts of the model."""
+
+
+class Speculative(Autoregressive):
+    """Drafts of fewer than `block_size` tokens, verified as they are drafted; or after, where masks are in place."""
+
+    name = "speculative"
+    distribution: ClassVar[Distribution | None] = "left"
+    options = Autoregressive.options | {"block_size", "drafter"}
+    changeable = keeps_drafts = False
+
+    def check_canvas(
+        self, settings: DecodeOptions, config: ModelConfig, canvas: Canvas, budgets: Sequence[Span]
+    ) -> None:
+        """No pins at fixed positions: a draft would have to go on behind them."""
+        super().check_canvas(settings, config, canvas, budgets)
+        if any(not pin.floats for pin in settings.pins):
+            raise UnsupportedError(
+                f'mode "{self.name}" cannot honor the option pins: use mode "ar", which has the same tokens'
+            )
+
+    def run(self, run: Run, canvas: Canvas) -> Steps:
+        """Heal, then cycles of verifying and drafting."""
+        canvas = yield from heal(run, canvas)
+        if not run.plan.healed(canvas):
+            return canvas
+        return (yield from self.verify(run, canvas, self.draft_size(run.plan)))
+
+    @staticmethod
+    def draft_size(plan: Plan) -> int:
+        """The most tokens of a forward that verifies drafts."""
+        config = plan.config
+        size = (config.block_size if config.masks_in_place else None) or DEFAULT_SIZE
+        return plan.decode.block_size or size
+
+    def bound(self, plan: Plan) -> int:
+        """A forward for each token, and one for its draft where that takes one of its own."""
+        return super().bound(plan) + plan.max_tokens * plan.config.masks_in_place

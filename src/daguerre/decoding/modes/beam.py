@@ -24,13 +24,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from daguerre.canvas import Canvas, Decision
-from daguerre.decoding.mode import Steps, needs_next_token
-from daguerre.decoding.modes.base import Mode
+from daguerre.decoding.denoise import Run
 from daguerre.decoding.modes.lines import Edge
-from daguerre.decoding.plan import Gap, Plan
-from daguerre.decoding.run import Run
+from daguerre.decoding.options import DecodeOptions
+from daguerre.decoding.plan import Gap, Mode, Plan, Steps, needs_next_token
 from daguerre.decoding.sampler import evidence_at
-from daguerre.decoding.settings import Settings
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.rows import Tree
@@ -50,6 +48,9 @@ class Beam(Mode):
     name = "beam"
     options = frozenset({"num_beams", "no_repeat_context_lines", "cache"})
     shapes = changeable = searches_length = keeps_drafts = False
+    commits_last = True
+    distribution = "search"
+    no_spans = "scores texts of many lengths, each with the text after the gap"
     writes_gaps = True
 
     def check_model(self, config: ModelConfig) -> None:
@@ -67,7 +68,7 @@ class Beam(Mode):
         if num_gaps > 1:
             raise UnsupportedError(f'mode "beam" fills one gap, and these are {num_gaps}: use mode "block" or "full"')
 
-    def check_draft(self, settings: Settings) -> None:
+    def check_draft(self, settings: DecodeOptions) -> None:
         """It takes none."""
         raise UnsupportedError('mode "beam" searches from an empty gap and takes no draft: leave out the draft')
 

@@ -5,15 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from daguerre.canvas import Canvas, Span
-from daguerre.decoding.denoise import denoise, heal, read_draft
-from daguerre.decoding.mode import SAMPLING, Steps
-from daguerre.decoding.modes.base import Mode
-from daguerre.decoding.plan import Plan
+from daguerre.decoding.denoise import Run, denoise, denoise_and_edit, heal, read_draft
+from daguerre.decoding.options import DecodeOptions
+from daguerre.decoding.plan import SAMPLING, Mode, Plan, Steps
 from daguerre.decoding.revision import readings, revise
-from daguerre.decoding.run import Run
 from daguerre.decoding.sampler import evidence_at
-from daguerre.decoding.settings import Settings
-from daguerre.decoding.token_editing import denoise_and_edit
 from daguerre.errors import UnsupportedError
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import Logits
@@ -34,13 +30,14 @@ class Block(Mode):
 
     name = "block"
     options = SAMPLING | DENOISING | {"block_size", "sliding"}
+    distribution = "canvas"
 
-    def check_draft(self, settings: Settings) -> None:
+    def check_draft(self, settings: DecodeOptions) -> None:
         """A draft is read span by span, which a window has not."""
         if settings.sliding:
             raise UnsupportedError("sliding reads no draft: leave out one of the two")
 
-    def span_size(self, settings: Settings, config: ModelConfig, max_tokens: int, infilling: bool) -> int:
+    def span_size(self, settings: DecodeOptions, config: ModelConfig, max_tokens: int, infilling: bool) -> int:
         """The option's, the model's, or DEFAULT_BLOCK."""
         if infilling and settings.block_size is None and not settings.sliding:
             return max_tokens
@@ -52,7 +49,7 @@ class Block(Mode):
         readings = plan.num_readings(num_spans, plan.max_tokens) + num_spans * int(plan.draft is not None)
         policy = decode.commit_policy
         extra = num_spans * policy.num_extra
-        return healing_forwards(plan) + min(num_spans * policy.bound(size), plan.max_tokens) + readings + extra
+        return plan.healing_forwards + min(num_spans * policy.bound(size), plan.max_tokens) + readings + extra
 
     def run(self, run: Run, canvas: Canvas) -> Steps:
         """Heal, then one span after the other."""
@@ -77,14 +74,9 @@ class Full(Block):
         if config.context == "block":
             raise UnsupportedError('mode "full" is beyond a model with block context: use mode "block"')
 
-    def span_size(self, settings: Settings, config: ModelConfig, max_tokens: int, infilling: bool) -> int:
+    def span_size(self, settings: DecodeOptions, config: ModelConfig, max_tokens: int, infilling: bool) -> int:
         """The whole budget."""
         return max_tokens
-
-
-def healing_forwards(plan: Plan) -> int:
-    """The most forwards that healing takes."""
-    return sum(gap.healing.num_tokens for gap in plan.gaps)
 
 
 def denoise_spans(run: Run, canvas: Canvas, begun: int) -> Steps:

@@ -16,14 +16,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from daguerre.canvas import Canvas, Span
-from daguerre.decoding.denoise import decide
-from daguerre.decoding.mode import SAMPLING, Steps
-from daguerre.decoding.modes.base import Mode
+from daguerre.decoding.denoise import Run, decide
 from daguerre.decoding.modes.windows import OPEN, Window, difference, edited, seen
-from daguerre.decoding.plan import Plan
-from daguerre.decoding.run import Run
+from daguerre.decoding.options import DecodeOptions
+from daguerre.decoding.plan import SAMPLING, Mode, Plan, Steps
 from daguerre.decoding.sampler import evidence_of
-from daguerre.decoding.settings import Settings
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.session import Asking
@@ -50,6 +47,8 @@ class Expand(Mode):
     )
     heals = shapes = changeable = keeps_drafts = searches_length = commits_each_step = False
     ends_gaps = True
+    traced = False
+    no_spans = "moves text while it is written"
 
     def check_model(self, config: ModelConfig) -> None:
         """A token that expands."""
@@ -60,13 +59,15 @@ class Expand(Mode):
                 '"full"'
             )
 
-    def check_draft(self, settings: Settings) -> None:
+    def check_draft(self, settings: DecodeOptions) -> None:
         """It takes none."""
         raise UnsupportedError(
             'mode "expand" begins with open positions and takes no draft: leave out the draft, or use mode "full"'
         )
 
-    def check_canvas(self, settings: Settings, config: ModelConfig, canvas: Canvas, budgets: Sequence[Span]) -> None:
+    def check_canvas(
+        self, settings: DecodeOptions, config: ModelConfig, canvas: Canvas, budgets: Sequence[Span]
+    ) -> None:
         """The start within each budget, room for <eos> at the end, and guidance of one gap alone."""
         for fewest, most in budgets:
             if settings.start_tokens is not None and not fewest <= settings.start_tokens <= most:
@@ -151,7 +152,7 @@ def take_step(run: Run, canvas: Canvas, windows: Sequence[Window]) -> Asking[lis
 
 
 def rules_of(
-    config: ModelConfig, decode: Settings, windows: Sequence[Window], runs: Sequence[Span], grows: bool
+    config: ModelConfig, decode: DecodeOptions, windows: Sequence[Window], runs: Sequence[Span], grows: bool
 ) -> list[Rule]:
     """What is not drawn: ends of text that are no filler; expansions unless a gap `grows` and has room and budget left;
     deletions where it may not be shorter. And whether deletions wait for all other tokens.

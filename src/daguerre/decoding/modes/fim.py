@@ -3,7 +3,7 @@
 The model reads the text before the gap and the text after it, each behind a token that says which it is
 (`models.core.shapes.FimTokens`), and writes the gap from the left. So everything that holds for a completion holds for
 the gap: it is drafted and verified as in mode "speculative", and what ends a text ends it. Where the model does not
-end it, `decoding.joins` finds the place at which the text after the gap fits.
+end it, `decoding.modes.joins` finds the place at which the text after the gap fits.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from daguerre.canvas import Canvas
-from daguerre.decoding.joins import MOST_CUTS, Join
-from daguerre.decoding.mode import Steps
-from daguerre.decoding.modes.speculative import Speculative
-from daguerre.decoding.plan import Plan
+from daguerre.decoding.context import Files, read_files
+from daguerre.decoding.denoise import Run
+from daguerre.decoding.modes.ar import Speculative
+from daguerre.decoding.modes.joins import MOST_CUTS, Join
+from daguerre.decoding.plan import Plan, Steps
 from daguerre.decoding.reading import read
-from daguerre.decoding.repository import Files, read_files
-from daguerre.decoding.run import Run
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.tokenizer import Tokenizer
@@ -42,6 +41,7 @@ class Fim(Speculative):
     """One gap, behind the texts around it."""
 
     name = "fim"
+    distribution = None
     options = Speculative.options | {"fill_end"}
     infills = writes_gaps = reads_files = ends_gaps = True
     gap_tokens = 128

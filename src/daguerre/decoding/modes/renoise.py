@@ -20,12 +20,10 @@ import numpy as np
 import torch
 
 from daguerre.canvas import Canvas, Decision
-from daguerre.decoding.mode import Steps
-from daguerre.decoding.modes.base import Mode
-from daguerre.decoding.plan import Plan
-from daguerre.decoding.run import Run
+from daguerre.decoding.denoise import Run
+from daguerre.decoding.options import DecodeOptions
+from daguerre.decoding.plan import Mode, Plan, Steps
 from daguerre.decoding.sampler import evidence_at, proposals_of
-from daguerre.decoding.settings import Settings
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import Refinement, Rules
@@ -46,6 +44,8 @@ class Renoise(Mode):
 
     name = "renoise"
     options = frozenset({"block_size", "steps", "gamma", "t_max", "t_min", "max_entropy", "n", "cache"})
+    commits_last = True
+    traced = False
     heals = shapes = infills = changeable = keeps_commits = keeps_drafts = searches_length = False
     holds_pins, commits_each_step = True, False
 
@@ -67,11 +67,11 @@ class Renoise(Mode):
         if heal:
             raise InputError('mode "renoise" heals no word: leave out heal')
 
-    def check_draft(self, settings: Settings) -> None:
+    def check_draft(self, settings: DecodeOptions) -> None:
         """It takes none."""
         raise UnsupportedError('mode "renoise" begins with noise and takes no draft: leave out one of the two')
 
-    def span_size(self, settings: Settings, config: ModelConfig, max_tokens: int, infilling: bool) -> int:
+    def span_size(self, settings: DecodeOptions, config: ModelConfig, max_tokens: int, infilling: bool) -> int:
         """The option's, or the length that the model was trained with."""
         return settings.block_size or config.block_size or max_tokens
 

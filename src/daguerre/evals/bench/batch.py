@@ -24,9 +24,9 @@ from types import TracebackType
 from typing import Any
 
 from daguerre.decoding.drive import Together, drive
-from daguerre.decoding.options import Decode
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.planning import make_plan
+from daguerre.decoding.request import Decode
 from daguerre.decoding.sample import Sample
 from daguerre.evals.bench.job import FORCED, RANDOM, BenchJob, BenchShape, Progress, model_of, prompts
 from daguerre.model import Model

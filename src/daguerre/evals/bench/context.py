@@ -10,9 +10,9 @@ import statistics
 from dataclasses import replace
 from typing import Any
 
-from daguerre.decoding.options import Decode
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.planning import make_plan
+from daguerre.decoding.request import Decode
 from daguerre.evals.bench.job import FORCED, BenchShape, Progress, random_model, random_tokens
 from daguerre.evals.bench.timed import completing
 from daguerre.evals.shared import SharedSession

@@ -10,8 +10,8 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from daguerre.decoding.options import Decode
 from daguerre.decoding.planning import make_plan
+from daguerre.decoding.request import Decode
 from daguerre.errors import DataError
 from daguerre.evals.bench.job import FORCED, RANDOM, BenchShape, Progress, random_model, random_tokens
 from daguerre.evals.bench.timed import infilling

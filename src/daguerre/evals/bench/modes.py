@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from daguerre.decoding.options import Decode
+from daguerre.decoding.request import Decode
 from daguerre.evals.bench.job import Progress
 from daguerre.evals.completion import LINE_TOKENS, grid, next_line_completion
 from daguerre.evals.lines import make_examples

@@ -18,10 +18,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from daguerre.decoding.drive import drive
-from daguerre.decoding.options import Decode
+from daguerre.decoding.options import ModeName
 from daguerre.decoding.planning import make_plan
+from daguerre.decoding.request import Decode
 from daguerre.decoding.sample import Sample
-from daguerre.decoding.settings import ModeName
 from daguerre.errors import unknown
 from daguerre.evals.bench import peers
 from daguerre.evals.bench.job import FORCED, BenchJob, Runner, Timing, model_of, random_model, torch_dtype

@@ -26,12 +26,11 @@ import numpy as np
 from daguerre.canvas import Canvas
 from daguerre.concepts.labels import TokenLabels, label, of_tokens
 from daguerre.concepts.taxonomy import taxonomy
-from daguerre.decoding.drive import compute
 from daguerre.evals.workers import ItemProgress
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import Backend, Forward, Hidden, Layout
 from daguerre.models.rows import plan_rows
-from daguerre.models.session import Asking, together
+from daguerre.models.session import Asking, compute, together
 from daguerre.models.tokenizer import Tokenizer
 
 SPAN, PREFIX = 64, 192

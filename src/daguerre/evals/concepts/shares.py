@@ -31,7 +31,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from daguerre.decoding.drive import compute
 from daguerre.evals.bits import BitsWindow, evenly, make_windows
 from daguerre.evals.concepts.cases import AT_ONCE, ConceptCase, Condition
 from daguerre.evals.concepts.kept import KeptParts
@@ -42,7 +41,7 @@ from daguerre.model import Model
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.concept_heads import ConceptHeads, Decomposition
 from daguerre.models.forward import Forward, Hidden, Layout, LogProbs
-from daguerre.models.session import together
+from daguerre.models.session import compute, together
 
 RATES = (0.15, 0.3, 0.5, 0.7, 0.9)
 LEAST_SHARE, MOST_COST, MOST_TAX = 0.84, 0.1, 0.02

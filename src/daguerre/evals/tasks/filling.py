@@ -6,8 +6,8 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from daguerre.decoding.options import Decode
-from daguerre.decoding.plans import INFILL_TOKENS
+from daguerre.decoding.generate import INFILL_TOKENS
+from daguerre.decoding.request import Decode
 from daguerre.errors import UnsupportedError
 from daguerre.evals import literals
 from daguerre.evals.correction import MAX_BROKEN, ROUNDS, line_correction

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from daguerre.decoding.options import Decode
+from daguerre.decoding.request import Decode
 from daguerre.errors import DataError, UnsupportedError
 from daguerre.evals.lines import MissingLine, make_examples
 from daguerre.evals.options import ConceptInputs, EvalLimits

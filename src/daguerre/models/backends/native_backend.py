@@ -141,7 +141,7 @@ class NativeBackend:
     def _run(self, batch: Sequence[Forward]) -> list[Answer]:
         """One call of the library."""
         call = Call(self.config, self.level, self._edits, batch, self._answering is not None)
-        with CONTENTION.computing(call.threads):
+        with CONTENTION.computing(call.threads, call.rows):
             _check(self._library.daguerre_forward(self._this, call.given, *call.made))
         for forward in batch:
             if forward.cache is not None:

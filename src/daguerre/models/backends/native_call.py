@@ -101,7 +101,7 @@ class Call:
             if kind in num_kept:
                 num_kept[kind] += num_wanted
             row, place = row + num, place + num_wanted
-        self.threads = CONTENTION.threads(torch.get_num_threads())
+        self.rows, self.threads = row, CONTENTION.threads(torch.get_num_threads())
         totals = len(batch), row, place, num_best, self.threads, self._longs.num, self._ints.num
         longs, ints = self._longs.parts, self._ints.parts
         self.given = b"".join(

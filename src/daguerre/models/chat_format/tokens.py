@@ -53,10 +53,21 @@ class TokenFormat:
     @property
     def opening_is_shared(self) -> bool:
         """Whether an answer without calls may need it, too."""
+        return self._is_shared(self.opening)
+
+    @cached_property
+    def call_signs(self) -> tuple[str, ...]:
+        """What an answer has for the sake of calls alone, as it is written out: special tokens, or what calls begin
+        with.
+        """
+        signs = [written.special(text) for text in self.special if not self._is_shared(text)]
+        plain = self.opening if self.opening not in self.special and not self.opening_is_shared else ""
+        return (*signs, plain) if plain else tuple(signs)
+
+    def _is_shared(self, mark: str) -> bool:
         form = self.form
         thinking = () if form.thinking is None else (form.thinking.open, form.thinking.close)
-        others = (*form.ends, *form.text, *thinking, form.header, form.glue)
-        return any(self.opening in other for other in others)
+        return any(mark in other for other in (*form.ends, *form.text, *thinking, form.header, form.glue))
 
     def _mark(self, text: str) -> str:
         places = sorted(self.special, key=len, reverse=True)

@@ -82,7 +82,7 @@ def find_family(
         return FAMILIES[family]
     marked = [entry for entry in possible if any(config.get(mark) is not None for mark in entry.marks)]
     possible = marked or [entry for entry in possible if not entry.marks]
-    named = [entry for entry in possible if _is_named(entry, name)]
+    named = [entry for entry in possible if is_named(entry, name)]
     plain = named or [entry for entry in possible if not entry.names]
     if len(plain) == 1:
         denoises = bool(named or plain[0].decode)  # only these have published defaults of denoising
@@ -138,7 +138,7 @@ def _nearest(names: list[str]) -> str:
     return f": the nearest name that is supported is {near[0]} ({known[near[0]].name}){listed}" if near else listed
 
 
-def _is_named(family: Family, name: str) -> bool:
+def is_named(family: Family, name: str) -> bool:
     """Whether a name is one of the family's examples, or has a part by which the family is known."""
     known = {example.lower() for example in family.examples if family.names}
     return name.lower() in known or any(re.search(part, name, re.IGNORECASE) for part in family.names)

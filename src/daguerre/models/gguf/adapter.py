@@ -17,14 +17,14 @@ from daguerre.models.gguf.header import KINDS
 from daguerre.models.gguf.pieces import as_pairs, gguf_pieces
 from daguerre.models.gguf.writing import arch_of, kind_of, package, stored
 from daguerre.models.lora import Adapter, open_adapter
-from daguerre.models.lora_names import Published
-from daguerre.models.published_weights import some
+from daguerre.models.lora_names import AdapterNames
+from daguerre.models.shards import some
 
 DTYPES = ("f32", "f16", "bf16")
 """Types of factors that are written."""
 
 
-def write_adapter(config: ModelConfig, published: Published, adapter: Path, path: Path, dtype: str = "f32") -> int:
+def write_adapter(config: ModelConfig, published: AdapterNames, adapter: Path, path: Path, dtype: str = "f32") -> int:
     """Write an adapter's factors into a file that appears under its name only when whole; how many pairs there are.
 
     llama.cpp multiplies products by alpha / rank. Where that is not an adapter's scale for one alpha, as with another

@@ -7,8 +7,7 @@ from typing import Any
 
 from daguerre.errors import UnsupportedError, shown
 from daguerre.models.gguf.file import GgufFile
-from daguerre.models.gguf.pieces import LONG_FACTORS, SHORT_FACTORS
-from daguerre.models.gguf.values import SCALE, Values
+from daguerre.models.gguf.values import LONG_FACTORS, SCALE, SHORT_FACTORS, Values
 
 Shape = Mapping[str, Any]
 WINDOW = "attention.sliding_window"
@@ -18,17 +17,13 @@ PATTERN, LOCAL_THETA = 6, 10_000.0
 SCALED_BY_WIDTH = 62
 """Layers of Gemma 3 27B, whose scores are scaled by what a head has of the width of a row, and not by its own width."""
 WEIGHTS_SCALE = "expert_weights_scale"
+SIGMOID = 2
+"""llama.cpp's number of sigmoid, by which a router's scores are made."""
 OTHER_EXPERTS = (
     *("expert_shared_count", "expert_group_count", "leading_dense_block_count", "expert_gating_func"),
     WEIGHTS_SCALE,
 )
 """Keys of what the mixtures that are read do not have; a 0 is as if they were not there, and so is a scale of 1."""
-
-
-def more_of(values: Values, shape: Shape) -> dict[str, Any]:
-    """What a file's architecture has beyond a Llama's shape. UnsupportedError for what its family does not have."""
-    made = MORE.get(values.arch)
-    return {} if made is None else made(values, shape)
 
 
 def _gemma3(values: Values, shape: Shape) -> dict[str, Any]:
@@ -49,9 +44,9 @@ def _phi3(values: Values, shape: Shape) -> dict[str, Any]:
     made: dict[str, Any] = {"partial_rotary_factor": rotated / shape["head_dim"], "sliding_window": window or None}
     if LONG_FACTORS not in values.header.entries:
         return made
-    with GgufFile(values.header.path, values.header) as file:
+    with GgufFile(values.header) as file:
         lists = {
-            key: [float(x) for x in file.get_tensor(name).tolist()]
+            key: file.floats(name).tolist()
             for key, name in (("short_factor", SHORT_FACTORS), ("long_factor", LONG_FACTORS))
         }
     original = values.whole(f"{SCALE}original_context_length", shape["max_position_embeddings"])
@@ -87,14 +82,49 @@ def _llada_moe(values: Values, shape: Shape) -> dict[str, Any]:
     }
 
 
+def _llada2(values: Values, shape: Shape) -> dict[str, Any]:
+    """Of the names that llama.cpp's pull request 17454 has for a LLaDA2, which are those of its architecture
+    bailingmoe2.
+    """
+    for key, wanted in (("expert_gating_func", SIGMOID), ("expert_weights_norm", True), ("nextn_predict_layers", 0)):
+        if (values.get(key) or 0) != wanted:
+            raise UnsupportedError(f"{values.header.path}: {values.arch}.{key} is not {wanted}: not supported")
+    width = values.whole("expert_feed_forward_length")
+    shared = width * _count(values, "expert_shared_count")
+    shared = values.whole("expert_shared_feed_forward_length", shared) if shared else 0
+    if shared % width:
+        raise UnsupportedError(f"{values.header.path}: shared experts of another width are not supported")
+    return {
+        "num_experts": values.whole("expert_count"),
+        "num_experts_per_tok": values.whole("expert_used_count"),
+        "moe_intermediate_size": width,
+        "num_shared_experts": shared // width,
+        "first_k_dense_replace": _count(values, "leading_dense_block_count"),
+        "n_group": values.whole("expert_group_count", 1),
+        "topk_group": values.whole("expert_group_used_count", 1),
+        "routed_scaling_factor": values.number(WEIGHTS_SCALE, 1.0),
+        "partial_rotary_factor": values.whole("rope.dimension_count", shape["head_dim"]) / shape["head_dim"],
+        "use_bias": False,
+    }
+
+
+def _count(values: Values, key: str) -> int:
+    """A number that may be 0 or missing."""
+    return values.whole(key) if values.get(key) else 0
+
+
 MORE: dict[str, Callable[[Values, Shape], dict[str, Any]]] = {
     "gemma3": _gemma3,
     "phi3": _phi3,
     "qwen3moe": _experts,
     "rnd1": _experts,
     "llada-moe": _llada_moe,
+    "llada2": _llada2,
 }
-MIXED = tuple(arch for arch, made in MORE.items() if made in (_experts, _llada_moe))
+"""What an architecture has beyond a Llama's shape. UnsupportedError for what its family does not have."""
+MIXED = tuple(arch for arch, made in MORE.items() if made in (_experts, _llada_moe, _llada2))
 """Architectures with experts."""
+PARTLY = ("phi3", "llada2")
+"""Architectures that rotate a part of each head."""
 WINDOWED = ("gemma3", "phi3")
 """Architectures with windows."""

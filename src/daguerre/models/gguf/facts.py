@@ -9,14 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from daguerre.errors import CheckpointError, InputError, UnsupportedError, shown, unknown
-from daguerre.models.families import FAMILIES
-from daguerre.models.families.base import Published
-from daguerre.models.gguf.cores import MIXED, WINDOW, WINDOWED, more_of
-from daguerre.models.gguf.header import Header, read_header
-from daguerre.models.gguf.parts import stem_of
+from daguerre.errors import CheckpointError, InputError, UnsupportedError, shown
+from daguerre.models.gguf.cores import MIXED, MORE, PARTLY, WINDOW, WINDOWED
+from daguerre.models.gguf.header import Header, stem_of
 from daguerre.models.gguf.values import Values, rope_scaling
-from daguerre.models.gguf.words import tokenizer_config
+from daguerre.models.published_facts import Published
 
 FAMILY, BLOCK = "daguerre.family", "daguerre.block_size"
 """Keys of files that Daguerre wrote: the family, where llama.cpp's architecture does not tell it, and the size of a
@@ -76,29 +73,31 @@ ARCHITECTURES: dict[str, dict[str, Declared]] = {
     },
     "llada-moe": {"llada_moe": ("LLaDAMoEModelLM", "lladamoe")},
     "rnd1": {"rnd1": ("RND1", "rnd1")},
+    "llada2": {"llada2": ("LLaDA2MoeModelLM", "llada2_moe"), "llada21": ("LLaDA2MoeModelLM", "llada21_moe")},
 }
 """The families whose core each of llama.cpp's architectures is; first the one of that name."""
-MASKS = {"dream": "<|mask|>", "llada": "<|mdm_mask|>", "llada-moe": "<|mask|>"}
+MASKS = {"dream": "<|mask|>", "llada": "<|mdm_mask|>", "llada-moe": "<|mask|>", "llada2": "<|mask|>"}
 """The published texts of their masks."""
 OTHERS = (
     *("attention.scale", "attention.clamp_kqv", "attention.max_alibi_bias"),
     *("logit_scale", "embedding_scale", "residual_scale", "attn_logit_softcapping", "final_logit_softcapping"),
 )
 """Keys of what the cores do not compute; a 0 is as if they were not there."""
-SHIFTED = {"dream": True, "llada": False, "llada-moe": False, "rnd1": True}
+SHIFTED = {"dream": True, "llada": False, "llada-moe": False, "rnd1": True, "llada2": False}
 """Whether these architectures, which denoise, have a shift, which diffusion.shift_logits says, too."""
+BY_NAME = {"llada21": r"llada-?2\.1"}
+"""Families that only a model's name tells from another of their architecture, as in its publisher's folders."""
 WITH_BLOCKS = {"qwen3": "sdar", "qwen3moe": "sdar_moe"}
 """The family of a file with a mask and a size of blocks."""
 
 
-def gguf_facts(path: Path, family: str | None = None) -> Published:
-    """What a file says. `family`: the user's word; None: the file's.
+def gguf_facts(header: Header, tokenizer: Mapping[str, Any], family: str | None = None) -> Published:
+    """What a file says, with what `tokenizer_config` gives. `family`: the user's word; None: the file's.
 
     CheckpointError, in one line, for a file that is damaged or lacks what a model needs; UnsupportedError for an
     architecture that is not read; InputError where the family is not said, or is of another core.
     """
-    header = read_header(path)
-    values = Values(header)
+    values, path = Values(header), header.path
     if values.arch not in ARCHITECTURES:
         names = ", ".join(ARCHITECTURES)
         raise UnsupportedError(f"{path} is of llama.cpp's architecture {shown(values.arch)}, and {names} are read")
@@ -113,7 +112,7 @@ def gguf_facts(path: Path, family: str | None = None) -> Published:
         file="the file",
         config=config,
         generation=_sampling(values),
-        tokenizer=tokenizer_config(header),
+        tokenizer=tokenizer,
         shapes=shapes,
         name=QUANTIZED.sub("", stem_of(path)),
         family=family,
@@ -146,8 +145,6 @@ def _family(values: Values, family: str | None) -> str:
     if family is None:
         family = values.header.text(FAMILY)
     if family is not None:
-        if family not in FAMILIES:
-            raise unknown("family", family, FAMILIES)
         if family not in possible:
             raise InputError(f"{path} is not of family {family!r}, but of {', '.join(possible)}: leave family out")
         return str(family)
@@ -159,7 +156,9 @@ def _family(values: Values, family: str | None) -> str:
         raise InputError(f"{path} does not say which of {', '.join(possible)} it is: give its family by name")
     if values.arch not in SHIFTED and values.flag(f"{values.arch}.attention.causal", True) is False:
         raise UnsupportedError(f"{path}: {values.arch}.attention.causal is false without a mask token: not supported")
-    return next(iter(possible))
+    name = f"{stem_of(path)}\n{values.header.text('general.name') or ''}"
+    named = [one for one in possible if one in BY_NAME and re.search(BY_NAME[one], name, re.IGNORECASE)]
+    return next(iter(named or possible))
 
 
 def _shape(values: Values, family: str) -> dict[str, Any]:
@@ -167,7 +166,7 @@ def _shape(values: Values, family: str) -> dict[str, Any]:
     header, entries = values.header, values.header.entries
     width, heads = values.whole("embedding_length"), values.whole("attention.head_count")
     head = values.whole("attention.key_length", max(1, width // heads))
-    for key in ("attention.value_length", *(() if values.arch == "phi3" else ("rope.dimension_count",))):
+    for key in ("attention.value_length", *(() if values.arch in PARTLY else ("rope.dimension_count",))):
         if values.whole(key, head) != head:
             raise UnsupportedError(
                 f"{header.path}: {values.arch}.{key} is not {head}, the width of a head: not supported"
@@ -196,7 +195,7 @@ def _shape(values: Values, family: str) -> dict[str, Any]:
         **({} if (block := header.scalar(BLOCK)) is None else {"block_size": block, "bd_size": block}),
         **({"sliding_window": values.get(WINDOW) or None} if family == "mistral" else {}),
     }
-    return shape | more_of(values, shape)
+    return shape | (MORE[values.arch](values, shape) if values.arch in MORE else {})
 
 
 def _vocabulary(values: Values, width: int) -> int:
@@ -273,11 +272,6 @@ def _llada(shape: Mapping[str, Any], path: Path) -> dict[str, Any]:
         "include_qkv_bias": shape["attention_bias"],
         "bias_for_layer_norm": False,
     }
-
-
-def gguf_arch(path: Path) -> str:
-    """llama.cpp's name of a file's architecture."""
-    return Values(read_header(path, texts=False)).arch
 
 
 def stored_kinds(header: Header) -> dict[str, int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import mmap
+import re
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,13 +19,15 @@ from typing import Any
 import numpy as np
 
 from daguerre.errors import CheckpointError, UnsupportedError, shown
-from daguerre.models.gguf.parts import parts_of
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 ALIGNMENT = 32
 SPLIT = "split."
 """What the keys of a part begin with: its number from 0, how many parts and tensors there are."""
+PART = re.compile(r"(?P<name>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
+"""The name of a part of a file, as `llama-gguf-split` writes it."""
+MOST_PARTS = 1 << 10
 MOST_KEYS, MOST_TENSORS, MOST_ITEMS, MOST_DIMENSIONS = 1 << 16, 1 << 18, 1 << 24, 4
 LONGEST_NAME = 1 << 10
 """Bytes of a key, or of the name of a tensor."""
@@ -124,15 +127,40 @@ def is_gguf(path: Path) -> bool:
         return path.suffix == ".gguf"
 
 
-def read_header(path: Path, texts: bool = True) -> Header:
-    """The index of a GGUF file, of all parts where it is one of several; without `texts`, lists of texts are empty,
-    which is faster: a vocabulary is long.
+def parts_of(path: Path) -> list[Path]:
+    """All parts of the file that a part is of, the first of them first; the path alone where its name is that of no
+    part. CheckpointError that names a part that is missing.
+    """
+    match = PART.fullmatch(path.name)
+    count = int(match["count"]) if match else 1
+    if match is None or not 1 <= int(match["number"]) <= count <= MOST_PARTS:
+        return [path]
+    found = [path.with_name(f"{match['name']}-{number:05}-of-{count:05}.gguf") for number in range(1, count + 1)]
+    missing = next((part for part in found if not part.is_file()), None)
+    if missing is not None:
+        raise CheckpointError(f"{missing} is missing: all {count} parts must be in one folder")
+    return found
+
+
+def size_of(path: Path) -> int:
+    """The bytes of all parts of a file."""
+    return sum(part.stat().st_size for part in parts_of(path))
+
+
+def stem_of(path: Path) -> str:
+    """The name of a file without its end, and without which part it is."""
+    match = PART.fullmatch(path.name)
+    return match["name"] if match else path.stem
+
+
+def read_header(path: Path) -> Header:
+    """The index of a GGUF file, of all parts where it is one of several.
 
     CheckpointError, in one line, for a file that is none, is truncated, lacks a part, or whose numbers contradict each
     other or the file; UnsupportedError for types that are not read.
     """
     paths = parts_of(path)
-    found = [_read_part(part, texts) for part in paths]
+    found = [_read_part(part) for part in paths]
     for number, one in enumerate(found):
         _check_part(one, number, len(found))
     entries = dict[str, Entry]()
@@ -160,12 +188,12 @@ def _check_part(header: Header, number: int, count: int) -> None:
         raise CheckpointError(f"{header.path} is no part {number + 1} of {count}, as it is named: copy it again")
 
 
-def _read_part(path: Path, texts: bool) -> Header:
+def _read_part(path: Path) -> Header:
     try:
         if not path.stat().st_size:  # which cannot be mapped
             raise CheckpointError(f"{path} is empty: copy it again")
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            return _Reader(path, content, texts).header()
+            return _Reader(path, content).header()
     except OSError as error:
         raise CheckpointError(f"cannot read {path} ({error.strerror}): check the path") from None
 
@@ -173,8 +201,8 @@ def _read_part(path: Path, texts: bool) -> Header:
 class _Reader:
     """Reads forward through a file; what would go beyond its end is an error."""
 
-    def __init__(self, path: Path, content: mmap.mmap, texts: bool) -> None:
-        self.path, self.content, self.size, self.at, self.keeps = path, content, len(content), 0, texts
+    def __init__(self, path: Path, content: mmap.mmap) -> None:
+        self.path, self.content, self.size, self.at = path, content, len(content), 0
 
     def error(self, what: str) -> CheckpointError:
         return CheckpointError(f"{self.path} {what}: copy it again")
@@ -244,8 +272,7 @@ class _Reader:
         for _ in range(num):
             if at + 8 > size or (end := at + 8 + unpack(content, at)[0]) > size:
                 raise self.error(f"is truncated: a text of {shown(key)} goes on beyond its end")
-            if self.keeps:
-                found.append(content[at + 8 : end])
+            found.append(content[at + 8 : end])
             at = end
         self.at = at
         try:

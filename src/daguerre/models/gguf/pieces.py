@@ -10,7 +10,8 @@ from torch import Tensor
 
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.families.base import Family, Piece
-from daguerre.models.families.llama import Names, llama_pieces
+from daguerre.models.families.llama import Names, llama_pieces, mlp_pieces
+from daguerre.models.gguf.values import LONG_FACTORS, ROPE_FACTORS, SHORT_FACTORS
 
 NAMES = Names(
     embedding="token_embd",
@@ -31,13 +32,11 @@ NAMES = Names(
     after_attention_norm="post_attention_norm",
     after_mlp_norm="post_ffw_norm",
 )
-FUSED = {"phi3": replace(NAMES, qkv="attn_qkv", gate_up="ffn_up")}
+FUSED = {"phi3": replace(NAMES, qkv="attn_qkv", gate_up="ffn_up"), "llada2": replace(NAMES, qkv="attn_qkv")}
 """Names of architectures in which several matrices are one."""
-ROPE_FACTORS = "rope_freqs.weight"
-"""What frequencies are divided by, for Llama 3's scaling: read as a part of the config."""
-SHORT_FACTORS, LONG_FACTORS = "rope_factors_short.weight", "rope_factors_long.weight"
-"""What frequencies are divided by for longrope."""
-UNTIED = ("llada-moe",)
+SHARED = replace(NAMES, gate="ffn_gate_shexp", up="ffn_up_shexp", down="ffn_down_shexp")
+"""Names of the expert that every token goes through."""
+UNTIED = ("llada-moe", "llada2")
 """Architectures that llama.cpp reads only with a matrix of its own for the vocabulary's projection."""
 PAIRED = ("llama", "llada")
 """Architectures in which llama.cpp rotates neighbors, so that the rows of queries and keys are in another order."""
@@ -60,16 +59,21 @@ def gguf_pieces(config: ModelConfig, arch: str) -> list[Piece]:
 
 def mixture_pieces(config: ModelConfig, layer: int) -> list[Piece]:
     """Pieces of a layer's router and experts, which are stacked there, too; none for a layer without experts."""
-    experts, theirs, ours = config.experts_of(layer), f"blk.{layer}.ffn_", f"layers.{layer}.mlp."
+    experts, theirs, ours = config.experts_of(layer), f"blk.{layer}.", f"layers.{layer}.mlp."
     if experts is None:
         return []
     every, width = slice(None), experts.width
-    return [
-        Piece(f"{theirs}gate_inp.weight", f"{ours}router.weight"),
-        Piece(f"{theirs}gate_exps.weight", f"{ours}gate_up.weight", (every, slice(0, width))),
-        Piece(f"{theirs}up_exps.weight", f"{ours}gate_up.weight", (every, slice(width, 2 * width))),
-        Piece(f"{theirs}down_exps.weight", f"{ours}down.weight"),
+    out = [
+        Piece(f"{theirs}ffn_gate_inp.weight", f"{ours}router.weight"),
+        Piece(f"{theirs}ffn_gate_exps.weight", f"{ours}gate_up.weight", (every, slice(0, width))),
+        Piece(f"{theirs}ffn_up_exps.weight", f"{ours}gate_up.weight", (every, slice(width, 2 * width))),
+        Piece(f"{theirs}ffn_down_exps.weight", f"{ours}down.weight"),
     ]
+    if experts.bias:
+        out.append(Piece(f"{theirs}exp_probs_b.bias", f"{ours}expert_bias"))
+    if experts.shared_width:
+        out += mlp_pieces(config, theirs, f"{ours}shared.", SHARED, experts.shared_width)
+    return out
 
 
 def in_gguf(family: Family, arch: str) -> Family:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,18 +12,21 @@ from daguerre.errors import CheckpointError, UnsupportedError, shown
 from daguerre.models.core.limits import MOST_LAYERS, MOST_POSITIONS
 from daguerre.models.gguf.file import GgufFile
 from daguerre.models.gguf.header import Header
-from daguerre.models.gguf.pieces import LONG_FACTORS, ROPE_FACTORS
 
 SCALE = "rope.scaling."
+ROPE_FACTORS = "rope_freqs.weight"
+"""What frequencies are divided by, for Llama 3's scaling: read as a part of the config."""
+SHORT_FACTORS, LONG_FACTORS = "rope_factors_short.weight", "rope_factors_long.weight"
+"""What frequencies are divided by for longrope."""
 
 
-@dataclass(frozen=True)
 class Values:
     """The metadata of a file. Keys without a prefix are those of its architecture."""
 
-    header: Header
+    def __init__(self, header: Header) -> None:
+        self.header = header
 
-    @property
+    @cached_property
     def arch(self) -> str:
         found = self.header.text("general.architecture")
         if found is None:
@@ -128,8 +131,8 @@ def _llama3(values: Values, head_width: int, theta: float) -> dict[str, Any] | N
     ends.
     """
     where = values.header.path
-    with GgufFile(where, values.header) as file:
-        divisors = file.get_tensor(ROPE_FACTORS).double().numpy()
+    with GgufFile(values.header) as file:
+        divisors = file.floats(ROPE_FACTORS)
     divisors = np.where(abs(divisors - 1) < 1e-5, 1.0, divisors)
     turns = theta ** -(np.arange(0, head_width, 2) / head_width)
     if divisors.shape != turns.shape or not np.isfinite(divisors).all() or divisors.min() < 1:

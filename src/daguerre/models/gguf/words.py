@@ -14,14 +14,13 @@ import base64
 import json
 import logging
 import zlib
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from daguerre.errors import CheckpointError, DataError, UnsupportedError, shown
-from daguerre.models.gguf.header import Header, read_header
+from daguerre.models.gguf.header import Header
 from daguerre.models.gguf.scores import LONGEST, scored_merges
 from daguerre.models.gguf.splits import SPLITS, UNNAMED, Split, marking, splitting, unmarking
 from daguerre.models.gguf.token_types import ADDED, CONTROL, KEEPING, TEXT, UNKNOWN, UNUSED, corrected, stripping
@@ -48,21 +47,22 @@ DEFAULTS = {"llama": {"bos": 1, "eos": 2, "unknown": 0}}
 """Special tokens that a file of a kind does not have to name."""
 
 
-def read_gguf_tokenizer(path: Path) -> tuple[str, dict[str, Any]] | None:
-    """The contents of a file's tokenizer.json and tokenizer_config.json; None where it has no tokenizer.
-    CheckpointError for one that is damaged; UnsupportedError for a kind that is not read.
+def gguf_tokenizer(header: Header, config: Mapping[str, Any]) -> tuple[str, dict[str, Any]] | None:
+    """The contents of a file's tokenizer.json and tokenizer_config.json, beginning with what `tokenizer_config` says;
+    None where it has no tokenizer. CheckpointError for one that is damaged; UnsupportedError for a kind that is not
+    read.
     """
-    header = read_header(path)
-    config, given, kind = tokenizer_config(header), header.text(WHOLE), _kind(header)
+    given, kind = header.text(WHOLE), _kind(header)
     if given is not None:
         added = [token for token in _added(header, *_vocabulary(header)) if token["special"]]
-        return given, config | {"added_tokens_decoder": {str(token["id"]): token for token in added}}
+        return given, {**config, "added_tokens_decoder": {str(token["id"]): token for token in added}}
     if kind in NO_KINDS:
         return None
     if kind not in KINDS:
         what = f" ({OTHERS[kind]})" if kind in OTHERS else ""
         raise UnsupportedError(
-            f"{path}: the tokenizer is of the kind {shown(kind)}{what}, and {', '.join(KINDS)} are read; {INSTEAD}"
+            f"{header.path}: the tokenizer is of the kind {shown(kind)}{what}, and {', '.join(KINDS)} are read; "
+            f"{INSTEAD}"
         )
     tokens, types = _vocabulary(header)
     unused = {str(i): text for i, (text, each) in enumerate(zip(tokens, types, strict=True)) if each == UNUSED and text}
@@ -70,8 +70,8 @@ def read_gguf_tokenizer(path: Path) -> tuple[str, dict[str, Any]] | None:
     kept["types"] = packed(np.clip(types, 0, 255).astype(np.uint8))
     if kind == "llama":
         scores = _scores(header, len(tokens))
-        return _scored_json(header, tokens, types, scores), config | {KEPT: {**kept, "scores": packed(scores)}}
-    return _ranked_json(header, _split(header), tokens, types), config | {KEPT: kept}
+        return _scored_json(header, tokens, types, scores), {**config, KEPT: {**kept, "scores": packed(scores)}}
+    return _ranked_json(header, _split(header), tokens, types), {**config, KEPT: kept}
 
 
 PRE = "tokenizer.ggml.pre"

@@ -28,8 +28,9 @@ from daguerre.models.gguf.facts import ARCHITECTURES, BLOCK, FAMILY, SHIFTED
 from daguerre.models.gguf.file import BLOCK as NUMBERS
 from daguerre.models.gguf.header import KINDS
 from daguerre.models.gguf.k_types import QUANTIZED, quantize_k
-from daguerre.models.gguf.pieces import LONG_FACTORS, ROPE_FACTORS, SHORT_FACTORS, UNTIED, as_pairs, gguf_pieces
-from daguerre.models.gguf.writing_cores import add_windows
+from daguerre.models.gguf.pieces import UNTIED, as_pairs, gguf_pieces
+from daguerre.models.gguf.values import LONG_FACTORS, ROPE_FACTORS, SHORT_FACTORS
+from daguerre.models.gguf.writing_cores import add_experts, add_windows
 from daguerre.models.gguf.writing_cores import arch_of as arch_of
 from daguerre.models.gguf.writing_words import add_tokenizer
 from daguerre.models.tokenizer import Tokenizer
@@ -53,7 +54,13 @@ ALIKE: dict[tuple[str, bool], dict[str, str]] = {
     },
     ("full", True): {"qwen3": "coda", "dream": "dream", "llada": "diffullama", "rnd1": "rnd1"},
     ("full", False): {"qwen3": "a2d", "dream": "a2d", "llada": "llada", "llada-moe": "llada_moe"},
-    ("block", False): {"llama": "stable_diffcoder", "qwen2": "a2d_block", "qwen3": "sdar", "qwen3moe": "sdar_moe"},
+    ("block", False): {
+        "llama": "stable_diffcoder",
+        "qwen2": "a2d_block",
+        "qwen3": "sdar",
+        "qwen3moe": "sdar_moe",
+        "llada2": "llada2",
+    },
 }
 """For models of no family: the one that has their context and shift, by architecture, as which they are read back."""
 
@@ -112,7 +119,9 @@ def _notes(config: ModelConfig, family: str | None) -> Iterator[str]:
         yield f"no family has {config.context} context and shift={config.shift}: Daguerre cannot read this file back"
     if config.windows is not None and family != "gemma3":
         yield "llama.cpp computes it without windows: the same as far as a window reaches, and other text behind"
-    if config.context == "block":
+    if config.experts is not None and config.experts.score == "sigmoid":
+        yield "llama.cpp's releases have no architecture llada2: its pull request 17454 does; Daguerre reads it back"
+    elif config.context == "block":
         yield "llama.cpp computes it with causal context; Daguerre reads it back with blocks"
     if config.context == "causal" and config.mask_id is not None:
         yield "llama.cpp computes the autoregressive half: infilling and drafts stay here"
@@ -128,9 +137,7 @@ def _add_config(writer: Any, gguf: Any, config: ModelConfig, arch: str, family: 
     writer.add_block_count(config.num_layers)
     writer.add_feed_forward_length(config.mlp_width)
     if config.experts is not None:
-        writer.add_expert_count(config.experts.num)
-        writer.add_expert_used_count(config.experts.per_token)
-        writer.add_expert_feed_forward_length(config.experts.width)
+        add_experts(writer, gguf, config.experts)
     if config.windows is not None:
         add_windows(writer, config.windows, config.num_layers)
     writer.add_head_count(config.num_heads)

@@ -16,6 +16,8 @@ MIXTURES = {"causal": "qwen3moe", "block": "qwen3moe"}
 """The architecture of mixtures whose weights are normalized, by context; in full context rnd1."""
 PHI3 = ("windows", "rope_share", "rope_scaling")
 """What is different in Phi-3, of the fields that others do not have."""
+LLADA2 = ("experts", "rope_share")
+"""The same of a LLaDA2."""
 GEMMA3 = ("norm_placement", "embedding_scale", "attention_scale", "windows")
 """The same of Gemma 3."""
 
@@ -53,6 +55,9 @@ def _own(config: ModelConfig, family: str | None) -> tuple[str | None, tuple[str
     if config.norm_placement == "both":
         _check_gemma3(config)
         return "gemma3", GEMMA3
+    if config.experts is not None and config.experts.score == "sigmoid":
+        _check_llada2(config, config.experts)
+        return "llada2", LLADA2
     if config.experts is not None:
         return _mixture(config, config.experts), ("experts",)
     scaled = config.rope_scaling is not None and config.rope_scaling.kind == "longrope"
@@ -102,6 +107,16 @@ def _mixture(config: ModelConfig, experts: Experts) -> str:
     return MIXTURES[config.context]
 
 
+def _check_llada2(config: ModelConfig, experts: Experts) -> None:
+    biases = config.qkv_bias, config.out_bias, config.mlp_bias
+    square = config.num_heads * config.head_width == config.width
+    if not (experts.bias and experts.normalized and experts.shared_width) or experts.shared_width % experts.width:
+        raise _none_with(f"experts={experts!r:.200}")
+    if not config.qk_norm or any(biases) or not square or config.context != "block" or config.shift:
+        what = f"biases {biases}, qk_norm={config.qk_norm}, heads of {config.head_width}, {config.context} context"
+        raise _none_with(f"{what} and shift={config.shift} beside experts={experts!r:.200}")
+
+
 def _check_gemma3(config: ModelConfig) -> None:
     windows, wide = config.windows, config.num_layers == SCALED_BY_WIDTH
     per_query = config.width // config.num_heads if wide else config.head_width
@@ -145,6 +160,23 @@ def add_windows(writer: Any, windows: Windows, num_layers: int) -> None:
         writer.add_sliding_window_pattern(every)
     if windows.rope_theta != LOCAL_THETA:
         writer.add_rope_freq_base_swa(windows.rope_theta)
+
+
+def add_experts(writer: Any, gguf: Any, experts: Experts) -> None:
+    """Add what a file says of its experts."""
+    writer.add_expert_count(experts.num)
+    writer.add_expert_used_count(experts.per_token)
+    writer.add_expert_feed_forward_length(experts.width)
+    if experts.score != "sigmoid":
+        return
+    writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+    writer.add_expert_weights_norm(experts.normalized)
+    writer.add_expert_weights_scale(experts.scale)
+    writer.add_expert_group_count(experts.num_groups)
+    writer.add_expert_group_used_count(experts.kept_groups)
+    writer.add_leading_dense_block_count(experts.first_layer)
+    writer.add_expert_shared_count(1)  # llama.cpp multiplies the length by it
+    writer.add_expert_shared_feed_forward_length(experts.shared_width)
 
 
 def _none_with(what: str) -> UnsupportedError:

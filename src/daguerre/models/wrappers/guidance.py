@@ -14,65 +14,22 @@ Letters: A wanted positions, D tokens of a draft, V vocabulary.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
 import numpy as np
 
-from daguerre.arguments import NOT_NEGATIVE, Call, OneOf
 from daguerre.canvas import Canvas
 from daguerre.errors import InputError
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.denoiser import CacheMode, Denoiser
 from daguerre.models.forward import Answer, Ask, Backend, Logits, Rules
+from daguerre.models.guidance import Guidance, Scorer
 from daguerre.models.rows import Tree
 from daguerre.models.session import Asking, Counts, NextLogits, Session, Verification, together
 from daguerre.models.wrappers.rewriting import with_draft
-
-SCHEDULES: dict[str, Callable[[float], float]] = {
-    "constant": lambda share: 1.0,
-    "linear": lambda share: share,
-    "cosine": lambda share: (1 - math.cos(math.pi * share)) / 2,
-}
-"""The fraction by which the scale has moved from 1 to its value, given the committed share of the gaps. Two schedules
-begin at 0, because little is known of a text of which nothing is committed yet."""
-
-Scorer = Callable[[Canvas, np.ndarray, np.ndarray], np.ndarray]
-"""scorer(canvas, positions, logits): what to add to the logits, float32 (A, V), of the wanted positions, int64 (A,).
-Its result has a shape that broadcasts to (A, V), is finite wherever the logits are, and depends on its arguments
-alone."""
-
-
-def chained(first: Scorer, second: Scorer) -> Scorer:
-    """A scorer that adds what both add; the second is shown the logits after the first."""
-
-    def scorer(canvas: Canvas, positions: np.ndarray, logits: np.ndarray) -> np.ndarray:
-        added = first(canvas, positions, logits)
-        return added + second(canvas, positions, logits + added)
-
-    return scorer
-
-
-@dataclass(frozen=True)
-class Guidance:
-    """How logits are changed: a `scale` and its schedule, and a `scorer` whose result is added."""
-
-    scale: float = 1.0
-    schedule: str = "constant"
-    scorer: Scorer | None = None
-
-    def __post_init__(self) -> None:
-        NOT_NEGATIVE("guidance", self.scale)
-        OneOf(known=tuple(SCHEDULES))("guidance_schedule", self.schedule)
-        Call(none=True)("scorer", self.scorer)
-
-    def at(self, canvas: Canvas) -> float:
-        """The scale for a canvas."""
-        share = 1 - float(canvas.open.sum() / canvas.in_gap.sum())
-        return 1 + (self.scale - 1) * SCHEDULES[self.schedule](share)
 
 
 def unconditional_prefix(config: ModelConfig, num_prefix: int, negative: Sequence[int]) -> np.ndarray:

@@ -50,14 +50,20 @@ class AnswerLanguage:
 
     tools    (name, language of its arguments) of each function that may be called
     special  ids of special tokens, by their texts
+    eos      the one that ends every text, and so no part of any
     """
 
     def __init__(
-        self, form: Format, tools: Mapping[str, ArgumentLanguage], special: Mapping[str, int], budget: Budget
+        self,
+        form: Format,
+        tools: Mapping[str, ArgumentLanguage],
+        special: Mapping[str, int],
+        budget: Budget,
+        eos: int | None = None,
     ) -> None:
         assert form.calls is not None
         self._form, self._calls, self._tools = form, form.calls, tools
-        self._special, self._budget = special, budget
+        self._special, self._budget, self._eos = special, budget, eos
         self._nfa: Nfa = new_nfa(budget)
 
     def dfa(self, text: Dfa | None, called: str, thinks: str | None, parallel: bool) -> Dfa:
@@ -82,7 +88,7 @@ class AnswerLanguage:
 
     def _own_ends(self) -> list[str]:
         """Marks that end an answer with calls, if the model writes them as a part of it."""
-        return [end for end in self._form.ends[1:] if end in self._special]
+        return [end for end in self._form.ends[1:] if self._special.get(end, self._eos) != self._eos]
 
     def _literal(self, entry: int, text: str) -> int:
         return self._nfa.literal(entry, coded(text, self._special)) if text else entry
@@ -174,8 +180,10 @@ def answer_dfa(
     parallel: bool = True,
     thinks: str | None = None,
     text: Dfa | None = None,
+    eos: int | None = None,
 ) -> Dfa:
-    """The automaton of answers with calls of functions. text: what texts may be; None: any in which no call begins.
+    """The automaton of answers with calls of functions. text: what texts may be; None: any in which no call begins;
+    eos: the token that ends every text, and so no part of any.
     InputError where there is nothing to call.
     """
     forced = choice not in (AUTO, NONE, REQUIRED)
@@ -187,5 +195,5 @@ def answer_dfa(
     if choice in (AUTO, NONE):
         said = text_of(form, special, budget) if text is None else text
     called = {AUTO: "may", NONE: "never"}.get(choice, "must")
-    language = AnswerLanguage(form, {choice: tools[choice]} if forced else tools, special, budget)
+    language = AnswerLanguage(form, {choice: tools[choice]} if forced else tools, special, budget, eos)
     return language.dfa(said, called, thinks, parallel and not forced)

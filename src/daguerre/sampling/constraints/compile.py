@@ -166,8 +166,8 @@ def compile_tools(
     if chat_format is not None:
         found = _format(tokenizer)
         codes = tuple((token, code_of(token)) for token in sorted(found.special.values()))
-        answers = partial(_answers, found, tools, choice, depth, parallel, text, reading, chat_format)
-        what += [chat_format, repr(found.form)]
+        answers = partial(_answers, found, tools, choice, depth, parallel, text, reading, chat_format, tokenizer.eos_id)
+        what += [chat_format, repr(found.form), tokenizer.eos_id]
         return _compiled(answers, what, tokenizer, budget, folder, Vocabulary.coded(tokenizer, codes))
     made = partial(tools_dfa, tools, choice, marks, depth, parallel=parallel, text=text, reading=reading)
     return _compiled(made, what, tokenizer, budget, folder)
@@ -191,6 +191,7 @@ def _answers(
     text: object,
     reading: Mapping[str, Any],
     thinks: str,
+    eos: int,
     budget: Budget,
 ) -> Made:
     """The automaton over bytes of answers in a format."""
@@ -208,7 +209,8 @@ def _answers(
         except InputError as error:
             raise type(error)(f"in the parameters of the function {name!r}: {error}") from error
         ignored += [f"{what} of {name}" for what in languages[name].ignored]
-    dfa = answer_dfa(found.form, languages, choice, found.special, budget, parallel=parallel, thinks=thinks, text=said)
+    how: dict[str, Any] = {"parallel": parallel, "thinks": thinks, "text": said, "eos": eos}
+    dfa = answer_dfa(found.form, languages, choice, found.special, budget, **how)
     return dfa, tuple(ignored)
 
 

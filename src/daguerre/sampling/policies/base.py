@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from daguerre.arguments import NATS, NOT_NEGATIVE, POSITIVE, PROBABILITY, Kind, OneOf, Whole, check_fields
+from daguerre.arguments import NOT_NEGATIVE, OneOf, Whole, check_fields, option
 from daguerre.canvas import Decision
 from daguerre.sampling.logits import Proposals
 from daguerre.sampling.random import ORDER, Counter
@@ -30,20 +30,6 @@ class Progress:
     num_start: int
 
 
-KINDS: dict[str, Kind] = {
-    "threshold": PROBABILITY,
-    "edit_threshold": PROBABILITY,
-    "factor": POSITIVE,
-    "gamma": NATS,
-    "entropy_threshold": NATS,
-    "position_penalty": NATS,
-    "steps": Whole(low=1, high=MOST_STEPS, none=True),
-    "schedule": OneOf(known=SCHEDULES),
-    "rank_temperature": NOT_NEGATIVE,
-}
-"""What each option of a policy may be."""
-
-
 class Policy(ABC):
     """A pure decision: it never calls the model and never loops. Of any proposals it commits at least one."""
 
@@ -60,13 +46,13 @@ class Policy(ABC):
     """Whether a step commits a set number, and so those that wait for all others (`Proposals.waits`) where these are
     too few. Other policies do not see proposals that wait while there are others."""
     edits: ClassVar[bool] = False
-    """Whether it also replaces committed tokens of the active span (`decoding.token_editing`)."""
+    """Whether it also replaces committed tokens of the active span (`decoding.denoise.denoise_and_edit`)."""
     num_extra: ClassVar[int] = 0
     """The most forwards that a span takes once nothing of it is open."""
 
     def __post_init__(self) -> None:
-        """Check the options that the table of kinds has."""
-        check_fields(self, {name: KINDS[name] for name in self.options if name in KINDS})
+        """Check the options."""
+        check_fields(self)
 
     @property
     def skips(self) -> bool:
@@ -140,15 +126,24 @@ def time_steps(num_start: int, num_steps: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Static(Policy):
-    """A static schedule: in step s, the k_s proposals that `rank` puts highest.
-
-    steps     None: one for each open position
-    schedule  even: equal counts, see `static_count`; time: see `time_share`. Of its steps those that commit nothing
-              take no forward: the next ones see the same canvas
+    """A static schedule: in step s, the k_s proposals that `rank` puts highest; see `static_count` and `time_share`. Of
+    the steps of "time" those that commit nothing take no forward: the next ones see the same canvas.
     """
 
-    steps: int | None = None
-    schedule: Schedule = "even"
+    steps: int | None = option(
+        None,
+        Whole(low=1, high=MOST_STEPS, none=True),
+        """Most forwards of a span, by policies confidence, entropy, margin, random, origin and first_hitting. In mode
+        ancestral those of the text, and in mode renoise those of a canvas, 48 where nothing is given. None: one for
+        each position.""",
+    )
+    schedule: Schedule = option(
+        "even",
+        OneOf(known=SCHEDULES),
+        """Policies confidence, entropy, margin and random: even, or time, few tokens at first as Dream does. even: each
+        step of a span commits as many tokens (LLaDA). time: step s of S commits a share 1 - t_{s+1} / t_s of what is
+        open, where t falls from 1 to 0.001 in equal steps; steps that commit nothing take no forward.""",
+    )
     options: ClassVar[tuple[str, ...]] = ("steps", "schedule")
     fixed_counts: ClassVar[bool] = True
 
@@ -182,12 +177,17 @@ class Static(Policy):
 class Ranked(Static):
     """A static schedule whose order follows a `score`.
 
-    rank_temperature  0: the highest scores; above 0: k_s proposals drawn without replacement, each time with
-                      probabilities proportional to exp(score / rank_temperature) (Dream's `alg_temp`). These are the
-                      k_s highest of score + rank_temperature * G, with Gumbel numbers G (Kool et al., arXiv 1903.06059)
+    With a `rank_temperature` above 0, k_s proposals are drawn without replacement, each time with probabilities
+    proportional to exp(score / rank_temperature) (Dream's `alg_temp`). These are the k_s highest of
+    score + rank_temperature * G, with Gumbel numbers G (Kool et al., arXiv 1903.06059).
     """
 
-    rank_temperature: float = 0.0
+    rank_temperature: float = option(
+        0.0,
+        NOT_NEGATIVE,
+        """Policies confidence, entropy and margin: 0 commits what ranks highest, above 0 draws by rank. The chances are
+        proportional to exp(rank / rank_temperature), as in Dream.""",
+    )
     options: ClassVar[tuple[str, ...]] = (*Static.options, "rank_temperature")
 
     def score(self, proposals: Proposals) -> np.ndarray:

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from daguerre.arguments import NATS, option
 from daguerre.canvas import Decision
 from daguerre.sampling.logits import Proposals
 from daguerre.sampling.policies.base import Policy, Progress, commit, top
@@ -19,7 +20,11 @@ class EntropyBounded(Policy):
     them, is at most gamma: the sum bounds what drawing them independently can lose. At least one, whose sum is 0.
     """
 
-    gamma: float = 0.1
+    gamma: float = option(
+        0.1,
+        NATS,
+        "Policy entropy_bounded and mode renoise: nats of entropy that positions committed together may have.",
+    )
     options: ClassVar[tuple[str, ...]] = ("gamma",)
     reads: ClassVar[tuple[str, ...]] = ("entropies",)
 

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from daguerre.arguments import NATS, option
 from daguerre.canvas import Decision
 from daguerre.sampling.logits import Proposals
 from daguerre.sampling.policies.base import Policy, Progress, commit, top
@@ -22,8 +23,14 @@ class EntropyThreshold(Policy):
     and if there are none, the one for which the left side is lowest.
     """
 
-    entropy_threshold: float = 0.4
-    position_penalty: float = 0.0
+    entropy_threshold: float = option(
+        0.4, NATS, "Policy entropy_threshold: nats of entropy below which a token is committed."
+    )
+    position_penalty: float = option(
+        0.0,
+        NATS,
+        "Policy entropy_threshold: nats added to the entropy for each position from the first open one on.",
+    )
     options: ClassVar[tuple[str, ...]] = ("entropy_threshold", "position_penalty")
     reads: ClassVar[tuple[str, ...]] = ("entropies",)
 

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from daguerre.arguments import POSITIVE, option
 from daguerre.canvas import Decision
 from daguerre.sampling.logits import Proposals
 from daguerre.sampling.policies.base import Policy, Progress, commit, top
@@ -19,7 +20,12 @@ class Factor(Policy):
     from 1 to n; at least one.
     """
 
-    factor: float = 1.0
+    factor: float = option(
+        1.0,
+        POSITIVE,
+        """Policy factor: how unsure positions that are committed together may be. Each of n positions must be wrong
+        with a chance below factor / (n + 1).""",
+    )
     options: ClassVar[tuple[str, ...]] = ("factor",)
 
     def decide(self, proposals: Proposals, progress: Progress, rng: Counter) -> Decision:

@@ -7,9 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from daguerre.arguments import shared
 from daguerre.canvas import Decision
 from daguerre.sampling.logits import Proposals
-from daguerre.sampling.policies.base import Policy, Progress, commit, top
+from daguerre.sampling.policies.base import Policy, Progress, Static, commit, top
 from daguerre.sampling.random import ORDER, Counter
 
 
@@ -23,7 +24,7 @@ class FirstHitting(Policy):
             position take no forward
     """
 
-    steps: int | None = None
+    steps: int | None = shared(Static, "steps")
     options: ClassVar[tuple[str, ...]] = ("steps",)
     ranks: ClassVar[bool] = False
 

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from daguerre.arguments import PROBABILITY, option
 from daguerre.sampling.logits import Proposals
 from daguerre.sampling.policies.threshold import Threshold
 
@@ -20,7 +21,11 @@ class JointThreshold(Threshold):
     a probability above `edit_threshold`. A full span is read again until nothing changes.
     """
 
-    edit_threshold: float = 0.5
+    edit_threshold: float = option(
+        0.5,
+        PROBABILITY,
+        "Policy joint_threshold: replace a token by one of more than this probability. 1: never.",
+    )
     options: ClassVar[tuple[str, ...]] = ("threshold", "edit_threshold")
     edits: ClassVar[bool] = True
     num_extra: ClassVar[int] = POST_STEPS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from daguerre.arguments import Kind
 from daguerre.errors import unknown
@@ -14,7 +14,10 @@ from daguerre.sampling.policies import POLICIES, Policy
 class PolicyKind(Kind):
     """A name in the table of policies, or an object that is one; None: what other options imply."""
 
+    words: ClassVar[str] = "the name of a policy, or a Policy"
+    plain: ClassVar[Any] = str
+
     def read(self, name: str, value: Any) -> Any:
-        if value is None or isinstance(value, Policy) or (isinstance(value, str) and value in POLICIES):
+        if isinstance(value, Policy) or (isinstance(value, str) and value in POLICIES):
             return value
         raise unknown(name, value, POLICIES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from daguerre.arguments import PROBABILITY, option
 from daguerre.canvas import Decision
 from daguerre.sampling.logits import Proposals
 from daguerre.sampling.policies.base import Policy, Progress, commit, top
@@ -15,7 +16,11 @@ from daguerre.sampling.random import Counter
 class Threshold(Policy):
     """Commit {c_i >= threshold} and the proposal with the highest c. A threshold of 0 commits a span in one forward."""
 
-    threshold: float = 0.9
+    threshold: float = option(
+        0.9,
+        PROBABILITY,
+        "Probability from which policies threshold, joint_threshold and chain commit a token.",
+    )
     options: ClassVar[tuple[str, ...]] = ("threshold",)
 
     def decide(self, proposals: Proposals, progress: Progress, rng: Counter) -> Decision:

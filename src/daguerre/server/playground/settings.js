@@ -1,22 +1,15 @@
 // How to decode: the fields of one setting, or of two that are compared.
 
-const MODES = ["", "block", "full", "ar", "speculative", "beam", "fim", "ancestral", "renoise", "expand"];
-const POLICIES = [
-  "", "threshold", "confidence", "entropy", "margin", "factor", "entropy_bounded", "entropy_threshold", "chain", "random",
-  "first_hitting", "origin", "joint_threshold",
-];
-const EFFORTS = ["", "instant", "low", "medium", "high"];
+import { OPTIONS } from "./options.js"; // which the server makes of its table of options
 
-const FIELDS = [
-  { name: "mode", label: "Mode", options: MODES, empty: "automatic" },
-  { name: "policy", label: "Policy", options: POLICIES, empty: "default" },
-  { name: "effort", label: "Effort", options: EFFORTS, empty: "not set" },
-  { name: "block_size", label: "Block size", min: 1, step: 1 },
-  { name: "steps", label: "Steps", min: 1, step: 1 },
-  { name: "threshold", label: "Threshold", min: 0, max: 1, step: "any" },
-  { name: "temperature", label: "Temperature", min: 0, step: "any" },
-  { name: "seed", label: "Seed", min: 0, step: 1 },
-];
+const SHOWN = ["mode", "policy", "effort", "block_size", "steps", "threshold", "temperature", "seed"];
+const EMPTY = { mode: "automatic", policy: "default", effort: "not set" };
+
+const FIELDS = SHOWN.map((name) => {
+  const { values, ...rest } = OPTIONS[name];
+  const label = (name[0].toUpperCase() + name.slice(1)).replace("_", " ");
+  return { name, label, ...rest, ...(values ? { options: ["", ...values], empty: EMPTY[name] } : {}) };
+});
 
 function control(field, letter, value) {
   const id = `${letter}-${field.name}`;
@@ -29,6 +22,7 @@ function control(field, letter, value) {
     if (field.max !== undefined) made.max = field.max;
   }
   made.id = id;
+  made.title = field.help;
   made.dataset.setting = field.name;
   made.value = value ?? "";
   const label = document.createElement("label");

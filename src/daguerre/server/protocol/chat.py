@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from daguerre.server.errors import ApiError
+from daguerre.http.errors import ApiError
 from daguerre.server.prompts import Templating
 from daguerre.server.protocol.common import Body, Sampling
 from daguerre.server.protocol.shaping import schema_of

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
+from daguerre.arguments import Option, options_of
 from daguerre.decoding.effort import effort_options
+from daguerre.decoding.options import DecodeOptions
 from daguerre.decoding.pins import Pin
-from daguerre.decoding.settings import Settings
 from daguerre.errors import InputError, UnsupportedError
+from daguerre.http.errors import ApiError
 from daguerre.models.catalog import Catalog
-from daguerre.server.errors import ApiError
 from daguerre.server.models import Served
 from daguerre.server.protocol.shaping import shaped
 from daguerre.server.protocol.stops import check_stops
@@ -63,99 +65,25 @@ class Constrained(Body):
         return shaped(value, cls.model_fields)
 
 
-class Diffusion(BaseModel):
-    """The `daguerre` object of a request: the options of decoding that the body does not have itself, and how the
-    request runs. Unknown fields are errors.
+LEFT_OUT = ("scorer", "tools", "tool_choice", "parallel_calls", "chat_format")
+"""Options of decoding that are code, or that other fields of a body say."""
 
-    All that is not below is as in `daguerre.Decode`; an operation of `steer` is an object with the fields of
-    `Operation`.
 
-    explain   whether the answer has the concepts of each token, for a model with concept heads
-    pins      texts or tokens at places of the gap: objects with "text" or "tokens", and "at"
-    timeout   seconds by which the text is finished (anytime)
-    priority  lower goes first
-    heal      whether the last word of the prompt is drawn again
-    draft     the likely text
-    special_tokens  whether names of special tokens in texts stand for them: by default in prompts of completions, and
-                not in messages and around gaps
-    changeable  the request may be changed while it runs, by its id
-    frames    whether a stream also has frames of the draft
-    trace     whether the answer has the trace of all decisions
+def field_of_option(name: str, declared: Option) -> tuple[Any, Any]:
+    """An option of decoding as a field of the `daguerre` object. What it may be is in the description alone: `Decode`
+    refuses the rest, in its words.
     """
-
-    model_config = ConfigDict(extra="forbid")
-
-    mode: str | None = None
-    policy: str | None = None
-    block_size: int | None = None
-    sliding: bool | None = None
-    drafter: str | None = None
-    start_tokens: int | None = None
-    num_beams: int | None = None
-    no_repeat_context_lines: bool | None = None
-    fill_end: str | None = None
-    threshold: float | None = None
-    edit_threshold: float | None = None
-    factor: float | None = None
-    gamma: float | None = None
-    entropy_threshold: float | None = None
-    position_penalty: float | None = None
-    steps: int | None = None
-    schedule: str | None = None
-    rank_temperature: float | None = None
-    rank_by: str | None = None
-    greedy_tail: bool | None = None
-    remask: float | None = None
-    revise: int | None = None
-    revise_threshold: float | None = None
-    revise_reading: str | None = None
-    t_max: float | None = None
-    t_min: float | None = None
-    max_entropy: float | None = None
-    min_tokens: int | None = None
-    end_of_text: str | None = None
-    stop_loops: bool | None = None
-    guidance: float | None = None
-    guidance_schedule: str | None = None
-    negative: str | None = None
-    schema_: dict[str, Any] | bool | None = Field(None, alias="schema")
-    lenient: bool | None = None
-    strict: bool | None = None
-    regex: str | None = None
-    choices: list[str] | None = None
-    keywords: list[str] | None = None
-    forbidden: list[str] | None = None
-    ending: str | None = None
-    explain: bool = False
-    steer: list[dict[str, Any]] | None = None
-    forbid: list[str] | None = None
-    forbid_exactly: bool = False
-    pins: list[dict[str, Any]] | None = None
-    cache: str | None = None
-    timeout: float | None = None
-    priority: int = 0
-    heal: bool | None = None
-    draft: str | None = None
-    special_tokens: bool | None = None
-    changeable: bool = False
-    frames: bool = False
-    trace: bool = False
-
-    def options(self) -> dict[str, Any]:
-        """The fields that were given and are options of decoding."""
-        beside = {"timeout", "priority", "heal", "draft", "special_tokens", "changeable", "frames", "trace", "pins"}
-        out = {name.rstrip("_"): value for name, value in self if name not in beside and value is not None}
-        return out | ({} if self.pins is None else {"pins": [pin_of(one, "daguerre.pins") for one in self.pins]})
-
-    def running(self) -> dict[str, Any]:
-        """What the engine takes beside options: the deadline, the priority, and how the text begins."""
-        own = {"timeout": self.timeout, "priority": self.priority, "heal": self.heal, "draft": self.draft}
-        return own if self.special_tokens is None else own | {"special_tokens": self.special_tokens}
+    kind = replace(declared.kind, none=True)  # which is as if it were left out
+    alias = name if name == "schema" else None  # a name that pydantic has itself
+    said = Field(None, alias=alias, description=declared.says, json_schema_extra=kind.limits)
+    return (list[dict[str, Any]] if name == "pins" else kind.json) | None, said
 
 
-def no_options() -> Diffusion:
-    """The object of a body that has none."""
-    return Diffusion.model_validate({})
+def options_model(besides: Collection[str]) -> Any:
+    """A model with the options of decoding as fields, but for those that a body has `besides`."""
+    declared = {name: one for name, one in options_of(DecodeOptions).items() if name not in {*LEFT_OUT, *besides}}
+    fields = {"schema_" if name == "schema" else name: field_of_option(name, one) for name, one in declared.items()}
+    return create_model("DecodingFields", __config__=ConfigDict(extra="forbid"), **fields)  # type: ignore[call-overload]
 
 
 class StreamOptions(Body):
@@ -165,11 +93,9 @@ class StreamOptions(Body):
     continuous_usage_stats: bool = False
 
 
-class Sampling(Constrained):
-    """The options that OpenAI's surfaces share."""
+class OpenAiSampling(Constrained):
+    """The fields of OpenAI's bodies that say how an answer is drawn."""
 
-    model: str | None = None
-    max_tokens: int | None = Field(None, ge=1)
     temperature: float | None = Field(None, ge=0, le=2)
     top_p: float | None = Field(None, ge=0, le=1)
     top_k: int | None = None
@@ -178,10 +104,55 @@ class Sampling(Constrained):
     seed: int | None = None
     stop: str | list[str] | None = None
     logit_bias: dict[str, float] | None = None
-    frequency_penalty: float = Field(0, ge=-2, le=2)
-    presence_penalty: float = Field(0, ge=-2, le=2)
     repetition_penalty: float | None = Field(None, gt=0)
     no_repeat_ngram_size: int | None = Field(None, ge=0)
+
+
+class Diffusion(options_model(OpenAiSampling.model_fields)):  # type: ignore[misc] # whose fields are made
+    """The `daguerre` object of a request: the options of decoding that the body does not have itself, and how the
+    request runs. Unknown fields are errors; an operation of `steer` is an object with the fields of `Operation`.
+    """
+
+    timeout: float | None = Field(None, description="Seconds by which the text is finished (anytime).")
+    priority: int = Field(0, description="Lower goes first.")
+    heal: bool | None = Field(None, description="Whether the last word of the prompt is drawn again.")
+    draft: str | None = Field(None, description="The likely text.")
+    special_tokens: bool | None = Field(
+        None,
+        description="Whether names of special tokens in texts stand for them: by default in prompts of completions, "
+        "and not in messages and around gaps.",
+    )
+    changeable: bool = Field(False, description="The request may be changed while it runs, by its id.")
+    frames: bool = Field(False, description="Whether a stream also has frames of the draft.")
+    trace: bool = Field(False, description="Whether the answer has the trace of all decisions.")
+
+    def options(self) -> dict[str, Any]:
+        """The fields that were given and are options of decoding."""
+        out = {name.rstrip("_"): value for name, value in self if name not in OF_RUNS and value is not None}
+        return out | ({} if self.pins is None else {"pins": [pin_of(one, "daguerre.pins") for one in self.pins]})
+
+    def running(self) -> dict[str, Any]:
+        """What the engine takes beside options: the deadline, the priority, and how the text begins."""
+        own = {"timeout": self.timeout, "priority": self.priority, "heal": self.heal, "draft": self.draft}
+        return own if self.special_tokens is None else own | {"special_tokens": self.special_tokens}
+
+
+OF_RUNS = frozenset(vars(Diffusion)["__annotations__"])
+"""Fields of the `daguerre` object that are no options of decoding."""
+
+
+def no_options() -> Diffusion:
+    """The object of a body that has none."""
+    return Diffusion.model_validate({})
+
+
+class Sampling(OpenAiSampling):
+    """The options that OpenAI's surfaces share."""
+
+    model: str | None = None
+    max_tokens: int | None = Field(None, ge=1)
+    frequency_penalty: float = Field(0, ge=-2, le=2)
+    presence_penalty: float = Field(0, ge=-2, le=2)
     stream: bool = False
     stream_options: StreamOptions | None = None
     reasoning_effort: Effort | None = None
@@ -247,7 +218,7 @@ def check_concepts(own: Diffusion, served: Served) -> None:
     check_steered(own.steer, own.forbid, "daguerre.")
     for name in asked:
         try:
-            Settings(**{name: getattr(own, name)}).steering.resolved(catalog)
+            DecodeOptions(**{name: getattr(own, name)}).steering.resolved(catalog)
         except InputError as error:
             raise ApiError(" ".join(str(error).split()), param=f"daguerre.{name}") from None
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ConfigDict, Field
 
-from daguerre.server.errors import ApiError
+from daguerre.http.errors import ApiError
 from daguerre.server.protocol.common import Body, Constrained, Diffusion, Sampling, no_options
 
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from fastapi.exceptions import RequestValidationError
 from pydantic import Field, ValidationError
 
-from daguerre.server.errors import ApiError
+from daguerre.http.errors import ApiError
 from daguerre.server.protocol.chat import ChatBody
 from daguerre.server.protocol.common import OWN_FIELDS, Body, Constrained, Diffusion, no_options
 from daguerre.server.protocol.stops import check_stops

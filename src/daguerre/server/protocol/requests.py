@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from daguerre.decoding.options import ELSEWHERE
-from daguerre.decoding.settings import Settings
+from daguerre.decoding.generate import OPERATIONS
+from daguerre.decoding.options import DecodeOptions
+from daguerre.decoding.request import ELSEWHERE
 from daguerre.errors import InputError, unknown
 from daguerre.server.protocol.common import check_steered, pin_of, token_of
 from daguerre.server.protocol.stops import check_stops
 
 Kind = Literal["generate", "infill", "fill", "edit"]
 Span = tuple[int, int]
-TEXTS = {"generate": ("prompt",), "infill": ("prefix", "suffix"), "fill": ("template",), "edit": ("text",)}
+KINDS: tuple[Kind, ...] = get_args(Kind)
+TEXTS = {kind: OPERATIONS[kind].required for kind in KINDS}
 """The texts that each kind of request needs."""
-OWN = {
-    "generate": ("heal", "draft", "context"),
-    "infill": ("heal", "draft", "search_length", "context"),
-    "fill": ("heal", "search_length", "mark", "context"),
-    "edit": ("heal", "search_length", "spans", "lines", "pattern", "strength", "context"),
-}
+BESIDE = frozenset({"max_tokens", "min_tokens", "timeout", "special_tokens", "files"})
+"""Arguments of operations that all kinds of bodies have, or none."""
+OWN = {kind: OPERATIONS[kind].names - BESIDE - {*TEXTS[kind]} for kind in KINDS}
 """The arguments that it may have beside those of all."""
-NAMES = frozenset(Settings.__dataclass_fields__) - {"scorer"}
+NAMES = frozenset(DecodeOptions.__dataclass_fields__) - {"scorer"}
 
 
 def _wrong(message: str) -> PydanticCustomError:

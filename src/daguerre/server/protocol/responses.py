@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from daguerre.server.errors import ApiError
+from daguerre.http.errors import ApiError
 from daguerre.server.prompts import ROLES, content_text
 from daguerre.server.protocol.chat import ChatBody
 from daguerre.server.protocol.common import OWN_FIELDS, Body, Constrained, Diffusion, Effort, no_options

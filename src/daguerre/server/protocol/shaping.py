@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from daguerre.server.errors import ApiError
+from daguerre.http.errors import ApiError
 
 NAMES: Mapping[str, str] = {
     "guided_json": "schema",

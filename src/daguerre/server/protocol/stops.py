@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from daguerre.server.errors import ApiError
+from daguerre.http.errors import ApiError
 
 MAX_STOPS = 4
 MOST_STOPS = 64

@@ -18,10 +18,10 @@ from fastapi.responses import Response
 
 import daguerre
 from daguerre.decoding.result import Result
+from daguerre.http.errors import ApiError
 from daguerre.server.answers import extras_of, head_of, plain_usage, usage_of
 from daguerre.server.calls import Call, Said
-from daguerre.server.errors import ApiError
-from daguerre.server.frames import frame_of, snapshots
+from daguerre.server.frames import frame_of, refuse_beside_snapshots, snapshots, summary_of
 from daguerre.server.logprobs import chat_logprobs
 from daguerre.server.protocol.chat import ChatBody
 from daguerre.server.streams import DONE, event_stream, guarded, json_answer, result_of, sse
@@ -29,8 +29,6 @@ from daguerre.server.turns import Answer, Piece, Turn, answers, begin_turn, piec
 from daguerre.server.watching import Registry, Watched
 
 router = APIRouter()
-SUMMARY = {"reasoning_summary": {"content": None, "status": "unavailable"}}
-"""Mercury's summary of reasoning, of models that do not reason apart from their answers."""
 
 
 @router.post("/v1/chat/completions", response_model=None)
@@ -38,9 +36,8 @@ async def chat(request: Request, body: ChatBody) -> Response:
     """Answer a conversation."""
     if body.store:
         raise ApiError("completions are not stored: leave out store", param="store")
-    if body.diffusing and (body.daguerre.trace or body.daguerre.explain):
-        message = "snapshots have no place for trace and explain: leave out diffusing, or these"
-        raise ApiError(message, param="diffusing", code="unsupported")
+    if body.diffusing:
+        refuse_beside_snapshots(body)
     state = request.app.state
     served = await asyncio.to_thread(state.pool.get, body.model)
     turn = await asyncio.to_thread(begin_turn, served, body, request.state.owner, state.settings)
@@ -61,7 +58,7 @@ async def chat(request: Request, body: ChatBody) -> Response:
     more = {"daguerre": _own(turn)} if _own(turn) else {}
     thought = sum(answer.num_thought for answer in whole)
     usage = usage_of([answer.result for answer in whole], turn.job, turn.effort, thought)
-    return json_answer({**head, "choices": choices, "usage": usage, **more, **_summary(turn)})
+    return json_answer({**head, "choices": choices, "usage": usage, **more, **summary_of(body)})
 
 
 def _ending(error: dict[str, Any]) -> Sequence[bytes]:
@@ -71,10 +68,6 @@ def _ending(error: dict[str, Any]) -> Sequence[bytes]:
 def _own(turn: Turn) -> dict[str, Any]:
     """The object `daguerre` of an answer."""
     return {"ignored": turn.ignored} if turn.ignored else {}
-
-
-def _summary(turn: Turn) -> dict[str, Any]:
-    return SUMMARY if turn.body.reasoning_summary else {}
 
 
 def _choice(turn: Turn, index: int, answer: Answer) -> dict[str, Any]:
@@ -122,7 +115,7 @@ async def _chunks(turn: Turn, head: dict[str, Any], own: dict[str, Any]) -> Asyn
             if piece.result is not None:
                 results[piece.index], thought = piece.result, thought + piece.thought
                 extras = extras_of(piece.result, turn.body.daguerre.trace)
-                yield chunk([{**_part(piece.index, {}, finish=piece.finish), **extras}], **_summary(turn))
+                yield chunk([{**_part(piece.index, {}, finish=piece.finish), **extras}], **summary_of(turn.body))
     if with_usage:
         each = [results[index] for index in range(turn.body.n)]
         yield sse({**head, "choices": [], "usage": usage_of(each, turn.job, turn.effort, thought)})

@@ -18,6 +18,7 @@ from fastapi.responses import Response
 
 from daguerre.decoding.result import Result
 from daguerre.engine.job import Job
+from daguerre.http.errors import ApiError
 from daguerre.server.answers import (
     effort_of,
     extras_of,
@@ -29,7 +30,6 @@ from daguerre.server.answers import (
     refuse_fields,
     usage_of,
 )
-from daguerre.server.errors import ApiError
 from daguerre.server.frames import frame_of
 from daguerre.server.logprobs import Scored, TokenLog, legacy_logprobs, scored
 from daguerre.server.models import Served

@@ -12,8 +12,8 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 
 from daguerre.errors import InputError
+from daguerre.http.errors import ApiError
 from daguerre.scoring.decisions import Answer, Choice, Question, YesNo
-from daguerre.server.errors import ApiError
 from daguerre.server.models import Served
 from daguerre.server.protocol.decisions import (
     ChoiceOf,

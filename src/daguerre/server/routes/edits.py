@@ -13,9 +13,9 @@ from fastapi.responses import Response
 
 from daguerre.decoding.result import Result
 from daguerre.engine.job import Job
+from daguerre.http.errors import ApiError
 from daguerre.server.answers import finish_of, head_of, naming, refuse_fields, usage_of
 from daguerre.server.edits import Asked, edit_asked, merge_asked
-from daguerre.server.errors import ApiError
 from daguerre.server.models import Served
 from daguerre.server.protocol.fim import ApplyBody, EditBody
 from daguerre.server.streams import DONE, deltas, event_stream, guarded, json_answer, result_of, sse

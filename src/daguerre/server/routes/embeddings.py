@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from fastapi import APIRouter, Request
 
+from daguerre.http.errors import ApiError
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.scoring.embedding import checked_ids
 from daguerre.server.answers import naming
-from daguerre.server.errors import ApiError
 from daguerre.server.models import Served
 from daguerre.server.prompt_scores import token_texts
 from daguerre.server.prompts import checked, make_prompt

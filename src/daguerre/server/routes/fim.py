@@ -10,13 +10,13 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from daguerre.decoding.result import Result
+from daguerre.http.errors import ApiError
+from daguerre.http.settings import Settings
 from daguerre.server.answers import extras_of, finish_of, head_of, naming, refuse_fields, usage_of
-from daguerre.server.errors import ApiError
 from daguerre.server.gaps import Gap, GapJob, begin_gap
 from daguerre.server.models import Served
 from daguerre.server.protocol.common import decode_options
 from daguerre.server.protocol.fim import FimBody
-from daguerre.server.settings import Settings
 from daguerre.server.streams import DONE, event_stream, guarded, result_of, sse
 
 router = APIRouter()

@@ -14,13 +14,13 @@ from pydantic import ValidationError
 
 import daguerre
 from daguerre.decoding.result import Result
+from daguerre.http.errors import ApiError
+from daguerre.http.settings import Settings
 from daguerre.server.answers import extras_of, naming, refuse_fields
-from daguerre.server.errors import ApiError
 from daguerre.server.gaps import Gap, GapJob, begin_gap
 from daguerre.server.models import Served
 from daguerre.server.protocol.common import OWN_FIELDS, decode_options
 from daguerre.server.protocol.llama import CompletionBody, InfillBody
-from daguerre.server.settings import Settings
 from daguerre.server.streams import event_stream, guarded, result_of, sse
 from daguerre.server.written import written
 

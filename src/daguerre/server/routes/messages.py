@@ -12,15 +12,15 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from daguerre.decoding.result import Result
+from daguerre.http.errors import ApiError
+from daguerre.http.settings import Settings
 from daguerre.server.answers import extras_of, new_id, refuse_fields
 from daguerre.server.calls import Call, Said
-from daguerre.server.errors import ApiError
 from daguerre.server.message_errors import THREADS, error_json
 from daguerre.server.models import Served
 from daguerre.server.prompts import can_think, checked, make_prompt
 from daguerre.server.protocol.chat import ChatBody, tool_json
 from daguerre.server.protocol.messages import NAMES, REFUSED, CountBody, MessagesBody, chat_body
-from daguerre.server.settings import Settings
 from daguerre.server.streams import event_stream, guarded, result_of, sse
 from daguerre.server.turns import Turn, answers, begin_turn, pieces, stopping
 from daguerre.server.written import written

@@ -11,9 +11,9 @@ from fastapi import APIRouter, Request
 
 from daguerre.decoding.modes import MODES, allows
 from daguerre.errors import shown
+from daguerre.http.settings import Settings
 from daguerre.server.models import ModelPool, NoSuchModel, Served
 from daguerre.server.prompts import can_think
-from daguerre.server.settings import Settings
 
 router = APIRouter()
 ENDPOINTS = ("chat.completions", "completions", "responses", "messages", "embeddings", "decisions")

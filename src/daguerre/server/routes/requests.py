@@ -12,25 +12,26 @@ from typing import Any
 
 import numpy as np
 import orjson
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
+from fastapi import Request as HttpRequest
 from fastapi.responses import JSONResponse, Response
 
 from daguerre.canvas import Canvas, Decision
-from daguerre.decoding.drive import compute
 from daguerre.decoding.effort import effort_options
+from daguerre.decoding.generate import MAX_TOKENS, Request, plan_of
 from daguerre.decoding.plan import Plan
-from daguerre.decoding.plans import MAX_TOKENS, plan_fill, plan_generate
 from daguerre.decoding.reading import OPEN
 from daguerre.decoding.running import pinned, reopened, unpinned
 from daguerre.decoding.sample import Sample
 from daguerre.engine.job import Job
 from daguerre.errors import InputError, UnsupportedError
+from daguerre.http.errors import ApiError
+from daguerre.http.settings import Settings
 from daguerre.models.forward import Logits
+from daguerre.models.session import compute
 from daguerre.sampling.logits import softmax
-from daguerre.server.errors import ApiError
 from daguerre.server.models import Served
 from daguerre.server.protocol.requests import CandidatesBody, ChangeBody, RequestBody
-from daguerre.server.settings import Settings
 from daguerre.server.streams import event_stream, guarded, result_of, sse
 from daguerre.server.watching import Registry, Watched
 
@@ -38,7 +39,7 @@ router = APIRouter()
 
 
 @router.post("/v1/daguerre/requests", response_model=None)
-async def begin(request: Request, body: RequestBody) -> Response:
+async def begin(request: HttpRequest, body: RequestBody) -> Response:
     """Begin a request. Server-sent events: "begin" (id, mode, first tokens), a "step" for each step with the draft, and
     "end" with the result, or "error". With `stream` false, the result alone. It is cancelled once nobody watches it,
     unless `detach` is true.
@@ -55,7 +56,7 @@ async def begin(request: Request, body: RequestBody) -> Response:
 
 
 @router.get("/v1/daguerre/requests/{key}", response_model=None)
-async def watch(request: Request, key: str, drafts: str = "whole") -> Response:
+async def watch(request: HttpRequest, key: str, drafts: str = "whole") -> Response:
     """The same events of a request, from the start, whether it runs or is done."""
     if drafts not in ("whole", "changes"):
         raise ApiError(f"drafts is whole or changes, not {drafts!r:.40}", 400, "drafts")
@@ -63,7 +64,7 @@ async def watch(request: Request, key: str, drafts: str = "whole") -> Response:
 
 
 @router.post("/v1/daguerre/requests/{key}/change")
-async def change(request: Request, key: str, body: ChangeBody) -> dict[str, Any]:
+async def change(request: HttpRequest, key: str, body: ChangeBody) -> dict[str, Any]:
     """Pin a text, or open tokens again, between two steps of a running request."""
     one = Registry.of(request.app).get(key, request.state.owner)
     if one.ended is not None:
@@ -84,7 +85,7 @@ async def change(request: Request, key: str, body: ChangeBody) -> dict[str, Any]
 
 
 @router.delete("/v1/daguerre/requests/{key}")
-async def cancel(request: Request, key: str) -> dict[str, Any]:
+async def cancel(request: HttpRequest, key: str) -> dict[str, Any]:
     """Cancel a request that runs, and forget it."""
     registry = Registry.of(request.app)
     one = registry.get(key, request.state.owner)
@@ -95,7 +96,7 @@ async def cancel(request: Request, key: str) -> dict[str, Any]:
 
 
 @router.post("/v1/daguerre/candidates")
-async def candidates(request: Request, body: CandidatesBody) -> dict[str, Any]:
+async def candidates(request: HttpRequest, body: CandidatesBody) -> dict[str, Any]:
     """The most likely tokens of a position, given all others, by one forward."""
     if body.id is not None:
         one = Registry.of(request.app).get(body.id, request.state.owner)
@@ -141,7 +142,7 @@ def _number(max_tokens: int | list[int] | None) -> int | None:
     return max_tokens
 
 
-async def _result(request: Request, one: Watched) -> Response:
+async def _result(request: HttpRequest, one: Watched) -> Response:
     """The result of a request, in one answer. It is cancelled if the client goes away."""
     await result_of(request, one.job)
     await one.recording
@@ -194,11 +195,13 @@ def _place_of(served: Served, body: CandidatesBody) -> tuple[Plan, Canvas, int]:
     if len(runs) == 1 and not pieces[1]:
         if model.config.context != "block":
             kind["block_size"] = runs[0]
-        plan = plan_generate(model.denoiser, model.tokenizer, pieces[0], runs[0], **kind)
+        plan = plan_of(model.denoiser, model.tokenizer, Request.of("generate", pieces[0], runs[0], **kind))
     else:
         template = OPEN.join(pieces)
-        plan = plan_fill(
-            model.denoiser, model.tokenizer, template, runs, min_tokens=runs, mark=OPEN, search_length=False, **kind
+        plan = plan_of(
+            model.denoiser,
+            model.tokenizer,
+            Request.of("fill", template, runs, min_tokens=runs, mark=OPEN, search_length=False, **kind),
         )
     return plan, plan.canvas, int(np.flatnonzero(plan.canvas.open)[body.position])
 

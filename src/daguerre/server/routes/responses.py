@@ -15,11 +15,12 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from daguerre.decoding.options import DecodeOptions
 from daguerre.decoding.result import Result
-from daguerre.decoding.settings import Settings as DecodeSettings
+from daguerre.http.errors import ApiError, described
+from daguerre.http.settings import Settings
 from daguerre.server.answers import extras_of, new_id, plain_usage, refuse_fields, usage_of
 from daguerre.server.calls import Said
-from daguerre.server.errors import ApiError, described
 from daguerre.server.frames import frame_of
 from daguerre.server.logprobs import Scored
 from daguerre.server.models import Served
@@ -27,7 +28,6 @@ from daguerre.server.prompts import checked, make_prompt
 from daguerre.server.protocol.chat import ChatBody, tool_json
 from daguerre.server.protocol.responses import NAMES, REFUSED, ResponseBody, chat_body, messages_of
 from daguerre.server.response_events import Events, call_item, logprobs_of, message_item, reasoning_item, text_part
-from daguerre.server.settings import Settings
 from daguerre.server.stored import Item, ResponseStore
 from daguerre.server.streams import DONE, event_stream, json_answer, result_of
 from daguerre.server.turns import Answer, Piece, Turn, answers, begin_turn, pieces, stopping
@@ -112,7 +112,7 @@ def _count(served: Served, chat: ChatBody) -> int:
     return len(served.model.tokenizer.encode(prompt.text)) if isinstance(prompt.text, str) else len(prompt.text)
 
 
-def _response(body: ResponseBody, served: Served, decode: DecodeSettings) -> Json:
+def _response(body: ResponseBody, served: Served, decode: DecodeOptions) -> Json:
     """The response before it has any output."""
     given = body.model_dump(by_alias=True)
     extra = body.model_extra or {}

@@ -16,8 +16,8 @@ from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.corpus.dedup import THRESHOLD
 from daguerre.train.corpus.encode import encode_documents
 from daguerre.train.corpus.gather import Gathered, gather
-from daguerre.train.corpus.parallel import Pool
-from daguerre.train.corpus.report import Summary, write_manifest, write_report
+from daguerre.train.corpus.parallel import WorkerPool
+from daguerre.train.corpus.report import CorpusSummary, write_manifest, write_report
 from daguerre.train.corpus.sources import Package, Skipped, find_packages
 from daguerre.train.shards import read_meta, write_tokens
 
@@ -35,7 +35,7 @@ def collect_python(
     near_duplicates: float | None = THRESHOLD,
     max_share: float = MAX_SHARE,
     progress: bool = True,
-) -> Summary:
+) -> CorpusSummary:
     """Make a corpus of permissively licensed Python in the folder `out`: shards, manifest.jsonl and report.json.
 
     `tokenizer` is "2k", "8k" or the path of a tokenizer.json. `workers` is the number of processes (None: one a core).
@@ -47,7 +47,7 @@ def collect_python(
     vocabulary = Tokenizer.load(tokenizer) if isinstance(tokenizer, Path) else Tokenizer.default(tokenizer)
     found = find_packages(sources, stdlib=stdlib, installed=installed)
     try:
-        return _collect(out, found, vocabulary, near_duplicates, max_share, Pool(workers, progress))
+        return _collect(out, found, vocabulary, near_duplicates, max_share, WorkerPool(workers, progress))
     except OSError as error:
         raise DataError(f"cannot write {out}: {error}; fix this and run again, finished work is kept") from error
 
@@ -58,8 +58,8 @@ def _collect(
     tokenizer: Tokenizer,
     near_duplicates: float | None,
     max_share: float,
-    pool: Pool,
-) -> Summary:
+    pool: WorkerPool,
+) -> CorpusSummary:
     started = time.perf_counter()
     gathered = gather(
         found,
@@ -77,9 +77,9 @@ def _collect(
     return summary
 
 
-def _summarize(out: Path, gathered: Gathered, seconds: float) -> Summary:
+def _summarize(out: Path, gathered: Gathered, seconds: float) -> CorpusSummary:
     splits = read_meta(out)["splits"]
-    return Summary(
+    return CorpusSummary(
         out=out,
         packages=len({document.package for documents in gathered.splits.values() for document in documents}),
         documents={split: counts["documents"] for split, counts in splits.items()},

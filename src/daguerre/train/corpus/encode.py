@@ -13,7 +13,7 @@ import numpy as np
 from daguerre.files import atomic_write
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.corpus.document import Document
-from daguerre.train.corpus.parallel import Pool
+from daguerre.train.corpus.parallel import WorkerPool
 from daguerre.train.shards import TOKEN_TYPE
 
 CHUNK_BYTES = 4_000_000
@@ -31,7 +31,7 @@ class Chunk:
 
 
 def encode_documents(
-    splits: Mapping[str, Sequence[Document]], tokenizer: Tokenizer, work: Path, pool: Pool
+    splits: Mapping[str, Sequence[Document]], tokenizer: Tokenizer, work: Path, pool: WorkerPool
 ) -> dict[str, Iterator[tuple[Ids, int]]]:
     """{split: (ids without specials, UTF-8 bytes) of each document, in order}. All are on disk when this returns."""
     folder = work / "tokens"

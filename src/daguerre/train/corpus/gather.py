@@ -13,7 +13,7 @@ from daguerre.heldout import Document as Frozen
 from daguerre.train.corpus.document import Document, Harvest
 from daguerre.train.corpus.harvest import always, harvest, harvest_path, harvest_to
 from daguerre.train.corpus.languages import text_files
-from daguerre.train.corpus.parallel import Pool
+from daguerre.train.corpus.parallel import WorkerPool
 from daguerre.train.corpus.selection import select
 from daguerre.train.corpus.sources import Package, Skipped, heldout_splits, user_folder
 
@@ -34,7 +34,7 @@ class Gathered:
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptFiles:
     """Documents of a user's folder, and how many files were dropped for which reason."""
 
     documents: list[Document]
@@ -45,7 +45,7 @@ def gather(
     found: Sequence[Package | Skipped],
     work: Path,
     *,
-    pool: Pool,
+    pool: WorkerPool,
     near_duplicates: float | None,
     max_share: float,
     frozen: Sequence[Frozen] = (),
@@ -74,7 +74,7 @@ def gather(
     return gathered
 
 
-def harvest_all(packages: Sequence[Package], cache: Path, pool: Pool) -> dict[str, Harvest]:
+def harvest_all(packages: Sequence[Package], cache: Path, pool: WorkerPool) -> dict[str, Harvest]:
     """{package name: what it gave}; packages already in `cache` are not read again."""
     cache.mkdir(parents=True, exist_ok=True)
     paths = {package.name: harvest_path(package, cache) for package in packages}
@@ -87,7 +87,7 @@ def harvest_all(packages: Sequence[Package], cache: Path, pool: Pool) -> dict[st
 
 def gather_folder(
     folder: Path, hint: str = "give a folder", *, any_language: bool = False, has_time: Callable[[], bool] = always
-) -> Kept:
+) -> KeptFiles:
     """Files of the user's folder that pass the filters, each text once: of Python, or of any language. Those that
     `has_time` gives no time for are among what was dropped. DataError, with the hint, for none.
     """
@@ -99,7 +99,7 @@ def gather_folder(
     unique = {document.sha256: document for document in harvested.documents}
     if not unique:
         raise DataError(_nothing_left(len(package.files), harvested.dropped, [], f"{hint} of {kind}"))
-    return Kept(list(unique.values()), harvested.dropped)
+    return KeptFiles(list(unique.values()), harvested.dropped)
 
 
 def _nothing_left(seen: int, dropped: dict[str, int], skipped: Sequence[Skipped], hint: str) -> str:

@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class Pool:
+class WorkerPool:
     """`workers` processes (None: one a core; 1: in this process), with a progress bar on stderr or without."""
 
     workers: int | None = None

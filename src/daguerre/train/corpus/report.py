@@ -12,7 +12,7 @@ from daguerre.train.corpus.document import Document
 
 
 @dataclass(frozen=True, kw_only=True)
-class Summary:
+class CorpusSummary:
     """What a run made. `documents`, `bytes` (UTF-8) and `tokens` (with `<bos>` and `<eos>`) are by split.
 
     `dropped` is {reason: files}, `skipped` {package that was left out: reason}. `bad_files`, {package: {file: reason}},
@@ -40,7 +40,7 @@ def write_manifest(out: Path, splits: Mapping[str, Sequence[Document]]) -> None:
                 file.write(document.manifest_line(split).encode("utf-8") + b"\n")
 
 
-def write_report(out: Path, summary: Summary) -> None:
+def write_report(out: Path, summary: CorpusSummary) -> None:
     """report.json: the summary without the machine's paths."""
     fields = asdict(summary)
     del fields["out"]

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from daguerre.decoding.options import Decode
 from daguerre.decoding.planning import make_plan
+from daguerre.decoding.request import Decode
 from daguerre.decoding.sample import Sample
 from daguerre.errors import DataError, InputError
 from daguerre.files import atomic_write
@@ -58,7 +58,7 @@ class SelfText:
 
 
 @dataclass(frozen=True)
-class Summary:
+class SelfTextSummary:
     """What was written: texts of the model, its new tokens in them, and tokens of the corpus."""
 
     texts: int
@@ -74,7 +74,7 @@ def write_self_text(
     *,
     seed: int = 0,
     progress: Progress = lambda done, kept: None,
-) -> Summary:
+) -> SelfTextSummary:
     """Write at least `tokens` new tokens of a model's text, and as much text of the corpus, as the training split of a
     corpus `out`; its validation split is that of `corpus`.
 
@@ -230,7 +230,9 @@ def draw_prompt(shard: Shard, rng: np.random.Generator) -> list[int]:
     raise DataError(f"{shard.folder} has no texts of {PROMPT[1]} tokens to continue: take a larger corpus")
 
 
-def write_corpus(out: Path, corpus: Path, texts: Sequence[SelfText], tokenizer: Tokenizer, seed: int) -> Summary:
+def write_corpus(
+    out: Path, corpus: Path, texts: Sequence[SelfText], tokenizer: Tokenizer, seed: int
+) -> SelfTextSummary:
     """Write texts of a model, and random texts of a corpus of as many tokens in all, or all it has, as a corpus."""
     train, val = (Shard.open(corpus, split, tokenizer.sha256) for split in ("train", "val"))
     order, wanted = np.random.default_rng([seed, 1]).permutation(train.num_documents), sum(map(_length, texts))
@@ -247,7 +249,7 @@ def write_corpus(out: Path, corpus: Path, texts: Sequence[SelfText], tokenizer: 
     splits = {"train": documents(), "val": _documents(val, range(val.num_documents))}
     write_tokens(out, splits, tokenizer, {"train": given})
     corpus_tokens = int(np.diff(train.starts)[chosen].sum())
-    return Summary(len(texts), _new_tokens(texts), corpus_tokens)
+    return SelfTextSummary(len(texts), _new_tokens(texts), corpus_tokens)
 
 
 def _length(text: SelfText) -> int:

@@ -5,19 +5,19 @@ Letters: B sequences, R rows, N tokens of answers, G groups: texts, or blocks, t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.batched import Rows, run_batch
-from daguerre.train.batch import Batch
+from daguerre.train.batch import TENSORS, Batch
 from daguerre.train.noising import IGNORE
 
 
 @dataclass(frozen=True)
-class Answers:
+class AnswerTokens:
     """Of each token of an answer, int64 (N,): the row that predicts it, the row that reads it (-1: none does), both as
     places in (B, R) flattened, its group, from 0, and the data's token. `sizes` (G,): tokens of each group.
     """
@@ -41,7 +41,7 @@ class Answers:
         return self.per_group(~flags) == 0
 
 
-def answers_of(batch: Batch, offset: int) -> Answers:
+def answers_of(batch: Batch, offset: int) -> AnswerTokens:
     """The answers' tokens of a batch. `offset` is the model's `noisy_offset`."""
     rows, num_rows = batch.layout.rows, batch.tokens.shape[1]
     flat = torch.nonzero(((batch.target != IGNORE) & (rows.span >= 0)).flatten())[:, 0]
@@ -56,10 +56,10 @@ def answers_of(batch: Batch, offset: int) -> Answers:
     sequence = flat // num_rows
     labels = torch.stack([sequence, rows.document.flatten()[flat], rows.span.flatten()[flat]])
     _, group = torch.unique(labels, dim=1, return_inverse=True)
-    return Answers(flat, reads, group, batch.target.flatten()[flat], torch.bincount(group))
+    return AnswerTokens(flat, reads, group, batch.target.flatten()[flat], torch.bincount(group))
 
 
-def with_visible(batch: Batch, answers: Answers, visible: Tensor, tokens: Tensor) -> Tensor:
+def with_visible(batch: Batch, answers: AnswerTokens, visible: Tensor, tokens: Tensor) -> Tensor:
     """The rows' tokens (B, R) where some of the answers' tokens (N,) are visible."""
     shown = visible & (answers.reads >= 0)
     out = batch.tokens.flatten().clone()
@@ -79,10 +79,9 @@ def times(batch: Batch, num: int) -> Batch:
 
 
 def sequences_of(batch: Batch, index: Tensor) -> Batch:
-    """Some of the sequences of a batch, in this order."""
-    rows = Rows(**{f.name: getattr(batch.layout.rows, f.name)[index] for f in fields(Rows)})
+    """Some of the sequences of a batch, in this order, or those that are chosen, bool (B,)."""
+    rows = Rows(**{name: label[index] for name, label in vars(batch.layout.rows).items()})
     seen = batch.layout.seen
     seen = seen if seen is None or len(seen) == 1 else seen[index]
-    names = ("tokens", "target", "weight", "level", "guess", "time", "origin")
-    values = {name: getattr(batch, name)[index] for name in names}
+    values = {name: getattr(batch, name)[index] for name in TENSORS}
     return replace(batch, layout=replace(batch.layout, rows=rows, seen=seen), **values)

@@ -10,9 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.batched import run_batch
-from daguerre.train.batch import Batch, LossReport, batch_loss
+from daguerre.models.core.config import ModelConfig
+from daguerre.train.batch import Batch, BatchLoss, LossReport, batch_loss
 from daguerre.train.distill.answers import answers_of
 from daguerre.train.distill.methods import METHODS, Lesson, Terms, kl
 from daguerre.train.distill.options import Distill
@@ -20,6 +22,8 @@ from daguerre.train.distill.rollout import by_policy, roll_out
 from daguerre.train.distill.teacher import Teacher
 from daguerre.train.noising import IGNORE, NUM_LEVELS
 from daguerre.train.optim import Average
+from daguerre.train.sft.method import FineTuning
+from daguerre.train.sft.presets import AnswerLoss, Sft, answer_loss
 
 
 @dataclass(frozen=True)
@@ -32,11 +36,6 @@ class Distillation:
     teacher: Teacher
     average: Average = field(repr=False)
     share: float = 0.0
-
-    @classmethod
-    def of(cls, options: Distill, model: Backbone, average: Average) -> Distillation:
-        """With the model as it is as the teacher."""
-        return cls(options, Teacher(model), average)
 
     def at(self, share: float) -> Distillation:
         """The loss at this share of a run; where a round begins the teacher is renewed."""
@@ -88,10 +87,44 @@ class Distillation:
         parts = {"exact": float(right.mean()), "forwards": float(found.steps.float().mean())}
         return replace(batch_loss(model, batch, attn_impl), parts=parts)
 
-    def state(self) -> dict[str, object]:
-        """What a checkpoint holds of it."""
-        return {"teacher": self.teacher.state()}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """The inverse of `state`."""
-        self.teacher.load(state["teacher"])
+class Distilling(FineTuning):
+    """Fewer steps for answers, from the model that a run begins with."""
+
+    loss: Distillation
+
+    def answer_loss(self, config: ModelConfig, family: str | None) -> AnswerLoss:
+        return answers_to_learn(self.options, config, family)
+
+    def make_loss(self) -> Distillation:
+        assert self.recipe.distill is not None
+        return Distillation(self.recipe.distill, Teacher(self.model), self.average)
+
+    def loss_at(self, share: float) -> Distillation:
+        return self.loss.at(share)
+
+    @property
+    def held_loss(self) -> BatchLoss:
+        return self.loss.held
+
+    def state(self) -> dict[str, Any]:
+        return {"teacher": self.loss.teacher.state()}
+
+    def restore(self, tensors: Mapping[str, Any]) -> None:
+        self.loss.teacher.load(tensors["teacher"])
+
+
+def answers_to_learn(sft: Sft, config: ModelConfig, family: str | None) -> AnswerLoss:
+    """The loss of a run that distills: all of each answer is masked.
+
+    InputError or UnsupportedError where the model cannot be trained so.
+    """
+    if config.time_input or config.process != "absorbing":
+        raise UnsupportedError("[distill] is for models with masks which are told no time: this one has other noise")
+    if config.context == "causal" and config.mask_id is None:
+        raise UnsupportedError("[distill] is for models that fill masks: this one writes from left to right alone")
+    whole = replace(sft, times="full", weight="one", normalizer="supervised", levels="text", complementary=False)
+    loss = answer_loss(whole, config, family)
+    if not loss.noisy:
+        raise InputError(f"[distill] decodes masks, and the loss {loss.name!r} has none: take another sft.preset")
+    return loss

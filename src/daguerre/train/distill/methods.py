@@ -15,7 +15,7 @@ from torch import Tensor
 
 from daguerre.models.core.backbone import Backbone
 from daguerre.train.batch import Batch, entropy
-from daguerre.train.distill.answers import Answers, answers_of, logits_of, times, with_visible
+from daguerre.train.distill.answers import AnswerTokens, answers_of, logits_of, times, with_visible
 from daguerre.train.distill.options import Distill
 from daguerre.train.distill.rollout import Choice, Open, Rollout, by_policy, roll_out, top
 from daguerre.train.distill.teacher import Teacher
@@ -43,12 +43,12 @@ class Lesson:
         """Of a static policy of the teacher: half as many in each round of sdtt."""
         return max(1, self.options.steps >> self.teacher.round) if self.options.method == "sdtt" else self.options.steps
 
-    def logits(self, batch: Batch, answers: Answers, which: Tensor, visible: Tensor, tokens: Tensor) -> Tensor:
+    def logits(self, batch: Batch, answers: AnswerTokens, which: Tensor, visible: Tensor, tokens: Tensor) -> Tensor:
         """The student's logits of some of the answers' tokens, `which` (N,), in a state."""
         shown = with_visible(batch, answers, visible, tokens)
         return logits_of(self.student, batch, answers.predicts[which], shown, self.attn_impl)
 
-    def decoded(self, batch: Batch, answers: Answers, **how: Any) -> Rollout:
+    def decoded(self, batch: Batch, answers: AnswerTokens, **how: Any) -> Rollout:
         """What the model, as it is now, decodes by the recipe's policy."""
         choose, temperature = by_policy(self.options, self.steps), self.options.temperature
         return roll_out(
@@ -96,7 +96,7 @@ def sdtt(lesson: Lesson) -> Terms:
     return mean_of(kl(found.log_probs[~visible], log_probs), {})
 
 
-def random_state(answers: Answers, generator: torch.Generator) -> Tensor:
+def random_state(answers: AnswerTokens, generator: torch.Generator) -> Tensor:
     """Which tokens are visible, bool (N,): in each group a share uniform on [0, 1), stratified over groups, at random;
     at least one is masked.
     """
@@ -203,7 +203,7 @@ def log_policy(log_probs: Tensor, tokens: Tensor, committed: Tensor, forced: Ten
     return torch.where(committed, token + torch.where(forced, 0.0, chance), left)
 
 
-def goal_of(lesson: Lesson, num: int, answers: Answers) -> Tensor:
+def goal_of(lesson: Lesson, num: int, answers: AnswerTokens) -> Tensor:
     """The tokens (N,) of answers that are right, of the batch `num` times."""
     if lesson.options.goal == "data":
         return answers.target

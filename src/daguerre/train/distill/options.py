@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from daguerre.errors import InputError, unknown
-from daguerre.train.stage import at_least
+from daguerre.train.keys import Section, key
 
 METHODS = ("sdtt", "trajectories", "on_policy")
 STATIC = ("margin", "confidence", "entropy", "random")
 POLICIES = (*STATIC, "threshold")
 GOALS = ("data", "teacher")
+_pair = partial(key, num=2)
+"""What the curriculum has at first, and at last."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Distill:
+class Distill(Section, place="distill."):
     """What a recipe says of distillation.
 
     Answers are decoded as `policy` has it, in each text or block on its own: "threshold" commits what has that
@@ -35,50 +37,30 @@ class Distill:
                   (Seed Diffusion, arXiv 2508.02193), by REINFORCE, less `kl` times the KL to the teacher
 
     The teacher is the model that the run starts from; with `rounds` above 1 it is the averaged student of the round
-    before, and in sdtt a static policy then has half the steps. `states` is how many states of a trajectory are
-    learned, which share the cost of decoding it. With `only_right` trajectories other than the data's answers are left
-    out; `goal` is the answer that is right in on_policy. `clean` weighs the KL to the teacher of next tokens in
-    answers, where clean rows predict them.
+    before, and in sdtt a static policy then has half the steps. The states of a trajectory share the cost of decoding
+    it.
     """
 
-    method: str = "sdtt"
-    policy: str = "threshold"
-    threshold: float = 0.9
-    steps: int = 32
-    temperature: float = 0.0
-    rounds: int = 1
-    skip: int = 2
-    noise: Sequence[float] = (1.0, 1.0)
-    window: Sequence[float] = (1.0, 2.0)
-    curriculum: float = 0.5
-    states: int = 1
-    certainty: float = 0.0
-    only_right: bool = False
-    rollouts: int = 4
-    sharpness: float = 8.0
-    kl: float = 0.1
-    goal: str = "data"
-    clean: float = 1.0
-
-    def __post_init__(self) -> None:
-        for kind, name, table in (
-            ("distill.method", self.method, METHODS),
-            ("distill.policy", self.policy, POLICIES),
-            ("distill.goal", self.goal, GOALS),
-        ):
-            if name not in table:
-                raise unknown(kind, name, table)
-        at_least(1, self, "rounds", "skip", "steps", "states")
-        at_least(2, self, "rollouts")
-        at_least(0, self, "temperature", "certainty", "kl", "clean")
-        if not 0 < self.threshold <= 1:
-            raise InputError(f"recipe: distill.threshold is a probability, not {self.threshold}")
-        if not (self.sharpness > 0 and 0 < self.curriculum <= 1):
-            raise InputError("recipe: distill.sharpness is above 0, and distill.curriculum a share of the run above 0")
-        if len(self.noise) != 2 or not all(0 < share <= 1 for share in self.noise):
-            raise InputError(f"recipe: distill.noise is two shares of the steps, first and last, not {self.noise}")
-        if len(self.window) != 2 or not all(num >= 1 for num in self.window):
-            raise InputError(f"recipe: distill.window is two numbers of steps, first and last, not {self.window}")
+    method: str = key("what the student learns", "sdtt", names=METHODS)
+    policy: str = key("what decodes", "threshold", names=POLICIES)
+    threshold: float = key("probability from which the policy threshold commits a token", 0.9, above=0, high=1)
+    steps: int = key("forwards of an answer by the other policies; in on_policy the most", 32, low=1)
+    temperature: float = key("of the tokens that the teacher commits; 0: the most likely", 0.0, low=0)
+    rounds: int = key("how often the averaged student becomes the teacher, the first teacher included", 1, low=1)
+    skip: int = key("steps of the teacher that the student learns to do in one, in sdtt", 2, low=1)
+    noise: Sequence[float] = _pair(
+        "most of a trajectory's steps still to come, as a share", (1.0, 1.0), above=0, high=1
+    )
+    window: Sequence[float] = _pair("steps of a trajectory that are learned from one state", (1.0, 2.0), low=1)
+    curriculum: float = key("share of the run over which noise and window grow", 0.5, above=0, high=1)
+    states: int = key("states of each trajectory that are learned", 1, low=1)
+    certainty: float = key("weight of the entropy of tokens that are right, in trajectories", 0.0, low=0)
+    only_right: bool = key("trajectories other than the data's answers are left out", False)
+    rollouts: int = key("of each answer, in on_policy", 4, low=2)
+    sharpness: float = key("k: rollouts commit a token with probability p^k", 8.0, above=0)
+    kl: float = key("weight of the KL to the teacher, in on_policy", 0.1, low=0)
+    goal: str = key("whose answer is right in on_policy", "data", names=GOALS)
+    clean: float = key("weight of the KL to the teacher of next tokens, where clean rows predict them", 1.0, low=0)
 
     def between(self, pair: Sequence[float], share: float) -> float:
         """What a curriculum has at this share of the run."""

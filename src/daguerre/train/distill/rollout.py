@@ -13,7 +13,7 @@ from torch import Tensor
 
 from daguerre.models.core.backbone import Backbone
 from daguerre.train.batch import Batch
-from daguerre.train.distill.answers import Answers, logits_of, sequences_of, with_visible
+from daguerre.train.distill.answers import AnswerTokens, logits_of, sequences_of, with_visible
 from daguerre.train.distill.options import Distill
 
 ENDLESS = 1 << 30
@@ -53,7 +53,7 @@ class Rollout:
 def roll_out(
     model: Backbone,
     batch: Batch,
-    answers: Answers,
+    answers: AnswerTokens,
     choose: Choice,
     generator: torch.Generator,
     attn_impl: str,

@@ -5,25 +5,32 @@ Letters: B sequences, R rows, P pairs, N draws of masks.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from daguerre.errors import UnsupportedError
+from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.batched import CLEAN, run_batch
-from daguerre.train.batch import Batch, LossReport
+from daguerre.models.core.config import ModelConfig
+from daguerre.models.tokenizer import Tokenizer
+from daguerre.train.batch import Batch, BatchLoss, LossReport
 from daguerre.train.distill.methods import kl
 from daguerre.train.earlier import Reference
-from daguerre.train.noising import IGNORE, NUM_LEVELS
-from daguerre.train.prefer.batches import PairBatch
-from daguerre.train.prefer.options import Prefer
+from daguerre.train.noising import IGNORE
+from daguerre.train.prefer.batches import PairBatch, PairBatches
+from daguerre.train.prefer.options import Prefer, pair_loss
+from daguerre.train.prefer.rows import PairReader
+from daguerre.train.sft.corpus import is_pairs
+from daguerre.train.sft.method import FineTuning
+from daguerre.train.sft.presets import AnswerLoss
+from daguerre.train.shards import Shard
 
 
-class LogProbs(NamedTuple):
+class AnswerLogProbs(NamedTuple):
     """Of each text, chosen and rejected in turn: the log-probability of its answer or the estimate of its bound, (2P,);
     and the estimates of each draw of masks alone, (2P, N), N = 0 where it is exact.
     """
@@ -31,9 +38,9 @@ class LogProbs(NamedTuple):
     mean: Tensor
     by_draw: Tensor
 
-    def margins(self) -> LogProbs:
+    def margins(self) -> AnswerLogProbs:
         """What the chosen answers have more than the rejected ones."""
-        return LogProbs(self.mean[0::2] - self.mean[1::2], self.by_draw[0::2] - self.by_draw[1::2])
+        return AnswerLogProbs(self.mean[0::2] - self.mean[1::2], self.by_draw[0::2] - self.by_draw[1::2])
 
 
 class PreferenceLoss:
@@ -61,8 +68,7 @@ class PreferenceLoss:
         if taught is not None:
             away = kl(taught, prompt_laws(model, batch, hidden)).sum() / max(1, len(taught))
             loss, parts = loss + keep * away, parts | {"away": float(away.detach())}
-        nothing = np.zeros(NUM_LEVELS)
-        return LossReport(loss, 0.0, 0, nothing, nothing.astype(np.int64), parts=parts)
+        return LossReport(loss, parts=parts)
 
 
 def prompt_rows(batch: PairBatch) -> Tensor:
@@ -78,12 +84,12 @@ def prompt_laws(model: Backbone, batch: PairBatch, hidden: Tensor) -> Tensor:
     return model.logits(hidden[prompt_rows(batch)]).log_softmax(-1)
 
 
-def log_probs(model: Backbone, batch: PairBatch, attn_impl: str = "sdpa") -> LogProbs:
+def log_probs(model: Backbone, batch: PairBatch, attn_impl: str = "sdpa") -> AnswerLogProbs:
     """The log-probabilities of a batch's answers."""
     return log_probs_of(model, batch, run_batch(model, batch.tokens, batch.layout, attn_impl=attn_impl))
 
 
-def log_probs_of(model: Backbone, batch: PairBatch, hidden: Tensor) -> LogProbs:
+def log_probs_of(model: Backbone, batch: PairBatch, hidden: Tensor) -> AnswerLogProbs:
     """The same from hidden states (B, R, D)."""
     learned = batch.target != IGNORE
     found = -F.cross_entropy(model.logits(hidden[learned]).float(), batch.target[learned], reduction="none")
@@ -95,10 +101,12 @@ def log_probs_of(model: Backbone, batch: PairBatch, hidden: Tensor) -> LogProbs:
         weighted.new_zeros(num * times).index_add(0, (text * times + draw)[drawn], weighted[drawn]).view(num, times)
     )
     common = weighted.new_zeros(num).index_add(0, text[~drawn], weighted[~drawn])
-    return LogProbs(mean, common[:, None] + times * by_draw)
+    return AnswerLogProbs(mean, common[:, None] + times * by_draw)
 
 
-def preference(found: LogProbs, start: LogProbs, sizes: Tensor, options: Prefer) -> tuple[Tensor, dict[str, float]]:
+def preference(
+    found: AnswerLogProbs, start: AnswerLogProbs, sizes: Tensor, options: Prefer
+) -> tuple[Tensor, dict[str, float]]:
     """The mean loss of pairs, and what is logged of them; `sizes`, (2P,), are the tokens of answers.
 
     margin    beta times the margin: the difference of the rewards that DPO has implicitly
@@ -134,3 +142,45 @@ def _variance(by_draw: Tensor) -> Tensor:
     if draws < 2:
         return by_draw.new_tensor(float("nan") if draws else 0.0)
     return (by_draw.var(1) / draws).mean()
+
+
+class Preferring(FineTuning):
+    """Prompts with two answers each, of which one is preferred."""
+
+    loss: PreferenceLoss
+
+    @property
+    def preferences(self) -> Prefer:
+        assert self.recipe.prefer is not None
+        return self.recipe.prefer
+
+    def reading(self) -> dict[str, Any]:
+        options = self.preferences
+        return {"held_out": options.held_out, "reads": PairReader(options.ends), "pairs": True}
+
+    def answer_loss(self, config: ModelConfig, family: str | None) -> AnswerLoss:
+        return pair_loss(config)
+
+    def prepared(self, model: Backbone, tokenizer: Tokenizer, family: str | None) -> Backbone:
+        self.answers = self.answer_loss(model.config, family)
+        return model
+
+    def make_loss(self) -> PreferenceLoss:
+        return PreferenceLoss(self.preferences, self.model)
+
+    def keep(self, run: Path, resumed: bool) -> None:
+        self.loss.reference.keep(run, resumed)
+
+    @property
+    def held_loss(self) -> BatchLoss:
+        return self.loss
+
+    def check_data(self, shard: Shard) -> None:
+        if not is_pairs(shard.folder):
+            raise InputError(
+                f"{shard.folder} has no pairs of answers, which recipe {self.recipe.name!r} trains on: give --data "
+                "files of prompts, each with a chosen and a rejected answer (docs/training.md)"
+            )
+
+    def maker(self, shard: Shard, seed: int) -> PairBatches:
+        return PairBatches(shard, self.answers, self.model.config, seed, options=self.preferences)

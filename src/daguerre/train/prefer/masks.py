@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from daguerre.train.sft.texts import Span
+from daguerre.train.sft.texts import AnswerSpan
 
 COMMON = -1
 """The draw of what is there whatever is drawn."""
@@ -27,7 +27,7 @@ class Noised:
     times - 1, that it is of, or COMMON.
     """
 
-    span: Span
+    span: AnswerSpan
     masked: np.ndarray
     weight: float
     draw: int
@@ -37,7 +37,9 @@ class Noised:
         return float(self.masked.sum() / self.span.free.sum())
 
 
-def noised_views(spans: Sequence[Span], times: int, antithetic: bool, rng: np.random.Generator) -> list[list[Noised]]:
+def noised_views(
+    spans: Sequence[AnswerSpan], times: int, antithetic: bool, rng: np.random.Generator
+) -> list[list[Noised]]:
     """Views of spans, each with its masks of all or some of them. The estimate is the weighted sum over all views."""
     views: list[list[Noised]] = [[] for _ in range(1 + 2 * times if antithetic else times)]
     for span in spans:

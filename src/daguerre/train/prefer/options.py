@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from daguerre.errors import InputError, UnsupportedError
+from daguerre.errors import UnsupportedError
 from daguerre.models.core.config import ModelConfig
+from daguerre.train.keys import Section, key
 from daguerre.train.sft.presets import AnswerLoss, Sft, answer_loss
-from daguerre.train.stage import at_least
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prefer:
+class Prefer(Section, place="prefer."):
     """What a recipe says of learning from preferences.
 
     With m the margin log p(chosen) - log p(rejected) of the model less that of the model as it was at the start, the
@@ -19,32 +19,20 @@ class Prefer:
     2305.18290), and `sft` times the mean negative log-probability of the chosen answer's tokens is added to it.
 
     Where a model knows log p only by a bound (block and full context), it is estimated from `times` masks of each
-    answer (VRPO, LLaDA 1.5, arXiv 2505.19223), which both models see; with `antithetic` each mask's complement and
-    everything masked besides. `ends`: an end of text follows an answer that is a plain text. `held_out`: share of the
-    rows that is held out.
+    answer (VRPO, LLaDA 1.5, arXiv 2505.19223), which both models see.
 
     `keep` times the mean divergence KL(start || model) of the prompts' next tokens is added, in causal context: what
     the model says of text that nobody compares stays as it was.
     """
 
-    beta: float = 0.1
-    smoothing: float = 0.0
-    sft: float = 0.0
-    keep: float = 0.0
-    times: int = 4
-    antithetic: bool = True
-    ends: bool = True
-    held_out: float = 0.1
-
-    def __post_init__(self) -> None:
-        if not self.beta > 0:
-            raise InputError(f"recipe: prefer.beta must be above 0, not {self.beta}")
-        if not 0 <= self.smoothing < 0.5:
-            raise InputError(f"recipe: prefer.smoothing is a share from 0 to below one half, not {self.smoothing}")
-        if not 0 < self.held_out < 1:
-            raise InputError(f"recipe: prefer.held_out is a share between 0 and 1, not {self.held_out}")
-        at_least(0, self, "sft", "keep")
-        at_least(1, self, "times")
+    beta: float = key("what margins are multiplied by: the lower, the further from the start", 0.1, above=0)
+    smoothing: float = key("share of the pairs that are taken to be the wrong way round", 0.0, low=0, below=0.5)
+    sft: float = key("weight of the mean next-token or masked loss of the chosen answer", 0.0, low=0)
+    keep: float = key("weight of the divergence from the model as it began, on next tokens of prompts", 0.0, low=0)
+    times: int = key("masks that estimate an answer's log-probability, where it is not exact", 4, low=1)
+    antithetic: bool = key("each mask's complement besides, and everything masked", True)
+    ends: bool = key("an end of text follows answers that are plain texts; false: they are cut off", True)
+    held_out: float = key("share of the rows that is held out", 0.1, above=0, below=1)
 
 
 def pair_loss(config: ModelConfig) -> AnswerLoss:

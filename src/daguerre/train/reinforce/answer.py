@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Answer:
+class DrawnAnswer:
     """A prompt with the answer that was drawn.
 
     tokens     int64 (T,), the whole canvas

@@ -18,7 +18,7 @@ from daguerre.models.core.batched import PADDING, BatchLayout, Rows, run_batch
 from daguerre.models.core.config import ModelConfig
 from daguerre.train.batch import Batch
 from daguerre.train.noising import IGNORE
-from daguerre.train.reinforce.answer import Answer
+from daguerre.train.reinforce.answer import DrawnAnswer
 from daguerre.train.reinforce.blocks import rows_in_blocks
 from daguerre.train.reinforce.estimates import Views, drawn_views
 from daguerre.train.reinforce.options import Reinforce
@@ -55,7 +55,7 @@ class PolicyBatch(Batch):
         )
 
 
-def views_of(answer: Answer, options: Reinforce, config: ModelConfig, generator: torch.Generator) -> Views:
+def views_of(answer: DrawnAnswer, options: Reinforce, config: ModelConfig, generator: torch.Generator) -> Views:
     """The views that an answer is estimated in, where they are of all of it: in causal and full context."""
     num = len(answer.asked)
     if config.context == "causal":  # all of them in one forward
@@ -63,7 +63,7 @@ def views_of(answer: Answer, options: Reinforce, config: ModelConfig, generator:
     return drawn_views(answer.steps, options, generator)
 
 
-def batch_of(answers: Sequence[Answer], options: Reinforce, config: ModelConfig, seed: int) -> PolicyBatch:
+def batch_of(answers: Sequence[DrawnAnswer], options: Reinforce, config: ModelConfig, seed: int) -> PolicyBatch:
     """Answers in their views, which are drawn by `seed`."""
     generator = torch.Generator().manual_seed(seed)
     made = rows_in_blocks if config.context == "block" else _rows_of_canvases
@@ -81,7 +81,7 @@ def batch_of(answers: Sequence[Answer], options: Reinforce, config: ModelConfig,
 
 
 def _rows_of_canvases(
-    answers: Sequence[Answer], options: Reinforce, config: ModelConfig, generator: torch.Generator
+    answers: Sequence[DrawnAnswer], options: Reinforce, config: ModelConfig, generator: torch.Generator
 ) -> tuple[Tensor, BatchLayout, Tensor, Tensor, Tensor]:
     """Tokens, layout, targets, weights and slots in causal and full context: a sequence for each view."""
     views = [views_of(answer, options, config, generator) for answer in answers]
@@ -105,7 +105,7 @@ def _rows_of_canvases(
     return tokens, BatchLayout(labels, size if causal else 0, config.context, plain=causal), target, weight, slot
 
 
-def _shown(answer: Answer, views: Views, config: ModelConfig) -> Tensor:
+def _shown(answer: DrawnAnswer, views: Views, config: ModelConfig) -> Tensor:
     """The canvas in each view, (V, T). In causal context no token sees itself, so nothing is hidden."""
     shown = answer.tokens.expand(len(views.hidden), -1).clone()
     if config.context == "causal":

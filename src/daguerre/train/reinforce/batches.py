@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from daguerre.train.earlier import Earlier
-from daguerre.train.reinforce.answer import Answer
+from daguerre.train.reinforce.answer import DrawnAnswer
 from daguerre.train.reinforce.answers import PolicyBatch, batch_of, estimates
-from daguerre.train.reinforce.prompts import Prompt
+from daguerre.train.reinforce.prompts import RewardedPrompt
 from daguerre.train.reinforce.rollouts import Roller
 from daguerre.train.sft.batches import order_of
 from daguerre.train.stage import Stage
@@ -27,13 +27,13 @@ LOOKED = 16
 
 
 @dataclass
-class Rollout:
+class PolicyRollout:
     """Answers to the prompts of some steps, and their estimates under the weights that drew them, by micro-batch of the
     second of these steps on.
     """
 
     number: int
-    answers: list[Answer]
+    answers: list[DrawnAnswer]
     old: dict[int, Tensor] = field(default_factory=dict)
 
 
@@ -42,10 +42,12 @@ class PolicyBatches:
     now, for the distance that the loss bounds.
     """
 
-    def __init__(self, roller: Roller, prompts: Sequence[Prompt], seed: int, attn_impl: str, start: bool) -> None:
+    def __init__(
+        self, roller: Roller, prompts: Sequence[RewardedPrompt], seed: int, attn_impl: str, start: bool
+    ) -> None:
         self.roller, self.prompts, self.seed, self.attn_impl = roller, prompts, seed, attn_impl
         self.start = Earlier(roller.model) if start else None
-        self.rollout: Rollout | None = None
+        self.rollout: PolicyRollout | None = None
 
     def draw(self, index: int, stage: Stage) -> PolicyBatch:
         """A micro-batch. The first one of a rollout draws its answers."""
@@ -82,25 +84,25 @@ class PolicyBatches:
         if self.start is not None:
             self.start.restore(state["start"])
         made = state["rollout"]
-        answers = made and [Answer(**each) for each in made["answers"]]
-        self.rollout = made and Rollout(made["number"], answers, made["old"])
+        answers = made and [DrawnAnswer(**each) for each in made["answers"]]
+        self.rollout = made and PolicyRollout(made["number"], answers, made["old"])
 
-    def _roll(self, number: int, stage: Stage) -> Rollout:
+    def _roll(self, number: int, stage: Stage) -> PolicyRollout:
         options = self.roller.options
         num = stage.sequences * stage.micro_batches // options.group
         chosen = [self._prompt(place) for place in range(number * num, (number + 1) * num)]
         answers = self.roller.groups(chosen, _number(self.seed, number))
-        rollout = Rollout(number, answers)
+        rollout = PolicyRollout(number, answers)
         first = number * options.updates * stage.micro_batches
         for index in range(first + stage.micro_batches, first + options.updates * stage.micro_batches):
             rollout.old[index] = self._estimates(self._batch(answers, index, stage))
         return rollout
 
-    def _prompt(self, place: int) -> Prompt:
+    def _prompt(self, place: int) -> RewardedPrompt:
         epoch, index = divmod(place, len(self.prompts))
         return self.prompts[order_of(self.seed, epoch, len(self.prompts))[index]]
 
-    def _batch(self, answers: Sequence[Answer], index: int, stage: Stage) -> PolicyBatch:
+    def _batch(self, answers: Sequence[DrawnAnswer], index: int, stage: Stage) -> PolicyBatch:
         first = index % stage.micro_batches * stage.sequences
         part, model = answers[first : first + stage.sequences], self.roller.model
         return batch_of(part, self.roller.options, model.config, _number(self.seed, index, 1))

@@ -16,7 +16,7 @@ from torch import Tensor
 from daguerre.models.core.batched import CLEAN, PADDING, BatchLayout, Rows
 from daguerre.models.core.config import ModelConfig
 from daguerre.train.noising import IGNORE
-from daguerre.train.reinforce.answer import Answer
+from daguerre.train.reinforce.answer import DrawnAnswer
 from daguerre.train.reinforce.estimates import Views, drawn_views
 from daguerre.train.reinforce.options import Reinforce
 
@@ -39,7 +39,7 @@ FILL = _Part(*map(torch.tensor, (0, 0, PADDING, 0, IGNORE, 0.0, 0)))
 
 
 def block_views(
-    answer: Answer, options: Reinforce, config: ModelConfig, generator: torch.Generator
+    answer: DrawnAnswer, options: Reinforce, config: ModelConfig, generator: torch.Generator
 ) -> Iterator[tuple[int, Tensor, Views]]:
     """Of each block with tokens that views estimate: its first position, the numbers of these tokens among the
     answer's, and the views.
@@ -55,7 +55,7 @@ def block_views(
 
 
 def rows_in_blocks(
-    answers: Sequence[Answer], options: Reinforce, config: ModelConfig, generator: torch.Generator
+    answers: Sequence[DrawnAnswer], options: Reinforce, config: ModelConfig, generator: torch.Generator
 ) -> tuple[Tensor, BatchLayout, Tensor, Tensor, Tensor]:
     """Tokens, layout, targets, weights and slots, as in a `PolicyBatch`: one sequence for each answer."""
     clean, noisy, first = list[_Part](), list[_Part](), 0
@@ -75,7 +75,7 @@ def rows_in_blocks(
     return tokens, layout, made.target, made.weight, made.slot
 
 
-def _clean(answer: Answer, config: ModelConfig) -> _Part:
+def _clean(answer: DrawnAnswer, config: ModelConfig) -> _Part:
     """The canvas up to the answer's last block, whose end no row of another block sees."""
     size = config.block_size
     assert size is not None
@@ -89,7 +89,7 @@ def _clean(answer: Answer, config: ModelConfig) -> _Part:
     return _Part(tokens, position, torch.full_like(tokens, CLEAN), torch.zeros_like(tokens), target, weight, slot)
 
 
-def _spans(answer: Answer, options: Reinforce, config: ModelConfig, generator: torch.Generator) -> Iterator[_Part]:
+def _spans(answer: DrawnAnswer, options: Reinforce, config: ModelConfig, generator: torch.Generator) -> Iterator[_Part]:
     """The views of each block."""
     size, number = config.block_size, 0
     assert size is not None

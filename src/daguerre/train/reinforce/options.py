@@ -6,59 +6,46 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from daguerre.errors import InputError, UnsupportedError, unknown
+from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.core.config import ModelConfig
-from daguerre.train.stage import at_least
+from daguerre.train.keys import Section, key
 
 ESTIMATES = ("left_to_right", "coupled", "spg", "traced")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reinforce:
+class Reinforce(Section, place="reinforce."):
     """What a recipe says of reinforcement learning.
 
-    A step has `sequences` times `micro_batches` answers (of its stage), `group` to each prompt, and `updates` steps
-    have the same answers, with masks of their own. `estimate` is how an answer's log-probability is estimated
-    (`train.reinforce.estimates`), with `pairs` of complementary masks ("coupled", "spg"), the `power` of the upper
-    bound ("spg"), and `together` steps of a trace in a view ("traced"). An answer has at most `length` tokens, and is
-    decoded with `mode`, `policy`, `steps`, `block_size`, `threshold` and `temperature` (`Decode`); empty words and
-    zeros are left to the model's context. `reward` names a Python function, `command` a program that is run in a
-    sandbox with `seconds` and `megabytes`. With `scaled` advantages are divided by their group's standard deviation.
+    A step has `sequences` times `micro_batches` answers (of its stage). How an answer's log-probability is estimated:
+    `train.reinforce.estimates`. Answers are decoded as `Decode` has it; empty words and zeros are left to the model's
+    context, but that left_to_right fills full context a token at a time.
     """
 
-    estimate: str = "left_to_right"
-    group: int = 8
-    updates: int = 1
-    clip: float = 0.2
-    kl: float = 0.01
-    scaled: bool = True
-    pairs: int = 1
-    power: float = 1.5
-    together: int = 1
-    length: int = 64
-    mode: str = ""
-    policy: str = ""
-    steps: int = 0
-    block_size: int = 0
-    threshold: float = 0.0
-    temperature: float = 1.0
-    reward: str = ""
-    command: Sequence[str] = ()
-    seconds: float = 5.0
-    megabytes: int = 512
-    held_out: float = 0.1
+    estimate: str = key("of an answer's log-probability", "left_to_right", names=ESTIMATES)
+    group: int = key("answers to a prompt; a step has sequences times micro_batches answers in all", 8, low=2)
+    updates: int = key("steps on the same answers, with masks of their own", 1, low=1)
+    clip: float = key("how far a ratio of new to old probabilities may be from 1, and count", 0.2, above=0, below=1)
+    kl: float = key("weight of the distance from the model that the run began with; 0: none", 0.01, low=0)
+    scaled: bool = key("advantages are divided by the standard deviation of their group", True)
+    pairs: int = key("pairs of complementary masks in which an answer is estimated; coupled and spg", 1, low=1)
+    power: float = key("of the upper bound that answers below their group's mean have; spg", 1.5, low=1)
+    together: int = key("steps of decoding in one view; traced", 1, low=1)
+    length: int = key("the most tokens of an answer, or of a gap of a template", 64, low=1)
+    mode: str = key("of decoding; empty: ar, block or full, as the model's context is", "")
+    policy: str = key("of decoding: which tokens are committed first; empty: that of the mode", "")
+    steps: int = key("the most forwards of an answer, with policies that have steps; 0: one for each token", 0, low=0)
+    block_size: int = key("of decoding, in mode block; 0: the mode's", 0, low=0)
+    threshold: float = key("of decoding, with policies that have one; 0: theirs", 0.0, low=0)
+    temperature: float = key("at which answers are drawn, which must differ", 1.0, above=0, below=math.inf)
+    reward: str = key("the function (prompt, answer) that rewards: module:function or file.py:function", "")
+    command: Sequence[str] = key("a command that rewards instead, in a sandbox", ())
+    seconds: float = key("that a command may take", 5.0, above=0, below=math.inf)
+    megabytes: int = key("of memory that a command may take", 512, low=1)
+    held_out: float = key("share of the prompts that is held out", 0.1, above=0, below=1)
 
     def __post_init__(self) -> None:
-        if self.estimate not in ESTIMATES:
-            raise unknown("reinforce.estimate", self.estimate, ESTIMATES)
-        at_least(1, self, "updates", "pairs", "together", "length", "power", "megabytes")
-        at_least(2, self, "group")
-        at_least(0, self, "kl", "steps", "block_size", "threshold")
-        if not (0 < self.temperature < math.inf and 0 < self.seconds < math.inf):
-            raise InputError("recipe: reinforce.temperature and seconds are above 0: answers of a group must differ")
-        for name in ("clip", "held_out"):
-            if not 0 < getattr(self, name) < 1:
-                raise InputError(f"recipe: reinforce.{name} is a share between 0 and 1, not {getattr(self, name)}")
+        super().__post_init__()
         if self.reward and self.command:
             raise InputError("recipe: reinforce.reward and reinforce.command both reward answers: leave out one")
 

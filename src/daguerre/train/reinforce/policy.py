@@ -9,7 +9,7 @@ import torch
 from daguerre.errors import InputError
 
 
-class PolicyLoss(NamedTuple):
+class PolicyTerms(NamedTuple):
     """The loss with its gradient; the mean KL in nats and the share of clipped terms, for the curves."""
 
     loss: torch.Tensor
@@ -27,7 +27,7 @@ def advantages(rewards: torch.Tensor, scaled: bool = True) -> torch.Tensor:
 
 def policy_loss(
     new: torch.Tensor, old: torch.Tensor, start: torch.Tensor, advantage: torch.Tensor, *, clip: float, kl: float
-) -> PolicyLoss:
+) -> PolicyTerms:
     """The mean of -min(rA, clip(r)A) + kl * k3, where r = new / old and k3 = e^d - d - 1 with d = log start / new.
 
     All are log-probabilities of the same shape, under the same views; only `new` has a gradient.
@@ -39,4 +39,4 @@ def policy_loss(
     gap = start.detach() - new
     divergence = gap.exp() - gap - 1
     loss = (kl * divergence - torch.minimum(plain, bounded)).mean()
-    return PolicyLoss(loss, divergence.detach().mean(), (bounded < plain).float().mean())
+    return PolicyTerms(loss, divergence.detach().mean(), (bounded < plain).float().mean())

@@ -23,7 +23,7 @@ from daguerre.decoding.text_spans import MARK
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.files import atomic_write
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.train.sft.corpus import Split
+from daguerre.train.sft.corpus import SplitWriter
 from daguerre.train.sft.formats import read_row
 from daguerre.train.sft.rendering import Renderer
 from daguerre.train.sft.texts import Text
@@ -33,7 +33,7 @@ OWN = ("prompt", "messages", "tools", "template")
 
 
 @dataclass(frozen=True)
-class Prompt:
+class RewardedPrompt:
     """What an answer follows, or the text with its gaps; how many tokens each gap has (none: it is no template); and
     what the row has beside it, for the reward.
     """
@@ -67,7 +67,7 @@ class PromptReader:
         return [EncodedPrompt(np.array(ids, dtype=np.int64), np.zeros(len(ids), dtype=bool), kept)]
 
 
-class PromptSplit(Split):
+class PromptSplit(SplitWriter):
     """A split of prompts, with their rows beside it."""
 
     def __init__(self, folder: Path, name: str, kind: np.dtype[Any], stack: ExitStack) -> None:
@@ -80,7 +80,7 @@ class PromptSplit(Split):
         self.rows.write((json.dumps(text.row) + "\n").encode())
 
 
-def read_prompt(row: object, renderer: Renderer, length: int) -> Prompt:
+def read_prompt(row: object, renderer: Renderer, length: int) -> RewardedPrompt:
     """The prompt of a row. InputError, in a few words, for a row that has none."""
     if not isinstance(row, Mapping):
         raise InputError("it is no object with keys")
@@ -94,26 +94,26 @@ def read_prompt(row: object, renderer: Renderer, length: int) -> Prompt:
         known = [len(renderer.tokenizer.encode(str(fill), begins=False)) for fill in fills]
         if 0 in known:
             raise InputError("one of its fills is empty")
-        return Prompt(row["template"], tuple(known or [length] * num), fields)
+        return RewardedPrompt(row["template"], tuple(known or [length] * num), fields)
     if isinstance(row.get("prompt"), str):
-        return Prompt(row["prompt"], (), fields)
+        return RewardedPrompt(row["prompt"], (), fields)
     if isinstance(row.get("messages"), list):
         answer = {"role": "assistant", "content": "."}
         talk = read_row({"messages": [*row["messages"], answer], "tools": row.get("tools")})
         messages, tools = talk.messages[:-1], list(talk.tools) or None  # type: ignore[union-attr]
         text = renderer.template.render(messages, tools, add_generation_prompt=True)
-        return Prompt(text, (), fields | {"messages": row["messages"]})
+        return RewardedPrompt(text, (), fields | {"messages": row["messages"]})
     has = ", ".join(map(str, list(row)[:6])) or "none"
     raise InputError(f"its keys ({has}) are none of prompt, messages, template")
 
 
-def prompts_of(shard: Shard) -> list[Prompt]:
+def prompts_of(shard: Shard) -> list[RewardedPrompt]:
     """The prompts of a split. InputError for a corpus of anything else."""
     path = _file(shard.folder, shard.split)
     if not path.is_file():
         raise InputError(f"{shard.folder} holds no prompts: give --data files of prompts (docs/reinforce.md)")
     rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-    return [Prompt(row["text"], tuple(row["gaps"]), row["fields"]) for row in rows]
+    return [RewardedPrompt(row["text"], tuple(row["gaps"]), row["fields"]) for row in rows]
 
 
 def prompts_line(train: Shard, val: Shard) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 
 from daguerre.errors import DaguerreError, InputError, TrainingError
 from daguerre.train.reinforce.options import Reinforce
-from daguerre.train.reinforce.prompts import Prompt
+from daguerre.train.reinforce.prompts import RewardedPrompt
 from daguerre.train.reinforce.sandbox import Sandbox
 
 Reward = Callable[..., float]
@@ -37,7 +37,7 @@ class Rewards:
         else:
             self._reward, self._workers = reward_function(options.reward), 1
 
-    def of(self, asked: Sequence[tuple[Prompt, str]]) -> list[float]:
+    def of(self, asked: Sequence[tuple[RewardedPrompt, str]]) -> list[float]:
         """The rewards of answers, in order. TrainingError where a function fails."""
         keys = [(prompt.text, answer, json.dumps(prompt.fields, sort_keys=True)) for prompt, answer in asked]
         once = dict(zip(keys, asked, strict=True))
@@ -49,7 +49,7 @@ class Rewards:
         known = dict(zip(once, made, strict=True))
         return [known[key] for key in keys]
 
-    def _one(self, prompt: Prompt, answer: str) -> float:
+    def _one(self, prompt: RewardedPrompt, answer: str) -> float:
         try:
             return self._reward(prompt.text, answer, **prompt.fields)
         except DaguerreError:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -12,24 +11,24 @@ import numpy as np
 import torch
 
 from daguerre.decoding.drive import Together
-from daguerre.decoding.options import Decode
+from daguerre.decoding.generate import Request, plan_of
 from daguerre.decoding.plan import Plan
-from daguerre.decoding.plans import plan_fill, plan_generate
+from daguerre.decoding.request import Decode
 from daguerre.decoding.sample import Sample
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.train.reinforce.answer import Answer
+from daguerre.train.precision import Mixed
+from daguerre.train.reinforce.answer import DrawnAnswer
 from daguerre.train.reinforce.options import Reinforce
 from daguerre.train.reinforce.policy import advantages
-from daguerre.train.reinforce.prompts import Prompt
+from daguerre.train.reinforce.prompts import RewardedPrompt
 from daguerre.train.reinforce.rewards import Rewards
 
 AT_ONCE = 256
 """Answers that are drawn together."""
 MODES = {"causal": "ar", "full": "full", "block": "block"}
 """How answers are drawn unless a recipe says it, by a model's context."""
-Mixed = Callable[[], AbstractContextManager[Any]]
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class Roller:
         return BackboneDenoiser(self.model, backend="torch")
 
     @torch.no_grad()
-    def groups(self, prompts: Sequence[Prompt], seed: int) -> list[Answer]:
+    def groups(self, prompts: Sequence[RewardedPrompt], seed: int) -> list[DrawnAnswer]:
         """A group of answers to each prompt, one after the other, with rewards and advantages."""
         group = self.options.group
         plans = [plan for i, prompt in enumerate(prompts) for plan in [self._plan(prompt, [seed, i])] * group]
@@ -67,20 +66,20 @@ class Roller:
         ]
 
     @torch.no_grad()
-    def best(self, prompts: Sequence[Prompt]) -> list[tuple[Answer, float]]:
+    def best(self, prompts: Sequence[RewardedPrompt]) -> list[tuple[DrawnAnswer, float]]:
         """An answer to each prompt at temperature 0, and its reward."""
         drawn = self._drawn([self._plan(prompt, [0, 0], temperature=0.0) for prompt in prompts], 1)
         rewards = self.rewards.of([(prompt, text) for prompt, (_, text) in zip(prompts, drawn, strict=True)])
         return [(answer, reward) for (answer, _), reward in zip(drawn, rewards, strict=True)]
 
-    def longest(self, prompt: Prompt) -> Answer:
+    def longest(self, prompt: RewardedPrompt) -> DrawnAnswer:
         """An answer that has every token it may have, not drawn: for the arithmetic of memory."""
         canvas = Sample(self._denoiser, self._plan(prompt, [0, 0]), 0, None).canvas
         asked = torch.cat([torch.arange(first, last) for first, last in canvas.gaps])
         none = torch.zeros(0, dtype=torch.int64)
-        return Answer(torch.from_numpy(canvas.tokens.copy()), asked, none, none, torch.arange(len(asked)))
+        return DrawnAnswer(torch.from_numpy(canvas.tokens.copy()), asked, none, none, torch.arange(len(asked)))
 
-    def _drawn(self, plans: Sequence[Plan], group: int) -> list[tuple[Answer, str]]:
+    def _drawn(self, plans: Sequence[Plan], group: int) -> list[tuple[DrawnAnswer, str]]:
         out = []
         was_training = self.model.training
         self.model.eval()
@@ -93,13 +92,17 @@ class Roller:
         self.model.train(was_training)
         return out
 
-    def _plan(self, prompt: Prompt, seed: Sequence[int], **other: Any) -> Plan:
+    def _plan(self, prompt: RewardedPrompt, seed: Sequence[int], **other: Any) -> Plan:
         decode = replace(self._decode(sum(prompt.gaps) or self.options.length, seed), **other)
         if prompt.gaps:
             sizes: dict[str, Any] = {"max_tokens": prompt.gaps, "min_tokens": prompt.gaps}
-            return plan_fill(self._denoiser, self.tokenizer, prompt.text, decode=decode, heal=False, **sizes)
-        return plan_generate(
-            self._denoiser, self.tokenizer, prompt.text, self.options.length, decode, heal=False, context="whole"
+            return plan_of(
+                self._denoiser, self.tokenizer, Request.of("fill", prompt.text, decode=decode, heal=False, **sizes)
+            )
+        return plan_of(
+            self._denoiser,
+            self.tokenizer,
+            Request.of("generate", prompt.text, self.options.length, decode, heal=False, context="whole"),
         )
 
     def _decode(self, num: int, seed: Sequence[int]) -> Decode:
@@ -120,7 +123,7 @@ class Roller:
         return Decode(temperature=options.temperature, seed=number, **given)
 
 
-def answer_of(sample: Sample, ends: Sequence[int]) -> Answer:
+def answer_of(sample: Sample, ends: Sequence[int]) -> DrawnAnswer:
     """What a sample drew. `ends` are the tokens that end a text."""
     canvas, step = sample.canvas, np.zeros(len(sample.canvas.tokens), dtype=np.int64)
     for event in sample.events:
@@ -137,4 +140,4 @@ def answer_of(sample: Sample, ends: Sequence[int]) -> Answer:
             asked.append(position)
             ended = int(canvas.tokens[position]) in ends and not sample.plan.around
     place, followers, ends_of = (torch.tensor(each, dtype=torch.int64) for each in (asked, behind, end))
-    return Answer(torch.from_numpy(canvas.tokens.copy()), place, followers, ends_of, torch.from_numpy(step)[place])
+    return DrawnAnswer(torch.from_numpy(canvas.tokens.copy()), place, followers, ends_of, torch.from_numpy(step)[place])

@@ -21,9 +21,9 @@ from daguerre.errors import DataError, InputError
 from daguerre.files import atomic_write
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.published_tokenizer import PublishedTokenizer
+from daguerre.models.readers import read_tokenizer
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.models.tokenizer_files import CONFIG as PUBLISHED
-from daguerre.models.tokenizer_files import read_tokenizer
 from daguerre.train.sft.files import data_files, rows_of
 from daguerre.train.sft.formats import read_row
 from daguerre.train.sft.rendering import Renderer
@@ -84,7 +84,7 @@ def windows(text: Text, longest: int) -> list[Text]:
     return [part for part in parts if part.answer.any()]
 
 
-class Split:
+class SplitWriter:
     """A split that is being written."""
 
     def __init__(self, folder: Path, name: str, kind: np.dtype[Any], stack: ExitStack) -> None:
@@ -122,7 +122,7 @@ class AnswerFiles:
     held_out: float
     reads: Reads = answer_texts
     pairs: bool = False
-    split: type[Split] = Split
+    split: type[SplitWriter] = SplitWriter
 
     def __call__(self, tokenizer: Tokenizer, config: ModelConfig) -> Path:
         files = data_files(self.paths)
@@ -160,7 +160,7 @@ class AnswerFiles:
                 said = json.dumps(row, sort_keys=True, default=str).encode()
                 yield int(hashlib.sha256(said).hexdigest()[:8], 16) / 2**32, texts
 
-    def _finish(self, splits: dict[str, Split], tokenizer: Tokenizer, kind: Any, report: dict[str, Any]) -> None:
+    def _finish(self, splits: dict[str, SplitWriter], tokenizer: Tokenizer, kind: Any, report: dict[str, Any]) -> None:
         write_tokenizer(self.out, tokenizer)
         with atomic_write(self.out / REPORT) as file:
             file.write((json.dumps(report, indent=1, ensure_ascii=False) + "\n").encode())

@@ -42,7 +42,7 @@ ANSWERS = "assistant"
 
 
 @dataclass(frozen=True)
-class Pair:
+class PromptAndAnswer:
     """A text that is given, and the one that follows it."""
 
     prompt: str
@@ -58,7 +58,7 @@ class Template:
 
 
 @dataclass(frozen=True)
-class Conversation:
+class ChatRow:
     """Messages as chat templates know them, which of them are answers to learn, and the tools that they may call."""
 
     messages: tuple[Message, ...]
@@ -66,7 +66,7 @@ class Conversation:
     tools: tuple[Row, ...] = ()
 
 
-def read_row(row: object) -> Pair | Template | Conversation:
+def read_row(row: object) -> PromptAndAnswer | Template | ChatRow:
     """What a row of a file says."""
     if not isinstance(row, Mapping):
         raise InputError("it is no object with keys")
@@ -81,12 +81,12 @@ def read_row(row: object) -> Pair | Template | Conversation:
     )
 
 
-def _pair(row: Row) -> Pair | Conversation:
+def _pair(row: Row) -> PromptAndAnswer | ChatRow:
     prompt, completion = row["prompt"], row["completion"]
     if isinstance(prompt, str) and isinstance(completion, str):
         if not completion:
             raise InputError("its completion is empty")
-        return Pair(prompt, completion)
+        return PromptAndAnswer(prompt, completion)
     if isinstance(prompt, list) and isinstance(completion, list):
         given, said = map(_messages, (prompt, completion))
         return _conversation([*given, *said], row, [False] * len(given) + [True] * len(said))
@@ -105,14 +105,14 @@ def _template(row: Row) -> Template:
     return Template(around, tuple(fills))
 
 
-def _openai(row: Row) -> Conversation:
+def _openai(row: Row) -> ChatRow:
     given = row["messages"]
     messages = _messages(given)
     weights = [one.get("weight") for one in given]
     return _conversation(messages, row, [weight is None or bool(weight) for weight in weights])
 
 
-def _sharegpt(row: Row) -> Conversation:
+def _sharegpt(row: Row) -> ChatRow:
     given = row["conversations"]
     if isinstance(given, list) and all(isinstance(one, Mapping) and "role" in one for one in given):
         return _openai({**row, "messages": given})
@@ -136,7 +136,7 @@ def _turn(one: Row) -> Message:
     return _message({"role": kind, "content": value})
 
 
-def _alpaca(row: Row) -> Conversation:
+def _alpaca(row: Row) -> ChatRow:
     given = {key: row.get(key, "") for key in ("instruction", "input", "output")}
     if not all(isinstance(value, str) for value in given.values()):
         raise InputError("its instruction, input and output are not all texts")
@@ -145,10 +145,10 @@ def _alpaca(row: Row) -> Conversation:
     return _conversation(_with_system(row, turns), row)
 
 
-def _text(row: Row) -> Pair:
+def _text(row: Row) -> PromptAndAnswer:
     if not isinstance(row["text"], str) or not row["text"]:
         raise InputError("its text is empty, or none")
-    return Pair("", row["text"])
+    return PromptAndAnswer("", row["text"])
 
 
 def _with_system(row: Row, messages: list[Message]) -> list[Message]:
@@ -216,7 +216,7 @@ def _parsed(value: object) -> Any:
         return value
 
 
-def _conversation(messages: Sequence[Message], row: Row, taught: Sequence[bool] | None = None) -> Conversation:
+def _conversation(messages: Sequence[Message], row: Row, taught: Sequence[bool] | None = None) -> ChatRow:
     taught = [True] * len(messages) if taught is None else taught
     answers = [
         one["role"] == ANSWERS and learn and bool(one["content"] or one.get("tool_calls"))
@@ -227,4 +227,4 @@ def _conversation(messages: Sequence[Message], row: Row, taught: Sequence[bool] 
     tools = _parsed(row.get("tools")) or ()
     if not isinstance(tools, list | tuple) or not all(isinstance(tool, Mapping) for tool in tools):
         raise InputError("its tools are no list of objects")
-    return Conversation(tuple(messages), tuple(answers), tuple(tools))
+    return ChatRow(tuple(messages), tuple(answers), tuple(tools))

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from torch import Tensor, nn
+from torch import nn
 
 from daguerre.models.core.backbone import Backbone
-from daguerre.models.core.batched import BatchLayout, Rows, run_batch
-from daguerre.train.batch import Batch, LossReport, batch_loss, loss_of_hidden
+from daguerre.train.batch import Batch, LossReport, batch_loss, hidden_states, loss_of_hidden
+from daguerre.train.distill.answers import sequences_of
 from daguerre.train.distill.methods import kl
 from daguerre.train.earlier import Reference
 from daguerre.train.noising import IGNORE
@@ -30,29 +30,12 @@ class KeepingLoss:
         rows = batch.plain & (batch.target != IGNORE)
         if not rows.any():
             return batch_loss(model, batch, attn_impl)
-        time = batch.time if model.config.time_input else None
         some = rows.any(1)
         with self.reference.in_place(model):
-            hidden = run_batch(
-                model,
-                batch.tokens[some],
-                _sequences(batch.layout, some),
-                attn_impl=attn_impl,
-                time_BR=None if time is None else time[some],
-            )
-            taught = model.logits(hidden[rows[some]]).log_softmax(-1)
-        hidden = run_batch(model, batch.tokens, batch.layout, attn_impl=attn_impl, time_BR=time)
+            before = hidden_states(model, sequences_of(batch, some), attn_impl)
+            taught = model.logits(before[rows[some]]).log_softmax(-1)
+        hidden = hidden_states(model, batch, attn_impl)
         answers = replace(batch, weight=batch.weight.masked_fill(rows, 0.0))
         away = kl(taught, model.logits(hidden[rows]).log_softmax(-1))
         report = loss_of_hidden(model, answers, hidden)
         return replace(report, loss=report.loss + self.weight * (batch.weight[rows] * away).sum() / batch.norm)
-
-    def held(self, model: Backbone, batch: Batch, attn_impl: str = "sdpa") -> LossReport:
-        """The loss of held-out rows, of which plain text counts as answers do."""
-        return batch_loss(model, batch, attn_impl)
-
-
-def _sequences(layout: BatchLayout, some: Tensor) -> BatchLayout:
-    """The layout of some sequences of a batch, bool (B,)."""
-    rows = Rows(**{name: label[some] for name, label in vars(layout.rows).items()})
-    return replace(layout, rows=rows)

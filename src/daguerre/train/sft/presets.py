@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 
-from daguerre.errors import InputError, UnsupportedError, unknown
+from daguerre.errors import InputError, UnsupportedError
 from daguerre.instructions import TASKS
 from daguerre.models.core.config import ModelConfig
 from daguerre.noise.process import process_of
+from daguerre.train.keys import Section, key
 from daguerre.train.objectives import TIMES, WEIGHTS, Objective
-from daguerre.train.stage import at_least
 
 AUTO = "auto"
 NORMALIZERS = ("answer", "supervised", "masked", "window")
@@ -71,61 +72,40 @@ OF_FAMILY = {
     "fast_dllm": "fast_dllm",
 }
 """The preset of each family that has one of its own; others have that of their context."""
+_noise = partial(key, default=None, methods=("sft",))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sft:
+class Sft(Section, place="sft."):
     """What a recipe says of supervised fine-tuning: the preset, and what differs from it.
 
     `padding` is what follows an answer, up to the longest text of a micro-batch in full context, and to the end of the
     block in block context: "supervised": ends of text, which are trained as the answer is (LLaDA); "unsupervised":
     nothing in full context, and masks that are no targets in block context (Fast-dLLM v2); "rainbow": an end of text
-    and then `rainbow` distinct tokens in turn, which are trained (arXiv 2510.03680). `tasks` are those of
-    `daguerre.instructions` that the data teaches: the model says so, and `daguerre serve` answers them with it. `keep`:
-    rows of plain text teach the law that the model had at the start, or the model `keep_of` has, with this weight
-    (`sft.keeping`); 0: themselves.
+    and then `rainbow` distinct tokens in turn, which are trained (arXiv 2510.03680).
     """
 
-    preset: str = AUTO
-    times: str | None = None
-    weight: str | None = None
-    normalizer: str | None = None
-    levels: str | None = None
-    complementary: bool | None = None
-    clean: float | None = None
-    padding: str | None = None
-    packing: bool | None = None
-    cart: float = 0.1
-    errors: float = 0.1
-    rainbow: int = 7
-    held_out: float = 0.1
-    keep: float = 0.0
-    keep_of: str = ""
-    tasks: Sequence[str] = ()
+    preset: str = key("the loss; auto: that of the model's family or context", AUTO, names=(AUTO, *PRESETS))
+    times: str | None = _noise("how noise levels are drawn, in place of the preset's", names=TIMES)
+    weight: str | None = _noise("weight by noise level, in place of the preset's", names=(*WEIGHTS, CART))
+    normalizer: str | None = _noise("what the loss is divided by", names=NORMALIZERS)
+    levels: str | None = _noise("what a noise level is drawn for", names=LEVELS)
+    complementary: bool | None = _noise("each text is there twice, with masks that complement each other")
+    clean: float | None = _noise("weight of the next-token loss of answers, where the model has one", low=0)
+    padding: str | None = key("what follows an answer", None, names=PADDINGS)
+    packing: bool | None = key("several texts share a sequence; none: where nothing follows answers", None)
+    cart: float = key("p of the weight cart", 0.1, above=0, below=1)
+    errors: float = key("share of tokens that a corruption changes; of edits the largest", 0.1, above=0, below=1)
+    rainbow: int = key("tokens that follow an end of text in turn, with the padding rainbow", 7, low=1)
+    held_out: float = key("share of the rows that is held out", 0.1, above=0, below=1)
+    keep: float = _noise("weight of the divergence from the start on plain text; 0: it is learned", default=0.0, low=0)
+    keep_of: str = key("the model to keep to on plain text, in place of the start", "")
+    tasks: Sequence[str] = key("what the rows teach the model, which the server then answers", (), names=TASKS)
 
     def __post_init__(self) -> None:
-        for kind, name, table in (
-            ("sft.preset", self.preset, {AUTO, *PRESETS}),
-            ("sft.times", self.times, TIMES),
-            ("sft.weight", self.weight, {CART, *WEIGHTS}),
-            ("sft.normalizer", self.normalizer, NORMALIZERS),
-            ("sft.levels", self.levels, LEVELS),
-            ("sft.padding", self.padding, PADDINGS),
-        ):
-            if name is not None and name not in table:
-                raise unknown(kind, name, table)
-        for task in self.tasks:
-            if task not in TASKS:
-                raise unknown("sft.tasks", task, TASKS)
-        if self.clean is not None:
-            at_least(0, self, "clean")
-        at_least(0, self, "keep")
+        super().__post_init__()
         if self.keep_of and not self.keep:
-            raise InputError("recipe: sft.keep_of names the model whose law sft.keep keeps: set sft.keep, too")
-        at_least(1, self, "rainbow")
-        for name in ("cart", "errors", "held_out"):
-            if not 0 < getattr(self, name) < 1:
-                raise InputError(f"recipe: sft.{name} is a share between 0 and 1, not {getattr(self, name)}")
+            raise InputError("recipe: sft.keep_of names the model whose predictions sft.keep keeps: set sft.keep, too")
 
 
 @dataclass(frozen=True, kw_only=True)

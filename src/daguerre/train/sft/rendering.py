@@ -28,7 +28,7 @@ from daguerre.models.chat_messages import apart, fitted
 from daguerre.models.chat_template import ChatTemplate
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.train.sft.formats import Conversation, Pair, Template
+from daguerre.train.sft.formats import ChatRow, PromptAndAnswer, Template
 from daguerre.train.sft.texts import Text
 
 TRANSCRIPT = """\
@@ -60,15 +60,15 @@ class Renderer:
         self.template = getattr(tokenizer, "chat_template", None) or ChatTemplate({"default": TRANSCRIPT})
         self._ends = {config.eos_id, *config.end_ids}
 
-    def texts(self, row: Pair | Template | Conversation) -> list[Text]:
+    def texts(self, row: PromptAndAnswer | Template | ChatRow) -> list[Text]:
         """A row as one text, or several."""
         if isinstance(row, Template):
             return [self._filled(row)]
-        if isinstance(row, Pair):
+        if isinstance(row, PromptAndAnswer):
             return [self._text([(row.prompt, False), (row.completion, True)])]
         return [self._text(pieces) for pieces in self._pieces(self._apart(row))]
 
-    def _apart(self, talk: Conversation) -> Conversation:
+    def _apart(self, talk: ChatRow) -> ChatRow:
         """A conversation whose calls are each an answer of its own, where the template takes one call in a message."""
         parts = apart(talk.messages)
         if len(parts) == len(talk.messages) or self.template.wants(bool(talk.tools)).several:
@@ -76,7 +76,7 @@ class Renderer:
         answers = tuple(talk.answers[number] for number, _ in parts)
         return replace(talk, messages=tuple(one for _, one in parts), answers=answers)
 
-    def _pieces(self, talk: Conversation) -> Iterator[list[Piece]]:
+    def _pieces(self, talk: ChatRow) -> Iterator[list[Piece]]:
         turns = [self._turn(talk, number) for number, answer in enumerate(talk.answers) if answer]
         whole, place = list[Piece](), ""
         for before, upto in turns:
@@ -100,18 +100,18 @@ class Renderer:
         except InputError:  # a template that fails on a plain question
             return None
 
-    def _called(self, form: ChatFormat, talk: Conversation, number: int) -> tuple[str, str]:
+    def _called(self, form: ChatFormat, talk: ChatRow, number: int) -> tuple[str, str]:
         """`_turn` of an answer with calls, which is what the model writes where a template has another text for it."""
         tools = list(talk.tools) or None
         before = form.render(self._fitted(talk, number), tools)
         upto = form.render(self._fitted(talk, number + 1), tools, add_generation_prompt=False)
         return before, upto if upto.startswith(before) else before + form.write(talk.messages[number], tools)
 
-    def _fitted(self, talk: Conversation, end: int) -> list[dict[str, Any]]:
+    def _fitted(self, talk: ChatRow, end: int) -> list[dict[str, Any]]:
         """The first messages as the template wants them, which is how they are written when the model is asked."""
         return fitted(talk.messages[:end], self.template.wants(bool(talk.tools)))
 
-    def _turn(self, talk: Conversation, number: int) -> tuple[str, str]:
+    def _turn(self, talk: ChatRow, number: int) -> tuple[str, str]:
         """The text before answer `number`, and up to its end."""
         if talk.messages[number].get("tool_calls") and self._format is not None:
             return self._called(self._format, talk, number)

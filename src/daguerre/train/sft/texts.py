@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from daguerre.models.core.config import ModelConfig
-from daguerre.train.noising import IGNORE, REVISED, Example, Ints, NoisySpan, Source, Writer, add_span, add_whole
+from daguerre.train.noising import IGNORE, REVISED, Example, Ints, NoisySpan, RowWriter, Source, add_span, add_whole
 from daguerre.train.objectives import TIMES
 from daguerre.train.sft.corruption import Planted, plant_edits, plant_hybrid, plant_random
 from daguerre.train.sft.presets import CART, AnswerLoss
@@ -36,7 +36,7 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Span:
+class AnswerSpan:
     """Positions [start, end) of a text that are noised together, and which of them may be, bool (end - start,)."""
 
     start: int
@@ -44,13 +44,13 @@ class Span:
     free: np.ndarray
 
 
-def spans_of(text: Text, config: ModelConfig, block_size: int) -> Iterator[Span]:
+def spans_of(text: Text, config: ModelConfig, block_size: int) -> Iterator[AnswerSpan]:
     """What is noised of a text. `block_size` is for block and causal context."""
     answer = text.answer.copy()
     answer[0] &= not config.shift  # no row is before it
     if config.context == "full":
         if answer.any():
-            yield Span(0, len(answer), answer)
+            yield AnswerSpan(0, len(answer), answer)
         return
     runs = [(0, len(answer))] if config.context == "block" else _runs(answer)
     for first, last in runs:
@@ -59,7 +59,7 @@ def spans_of(text: Text, config: ModelConfig, block_size: int) -> Iterator[Span]
             free = answer[start:end].copy()
             free[0] &= not (config.anchor == "clean" or config.masks_in_place)
             if free.any():
-                yield Span(start, end, free)
+                yield AnswerSpan(start, end, free)
 
 
 def _runs(answer: np.ndarray) -> list[tuple[int, int]]:
@@ -109,7 +109,7 @@ def examples_of(
     return [copies[0], *(replace(copy, num_tokens=0) for copy in copies[1:])]
 
 
-def _mask(span: Span, t: float, rng: np.random.Generator) -> np.ndarray:
+def _mask(span: AnswerSpan, t: float, rng: np.random.Generator) -> np.ndarray:
     """Which tokens of a span are masked at level t."""
     places = np.flatnonzero(span.free)
     masked = np.zeros(len(span.free), dtype=bool)
@@ -121,7 +121,7 @@ def noised_rows(
     text: Text,
     loss: AnswerLoss,
     config: ModelConfig,
-    spans: Sequence[Span],
+    spans: Sequence[AnswerSpan],
     levels: Sequence[float],
     masks: Sequence[np.ndarray],
     rng: np.random.Generator,
@@ -129,7 +129,7 @@ def noised_rows(
 ) -> Example:
     """The rows of a text with so much of its spans masked; `planted` are the wrong tokens of each span, where given."""
     source = Source(text.tokens, config.placeholder)
-    writer, objective, num_clean = Writer(), loss.objective, 0
+    writer, objective, num_clean = RowWriter(), loss.objective, 0
     if config.context != "full":
         num_clean = _clean_stream(writer, text, config, loss)
     for number, (span, t, masked) in enumerate(zip(spans, levels, masks, strict=True)):
@@ -147,7 +147,7 @@ def noised_rows(
     return writer.finish(num_clean, len(text.tokens))
 
 
-def _plant(writer: Writer, span: Span, text: Text, planted: Planted, config: ModelConfig) -> None:
+def _plant(writer: RowWriter, span: AnswerSpan, text: Text, planted: Planted, config: ModelConfig) -> None:
     """Put wrong tokens into the span that was written last; the rows that predict them learn the right ones."""
     rows = {name: values[-1] for name, values in writer.parts.items()}
     place = rows["position"] - span.start
@@ -168,7 +168,7 @@ def _plant(writer: Writer, span: Span, text: Text, planted: Planted, config: Mod
         writer.parts[name][-1] = values
 
 
-def _clean_stream(writer: Writer, text: Text, config: ModelConfig, loss: AnswerLoss) -> int:
+def _clean_stream(writer: RowWriter, text: Text, config: ModelConfig, loss: AnswerLoss) -> int:
     """Clean rows; those before an answer's tokens predict them, if the context keeps what they predict from them."""
     num = len(text.tokens)
     predicts = np.append(text.answer[1:], False) & config.shift & (loss.clean > 0)
@@ -181,7 +181,7 @@ def _clean_stream(writer: Writer, text: Text, config: ModelConfig, loss: AnswerL
     return num
 
 
-def _weigh_by_context(writer: Writer, span: Span, masked: np.ndarray, p: float, config: ModelConfig) -> None:
+def _weigh_by_context(writer: RowWriter, span: AnswerSpan, masked: np.ndarray, p: float, config: ModelConfig) -> None:
     """Multiply the weights of the span that was written last by those of CART."""
     weight = cart_weights(np.concatenate([np.zeros(span.start, dtype=bool), masked]), p)[span.start :]
     if config.noisy_offset:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from starlette.types import Message, Receive
 
-from daguerre.server.errors import ApiError
+from daguerre.http.errors import ApiError
 
 MOST_BODIES = 256
 MOST_BYTES = 64 << 20

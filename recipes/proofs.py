@@ -1,14 +1,15 @@
-"""What the proofs of recipes share: runs that go on where they stood, answers that are written together, and shares."""
+"""What the scripts of experiments share: runs that go on where they were stopped, answers in one batch, and shares."""
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from daguerre.decoding.drive import Together
-from daguerre.decoding.plan import Plan
+from daguerre.decoding.generate import Request, plan_of
 from daguerre.decoding.result import Result
 from daguerre.decoding.sample import Sample
 from daguerre.evals.statistics import wilson
@@ -16,6 +17,8 @@ from daguerre.evals.tables import between
 from daguerre.model import Model
 from daguerre.train.checkpoint import CHECKPOINTS, list_checkpoints
 from daguerre.train.run import run_training
+
+RESULTS = Path(__file__).resolve().parents[1] / "benchmarks" / "results"
 
 
 @dataclass(frozen=True)
@@ -43,32 +46,41 @@ class ExactShare:
         return max(0.0, self.exact - self.low), max(0.0, self.high - self.exact)
 
 
-def answered(model: Model, plans: Iterable[Plan], sample: int = 0) -> list[Result]:
-    """The results of requests, which are computed together."""
-    samples = [Sample(model.denoiser, plan, sample, None) for plan in plans]
+def answered(model: Model, requests: Iterable[Request], num: int = 1) -> list[Result]:
+    """The results of `num` samples of each request, which a model answers together."""
+    plans = [plan_of(model.denoiser, model.tokenizer, request) for request in requests]
+    samples = [Sample(model.denoiser, plan, sample, None) for plan in plans for sample in range(num)]
     Together(model.denoiser.backend, samples).run()
-    return [each.result() for each in samples]
+    return [sample.result() for sample in samples]
 
 
-def train_on(
-    recipe: Path,
-    folder: Path,
-    data: Path,
+def trained(
+    recipe: Path | str,
+    out: Path,
+    *,
     overrides: Sequence[str] = (),
     start: Path | str | None = None,
+    data: Path | Sequence[Path] | None = None,
     minutes: float | None = None,
 ) -> Path:
-    """The model of a run in a folder, which begins, or goes on from its last checkpoint; minutes of processor time."""
-    resume = bool(list_checkpoints(folder / CHECKPOINTS))
+    """The model of a run on the CPU, trained or resumed, whose minutes are those of the processor."""
+    resume = bool(list_checkpoints(out / CHECKPOINTS))
     return run_training(
         str(recipe),
         overrides=overrides,
         resume=resume,
         start_from=None if resume or start is None else str(start),
-        data=data,
+        data=None if resume else data,
         max_minutes=minutes,
-        out=folder,
+        out=out,
         device="cpu",
         clock=time.process_time,
-        began=time.process_time(),
     )
+
+
+def arguments(about: str | None, out: str) -> argparse.ArgumentParser:
+    """The options that experiments have."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path(out), help="folder of the runs (%(default)s)")
+    parser.add_argument("--report", action="store_true", help="write the report of the runs")
+    return parser

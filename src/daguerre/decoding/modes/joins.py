@@ -20,9 +20,8 @@ from functools import lru_cache
 import numpy as np
 
 from daguerre.canvas import Canvas, Decision
-from daguerre.decoding.mode import Steps
-from daguerre.decoding.plan import Plan
-from daguerre.decoding.run import Run
+from daguerre.decoding.denoise import Run
+from daguerre.decoding.plan import Plan, Steps
 from daguerre.models.rows import Tree
 from daguerre.models.session import Asking
 from daguerre.trace import Event

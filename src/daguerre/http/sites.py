@@ -16,8 +16,8 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Scope
 
 from daguerre.errors import shown
-from daguerre.server.errors import ApiError
-from daguerre.server.settings import ANYWHERE, Settings
+from daguerre.http.errors import ApiError
+from daguerre.http.settings import ANYWHERE, Settings
 
 PAGES = ("/", "/playground", "/docs", "/page")
 """Where links of other sites may lead."""

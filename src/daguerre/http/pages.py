@@ -9,21 +9,24 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
-from daguerre.server.content import HEADERS, TYPES
-
-router = APIRouter(include_in_schema=False)
+from daguerre.http.content import HEADERS, TYPES
 
 
-@router.get("/docs")
-async def docs(request: Request) -> Response:
-    """The page of the routes."""
-    return page_file(request, "daguerre.server", "docs", "index.html")
+def static_pages(package: str, folder: str, first: str = "/") -> APIRouter:
+    """Routes of the files in a folder of a package: `first` is that of index.html, and the others are in a folder of
+    the same name.
+    """
+    router = APIRouter(include_in_schema=False)
 
+    @router.get(first)
+    async def index(request: Request) -> Response:
+        return page_file(request, package, folder, "index.html")
 
-@router.get("/docs/{name}")
-async def docs_part(request: Request, name: str) -> Response:
-    """One of its files."""
-    return page_file(request, "daguerre.server", "docs", name)
+    @router.get(f"/{folder}/{{name}}")
+    async def part(request: Request, name: str) -> Response:
+        return page_file(request, package, folder, name)
+
+    return router
 
 
 def page_file(request: Request, package: str, folder: str, name: str) -> Response:
@@ -34,8 +37,15 @@ def page_file(request: Request, package: str, folder: str, name: str) -> Respons
     kind = TYPES.get(name.rpartition(".")[2])
     if name not in known or kind is None:
         raise HTTPException(404)
-    content = known[name].read_bytes()
+    return page(request, known[name].read_bytes(), kind)
+
+
+def page(request: Request, content: bytes, kind: str) -> Response:
+    """A file of a page, of one of the types of `content.TYPES`."""
     tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
     if request.headers.get("if-none-match") == tag:
         return Response(status_code=304, headers={**HEADERS, "ETag": tag})
     return Response(content, media_type=kind, headers={**HEADERS, "ETag": tag})
+
+
+router = static_pages("daguerre.http", "docs", "/docs")

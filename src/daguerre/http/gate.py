@@ -14,19 +14,16 @@ import uuid
 from collections import defaultdict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from starlette.datastructures import Headers, MutableHeaders, State
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from daguerre.server.errors import ApiError, answer
-from daguerre.server.incoming import MOST_BYTES, ClientLeft, Incoming, received, too_large
-from daguerre.server.log import ACCESS, stamp
-from daguerre.server.settings import Settings
-from daguerre.server.sites import check_site, under
-
-if TYPE_CHECKING:  # which would bring the engine to the router
-    from daguerre.server.metrics import Metrics
+from daguerre.http.errors import ApiError, answer
+from daguerre.http.incoming import MOST_BYTES, ClientLeft, Incoming, received, too_large
+from daguerre.http.log import ACCESS, stamp
+from daguerre.http.settings import Settings
+from daguerre.http.sites import check_site, under
 
 LOG = logging.getLogger(ACCESS)
 AS_JSON = json.JSONEncoder(ensure_ascii=False).encode
@@ -50,10 +47,17 @@ LOGGED = 64 << 10
 """Bytes of a request, and of an answer, that a log with texts has."""
 
 
+class AnswerCounter(Protocol):
+    """What counts answers."""
+
+    def answered(self, route: str, status: int) -> None:
+        """An answer of a route, by its path, with this status."""
+
+
 class Gate:
     """The middleware. While the application's state is `draining`, no more requests are taken."""
 
-    def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, settings: Settings, metrics: AnswerCounter) -> None:
         self._app, self._settings, self._metrics = app, settings, metrics
         self._asked: dict[str, deque[float]] = defaultdict(deque)
         self._running: dict[str, int] = defaultdict(int)

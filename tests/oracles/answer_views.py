@@ -1,11 +1,10 @@
-"""Log-probabilities of an answer's tokens under a model, with gradient: in its views, or exactly from left to right."""
+"""Log-probabilities of an answer's tokens, a forward for each view: what `train.reinforce` computes in one batch."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from daguerre.errors import UnsupportedError
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.batched import BatchLayout, Rows, run_batch
 from daguerre.train.reinforce.estimates import Views
@@ -14,23 +13,18 @@ from daguerre.train.reinforce.estimates import Views
 def in_views(model: Backbone, tokens: Tensor, given: int, views: Views) -> Tensor:
     """Of `tokens` (int64, prompt and answer) those behind the first `given`, [views, length]; for full context.
 
-    One batch with a row of tokens for each view. A token that a view does not hide has a meaningless value.
+    A token that a view does not hide has a meaningless value.
     """
-    config = model.config
-    if config.context != "full" or config.mask_id is None or config.time_input or config.process != "absorbing":
-        raise UnsupportedError("estimates by masks need a model with masks and full context, which is told no time")
     answer = tokens[given:]
-    masked = torch.where(views.hidden, config.mask_id, answer)
+    masked = torch.where(views.hidden, model.config.mask_id, answer)
     shown = torch.cat([tokens[:given].expand(len(masked), -1), masked], 1)
     position = torch.arange(len(tokens), device=tokens.device).expand(len(shown), -1)
     hidden = run_batch(model, shown, BatchLayout(Rows.make(position, 1), 0, "full"))
-    return _chosen(model, hidden[:, given - int(config.shift) :][:, : len(answer)], answer)
+    return _chosen(model, hidden[:, given - int(model.config.shift) :][:, : len(answer)], answer)
 
 
 def exact(model: Backbone, tokens: Tensor, given: int) -> Tensor:
-    """The same of a model that predicts the next token in causal context, [length]: one forward."""
-    if model.config.context != "causal" or not model.config.shift:
-        raise UnsupportedError("exact log-probabilities in one forward need a model with causal context and a shift")
+    """The same of a model that predicts the next token in causal context, [length]."""
     layout = BatchLayout.causal(len(tokens) - 1, device=tokens.device)
     hidden = run_batch(model, tokens[None, :-1], layout)
     return _chosen(model, hidden[:, given - 1 :], tokens[given:])[0]

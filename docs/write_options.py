@@ -1,0 +1,45 @@
+"""Write the table of options.md again: `python docs/write_options.py`."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from daguerre.arguments import Option, options_of
+from daguerre.decoding.modes import MODES, mode_options
+from daguerre.decoding.options import DecodeOptions
+from daguerre.files import atomic_write
+from daguerre.sampling.policies import POLICIES
+
+PAGE = Path(__file__).with_name("options.md")
+BLOCK = re.compile(r"(<!-- options -->\n).*(<!-- end -->)", flags=re.DOTALL)
+
+
+def readers(name: str) -> str:
+    """Which modes and policies read an option."""
+    modes = [mode.name for mode in MODES.values() if name in mode.options]
+    policies = [policy for policy, kind in POLICIES.items() if name in kind.options]
+    of_modes = "all modes" if name not in mode_options() else f"mode {', '.join(modes)}"
+    return f"{of_modes}; policy {', '.join(policies)}" if policies else of_modes
+
+
+def entry(name: str, declared: Option, default: Any) -> str:
+    """The lines of one option."""
+    head = f"**`{name}`**: {declared.kind}. Default: {default!r}. Read by {readers(name)}."
+    return "\n".join(textwrap.fill(text, 120) for text in (head, declared.says)) + "\n"
+
+
+def written(text: str) -> str:
+    """The page with its table made anew."""
+    defaults = {field.name: field.default for field in fields(DecodeOptions)}
+    entries = [entry(name, declared, defaults[name]) for name, declared in options_of(DecodeOptions).items()]
+    return BLOCK.sub(lambda found: f"{found[1]}\n" + "\n".join(entries) + f"\n{found[2]}", text)
+
+
+if __name__ == "__main__":
+    text = PAGE.read_text(encoding="utf-8")
+    with atomic_write(PAGE) as file:
+        file.write(written(text).encode())
