@@ -47,7 +47,7 @@ class Pace:
     @property
     def _beside(self) -> float:
         """The work of a part beside its rows."""
-        return 0.0 if self._unit is None else self._each / self._unit
+        return 0.0 if self._unit is None or self.seconds is None else self._each / self._unit
 
     def work(self, asked: Forward | DraftStep) -> float:
         """What a forward takes."""

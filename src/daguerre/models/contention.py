@@ -37,7 +37,7 @@ class Times:
     @classmethod
     def now(cls) -> Times:
         """The times until now."""
-        return cls(time.perf_counter(), time.thread_time(), time.process_time())
+        return cls(time.monotonic(), time.thread_time(), time.process_time())
 
 
 class Contention:
