@@ -43,6 +43,8 @@ PROBE, FIRST, EVERY = 0.1, 2.0, 0.25
 """Seconds within which 99 of 100 probes are answered and first tokens of honest clients come; and between probes."""
 CACHE = 32_768
 """Rows of keys and values that are kept, 96 MiB of the default model's."""
+LONG, FILLED = 600, 2
+"""Rows of a long prompt, about; how often such prompts would fill what is kept."""
 REQUESTS, CHAT = "/v1/daguerre/requests", "/v1/chat/completions"
 FIGURES = ("alone", "together", "attacked", "of_its_share")
 Headers = dict[str, str]
@@ -202,6 +204,14 @@ async def _endless(client: httpx2.AsyncClient, draw: random.Random) -> str:
     return "left"
 
 
+async def fill(url: str, headers: Headers) -> None:
+    """Ask for so many unlike prompts that their prefixes fill what is kept: this grows to its limit and no further."""
+    async with httpx2.AsyncClient(base_url=url, timeout=300, headers=headers) as client:
+        for number in range(FILLED * CACHE // LONG):
+            text = "".join(f"x{number}_{place} = {number * place}\n" for place in range(LONG // 10))
+            (await client.post(ROUTE, json={"prompt": text, "max_tokens": 1})).raise_for_status()
+
+
 def _headers(name: str) -> Headers:
     return {"Authorization": f"Bearer key-of-{name}"}
 
@@ -240,6 +250,7 @@ def run(minutes: float) -> dict[str, Any]:
         keys.write_text("".join(f"{hash_of(f'key-of-{name}')} {name}\n" for name in (*HONEST, *HOSTILE)))
         with serving("--keys", str(keys), "--cache-rows", str(CACHE)) as (url, process):
             beside(url, [], seconds / 5)
+            asyncio.run(fill(url, _headers(HONEST[0])))
             asyncio.run(rests(url, _headers(HONEST[0])))
             before = memory(process=process.pid)
             alone = {name: asyncio.run(rates(url, [one], seconds / 40))[0] for name, one in clients.items()}
