@@ -254,10 +254,10 @@ def test_the_report_has_every_run_and_every_point(
         scripts.prove, "POINTS", points := [("margin", {"steps": 2}), ("threshold", {"threshold": 0.5})]
     )
     path = scripts.prove.measure_effort(runs / "small-diffusion-1", data, 5)
-    found = scripts.prove.read_points(path)
+    found = scripts.evaluate.read_points(path)
     assert [(one.policy, one.options) for one in found] == points and found[0].forwards == 2
     path.write_text(path.read_text().splitlines()[0] + "\n")  # as a process leaves it that was killed
-    assert scripts.prove.read_points(scripts.prove.measure_effort(path.parent, data, 5)) == found
+    assert scripts.evaluate.read_points(scripts.prove.measure_effort(path.parent, data, 5)) == found
     never = replace(found[0], exact=0.0, low=2e-19)  # as Wilson's formula rounds
     path.write_text("".join(json.dumps(asdict(one)) + "\n" for one in (never, found[1])))
     scripts.prove.report(runs, tmp_path / "sudoku.json")
