@@ -87,15 +87,15 @@ class Section:
             if (error := declared.check(self.place + name, getattr(self, name))) is not None:
                 raise error
 
-    def unread(self, method: str, place: str = "") -> Iterator[str]:
-        """The keys that are given, and that this method does not read."""
+    def unread(self, method: str, place: str = "") -> Iterator[tuple[str, Collection[str]]]:
+        """The keys that are given, and that this method does not read; with the methods that do."""
         keys = self.keys()
         for f in fields(self):  # type: ignore[arg-type]
             value = getattr(self, f.name)
             if value == (f.default if f.default_factory is MISSING else f.default_factory()):
                 continue
             if (methods := keys[f.name].methods) and method not in methods:
-                yield place + f.name
+                yield place + f.name, methods
             elif isinstance(value, Section):
                 yield from value.unread(method, f"{place}{f.name}.")
             elif isinstance(value, list | tuple):

@@ -148,8 +148,9 @@ class Recipe(Section):
         """InputError for keys that the method does not read, and for those that it needs."""
         if self.distill is not None and self.sft is None:
             raise InputError("recipe: [distill] needs [sft], which says how prompts and answers are read")
-        if (name := next(self.unread(self.method), None)) is not None:
-            raise InputError(f"recipe: {self.method} does not read {name}: leave out {name}")
+        for name, methods in self.unread(self.method):
+            read = " and ".join(methods)
+            raise InputError(f"recipe: {self.method} does not read {name}, which is of {read}: leave out {name}")
         if self.sft is not None and self.sft.keep and (self.convert is not None or self.model is not None):
             raise InputError("recipe: sft.keep keeps what a trained model does: leave out convert and model")
         if self.convert is not None and self.model is not None:

@@ -187,7 +187,7 @@ def test_wrong_data_is_one_line_before_anything_is_written(
 
 def test_a_recipe_of_preferences_has_nothing_else() -> None:
     for changes in ({"sft": Sft()}, {"draft_head": 8}, {"anneal": 0.5}):
-        with pytest.raises(DaguerreError, match="what a model prefers and nothing else"):
+        with pytest.raises(DaguerreError, match="prefer does not read"):
             replace(RECIPE, **changes)  # type: ignore[arg-type]
     with pytest.raises(DaguerreError, match=r"prefer\.bta"):
         load_recipe("prefer", ["prefer.bta=1"])
