@@ -14,7 +14,8 @@ from daguerre.decoding.drafters import Drafted, LookedUp
 from daguerre.engine import scheduler
 from daguerre.engine.engine import Engine
 from daguerre.engine.pace import Pace, fair_parts
-from daguerre.engine.task import BatchWork
+from daguerre.engine.pieces import CleanRows
+from daguerre.engine.task import BatchWork, Piece
 from daguerre.model import Model
 from daguerre.models.forward import Answer, DraftStep, Forward, Hidden, Layout, LogProbs
 from daguerre.models.processor import row_time
@@ -153,6 +154,25 @@ def test_scores_and_hidden_states_of_long_texts_are_computed_in_parts(model: Mod
     assert 0 < max(rows) <= 257 and sum(rows) >= 2 * num + SHORT + 59
     np.testing.assert_allclose(in_parts.hidden, hidden.hidden, atol=1e-5)
     np.testing.assert_allclose(scored.log_probs, scores.log_probs, atol=1e-5)
+
+
+def test_what_was_wanted_before_memory_was_given_up_is_in_the_answer_once(model: Model) -> None:
+    backend, num = model.denoiser.backend, 200
+    tokens, place = np.array(prompt(model, num, 3))[:num], np.arange(num)
+    layout, wanted = Layout(place, (place + 1).astype(np.int32), num), np.arange(5, num, dtype=np.int32)
+    (whole,) = backend.forward([Forward(tokens, layout, None, wanted, Hidden())])
+    piece = Piece(Forward(tokens, layout, backend.cache(num), wanted, Hidden()), CleanRows())
+    for number in range(20):
+        part = piece.part(70, whole=False)
+        assert part is not None
+        (answer,) = backend.forward([part])
+        piece.computed(part, answer)
+        if number == 1:
+            piece.give_up()
+        if piece.answer is not None:
+            break
+    assert piece.answer is not None and number > 3, "rows are computed again first"
+    np.testing.assert_allclose(piece.answer.hidden, whole.hidden, atol=1e-5)
 
 
 def test_a_step_takes_as_long_as_it_may_whatever_a_row_takes(model: Model) -> None:
