@@ -206,7 +206,7 @@ def test_what_cannot_be_converted_is_refused(
     recipe = load_recipe("convert", SHORT)
     for changes, message in (
         ({"convert": Convert(to="sdar")}, "anneal opens"),
-        ({"sft": None}, "does not read convert, which is of sft"),
+        ({"sft": None}, "does not read convert, a key of sft"),
     ):
         with pytest.raises(InputError, match=message):
             replace(recipe, **changes)  # type: ignore[arg-type]
