@@ -154,7 +154,7 @@ def test_a_key_that_a_method_does_not_read_is_an_error_that_names_both() -> None
         ("reinforce", "mixture.text={share=1.0, layout='next_token'}", "reinforce does not read mixture"),
     ]
     for name, change, message in cases:
-        with pytest.raises(InputError, match=f"recipe: {message}: leave out "):
+        with pytest.raises(InputError, match=f"recipe: {message}, a key of .*: leave out "):
             load_recipe(name, [change])
 
 

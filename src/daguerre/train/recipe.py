@@ -149,7 +149,7 @@ class Recipe(Section):
         if self.distill is not None and self.sft is None:
             raise InputError("recipe: [distill] needs [sft], which says how prompts and answers are read")
         for name, methods in self.unread(self.method):
-            read = " and ".join(methods)
+            read = ", ".join(methods)
             raise InputError(f"recipe: {self.method} does not read {name}, a key of {read}: leave out {name}")
         if self.sft is not None and self.sft.keep and (self.convert is not None or self.model is not None):
             raise InputError("recipe: sft.keep keeps what a trained model does: leave out convert and model")
