@@ -9,6 +9,7 @@ import argparse
 import ast
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -163,7 +164,7 @@ def mode_comparisons(root: Path) -> list[str]:
         if inside(place, ("src",)) and not inside(place, MAY_NAME_MODES):
             for node in ast.walk(tree(path)):
                 named = set(texts(node)) if isinstance(node, ast.Compare | ast.Set) else set()
-                compared = isinstance(node, ast.Compare) and named & names and "mode" in ast.unparse(node)
+                compared = isinstance(node, ast.Compare) and named & names and re.search(r"\bmode\b", ast.unparse(node))
                 if compared or (isinstance(node, ast.Set) and named and named <= names):
                     found.append(f"{place}:{node.lineno}")
     return found
