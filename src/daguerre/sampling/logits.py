@@ -106,7 +106,7 @@ class SamplingParams:
     min_p: float = option(
         0.0,
         PROBABILITY,
-        "Draw no token less likely than this share of the likeliest. It is applied after top_k and top_p.",
+        "Draw no token less likely than this share of the likeliest, after top_k and top_p.",
     )
 
     def __post_init__(self) -> None:
