@@ -77,6 +77,7 @@ def _values(hint: Any, key: RecipeKey, needs_type: bool) -> str:
     limits = key.range()
     for words, sign in SIGNS.items():
         limits = limits.replace(words, sign)
+    limits = re.sub(r"≥ (\S+), ≤ (\S+)", r"\1 to \2", limits)
     kind = _plain(hint)
     named = kind if needs_type or kind in ("table", "tables") else ""
     return " ".join(part for part in (f"{key.num} numbers, each" if key.num else named, limits) if part)
