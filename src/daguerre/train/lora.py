@@ -43,7 +43,9 @@ class Lora(Section, place="lora."):
 
     rank: int = key("rank of the factors", 8, low=1)
     alpha: float = key("products are multiplied by alpha / rank", 16.0, above=0)
-    targets: Sequence[str] = key("modules with factors: published names, ours, or ends of them", (ALL,))
+    targets: Sequence[str] = key(
+        "modules with factors, by names or their ends; all-linear: every matrix but the projection", (ALL,)
+    )
     dropout: float = key("dropout of the factors' inputs", 0.0, low=0, below=1)
     rslora: bool = key("alpha / sqrt(rank) instead", False)
     whole: Sequence[str] = key("modules trained whole, beside the factors (PEFT: modules_to_save)", ())
