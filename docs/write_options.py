@@ -27,8 +27,10 @@ def readers(name: str) -> list[str]:
 
 def entry(name: str, declared: Option, default: Any) -> str:
     """The lines of one option."""
-    head = "; ".join([str(declared.kind), f"default {default!r}", *readers(name)])
-    return textwrap.fill(f"* **`{name}`** ({head}): {declared.says}", 120, subsequent_indent="  ")
+    read_by = readers(name)
+    head = "; ".join([str(declared.kind), f"default {default!r}", *read_by])
+    says = re.sub("^Mode (.*?): ", lambda found: "" if f"modes {found[1]}" in read_by else found[0], declared.says)
+    return textwrap.fill(f"* **`{name}`** ({head}): {says}", 120, subsequent_indent="  ")
 
 
 def written(text: str) -> str:
