@@ -22,14 +22,15 @@ def readers(name: str) -> list[str]:
     """Which modes and policies read an option; [] for all."""
     modes = [mode.name for mode in MODES.values() if name in mode.options and name in mode_options()]
     policies = [policy for policy, kind in POLICIES.items() if name in kind.options]
-    return [f"{kind} {', '.join(names)}" for kind, names in (("modes", modes), ("policies", policies)) if names]
+    named = {("mode", "modes")[len(modes) > 1]: modes, ("policy", "policies")[len(policies) > 1]: policies}
+    return [f"{kind} {', '.join(names)}" for kind, names in named.items() if names]
 
 
 def entry(name: str, declared: Option, default: Any) -> str:
     """The lines of one option."""
     read_by = readers(name)
     head = "; ".join([str(declared.kind), f"default {default!r}", *read_by])
-    says = re.sub("^Mode (.*?): ", lambda found: "" if f"modes {found[1]}" in read_by else found[0], declared.says)
+    says = re.sub("^Mode (.*?): ", lambda found: "" if f"mode {found[1]}" in read_by else found[0], declared.says)
     return textwrap.fill(f"* **`{name}`** ({head}): {says}", 120, subsequent_indent="  ")
 
 
