@@ -80,11 +80,12 @@ def test_the_python_of_the_readme_prints_what_it_says() -> None:
     assert printed(code, "README.md", {}).rstrip() == output.rstrip()
 
 
-def test_the_operations_of_the_canvas_page_do_what_it_says() -> None:
+@pytest.mark.parametrize("page", ["canvas", "control"])
+def test_the_python_of_a_page_does_what_it_says(page: str) -> None:
     names: dict[str, Any] = {}
-    for number, code in enumerate(fenced((ROOT / "docs" / "canvas.md").read_text(encoding="utf-8"), "python"), 1):
+    for number, code in enumerate(fenced((ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"), "python"), 1):
         said = [line.encode().decode("unicode_escape") for line in re.findall(r'# prints "(.*)"$', code, flags=re.M)]
-        assert printed(code, f"docs/canvas.md, block {number}", names) == "".join(f"{line}\n" for line in said)
+        assert printed(code, f"docs/{page}.md, block {number}", names) == "".join(f"{line}\n" for line in said)
 
 
 def commands() -> list[str]:
