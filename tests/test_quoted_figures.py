@@ -67,7 +67,7 @@ def edits() -> str:
 
 
 def size() -> str:
-    return f"{daguerre.load().backbone.num_parameters / 1e6:.1f} million parameters of Python"
+    return f"{daguerre.load().backbone.num_parameters / 1e6:.1f} million parameters"
 
 
 QUOTED: list[tuple[str, Callable[[], str]]] = [
