@@ -301,16 +301,16 @@ def speculation(*tables: Callable[[Any], str]) -> Callable[[dict[str, Any]], str
 
 def speed_missed(tasks: dict[str, Any]) -> str:
     """How many targets of speed each kind of processor meets, and those that it misses."""
-    counts, cells = [], []
+    counts, cells = list[str](), list[list[str]]()
     for processor, names in PROCESSORS.items():
         found = [bar for name in names for bar in bench_bars(tasks.get(name, {}))]
         counts += [f"{processor}: {sum(bar[-1] for bar in found)} of {len(found)} met"] if found else []
         figures = dict[tuple[str, str], dict[str, str]]()
         for what, threads, figure, aimed_at, met in found:
             figures.setdefault((what, aimed_at), {})[threads] = figure if met else f"**{figure}**"
-        for (what, aimed_at), of in figures.items():
-            if any(figure.startswith("**") for figure in of.values()):
-                cells.append([processor, what, aimed_at, of.get("1", ""), of.get("2", "")])
+        for (what, aimed_at), by_threads in figures.items():
+            if any(figure.startswith("**") for figure in by_threads.values()):
+                cells.append([processor, what, aimed_at, by_threads.get("1", ""), by_threads.get("2", "")])
     header = ["", "missed", "aimed at", "one thread", "2 threads"]
     return f"{'; '.join(counts)}.\n\n{table(header, cells)}" if counts else NOT_MEASURED
 
@@ -360,7 +360,7 @@ def speed_without(tasks: dict[str, Any]) -> str:
 
 def families(tasks: dict[str, Any]) -> str:
     """Answer tokens a second of published shapes, times llama.cpp's, a column for each processor and its threads."""
-    rows, columns, machines = dict[str, dict[str, str]](), dict[str, None](), []
+    rows, columns, machines = dict[str, dict[str, str]](), dict[str, None](), list[str]()
     for processor, names in PROCESSORS.items():
         for part in (tasks[name]["families"] for name in names if "families" in tasks.get(name, {})):
             machines.append(f"* {processor}: {machine_text(part['machine'])}.")
