@@ -307,12 +307,13 @@ def speed_missed(tasks: dict[str, Any]) -> str:
         counts += [f"{processor}: {sum(bar[-1] for bar in found)} of {len(found)} met"] if found else []
         figures = dict[tuple[str, str], dict[str, str]]()
         for what, threads, figure, aimed_at, met in found:
-            figures.setdefault((what, aimed_at), {})[threads] = figure if met else f"**{figure}**"
+            short = figure.partition(",")[0]
+            figures.setdefault((what, aimed_at), {})[threads] = short if met else f"**{short}**"
         for (what, aimed_at), by_threads in figures.items():
             if any(figure.startswith("**") for figure in by_threads.values()):
                 cells.append([processor, what, aimed_at, by_threads.get("1", ""), by_threads.get("2", "")])
     header = ["", "missed", "aimed at", "one thread", "2 threads"]
-    return f"{'; '.join(counts)}.\n\n{table(header, cells)}" if counts else NOT_MEASURED
+    return f"{'; '.join(counts)}.\n\n{table(header, cells, left=2)}" if counts else NOT_MEASURED
 
 
 def speed_rows(tasks: dict[str, Any]) -> str:
