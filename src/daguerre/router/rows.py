@@ -12,8 +12,8 @@ import numpy as np
 
 from daguerre.errors import DataError
 from daguerre.router.config import BackendConfig, Config
+from daguerre.router.estimators import Array, spread_logged, spread_of
 from daguerre.router.log import LogEntry, Read, Shadow, read_log, read_shadows
-from daguerre.router.values import Array, spread_logged, spread_of
 
 CACHES = ("hit", "near", "miss")
 GONE = 499

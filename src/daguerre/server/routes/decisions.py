@@ -11,6 +11,7 @@ from fastapi import APIRouter, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 
+from daguerre.cancellation import current_cancellation
 from daguerre.errors import InputError
 from daguerre.http.errors import ApiError
 from daguerre.scoring.decisions import Choice, Question, QuestionAnswer, YesNo
@@ -28,7 +29,6 @@ from daguerre.server.protocol.decisions import (
     criteria_of,
     template,
 )
-from daguerre.wanted import asker
 
 router = APIRouter()
 ROWS = 2048
@@ -159,7 +159,7 @@ def _asked(name: str, instructions: str, one: AnyOf) -> LabeledQuestion:
 
 def _decide(served: Served, state: str, asked: Sequence[LabeledQuestion]) -> tuple[list[dict[str, float]], int]:
     """(the probabilities of each question's texts, tokens read). Questions with one label are not asked."""
-    with served.engine.beside.taken(asker().owner):
+    with served.engine.beside.taken(current_cancellation().owner):
         return _decided(served, state, asked)
 
 
