@@ -1,6 +1,6 @@
 """Replay: what the model says of each committed token, computed again from a record's trace, without sampling.
 
-The trace gives the canvas before each step. A token's logits are a function of that canvas and of the options, its distribution:
+The trace gives the canvas before each step. That canvas and the options determine the distribution of a token:
 
     ar, speculative   the autoregressive distribution after the tokens before it; one forward for a whole text
     beam              the same, of the text before the gap and in it
