@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from daguerre.commands.capabilities import TRAINING_NEEDS, capability
 from daguerre.commands.loading import (
     DTYPES,
     AdapterName,
@@ -100,11 +101,7 @@ def inspect_model(
         return
     folder = model_folder(model, revision, family=family, weights=False)
     if train is not None:
-        from daguerre.train.needs import training_facts, training_lines
-        from daguerre.train.recipe import load_recipe
-
-        needs = training_facts(folder, load_recipe(train), family, devices)
-        typer.echo(json.dumps(needs) if as_json else training_lines(needs))
+        capability(TRAINING_NEEDS)(folder, train, family, devices, as_json)
         return
     words = None if tokenizer is None else tokenizer_folder(folder, tokenizer, family)
     facts = facts_of(folder, family, words)

@@ -17,7 +17,7 @@ from daguerre.audit.chain import LedgerReport
 from daguerre.audit.keys import SigningKey
 from daguerre.audit.recorder import Recorder
 from daguerre.audit.trial import num_caught, num_forgeries_caught
-from daguerre.audit.verify import verify
+from daguerre.audit.verification import verify
 from daguerre.evals.workers import Progress
 from daguerre.model import Model
 
