@@ -311,7 +311,7 @@ def _compare(job: _Job, found: Sequence[ReplayedTokens]) -> None:
 def _compare_token(
     job: _Job, part: ReplayedTokens, index: int, decision: Decision, place: int, again: ConceptAttribution
 ) -> None:
-    """The same of one token: `index` of what was found, `place` of its step."""
+    """Compare the evidence of one token: its `index` in the replay, its `place` in the step."""
     checked, columns = job.checked, job.content["evidence"][part.step]
     where = f"token {int(decision.tokens[place])} at position {int(decision.positions[place])}"
     checked.problems += [f"{where}: {what}" for what in differences(columns, place, again, job.tolerance)]

@@ -1,4 +1,4 @@
-"""Texts of concepts: strings of which every instance contains one, so that a text without them has none.
+"""Texts of concepts: every instance of a concept contains one of its strings, so a text without them has none.
 
 They are for language constraints (`forbid_exactly`). Python allows spaces, tabs, form feeds and joined lines between
 tokens, and letters that stand for others in names (NFKC, PEP 3131); the strings count all of these. What is renamed

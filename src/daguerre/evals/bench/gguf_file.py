@@ -33,7 +33,7 @@ def write_gguf(backbone: Backbone, path: Path, dtype: str, arch: Arch = "qwen3",
 
 
 def _without_qk_norm(backbone: Backbone) -> Backbone:
-    """The same weights but for the QK-norms."""
+    """The weights without the QK-norms."""
     plain = Backbone(replace(backbone.config, qk_norm=False, draft_head=0, draft_rank=0))
     known = plain.state_dict().keys()
     plain.load_state_dict({name: weight for name, weight in backbone.state_dict().items() if name in known})

@@ -68,7 +68,7 @@ def _split(row: tuple[str, list[list[Found]]], num: int) -> tuple[str, list[Row]
 
 
 def _numbered(before: str, calls: list[Row], gaps: list[str]) -> tuple[str, list[Row], list[str]]:
-    """The same, with a slot for a number that counts the calls."""
+    """The text before the calls, the calls and the gaps, with a slot for a number that counts the calls."""
     first, second = calls
     for place, (one, two) in enumerate(zip(first, second, strict=True)):
         if isinstance(one, str) and isinstance(two, str) and (cut := _count(one, two)):
@@ -146,7 +146,7 @@ def _spacing(region: str) -> Spacing:
 
 
 def _with_envelope(shape: Calls) -> Calls:
-    """The same, with the JSON object that a call may be."""
+    """The shape with the JSON object around a call, if a call is one."""
     written = "".join(part if isinstance(part, str) else _sample(part, shape) for part in shape.parts)
     decoder = json.JSONDecoder()
     for place in (found.start() for found in re.finditer(r"\{", written)):
