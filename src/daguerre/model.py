@@ -448,11 +448,8 @@ def load(
     adapter_folder = None if adapter is None else model_folder(adapter, what="an adapter")
     torch_dtype = auto_dtype(torch_device, backend) if dtype == "auto" else DTYPES[dtype]
     if dtype == "auto":
-        LOG.info(
-            "computing in %s, which is fastest on this %s",
-            _name(torch_dtype),
-            PROCESSORS.get(torch_device.type, "device"),
-        )
+        processor = PROCESSORS.get(torch_device.type, "device")
+        LOG.info("computing in %s, which is fastest on this %s", _name(torch_dtype), processor)
     tokenizer_path = tokenizer_folder(folder, tokenizer, family)
     scaling = read_scaling(rope_scaling) if isinstance(rope_scaling, str | Mapping) else rope_scaling
     defer = torch_device.type == "cpu" and backend != "torch" and can_compile()
