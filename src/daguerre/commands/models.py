@@ -103,8 +103,8 @@ def inspect_model(
     if train is not None:
         capability(TRAINING_NEEDS)(folder, train, family, devices, as_json)
         return
-    words = None if tokenizer is None else tokenizer_folder(folder, tokenizer, family)
-    facts = facts_of(folder, family, words)
+    tokenizer_path = None if tokenizer is None else tokenizer_folder(folder, tokenizer, family)
+    facts = facts_of(folder, family, tokenizer_path)
     typer.echo(json.dumps(facts, ensure_ascii=False) if as_json else as_lines(facts))
 
 
@@ -239,9 +239,9 @@ def _export_adapter(
 
     if file.exists():
         raise InputError(f"{file} is there already: give a new name")
-    beside = model_folder(adapter, what="an adapter")
-    base = model or lora.base_name(beside)
+    adapter_folder = model_folder(adapter, what="an adapter")
+    base = model or lora.base_name(adapter_folder)
     source = open_source(model_folder(base, revision, family=family, weights=False), family=family)
     config, published = source.config(), source.names()
-    num = write_adapter(config, published, beside, file, dtype)
+    num = write_adapter(config, published, adapter_folder, file, dtype)
     typer.echo(f"{file}  factors of {num} matrices, for {base}: llama.cpp takes it with --lora")

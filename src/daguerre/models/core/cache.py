@@ -61,8 +61,8 @@ class Cache:
         numbers = range(config.num_layers) if layers is None else layers
         ((heads, width),) = {config.key_shapes[number] for number in numbers}
         shape = (len(numbers), batch, heads, ROUND, width)
-        kind = torch.int8 if int8 else dtype
-        self.keys, self.values = (torch.zeros(shape, dtype=kind, device=device) for _ in range(2))
+        held_in = torch.int8 if int8 else dtype
+        self.keys, self.values = (torch.zeros(shape, dtype=held_in, device=device) for _ in range(2))
         self.scales = torch.zeros((*shape[:-1], 2), dtype=dtype, device=device) if int8 else None
         self.config, self.capacity, self.length = config, capacity, 0
 
