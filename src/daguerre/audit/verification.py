@@ -263,8 +263,8 @@ def _of_evidence(record: Mapping[str, Any], content: Mapping[str, Any], plan: Pl
 
 
 def _without_forward(plan: Plan, opened: np.ndarray, positions: np.ndarray, span: tuple[int, int]) -> np.ndarray:
-    """Bool (k,): tokens that may have been committed without asking the model: those that a constraint forced, the
-    fillers of a gap that has ended, and those that follow from another one outside of the span.
+    """Bool (k,): tokens that may have been committed without asking the model: forced by a constraint, fillers
+    of a gap that has ended, or outside of the span and implied by another token.
     """
     if plan.constraint is not None or plan.mode.distribution == "search" or plan.decode.commit_policy.sequential:
         return np.ones(len(positions), dtype=bool)

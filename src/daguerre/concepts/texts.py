@@ -38,7 +38,7 @@ OPERATORS = {"walrus": ":="}
 
 
 def adjacent(first: str, second: str) -> tuple[str, ...]:
-    """Strings of which a text contains one where these tokens follow one another, with at most one blank, or more."""
+    """Strings one of which is in any text where the second token follows the first, with or without blanks between."""
     beyond = [f"{first}{blank}" for blank in BLANKS if blank != " "]
     spaced = [f"{first} {next_one}" for next_one in (second, *BLANKS)]
     return (f"{first}{second}", *beyond, *spaced)

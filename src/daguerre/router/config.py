@@ -1,7 +1,7 @@
 """The configuration of a router: a TOML file of these tables, checked as a whole before anything is routed.
 
-Money is in dollars for a million tokens, times in milliseconds. A file that is wrong is one DataError, which names the
-line. `Config.model_json_schema()` is the JSON Schema of the file.
+Money is in dollars for a million tokens, times in milliseconds. Of a wrong file, a DataError names the line.
+`Config.model_json_schema()` is the JSON Schema of the file.
 """
 
 from __future__ import annotations

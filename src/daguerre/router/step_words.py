@@ -189,7 +189,7 @@ def literal(pattern: str) -> str:
 
 
 class Parted(NamedTuple):
-    """A pattern without capitals: whole words, any of which is enough; and what is left, which is looked for where one
+    """A pattern without capitals: whole words, any of which is enough; and the rest, which is searched where one
     of `literals` stands.
     """
 

@@ -184,7 +184,7 @@ def canvas_steps(model: Model, peer: LlamaCpp | None) -> tuple[dict[str, Step], 
 
 
 def writer(model: Model, block: int | None, prompt: Sequence[int]) -> Callable[[], dict[str, int]]:
-    """What writes NEW tokens, and says what that took: forwards, open positions computed ("canvas"), and rows."""
+    """A function that writes NEW tokens and counts forwards, open positions computed ("canvas"), and rows."""
     options: dict[str, Any] = {"mode": "ar"}
     if block is not None:
         options = {"mode": "block", "block_size": block, "policy": ForcedCommits()}

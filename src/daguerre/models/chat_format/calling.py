@@ -85,7 +85,7 @@ def _numbered(before: str, calls: list[Row], gaps: list[str]) -> tuple[str, list
 
 
 def _count(one: str, two: str, from_end: bool = False) -> tuple[int, int] | None:
-    """Where a number stands in a text, that is one more in another, otherwise equal one."""
+    """Where two texts differ in a number alone, which is larger by one in the second: its place in the first."""
     for found in re.finditer(r"\d+", one):
         more = str(int(found[0]) + 1)
         if from_end and two.endswith(more + one[found.end() :]) and MARK.sub("", one[found.end() :]):
