@@ -22,9 +22,10 @@ from daguerre.train.overlap_commands import data_where
 def add_commands(app: typer.Typer) -> None:
     """Add `data`, `train` and `average` to the command line."""
     data = typer.Typer(help="Collect training data.", no_args_is_help=True)
-    named = {"python": data_python, "self": data_self, "index": data_index, "where": data_where}
-    for name, command in named.items():
-        data.command(name)(command)
+    data.command("python")(data_python)
+    data.command("self")(data_self)
+    data.command("index")(data_index)
+    data.command("where")(data_where)
     app.add_typer(data, name="data")
     app.command()(train)
     app.command()(average)
