@@ -54,7 +54,7 @@ from daguerre.models.tokenizer import Tokenizer
 from daguerre.scoring.attribution import ARGUMENTS as ATTRIBUTE
 from daguerre.scoring.attribution import STEPS, Attribution, attribute
 from daguerre.scoring.calibration import Calibration, load_calibrations
-from daguerre.scoring.decisions import Answer, Question, decide
+from daguerre.scoring.decisions import Question, QuestionAnswer, decide
 from daguerre.scoring.embedding import EmbeddingKind, embed
 from daguerre.scoring.likelihood import Order, SpanLayout, TokenScores
 from daguerre.scoring.text_concepts import TextConcepts, text_concepts
@@ -362,7 +362,7 @@ class Model:
         """
         return attribute(self.backbone, self.tokenizer, self.concepts, result, token, num_steps)
 
-    def decide(self, state: str, questions: Sequence[Question], context: Showing = "auto") -> list[Answer]:
+    def decide(self, state: str, questions: Sequence[Question], context: Showing = "auto") -> list[QuestionAnswer]:
         """The answers to questions about `state`, a text, all in one forward.
 
         questions: `YesNo`, `Choice` and `Score` of `daguerre.scoring.decisions`. context: "auto" shows the last lines
@@ -438,33 +438,34 @@ def load(
     model that cannot be computed, and where the requested backend or quantize cannot run these weights here;
     InputError for a name that the hub does not have, and for a device that is not here.
     """
-    where = usable_device(device)
-    check_threads(threads, where)
+    torch_device = usable_device(device)
+    check_threads(threads, torch_device)
     if tensor_parallel:
         if backend == "native" or quantize is not None:
             raise UnsupportedError("layers are shared by the torch backend alone: leave out native and quantize")
-        where, backend = join_others(where), "torch"
+        torch_device, backend = join_others(torch_device), "torch"
     folder = model_folder(name, revision, family=family)
-    beside = None if adapter is None else model_folder(adapter, what="an adapter")
-    kind = auto_dtype(where, backend) if dtype == "auto" else DTYPES[dtype]
+    adapter_folder = None if adapter is None else model_folder(adapter, what="an adapter")
+    torch_dtype = auto_dtype(torch_device, backend) if dtype == "auto" else DTYPES[dtype]
     if dtype == "auto":
-        LOG.info("computing in %s, which is fastest on this %s", _name(kind), PROCESSORS.get(where.type, "device"))
-    words = tokenizer_folder(folder, tokenizer, family)
+        processor = PROCESSORS.get(torch_device.type, "device")
+        LOG.info("computing in %s, which is fastest on this %s", _name(torch_dtype), processor)
+    tokenizer_path = tokenizer_folder(folder, tokenizer, family)
     scaling = read_scaling(rope_scaling) if isinstance(rope_scaling, str | Mapping) else rope_scaling
-    defer = where.type == "cpu" and backend != "torch" and can_compile()
+    defer = torch_device.type == "cpu" and backend != "torch" and can_compile()
     loaded = load_folder(
         folder,
-        kind,
-        where,
+        torch_dtype,
+        torch_device,
         family=family,
-        adapter=beside,
-        tokenizer=words,
+        adapter=adapter_folder,
+        tokenizer=tokenizer_path,
         rope_scaling=scaling,
         progress=progress,
         defer=defer,
     )
     if quantize is None and defer:
-        advise(loaded, 8 * kind.itemsize)
+        advise(loaded, 8 * torch_dtype.itemsize)
     changed = adapter is not None or scaling is not None
     calibrations = {} if changed else load_calibrations(folder, loaded.source.weights_hash())  # of other answers
     model = Model(
@@ -478,7 +479,7 @@ def load(
         defaults=loaded.decode,
         sampling=loaded.sampling,
         concepts=loaded.concepts,
-        tasks=tasks_in(folder, beside),
+        tasks=tasks_in(folder, adapter_folder),
     )
     if backend is not None or quantize is not None or loaded.backbone.deferred is not None:
         model.denoiser.backend  # noqa: B018

@@ -59,7 +59,7 @@ class NativeCache:
         self._sizes += [self._heads * COLUMNS * 2 * 4] if int8 else []
         self._pages: list[Page | None] = []  # None: let go
         self._table = (ctypes.c_void_p * (round_up(capacity, COLUMNS) // COLUMNS))()
-        self._struct = interface.Cache(ctypes.addressof(self._table), None, len(numbers), int(int8))
+        self._struct = interface.CacheStruct(ctypes.addressof(self._table), None, len(numbers), int(int8))
 
     @property
     def num_bytes(self) -> int:
@@ -97,7 +97,7 @@ class NativeCache:
         """The address of the C struct, with memory for `num_new` more rows. InputError beyond the capacity."""
         return ctypes.addressof(self.struct(num_new))
 
-    def struct(self, num_new: int) -> interface.Cache:
+    def struct(self, num_new: int) -> interface.CacheStruct:
         """The C struct itself."""
         need = self.length + num_new
         if need > self.capacity:
@@ -153,16 +153,16 @@ class NativeCache:
     def _numbers(self, part: int, *shape: int) -> Tensor:
         """Keys, values or scales of all pages, (layers * K, pages, *shape)."""
         start, size = sum(self._sizes[:part]), self._sizes[part]
-        kind = torch.float32 if part == 2 else torch.int8 if self.int8 else self.dtype
+        dtype = torch.float32 if part == 2 else torch.int8 if self.int8 else self.dtype
         pages = [
             torch.zeros(size, dtype=torch.uint8) if page is None else page.memory[start : start + size]
             for page in self._pages
         ]
-        numbers = [page.view(kind).view(self._heads, *shape) for page in pages]
-        return torch.stack(numbers, dim=1) if numbers else torch.zeros(self._heads, 0, *shape, dtype=kind)
+        numbers = [page.view(dtype).view(self._heads, *shape) for page in pages]
+        return torch.stack(numbers, dim=1) if numbers else torch.zeros(self._heads, 0, *shape, dtype=dtype)
 
     def read(self, layer: int) -> tuple[Tensor, Tensor]:
-        """Keys and values of one layer, (1, K, length, H) each, as `Cache.read` returns them; 0 of what was let go."""
+        """Keys and values of one layer, (1, K, length, H) each, as in `KeyValueCache`; 0 of what was let go."""
         heads = slice(layer * self._num_kv, (layer + 1) * self._num_kv)
         keys, values = self._plain_keys()[heads], self._plain_values()[heads]
         if self.int8:
@@ -214,7 +214,7 @@ class LayeredNativeCache:
         self.config = config
         kinds = config.layers_by_kind
         assert config.windows is not None
-        self._structs = (interface.Cache * len(kinds))()
+        self._structs = (interface.CacheStruct * len(kinds))()
         self._parts = {
             number: NativeCache(config, capacity, dtype, int8, layers, window)
             for number, (layers, window) in enumerate(zip(kinds, (config.windows.size, None), strict=True))
