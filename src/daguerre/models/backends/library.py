@@ -346,6 +346,8 @@ def _declared(made: Any) -> Any:
     made.daguerre_draft.restype = Int
     made.daguerre_pack.argtypes = (Pointer, Int)
     made.daguerre_pack.restype = Int
+    made.daguerre_numbers.argtypes = (Int, Pointer, Long, Pointer, Int, Int)
+    made.daguerre_numbers.restype = Int
     made.daguerre_product.argtypes = (Pointer, Int, Pointer, Int, Int, Pointer, Int)
     made.daguerre_product.restype = Int
     return made

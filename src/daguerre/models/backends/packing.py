@@ -1,4 +1,4 @@
-"""Packs a backbone for the native backend: its shape, options and weights as `native/model.h` reads them.
+"""Packs the weights of a model for the native backend: its shape, options and weights as `native/model.h` reads them.
 
 The weights of a norm are no part of the matrix behind it: rows are multiplied by them. In its columns they would decide
 the scale of its 8-bit numbers, and those of some models (Gemma 3) are of all magnitudes. What the matrix makes of the
@@ -8,35 +8,70 @@ norm's bias is part of its own bias.
 from __future__ import annotations
 
 import ctypes
-from typing import Any, cast
+from typing import Any
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
+import numpy as np
 
 from daguerre.models.backends import library as interface
-from daguerre.models.backends.folding import with_plain_norms
-from daguerre.models.backends.panels import COLUMNS, PRODUCTS, QUARTER, Packing, gates, interleaved, round_up
-from daguerre.models.core.backbone import MLP, Backbone, Layer, Norm
-from daguerre.models.core.concept_heads import ConceptHeads
+from daguerre.models.backends.folding import folded
+from daguerre.models.backends.panels import (
+    COLUMNS,
+    PRODUCTS,
+    QUARTER,
+    Packing,
+    gates,
+    interleaved,
+    padded,
+    round_up,
+)
+from daguerre.models.bits import floats
 from daguerre.models.core.config import ModelConfig
-from daguerre.models.core.draft_head import DraftHead
-from daguerre.models.core.experts import Mixture
-from daguerre.models.core.low_rank import LowRank
-from daguerre.models.core.rotary import own_positions, query_scale, rotary_tables
+from daguerre.models.core.frequencies import own_positions, query_scale, rotary_tables
+from daguerre.models.core.shapes import ConceptShape
+from daguerre.models.model_weights import OUTSIDE, ModelWeights, Part
 
 CONFIDENCE_BIAS = ctypes.c_float * 2
 ACTIVATIONS = {"silu": 0, "gelu": 1, "gelu_tanh": 2}
 NORMED = {"head": 1, "all": 2}
+TINY = float(np.finfo(np.float32).eps)
 
 
-def pack(backbone: Backbone, packing: Packing) -> interface.Model:
-    """The shape, options and packed weights of a backbone."""
-    backbone = with_plain_norms(backbone)
-    model, layers = pack_around(backbone, packing), list[interface.Layer]()
-    for number, layer in enumerate(backbone.layers):
-        with backbone.present(number):
-            layers.append(_layer(backbone.config, number, cast(Layer, layer), packing))
+class View:
+    """The weights of a module within a part: those whose names begin with its own."""
+
+    def __init__(self, part: Part, name: str = "") -> None:
+        self._part, self._name = part, name
+
+    def within(self, name: str) -> View:
+        """A module of this one."""
+        return View(self._part, f"{self._name}{name}.")
+
+    def has(self, name: str) -> bool:
+        """Whether there is a module or a weight of this name."""
+        whole = self._name + name
+        return whole in self._part or any(key.startswith(f"{whole}.") for key in self._part)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._part[self._name + name]
+
+    def get(self, name: str) -> np.ndarray | None:
+        """A weight as float32; None where there is none."""
+        found = self._part.get(self._name + name)
+        return None if found is None else floats(found)
+
+    def floats(self, name: str) -> np.ndarray:
+        """A weight as float32."""
+        return floats(self[name])
+
+
+def pack(weights: ModelWeights, packing: Packing) -> interface.Model:
+    """The shape, options and packed weights of a model. Parts of weights are read one at a time."""
+    weights = folded(weights)
+    model = pack_around(weights, View(weights.part(OUTSIDE)), packing)
+    layers = [
+        _layer(weights.config, number, View(weights.part(number)), packing)
+        for number in range(weights.config.num_layers)
+    ]
     return with_layers(model, layers)
 
 
@@ -46,57 +81,55 @@ def with_layers(model: interface.Model, layers: list[interface.Layer]) -> interf
     return model
 
 
-def pack_around(backbone: Backbone, packing: Packing) -> interface.Model:
-    """The same without layers."""
-    with backbone.present(None):
-        return _around(backbone, packing)
-
-
-def _around(backbone: Backbone, packing: Packing) -> interface.Model:
-    config, weight, hold = backbone.config, backbone.embedding.weight.detach(), packing.hold
-    final, learned = backbone.final_norm, backbone.position_embedding
-    never = torch.zeros(config.vocab_size)
-    never[list(config.unpredictable_ids)] = float("-inf")
-    if backbone.output is not None and backbone.output.bias is not None:
-        never += backbone.output.bias.detach().float()
-    bias = F.pad(never, (0, -len(never) % COLUMNS), value=float("-inf"))
-    projection, head, tokens = backbone.projection.detach(), backbone.draft_head, None
-    confidence, confidence_bias = None, CONFIDENCE_BIAS()
+def pack_around(weights: ModelWeights, part: View, packing: Packing) -> interface.Model:
+    """The same without layers; `part`: what is outside of them."""
+    config, embedding, hold = weights.config, part["embedding.weight"], packing.hold
+    final, bias = part.within("final_norm"), part.get("output.bias")
+    never = np.zeros(config.vocab_size, np.float32)
+    never[list(config.unpredictable_ids)] = -np.inf
+    never = padded(never if bias is None else never + bias, round_up(len(never), COLUMNS), -np.inf)
+    head = part.within("draft_head") if config.draft_head else None
+    tokens, confidence, confidence_bias = None, None, CONFIDENCE_BIAS()
     if head is not None:
-        tokens = hold(_products_of_tokens(head, weight))
-        if head.confidence is not None:
-            confidence = hold(head.confidence.weight.detach().float())
-            confidence_bias = CONFIDENCE_BIAS(*head.confidence.bias.tolist())
+        tokens = hold(_products_of_tokens(head.floats("up.weight"), floats(embedding)))
+        if head.has("confidence"):
+            confidence = hold(head.floats("confidence.weight"))
+            confidence_bias = CONFIDENCE_BIAS(*head.floats("confidence.bias").tolist())
     rounds = packing.numbers in ("int8", "int4")
     small = packing.of("int8") if rounds else packing
-    exact = _head(config, head, projection, bias, small)
+    exact = _head(part, head, never, config, small)
     apart = config.gemma is not None or not (rounds or config.tied)
-    embedding = interface.Linear()
+    rows = interface.Linear()
     if not apart:
-        embedding = exact.logits if config.tied else small.linear(weight)
+        rows = exact.logits if config.tied else small.linear(embedding)
     drafting = interface.Head()
     if head is not None:
-        drafting = exact if rounds else _head(config, head, projection, bias, packing.of("int8"))
+        drafting = exact if rounds else _head(part, head, never, config, packing.of("int8"))
     return interface.Model(
         *(config.width, config.num_heads, config.num_kv_heads, config.head_width, config.rotary_width),
         *(_inner(config), config.num_layers, config.vocab_size, config.max_positions),
-        *(PRODUCTS[packing.numbers], int(weight.dtype == torch.bfloat16), int(config.gated_mlp)),
+        *(PRODUCTS[packing.numbers], int(weights.numbers == "bfloat16"), int(config.gated_mlp)),
         *(ACTIVATIONS[config.activation], int(config.norm == "layer")),
         *(NORMED[config.qk_norm_scope] if config.qk_norm else 0, int(config.norm_placement != "post")),
         *(int(config.norm_placement != "pre"), int(config.adaptive_width > 0)),
         *(0 if config.windows is None else config.windows.size, config.norm_eps, config.clip_qkv or 0.0),
         config.embedding_scale,
         _experts(config, packing),
-        hold(weight) if apart else None,
-        embedding,
-        None if learned is None else hold(learned.weight.detach().float()),
-        hold(final.weight.detach().float()),
-        None if final.bias is None else hold(final.bias.detach().float()),
+        hold(embedding) if apart else None,
+        rows,
+        held(part.get("position_embedding.weight"), packing),
+        hold(final.floats("weight")),
+        held(final.get("bias"), packing),
         *_rotary(config, packing),
         None,
         *(exact, drafting, tokens, confidence, confidence_bias),
-        None if backbone.concepts is None else _concepts(backbone.concepts, packing.of("float32")),
+        None if config.concepts is None else _concepts(config.concepts, part.within("concepts"), packing.of("float32")),
     )
+
+
+def held(x: np.ndarray | None, packing: Packing) -> int | None:
+    """The address of an array that is kept alive; None for None."""
+    return None if x is None else packing.hold(x)
 
 
 def _rotary(config: ModelConfig, packing: Packing) -> tuple[int | None, ...]:
@@ -105,33 +138,33 @@ def _rotary(config: ModelConfig, packing: Packing) -> tuple[int | None, ...]:
     """
     if not config.rotary_width or config.gemma is not None:
         return (None,) * 5
-    hold, positions = packing.hold, torch.arange(config.max_positions)
-    tables = tuple(hold(x[:, 0]) for x in rotary_tables(config, positions, torch.float32))
+    positions = np.arange(config.max_positions)
+    tables = tuple(map(packing.hold, rotary_tables(config, positions)))
     sliding = tables
     if own_positions(config):
-        sliding = tuple(hold(x[:, 0]) for x in rotary_tables(config, positions, torch.float32, sliding=True))
-    scale = query_scale(config, positions, torch.float32)
-    return *tables, *sliding, None if scale is None else hold(scale)
+        sliding = tuple(map(packing.hold, rotary_tables(config, positions, sliding=True)))
+    return *tables, *sliding, held(query_scale(config, positions), packing)
 
 
-def _concepts(heads: ConceptHeads, packing: Packing) -> ctypes.Array[interface.ConceptHead]:
+def _concepts(shape: ConceptShape, heads: View, packing: Packing) -> ctypes.Array[interface.ConceptHead]:
     """The heads of known and of discovered concepts."""
-    shape, known, found = heads.shape, heads.known_predictor, heads.discovered_up
-    down, num = heads.discovered_down.weight.detach(), shape.known
+    num = shape.known
     return (interface.ConceptHead * 2)(
-        interface.ConceptHead(interface.Linear(), _rows(known, num, packing), 0, num, shape.kept_known),
         interface.ConceptHead(
-            packing.linear(down),
-            _rows(found, shape.discovered, packing),
+            interface.Linear(), _rows(heads.within("known_predictor"), num, packing), 0, num, shape.kept_known
+        ),
+        interface.ConceptHead(
+            packing.linear(heads["discovered_down.weight"]),
+            _rows(heads.within("discovered_up"), shape.discovered, packing),
             *(num, shape.discovered, shape.kept_discovered),
         ),
     )
 
 
-def _rows(linear: torch.nn.Linear, num: int, packing: Packing) -> interface.Linear:
+def _rows(linear: View, num: int, packing: Packing) -> interface.Linear:
     """The first `num` outputs of a matrix and its bias."""
-    bias = None if linear.bias is None else linear.bias.detach().float()[:num]
-    return packing.linear(linear.weight.detach()[:num], bias)
+    bias = linear.get("bias")
+    return packing.linear(linear["weight"][:num], None if bias is None else bias[:num])
 
 
 def _inner(config: ModelConfig) -> int:
@@ -151,105 +184,106 @@ def _experts(config: ModelConfig, packing: Packing) -> interface.Experts:
     )
 
 
-def _layer(config: ModelConfig, number: int, layer: Layer, packing: Packing) -> interface.Layer:
-    attention, hold = layer.attention, packing.hold
-    q_weight = torch.full((config.head_width,), config.attention_scale or config.head_width**-0.5)
-    k_weight = torch.ones(config.head_width)
-    if attention.q_norm is not None and attention.k_norm is not None:
-        q_weight = q_weight * attention.q_norm.weight.detach().float().view(-1, config.head_width)
-        k_weight = attention.k_norm.weight.detach().float().view(-1, config.head_width)
-    both = torch.cat([q_weight.expand(config.num_heads, -1), k_weight.expand(config.num_kv_heads, -1)])
-    norms: list[Norm | None] = [None, None]
-    post_norms = [layer.after_attention_norm, layer.after_mlp_norm]
+def _layer(config: ModelConfig, number: int, layer: View, packing: Packing) -> interface.Layer:
+    attention, hold = layer.within("attention"), packing.hold
+    before: list[View | None] = [None, None]
+    after = [layer.within(name) if layer.has(name) else None for name in ("after_attention_norm", "after_mlp_norm")]
+    norms = layer.within("attention_norm"), layer.within("mlp_norm")
     if config.norm_placement == "post":
-        post_norms = [layer.attention_norm, layer.mlp_norm]
+        after = [*norms]
     elif not config.adaptive_width:
-        norms = [layer.attention_norm, layer.mlp_norm]
-    mixture = layer.mlp if isinstance(layer.mlp, Mixture) else None
-    mlp = cast(MLP | None, layer.mlp if mixture is None else mixture.shared)
+        before = [*norms]
+    has_experts = config.experts_of(number) is not None
+    mixture = layer.within("mlp")
+    mlp = mixture.within("shared") if has_experts else mixture
     return interface.Layer(
-        packing.linear(*behind(norms[0], attention.qkv)),
-        packing.linear(*behind(None, attention.out)),
-        *pack_mlp(mlp, norms[1], packing),
-        _low_rank(attention.qkv_draft, norms[0], packing),
-        _low_rank(attention.out_draft, None, packing),
-        _low_rank(None if mlp is None else mlp.down_draft, None, packing),
-        hold(both),
-        *(None if norm is None else hold(weight_of(norm)) for norm in norms),
-        *(
-            None if norm is None or x is None else hold(x.detach().float())
-            for norm in post_norms
-            for x in ((None, None) if norm is None else (norm.weight, norm.bias))
-        ),
-        *(() if mixture is None else _mixture(mixture, norms[1], packing)),
+        packing.linear(*behind(before[0], attention.within("qkv"))),
+        packing.linear(*behind(None, attention.within("out"))),
+        *pack_mlp(mlp, before[1], packing),
+        _low_rank(attention, "qkv_draft", before[0], packing),
+        _low_rank(attention, "out_draft", None, packing),
+        _low_rank(mlp, "down_draft", None, packing),
+        hold(_weights_of_heads(config, attention)),
+        *(None if norm is None else hold(norm.floats("weight")) for norm in before),
+        *(None if norm is None else held(norm.get(name), packing) for norm in after for name in ("weight", "bias")),
+        *(_mixture(mixture, before[1], packing) if has_experts else ()),
         sliding=config.is_sliding(number),
     )
 
 
-def _low_rank(weights: LowRank | None, norm: Norm | None, packing: Packing) -> interface.LowRank:
-    """Low-rank weights behind a norm; without weights both are empty."""
-    if weights is None:
+def _weights_of_heads(config: ModelConfig, attention: View) -> np.ndarray:
+    """The weights of the norms of queries and keys, (heads, H), with the scale of scores in those of queries."""
+    scale = config.attention_scale or config.head_width**-0.5
+    q_weight = np.full((1, config.head_width), scale, np.float32)
+    k_weight = np.ones((1, config.head_width), np.float32)
+    if config.qk_norm:
+        q_weight = q_weight * attention.floats("q_norm.weight").reshape(-1, config.head_width)
+        k_weight = attention.floats("k_norm.weight").reshape(-1, config.head_width)
+    shapes = (config.num_heads, config.head_width), (config.num_kv_heads, config.head_width)
+    return np.concatenate([np.broadcast_to(x, shape) for x, shape in zip((q_weight, k_weight), shapes, strict=True)])
+
+
+def _low_rank(module: View, name: str, norm: View | None, packing: Packing) -> interface.LowRank:
+    """Low-rank weights behind a norm; empty ones where there are none."""
+    if not module.has(name):
         return interface.LowRank()
+    weights = module.within(name)
     return interface.LowRank(
-        packing.linear(*behind(norm, weights.a)),
-        packing.linear(weights.b.weight.detach(), narrow=True),
-        round_up(min(weights.a.out_features, COLUMNS), QUARTER) // QUARTER,
+        packing.linear(*behind(norm, weights.within("a"))),
+        packing.linear(weights["b.weight"], narrow=True),
+        round_up(min(len(weights["a.weight"]), COLUMNS), QUARTER) // QUARTER,
     )
 
 
-def pack_mlp(mlp: MLP | None, norm: Norm | None, packing: Packing) -> tuple[interface.Linear, interface.Linear]:
+def pack_mlp(mlp: View, norm: View | None, packing: Packing) -> tuple[interface.Linear, interface.Linear]:
     """The matrices of an MLP behind a norm; empty ones without an MLP."""
-    if mlp is None:
+    if not mlp.has("down"):
         return interface.Linear(), interface.Linear()
-    up = behind(norm, mlp.gate_up if mlp.gated else mlp.up)
-    return packing.linear(*(gates(*up) if mlp.gated else up)), packing.linear(*behind(None, mlp.down))
+    gated = mlp.has("gate_up")
+    up = behind(norm, mlp.within("gate_up" if gated else "up"))
+    return packing.linear(*(gates(*up) if gated else up)), packing.linear(*behind(None, mlp.within("down")))
 
 
-def _mixture(mixture: Mixture, norm: Norm | None, packing: Packing) -> tuple[Any, ...]:
+def _mixture(mixture: View, norm: View | None, packing: Packing) -> tuple[Any, ...]:
     """The router, in float32, the bias of experts, and the matrices of each expert."""
-    matrices = interface.Linear * mixture.experts.num
+    up, down = mixture["gate_up.weight"], mixture["down.weight"]
+    matrices = interface.Linear * len(up)
     return (
-        packing.of("float32").linear(*behind(norm, mixture.router)),
-        None if mixture.expert_bias is None else packing.hold(mixture.expert_bias.detach().float()),
-        matrices(*(packing.expert(*gates(x, shift(norm, x))) for x in mixture.gate_up.weight.detach())),
-        matrices(*(packing.expert(x) for x in mixture.down.weight.detach())),
+        packing.of("float32").linear(*behind(norm, mixture.within("router"))),
+        held(mixture.get("expert_bias"), packing),
+        matrices(*(packing.expert(*gates(x, shift(norm, x))) for x in up)),
+        matrices(*(packing.expert(x) for x in down)),
     )
 
 
-def _head(
-    config: ModelConfig, head: DraftHead | None, projection: Tensor, bias: Tensor, packing: Packing
-) -> interface.Head:
+def _head(part: View, head: View | None, bias: np.ndarray, config: ModelConfig, packing: Packing) -> interface.Head:
     """The vocabulary projection; and the matrices of the draft head, applied to a row, to the previous state and
     to their activations.
     """
-    logits = packing.linear(projection, bias)
+    logits = packing.linear(part["embedding.weight" if config.tied else "output.weight"], bias)
     if head is None:
         return interface.Head(logits)
-    of_row, _, of_state = interleaved(head.up.weight.detach()).split(config.width, dim=1)
-    return interface.Head(logits, *(packing.linear(x) for x in (of_row, of_state, head.down.weight.detach())))
+    up, width = interleaved(head["up.weight"]), config.width
+    of_row, of_state = up[:, :width], up[:, 2 * width :]
+    return interface.Head(logits, *(packing.linear(x) for x in (of_row, of_state, head["down.weight"])))
 
 
-def _products_of_tokens(head: DraftHead, embedding: Tensor) -> Tensor:
+def _products_of_tokens(up: np.ndarray, embedding: np.ndarray) -> np.ndarray:
     """The products of the draft head's first matrix and every token, float32 (V, 2I padded)."""
-    up, width = interleaved(head.up.weight.detach()).float(), embedding.shape[1]
-    products = F.rms_norm(embedding.float(), (width,)) @ up[:, width : 2 * width].T
-    return F.pad(products, (0, -len(up) % COLUMNS))
+    width, rows = embedding.shape[1], interleaved(up)
+    normed = embedding / np.sqrt(np.square(embedding).mean(axis=1, keepdims=True) + TINY)
+    products = normed @ rows[:, width : 2 * width].T
+    return np.pad(products, ((0, 0), (0, -len(rows) % COLUMNS)))
 
 
-def behind(norm: Norm | None, linear: torch.nn.Linear) -> tuple[Tensor, Tensor | None]:
+def behind(norm: View | None, linear: View) -> tuple[np.ndarray, np.ndarray | None]:
     """A matrix (out, in), and its bias with what it makes of the bias of the norm before it."""
-    weight, more = linear.weight.detach(), shift(norm, linear.weight.detach())
-    if linear.bias is None:
-        return weight, more
-    bias = linear.bias.detach().float()
-    return weight, bias if more is None else bias + more
+    weight, bias = linear["weight"], linear.get("bias")
+    more = shift(norm, weight)
+    return weight, more if bias is None else bias if more is None else bias + more
 
 
-def shift(norm: Norm | None, weight: Tensor) -> Tensor | None:
+def shift(norm: View | None, weight: np.ndarray) -> np.ndarray | None:
     """What a matrix (out, in) makes of the bias of the norm before it; None if there is none."""
-    return None if norm is None or norm.bias is None else weight.float() @ norm.bias.detach().float()
-
-
-def weight_of(norm: Norm) -> Tensor:
-    """The weights (D,) of a norm."""
-    return norm.weight.detach().float()
+    bias = None if norm is None else norm.get("bias")
+    return None if bias is None else floats(weight) @ bias
