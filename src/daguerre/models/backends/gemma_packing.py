@@ -21,10 +21,10 @@ TOKENS = 1024
 """Tokens of each matrix of mean embeddings, so that it stays in the processor's cache for all rows."""
 
 
-def pack_gemma(weights: ModelWeights, packing: Packing) -> interface.Model:
+def pack_gemma(weights: ModelWeights, packing: Packing) -> interface.ModelStruct:
     """The shape, options and packed weights of a model."""
     config, outside = weights.config, View(weights.part(OUTSIDE))
-    layers, beyond = list[interface.Layer](), list[interface.GemmaLayer]()
+    layers, beyond = list[interface.LayerStruct](), list[interface.GemmaLayerStruct]()
     places = {number: place for numbers in config.layers_by_kind for place, number in enumerate(numbers)}
     model = pack_around(weights, outside, packing)
     for number in range(config.num_layers):
@@ -37,18 +37,18 @@ def pack_gemma(weights: ModelWeights, packing: Packing) -> interface.Model:
 
 
 def _gemma(
-    weights: ModelWeights, outside: View, beyond: list[interface.GemmaLayer], packing: Packing
-) -> interface.Gemma:
+    weights: ModelWeights, outside: View, beyond: list[interface.GemmaLayerStruct], packing: Packing
+) -> interface.GemmaStruct:
     config, embedding, mixing = weights.config, outside["embedding.weight"], outside.within("self_conditioning")
     shape = gemma_of(config)
     rotated = [np.ascontiguousarray(kind[kind != 0]) for kind in turns(config)]
     exact = packing.of(weights.numbers)
     mean = [exact.linear(embedding[start : start + TOKENS].T) for start in range(0, len(embedding), TOKENS)]
     scale = floats(converted(np.array([config.width**0.5], np.float32), weights.numbers))
-    return interface.Gemma(
-        (interface.GemmaLayer * len(beyond))(*beyond),
+    return interface.GemmaStruct(
+        (interface.GemmaLayerStruct * len(beyond))(*beyond),
         (ctypes.c_void_p * 2)(*map(packing.hold, rotated)),
-        (interface.Linear * len(mean))(*mean),
+        (interface.LinearStruct * len(mean))(*mean),
         packing.hold(mixing.floats("norm.weight")),
         *pack_mlp(mixing.within("mlp"), mixing.within("norm"), packing),
         (ctypes.c_int32 * 2)(*map(len, rotated)),
@@ -57,20 +57,20 @@ def _gemma(
     )
 
 
-def _beyond(layer: View, is_global: bool, number: int, packing: Packing) -> interface.GemmaLayer:
+def _beyond(layer: View, is_global: bool, number: int, packing: Packing) -> interface.GemmaLayerStruct:
     """What a layer has beyond those of other models; `number`: its place among those of its kind."""
     norms = "experts.norm.weight", "after_experts_norm.weight", "after_norm.weight"
     weights = [packing.hold(layer.floats(norm)) for norm in norms]
-    return interface.GemmaLayer(*weights, (ctypes.c_float * 2)(*layer.floats("scalars").tolist()), is_global, number)
+    return interface.GemmaLayerStruct(*weights, (ctypes.c_float * 2)(*layer.floats("scalars").tolist()), is_global, number)
 
 
-def _layer(config: ModelConfig, number: int, layer: View, packing: Packing) -> interface.Layer:
-    attention, no_draft = layer.within("attention"), interface.LowRank()
+def _layer(config: ModelConfig, number: int, layer: View, packing: Packing) -> interface.LayerStruct:
+    attention, no_draft = layer.within("attention"), interface.LowRankStruct()
 
     def weight(norm: str) -> int:
         return packing.hold(layer.floats(f"{norm}.weight"))
 
-    return interface.Layer(
+    return interface.LayerStruct(
         packing.linear(*behind(layer.within("attention_norm"), attention.within("qkv"))),
         packing.linear(*behind(None, attention.within("out"))),
         *pack_mlp(layer.within("mlp"), layer.within("mlp_norm"), packing),
@@ -90,12 +90,12 @@ def _weights_of_heads(num_queries: int, num_keys: int, attention: View) -> np.nd
 
 def _experts(
     experts: View, packing: Packing
-) -> tuple[interface.Linear, None, ctypes.Array[interface.Linear], ctypes.Array[interface.Linear]]:
+) -> tuple[interface.LinearStruct, None, ctypes.Array[interface.LinearStruct], ctypes.Array[interface.LinearStruct]]:
     """The router, in float32, no bias of experts, and the matrices of each expert, with its scale in the last one."""
     mixture, scale = experts.within("mixture"), experts.floats("scale")
     router = mixture.floats("router.weight") * scale * np.float32(len(scale) ** -0.5)
     scales, up, down = experts.floats("expert_scale"), mixture["gate_up.weight"], mixture["down.weight"]
-    matrices = interface.Linear * len(up)
+    matrices = interface.LinearStruct * len(up)
     return (
         packing.of("float32").linear(router),
         None,

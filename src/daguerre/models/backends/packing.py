@@ -64,7 +64,7 @@ class View:
         return floats(self[name])
 
 
-def pack(weights: ModelWeights, packing: Packing) -> interface.Model:
+def pack(weights: ModelWeights, packing: Packing) -> interface.ModelStruct:
     """The shape, options and packed weights of a model. Parts of weights are read one at a time."""
     weights = folded(weights)
     model = pack_around(weights, View(weights.part(OUTSIDE)), packing)
@@ -75,13 +75,13 @@ def pack(weights: ModelWeights, packing: Packing) -> interface.Model:
     return with_layers(model, layers)
 
 
-def with_layers(model: interface.Model, layers: list[interface.Layer]) -> interface.Model:
+def with_layers(model: interface.ModelStruct, layers: list[interface.LayerStruct]) -> interface.ModelStruct:
     """The model with these packed layers."""
-    model.layers = (interface.Layer * len(layers))(*layers)
+    model.layers = (interface.LayerStruct * len(layers))(*layers)
     return model
 
 
-def pack_around(weights: ModelWeights, part: View, packing: Packing) -> interface.Model:
+def pack_around(weights: ModelWeights, part: View, packing: Packing) -> interface.ModelStruct:
     """The same without layers; `part`: what is outside of them."""
     config, embedding, hold = weights.config, part["embedding.weight"], packing.hold
     final, bias = part.within("final_norm"), part.get("output.bias")
@@ -99,13 +99,13 @@ def pack_around(weights: ModelWeights, part: View, packing: Packing) -> interfac
     small = packing.of("int8") if rounds else packing
     exact = _head(part, head, never, config, small)
     apart = config.gemma is not None or not (rounds or config.tied)
-    rows = interface.Linear()
+    rows = interface.LinearStruct()
     if not apart:
         rows = exact.logits if config.tied else small.linear(embedding)
-    drafting = interface.Head()
+    drafting = interface.HeadStruct()
     if head is not None:
         drafting = exact if rounds else _head(part, head, never, config, packing.of("int8"))
-    return interface.Model(
+    return interface.ModelStruct(
         *(config.width, config.num_heads, config.num_kv_heads, config.head_width, config.rotary_width),
         *(_inner(config), config.num_layers, config.vocab_size, config.max_positions),
         *(PRODUCTS[packing.numbers], int(weights.numbers == "bfloat16"), int(config.gated_mlp)),
@@ -146,14 +146,14 @@ def _rotary(config: ModelConfig, packing: Packing) -> tuple[int | None, ...]:
     return *tables, *sliding, held(query_scale(config, positions), packing)
 
 
-def _concepts(shape: ConceptShape, heads: View, packing: Packing) -> ctypes.Array[interface.ConceptHead]:
+def _concepts(shape: ConceptShape, heads: View, packing: Packing) -> ctypes.Array[interface.ConceptHeadStruct]:
     """The heads of known and of discovered concepts."""
     num = shape.known
-    return (interface.ConceptHead * 2)(
-        interface.ConceptHead(
-            interface.Linear(), _rows(heads.within("known_predictor"), num, packing), 0, num, shape.kept_known
+    return (interface.ConceptHeadStruct * 2)(
+        interface.ConceptHeadStruct(
+            interface.LinearStruct(), _rows(heads.within("known_predictor"), num, packing), 0, num, shape.kept_known
         ),
-        interface.ConceptHead(
+        interface.ConceptHeadStruct(
             packing.linear(heads["discovered_down.weight"]),
             _rows(heads.within("discovered_up"), shape.discovered, packing),
             *(num, shape.discovered, shape.kept_discovered),
@@ -161,7 +161,7 @@ def _concepts(shape: ConceptShape, heads: View, packing: Packing) -> ctypes.Arra
     )
 
 
-def _rows(linear: View, num: int, packing: Packing) -> interface.Linear:
+def _rows(linear: View, num: int, packing: Packing) -> interface.LinearStruct:
     """The first `num` outputs of a matrix and its bias."""
     bias = linear.get("bias")
     return packing.linear(linear["weight"][:num], None if bias is None else bias[:num])
@@ -172,19 +172,19 @@ def _inner(config: ModelConfig) -> int:
     return 0 if config.experts_of(0) and config.gemma is None else config.mlp_width
 
 
-def _experts(config: ModelConfig, packing: Packing) -> interface.Experts:
+def _experts(config: ModelConfig, packing: Packing) -> interface.ExpertsStruct:
     """The shape of the mixtures of experts."""
     experts = config.experts_of(config.num_layers - 1)
     if experts is None:
-        return interface.Experts()
-    return interface.Experts(
+        return interface.ExpertsStruct()
+    return interface.ExpertsStruct(
         *(experts.num, experts.per_token, experts.width, experts.shared_width, experts.num_groups, experts.kept_groups),
         *(int(experts.score == "sigmoid"), int(experts.normalized), experts.scale),
         int(packing.experts is not None),
     )
 
 
-def _layer(config: ModelConfig, number: int, layer: View, packing: Packing) -> interface.Layer:
+def _layer(config: ModelConfig, number: int, layer: View, packing: Packing) -> interface.LayerStruct:
     attention, hold = layer.within("attention"), packing.hold
     before: list[View | None] = [None, None]
     after = [layer.within(name) if layer.has(name) else None for name in ("after_attention_norm", "after_mlp_norm")]
@@ -196,7 +196,7 @@ def _layer(config: ModelConfig, number: int, layer: View, packing: Packing) -> i
     has_experts = config.experts_of(number) is not None
     mixture = layer.within("mlp")
     mlp = mixture.within("shared") if has_experts else mixture
-    return interface.Layer(
+    return interface.LayerStruct(
         packing.linear(*behind(before[0], attention.within("qkv"))),
         packing.linear(*behind(None, attention.within("out"))),
         *pack_mlp(mlp, before[1], packing),
@@ -223,22 +223,22 @@ def _weights_of_heads(config: ModelConfig, attention: View) -> np.ndarray:
     return np.concatenate([np.broadcast_to(x, shape) for x, shape in zip((q_weight, k_weight), shapes, strict=True)])
 
 
-def _low_rank(module: View, name: str, norm: View | None, packing: Packing) -> interface.LowRank:
+def _low_rank(module: View, name: str, norm: View | None, packing: Packing) -> interface.LowRankStruct:
     """Low-rank weights behind a norm; empty ones where there are none."""
     if not module.has(name):
-        return interface.LowRank()
+        return interface.LowRankStruct()
     weights = module.within(name)
-    return interface.LowRank(
+    return interface.LowRankStruct(
         packing.linear(*behind(norm, weights.within("a"))),
         packing.linear(weights["b.weight"], narrow=True),
         round_up(min(len(weights["a.weight"]), COLUMNS), QUARTER) // QUARTER,
     )
 
 
-def pack_mlp(mlp: View, norm: View | None, packing: Packing) -> tuple[interface.Linear, interface.Linear]:
+def pack_mlp(mlp: View, norm: View | None, packing: Packing) -> tuple[interface.LinearStruct, interface.LinearStruct]:
     """The matrices of an MLP behind a norm; empty ones without an MLP."""
     if not mlp.has("down"):
-        return interface.Linear(), interface.Linear()
+        return interface.LinearStruct(), interface.LinearStruct()
     gated = mlp.has("gate_up")
     up = behind(norm, mlp.within("gate_up" if gated else "up"))
     return packing.linear(*(gates(*up) if gated else up)), packing.linear(*behind(None, mlp.within("down")))
@@ -247,7 +247,7 @@ def pack_mlp(mlp: View, norm: View | None, packing: Packing) -> tuple[interface.
 def _mixture(mixture: View, norm: View | None, packing: Packing) -> tuple[Any, ...]:
     """The router, in float32, the bias of experts, and the matrices of each expert."""
     up, down = mixture["gate_up.weight"], mixture["down.weight"]
-    matrices = interface.Linear * len(up)
+    matrices = interface.LinearStruct * len(up)
     return (
         packing.of("float32").linear(*behind(norm, mixture.within("router"))),
         held(mixture.get("expert_bias"), packing),
@@ -256,16 +256,16 @@ def _mixture(mixture: View, norm: View | None, packing: Packing) -> tuple[Any, .
     )
 
 
-def _head(part: View, head: View | None, bias: np.ndarray, config: ModelConfig, packing: Packing) -> interface.Head:
+def _head(part: View, head: View | None, bias: np.ndarray, config: ModelConfig, packing: Packing) -> interface.HeadStruct:
     """The vocabulary projection; and the matrices of the draft head, applied to a row, to the previous state and
     to their activations.
     """
     logits = packing.linear(part["embedding.weight" if config.tied else "output.weight"], bias)
     if head is None:
-        return interface.Head(logits)
+        return interface.HeadStruct(logits)
     up, width = interleaved(head["up.weight"]), config.width
     of_row, of_state = up[:, :width], up[:, 2 * width :]
-    return interface.Head(logits, *(packing.linear(x) for x in (of_row, of_state, head["down.weight"])))
+    return interface.HeadStruct(logits, *(packing.linear(x) for x in (of_row, of_state, head["down.weight"])))
 
 
 def _products_of_tokens(up: np.ndarray, embedding: np.ndarray) -> np.ndarray:

@@ -71,7 +71,7 @@ class Packing:
         other._held = self._held
         return other
 
-    def expert(self, weight: np.ndarray, bias: np.ndarray | None = None) -> interface.Linear:
+    def expert(self, weight: np.ndarray, bias: np.ndarray | None = None) -> interface.LinearStruct:
         """The same as `linear` for a matrix of an expert, which may be in a file."""
         return self._linear(weight, bias, words_of(weight.shape[1], self.numbers), self.experts)
 
@@ -85,7 +85,7 @@ class Packing:
         """Bytes of all that is kept alive."""
         return sum(x.nbytes for x in self._held)
 
-    def linear(self, weight: np.ndarray, bias: np.ndarray | None = None, narrow: bool = False) -> interface.Linear:
+    def linear(self, weight: np.ndarray, bias: np.ndarray | None = None, narrow: bool = False) -> interface.LinearStruct:
         """Pack a matrix (out, in). A `narrow` one has the words of a multiple of QUARTER inputs, whether tiles can
         multiply them or not.
         """
@@ -93,7 +93,7 @@ class Packing:
 
     def _linear(
         self, weight: np.ndarray, bias: np.ndarray | None, words: int, file: ExpertsFile | None
-    ) -> interface.Linear:
+    ) -> interface.LinearStruct:
         weight = np.ascontiguousarray(weight)
         num_out, num_in = weight.shape
         panels, rounds = -(-num_out // COLUMNS), self.numbers == "int8"
@@ -101,7 +101,7 @@ class Packing:
         made = aligned(size, np.int32) if file is None else file.take(size)
         scale = aligned(panels * COLUMNS, np.float32) if rounds else None
         offset = aligned(panels * COLUMNS, np.int32) if rounds else None
-        about = interface.Unpacked(
+        about = interface.UnpackedStruct(
             *(weight.ctypes.data, num_out, num_in),
             *(int(weight.dtype == np.uint16), PRODUCTS[self.numbers]),
             *(None if x is None else x.ctypes.data for x in (made, scale, offset)),
@@ -111,4 +111,4 @@ class Packing:
             raise MemoryError(interface.ERRORS[3])
         wide = None if bias is None else padded(floats(bias), panels * COLUMNS)
         more = (None if x is None else self.hold(x) for x in (wide, scale, offset))
-        return interface.Linear(self.hold(made), *more, words, panels)
+        return interface.LinearStruct(self.hold(made), *more, words, panels)
