@@ -6,10 +6,9 @@ import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
-import torch
 
 from daguerre.arguments import SWITCH, TEXT, WRONG, Call, Instance, Kind, OneOf, PathName, Words, checks
 from daguerre.decoding.context import Showing
@@ -22,9 +21,9 @@ from daguerre.decoding.running import Running
 from daguerre.decoding.text_spans import CharSpan
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.instructions import tasks_in
+from daguerre.models.bits import TYPES, NumberType
 from daguerre.models.catalog import Catalog
 from daguerre.models.chat_prompt import chat_ids
-from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.denoiser import (
     BACKENDS,
@@ -34,7 +33,7 @@ from daguerre.models.denoiser import (
     BackendName,
     Place,
     Quantization,
-    auto_dtype,
+    auto_numbers,
     can_compile,
 )
 from daguerre.models.forward import Head
@@ -43,12 +42,13 @@ from daguerre.models.loading import (
     advise,
     load_folder,
     model_folder,
+    number_type_of,
     tokenizer_folder,
     usable_device,
 )
-from daguerre.models.published_weights import Progress
+from daguerre.models.model_weights import ModelWeights, torch_type, weights_of
 from daguerre.models.scaling import Extension, Scaling, read_scaling
-from daguerre.models.tensor_parallel import join_others, split_layers
+from daguerre.models.shards import Progress
 from daguerre.models.threads import Threads, check_threads, release_threads, use_threads
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.scoring.attribution import ARGUMENTS as ATTRIBUTE
@@ -60,7 +60,12 @@ from daguerre.scoring.likelihood import Order, SpanLayout, TokenScores
 from daguerre.scoring.text_concepts import TextConcepts, text_concepts
 from daguerre.scoring.windows import nll
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+if TYPE_CHECKING:
+    import torch
+
+    from daguerre.models.core.backbone import Backbone
+
+DTYPES = ("float32", "bfloat16")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +77,17 @@ class Variables(Kind):
     def read(self, name: str, value: Any) -> Any:
         right = isinstance(value, Mapping) and all(isinstance(each, str) and each != "messages" for each in value)
         return dict(value) if right else WRONG
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backbones(Kind):
+    """A backbone, or the weights of one."""
+
+    words: ClassVar[str] = "a Backbone"
+
+    def read(self, name: str, value: Any) -> Any:
+        right = isinstance(value, ModelWeights) or isinstance(getattr(value, "config", None), ModelConfig)
+        return value if right else WRONG
 
 
 INTERNAL = ("denoiser", "tokenizer", "defaults", "catalog")
@@ -94,7 +110,7 @@ LOAD: dict[str, Kind] = {
 }
 """The kinds of the arguments of `load`."""
 MODEL: dict[str, Kind] = {
-    "backbone": Instance(of=(torch.nn.Module,), what="a Backbone"),
+    "backbone": Backbones(),
     "tokenizer": Instance(of=(Tokenizer,), what="a Tokenizer"),
     "calibrations": Instance(of=(Mapping,), what="a mapping of names to calibrations", none=True),
     "head": Call(none=True),
@@ -128,7 +144,7 @@ class Model:
     @checks(MODEL)
     def __init__(
         self,
-        backbone: Backbone,
+        backbone: Backbone | ModelWeights,
         tokenizer: Tokenizer,
         backend: BackendName | None = None,
         calibrations: Mapping[str, Calibration] | None = None,
@@ -142,7 +158,8 @@ class Model:
         concepts: Catalog | None = None,
         tasks: tuple[str, ...] = (),
     ) -> None:
-        shape = backbone.config.concepts
+        weights = weights_of(backbone)
+        shape = weights.config.concepts
         if concepts is not None and shape is None:
             raise UnsupportedError("names of concepts are for a model with concept heads: leave out concepts")
         if concepts is not None and shape is not None and concepts.num_known != shape.known:
@@ -153,7 +170,7 @@ class Model:
         self.tokenizer = tokenizer
         self.family, self.defaults, self._sampling = family, dict(defaults or {}), dict(sampling or {})
         self.calibrations, self.tasks = dict(calibrations or {}), tasks
-        self.denoiser = BackboneDenoiser(backbone, backend, quantize, head, experts)
+        self.denoiser = BackboneDenoiser(weights, backend, quantize, head, experts)
 
     @property
     def backbone(self) -> Backbone:
@@ -165,7 +182,7 @@ class Model:
     @property
     def num_parameters(self) -> int:
         """How many weights there are."""
-        return self.denoiser.backbone.num_parameters
+        return self.denoiser.weights.num_parameters
 
     @property
     def config(self) -> ModelConfig:
@@ -179,8 +196,13 @@ class Model:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type of the weights."""
-        return self.denoiser.backbone.embedding.weight.dtype
+        """PyTorch's type of the weights; their `numbers` are its name."""
+        return torch_type(self.numbers)
+
+    @property
+    def numbers(self) -> NumberType:
+        """The type of the weights, "float32" or "bfloat16"."""
+        return self.denoiser.weights.numbers
 
     def _run(self, operation: str, *values: Any, on_step: OnStep | None = None, **options: Any) -> Result:
         """The result of an operation of `decoding.generate.OPERATIONS`; the last of the values is `decode`."""
@@ -346,7 +368,8 @@ class Model:
         a part of them, or (T, C) of the weights of their concepts, as `kind` says (`daguerre.scoring.embedding`).
         ContextError for a text that is longer than the model's positions.
         """
-        return embed(self.denoiser.backend, self.tokenizer, texts, kind, self.denoiser.backbone.concepts)
+        heads = None if self.config.concepts is None or kind == "hidden" else self.backbone.concepts
+        return embed(self.denoiser.backend, self.tokenizer, texts, kind, heads)
 
     @checks({"text": TEXT})
     def explain(self, text: str) -> TextConcepts:
@@ -383,10 +406,6 @@ def check_names(options: Mapping[str, Any]) -> None:
     for name in INTERNAL:
         if name in options:
             raise InputError(f"{name} is given by the model, and is no option: leave it out")
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 @checks(LOAD)
@@ -438,37 +457,43 @@ def load(
     model that cannot be computed, and where the requested backend or quantize cannot run these weights here;
     InputError for a name that the hub does not have, and for a device that is not here.
     """
-    where = usable_device(device)
-    check_threads(threads, where)
+    device = usable_device(device)
+    check_threads(threads, device)
     if tensor_parallel:
         if backend == "native" or quantize is not None:
             raise UnsupportedError("layers are shared by the torch backend alone: leave out native and quantize")
-        where, backend = join_others(where), "torch"
+        from daguerre.models.tensor_parallel import join_others
+
+        device, backend = join_others(device), "torch"
     folder = model_folder(name, revision, family=family)
-    beside = None if adapter is None else model_folder(adapter, what="an adapter")
-    kind = auto_dtype(where, backend) if dtype == "auto" else DTYPES[dtype]
+    merged = None if adapter is None else model_folder(adapter, what="an adapter")
+    numbers = auto_numbers(device, backend) if dtype == "auto" else number_type_of(dtype)
     if dtype == "auto":
-        LOG.info("computing in %s, which is fastest on this %s", _name(kind), PROCESSORS.get(where.type, "device"))
-    words = tokenizer_folder(folder, tokenizer, family)
+        LOG.info("computing in %s, which is fastest on this %s", numbers, PROCESSORS.get(device[:4].rstrip(":"), "device"))
     scaling = read_scaling(rope_scaling) if isinstance(rope_scaling, str | Mapping) else rope_scaling
-    defer = where.type == "cpu" and backend != "torch" and can_compile()
+    defer = device == "cpu" and backend != "torch" and can_compile()
     loaded = load_folder(
         folder,
-        kind,
-        where,
+        numbers,
+        device,
         family=family,
-        adapter=beside,
-        tokenizer=words,
+        adapter=merged,
+        tokenizer=tokenizer_folder(folder, tokenizer, family),
         rope_scaling=scaling,
         progress=progress,
         defer=defer,
     )
     if quantize is None and defer:
-        advise(loaded, 8 * kind.itemsize)
+        advise(loaded, 8 * TYPES[numbers].itemsize)
     changed = adapter is not None or scaling is not None
     calibrations = {} if changed else load_calibrations(folder, loaded.source.weights_hash())  # of other answers
+    weights: Backbone | ModelWeights = loaded.weights
+    if tensor_parallel:
+        from daguerre.models.tensor_parallel import split_layers
+
+        weights = split_layers(loaded.backbone)
     model = Model(
-        split_layers(loaded.backbone) if tensor_parallel else loaded.backbone,
+        weights,
         loaded.tokenizer,
         backend,
         calibrations,
@@ -478,9 +503,9 @@ def load(
         defaults=loaded.decode,
         sampling=loaded.sampling,
         concepts=loaded.concepts,
-        tasks=tasks_in(folder, beside),
+        tasks=tasks_in(folder, merged),
     )
-    if backend is not None or quantize is not None or loaded.backbone.deferred is not None:
+    if backend is not None or quantize is not None or defer:
         model.denoiser.backend  # noqa: B018
     if threads is not None:
         use_threads(threads, model.denoiser.backend)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from daguerre.canvas import Decision, Span
 from daguerre.decoding.deadline import Clock, Deadline
@@ -16,7 +17,6 @@ from daguerre.decoding.sampler import TokenSampler
 from daguerre.decoding.steering import ProgramControls, controls
 from daguerre.errors import no_concept_heads
 from daguerre.models.catalog import Catalog
-from daguerre.models.core.backbone import Backbone
 from daguerre.models.denoiser import Denoiser
 from daguerre.models.forward import Answer, DraftStep, Forward
 from daguerre.models.wrappers.explaining import Explained
@@ -24,6 +24,9 @@ from daguerre.models.wrappers.guidance import Guided
 from daguerre.models.wrappers.steering import Steered
 from daguerre.sampling.random import Counter
 from daguerre.trace import Event, History
+
+if TYPE_CHECKING:
+    from daguerre.models.core.backbone import Backbone
 
 
 class Sample:

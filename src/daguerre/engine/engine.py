@@ -11,7 +11,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import replace
 from threading import Condition, Thread
 from threading import Event as Flag
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TYPE_CHECKING, TypeVar
 
 from daguerre.canvas import Canvas, Decision
 from daguerre.decoding.generate import MAX_TOKENS, Request, plan_of
@@ -26,13 +26,15 @@ from daguerre.engine.scheduler import EngineLimits, Scheduler, Stats
 from daguerre.engine.task import Asked, BatchWork, SampleWork, Task, Work, num_pages
 from daguerre.errors import EngineError, InputError, QueueFullError
 from daguerre.model import CHAT_TOKENS, Model
-from daguerre.models.core.backbone import Backbone
 from daguerre.models.denoiser import BackboneDenoiser, CacheMode
 from daguerre.models.forward import Answer, Backend, Forward, KeyCache
 from daguerre.models.session import Session
 from daguerre.models.threads import release_threads
 from daguerre.trace import Event
 from daguerre.wanted import NOBODY_LEFT, asker
+
+if TYPE_CHECKING:
+    from daguerre.models.core.backbone import Backbone
 
 T = TypeVar("T")
 LOG = logging.getLogger("daguerre")

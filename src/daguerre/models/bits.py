@@ -50,8 +50,8 @@ LINE = 64
 
 
 def aligned(num: int, dtype: type[np.generic]) -> np.ndarray:
-    """Memory for numbers, with any content, from the beginning of a line."""
+    """Zeros in memory from the beginning of a line, which is taken where something is written."""
     size = num * np.dtype(dtype).itemsize
-    held = np.empty(size + LINE, np.uint8)
+    held = np.zeros(size + LINE, np.uint8)
     start = -held.ctypes.data % LINE
     return held[start : start + size].view(dtype)

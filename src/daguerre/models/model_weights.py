@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +43,9 @@ class ModelWeights(ABC):
     config: ModelConfig
     numbers: NumberType
 
+    cannot_pack: str | None = None
+    """Why the native backend cannot pack them; None if it can."""
+
     @abstractmethod
     def part(self, layer: int | None) -> Part:
         """The weights of a layer, or of what is outside of layers."""
@@ -50,6 +53,10 @@ class ModelWeights(ABC):
     @abstractmethod
     def module(self) -> Backbone:
         """The backbone that computes with them in PyTorch. MissingExtra without that."""
+
+    def rescale(self, scaling: Callable[[ModelConfig], ModelConfig]) -> None:
+        """Give the model other positions; see `models.scaling`."""
+        self.config = scaling(self.config)
 
     @property
     def num_parameters(self) -> int:
@@ -118,6 +125,12 @@ class FileWeights(ModelWeights):
                 "false in config.json if the model has a projection of its own"
             )
 
+    def rescale(self, scaling: Callable[[ModelConfig], ModelConfig]) -> None:
+        """Give the model, and its backbone where it was made, other positions."""
+        super().rescale(scaling)
+        if self._module is not None:
+            self._module.config = self.config
+
     def module(self) -> Backbone:
         """The backbone with these weights, which is made once."""
         if self._module is None:
@@ -130,7 +143,13 @@ class BackboneWeights(ModelWeights):
 
     def __init__(self, backbone: Backbone) -> None:
         self.config, self.backbone = backbone.config, backbone
-        self.numbers = "bfloat16" if "bfloat16" in str(backbone.embedding.weight.dtype) else "float32"
+        weight = backbone.embedding.weight
+        kind = str(weight.dtype).removeprefix("torch.")
+        self.numbers = "bfloat16" if kind == "bfloat16" else "float32"
+        if weight.device.type != "cpu":
+            self.cannot_pack = f"on {weight.device.type}"
+        elif kind not in TYPES:
+            self.cannot_pack = f"in {kind}"
 
     def part(self, layer: int | None) -> Part:
         """The weights of a part, of which those on a CPU are not copied."""
@@ -140,6 +159,16 @@ class BackboneWeights(ModelWeights):
     def module(self) -> Backbone:
         """The backbone."""
         return self.backbone
+
+    def rescale(self, scaling: Callable[[ModelConfig], ModelConfig]) -> None:
+        """Give the backbone other positions."""
+        super().rescale(scaling)
+        self.backbone.config = self.config
+
+
+def weights_of(model: Backbone | ModelWeights) -> ModelWeights:
+    """Weights as they are, or those of a backbone."""
+    return model if isinstance(model, ModelWeights) else BackboneWeights(model)
 
 
 def merged(weights: ModelWeights, pieces: Sequence[Piece], adapter: Path, prefix: str) -> ModelWeights:

@@ -11,11 +11,14 @@ import platform
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-
-import torch
+from typing import TYPE_CHECKING
 
 from daguerre.errors import InputError, unknown
 from daguerre.models import prebuilt
+from daguerre.models.bits import NumberType
+
+if TYPE_CHECKING:
+    import torch
 
 VARIABLE = "DAGUERRE_ISA"
 """The environment variable."""
@@ -90,11 +93,18 @@ def head_time(crowd: int = 1) -> float:
     return alone * row_time(crowd) / row_time()
 
 
-def native_dtype(device: str | torch.device = "cpu") -> torch.dtype:
+def native_numbers(device: str = "cpu") -> NumberType:
     """bfloat16 if the device multiplies it natively, else float32, in which PyTorch is then many times faster."""
-    device = torch.device(device)
-    if device.type == "cuda":
-        return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float32
-    if device.type != "cpu":
-        return torch.float32
-    return torch.bfloat16 if instruction_set() in ("avx512_bf16", "amx") else torch.float32
+    kind = device.partition(":")[0]
+    if kind == "cuda":
+        import torch
+
+        return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
+    return "bfloat16" if kind == "cpu" and instruction_set() in ("avx512_bf16", "amx") else "float32"
+
+
+def native_dtype(device: str | torch.device = "cpu") -> torch.dtype:
+    """The same as PyTorch's type."""
+    import torch
+
+    return torch.bfloat16 if native_numbers(str(device)) == "bfloat16" else torch.float32

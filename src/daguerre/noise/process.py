@@ -10,9 +10,10 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor
 
-from daguerre.errors import UnsupportedError, unknown
+from daguerre.errors import unknown
 from daguerre.models.core.config import ModelConfig
 from daguerre.noise.absorbing import Absorbing
+from daguerre.noise.checks import check_process
 from daguerre.noise.hybrid import Hybrid
 from daguerre.noise.uniform import Uniform
 
@@ -66,8 +67,8 @@ def process_of(config: ModelConfig) -> Process:
     holes = tuple(i for i in reserved if noise_ids[0] <= i < noise_ids[1])
     if config.process == "uniform":
         return Uniform(noise_ids, holes=holes)
-    if config.mask_id is None:
-        raise UnsupportedError('this model has no mask, so there is no noise that it undoes: use mode "ar"')
+    check_process(config)
+    assert config.mask_id is not None
     if config.process == "hybrid":
         return Hybrid(noise_ids, config.mask_id, holes=holes)
     if config.process == "absorbing":

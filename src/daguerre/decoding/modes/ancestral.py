@@ -13,11 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from daguerre.canvas import Canvas, Decision, Span
 from daguerre.decoding.denoise import Run
@@ -25,17 +23,22 @@ from daguerre.decoding.options import DecodeOptions
 from daguerre.decoding.plan import Mode, Plan, Steps
 from daguerre.decoding.sampler import evidence_at
 from daguerre.errors import InputError, UnsupportedError
+from daguerre.extras import pytorch
 from daguerre.models.core.config import ModelConfig
-from daguerre.noise.process import Absorbing, Reverse, process_of
-from daguerre.noise.remasking import Remasking
+from daguerre.noise.checks import check_process
 from daguerre.sampling.logits import biased, inverse_cdf, tempered
 from daguerre.sampling.random import NOISE, TOKEN, Counter
 from daguerre.sampling.rules import forbidden
 from daguerre.trace import Event
 
+if TYPE_CHECKING:
+    from daguerre.noise.process import Reverse
+    import torch
+    from torch import Tensor
+
 TAIL = 1e-5
 """The noise level of the last forward of a greedy tail, as the published samplers have it."""
-Probs = Callable[[np.ndarray, float, np.ndarray], Generator[Any, Any, Tensor]]
+Probs = Callable[[np.ndarray, float, np.ndarray], Generator[Any, Any, Any]]
 """A denoiser as the sampler sees it: tokens (L,), t and positions (A,) to probabilities (A, V), none on the mask. The
 driver of the run computes the forwards that it yields."""
 
@@ -55,7 +58,7 @@ class Ancestral(Mode):
                 'mode "ancestral" needs a model with full context: use mode "block" with policy "first_hitting", which '
                 "has the same distribution in each span"
             )
-        process_of(config)
+        check_process(config)
 
     def check_draft(self, settings: DecodeOptions) -> None:
         """It takes none."""
@@ -79,6 +82,7 @@ class Ancestral(Mode):
         """Write all gaps by the posterior of the model's process; temperature, cuts and bans change the model's
         distribution first.
         """
+        torch = pytorch()
         plan, params = run.plan, run.sampler.params
         rules, canvas = plan.rules(canvas), canvas.at((canvas.gaps[0][0], canvas.gaps[-1][1]))
         last_evidence = list[np.ndarray | None]()
@@ -91,11 +95,18 @@ class Ancestral(Mode):
             return torch.from_numpy(tempered(logits, params))
 
         steps, tail = plan.decode.steps or len(canvas.active_positions()), plan.decode.greedy_tail
-        process: Reverse = process_of(plan.config)
-        if isinstance(process, Absorbing) and plan.decode.remask:
-            process = Remasking(process, plan.decode.remask)
+        process = _process(plan)
         sampler = Sampler(process, probs, times(steps, tail), tail, not plan.config.time_input)
         return (yield from sampler.run(canvas, run.sampler.rng, run.late, lambda: last_evidence[0]))
+
+
+def _process(plan: Plan) -> Reverse:
+    """What undoes the noise of a request."""
+    from daguerre.noise.process import Absorbing, process_of
+    from daguerre.noise.remasking import Remasking
+
+    process = process_of(plan.config)
+    return Remasking(process, plan.decode.remask) if isinstance(process, Absorbing) and plan.decode.remask else process
 
 
 def never_late() -> bool:
@@ -110,6 +121,7 @@ def step_tokens(
     process: Reverse, tokens_BL: np.ndarray, probs_BLV: Tensor, t: float, s: float, u_BL: np.ndarray
 ) -> np.ndarray:
     """x_s from x_t, int64 (B, L): each position is drawn independently from the posterior by its number in [0, 1)."""
+    torch = pytorch()
     posterior = process.posterior(torch.from_numpy(tokens_BL), probs_BLV.double().cpu(), t, s).numpy()
     if s == 0 and process.mask_id is not None:
         posterior[..., process.mask_id] = 0.0  # a schedule's last 1e-16
@@ -118,6 +130,7 @@ def step_tokens(
 
 def likeliest(process: Reverse, tokens_BL: np.ndarray, probs_BLV: Tensor, t: float) -> np.ndarray:
     """The most likely clean tokens, int64 (B, L), in place of all that noise may still change at t."""
+    torch = pytorch()
     index = torch.from_numpy(tokens_BL)[..., None]
     certain = process.posterior(index[..., 0], probs_BLV.double().cpu(), t, 0.0).gather(-1, index)[..., 0] == 1
     return np.where(certain.numpy(), tokens_BL, probs_BLV.cpu().argmax(-1).numpy())
@@ -162,6 +175,7 @@ class Sampler:
         fixed positions, and nothing changes them. Once it is `late`, one step goes to t = 0. `evidence` returns what
         the head says about the last predictions, (A, ...).
         """
+        torch = pytorch()
         active, mask_id = canvas.active_positions(), self.process.mask_id
         if not active.size:
             return canvas

@@ -14,10 +14,9 @@ Letters: A positions of the canvas.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from daguerre.canvas import Canvas, Decision
 from daguerre.decoding.denoise import Run
@@ -25,16 +24,20 @@ from daguerre.decoding.options import DecodeOptions
 from daguerre.decoding.plan import Mode, Plan, Steps
 from daguerre.decoding.sampler import evidence_at, proposals_of
 from daguerre.errors import InputError, UnsupportedError
+from daguerre.extras import pytorch
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import Refinement, Rules
 from daguerre.models.session import Asking
-from daguerre.noise.process import Process, process_of
 from daguerre.sampling.logits import Proposals
 from daguerre.sampling.policies.base import Progress
 from daguerre.sampling.policies.entropy_bounded import EntropyBounded
 from daguerre.sampling.random import NOISE, TOKEN
 from daguerre.sampling.rules import forbidden
 from daguerre.trace import Event
+
+if TYPE_CHECKING:
+    from daguerre.noise.process import Process
+    import torch
 
 STEPS = 48
 
@@ -81,6 +84,8 @@ class Renoise(Mode):
 
     def run(self, run: Run, canvas: Canvas) -> Steps:
         """One canvas after the other, until the text, the budget or the time ends."""
+        from daguerre.noise.process import process_of
+
         process = process_of(run.plan.config)
         for span in run.plan.spans(canvas):
             if run.has_ended(canvas):
@@ -208,6 +213,7 @@ class Denoising:
 
     def noise(self, step: int) -> np.ndarray:
         """Random tokens (A,) before a step, and the pinned ones."""
+        torch = pytorch()
         u = torch.from_numpy(self.run.sampler.rng.uniform(NOISE, self.positions, self.first + step))
         return self.with_pins(self.process.prior_from(u).numpy())
 

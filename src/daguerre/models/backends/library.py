@@ -23,8 +23,6 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-import torch
-
 from daguerre.errors import UnsupportedError
 from daguerre.files import atomic_write, cache_folder
 from daguerre.models import prebuilt
@@ -297,7 +295,7 @@ def _key(source: LibrarySource, more: Sequence[str]) -> str:
         first = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
         names = ("flags", "Features", "vendor_id", "cpu family", "model", "stepping", "CPU ")
         processor = [line for line in first if line.startswith(names) and "MHz" not in line]
-    facts = (*source.flags, *more, os.environ.get("CXX"), platform.machine(), processor, torch.__version__)
+    facts = (*source.flags, *more, os.environ.get("CXX"), platform.machine(), processor)
     key = hashlib.sha256(repr(facts).encode())
     for file in sorted(source.folder.iterdir()):
         key.update(file.read_bytes())

@@ -8,10 +8,9 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import torch
 
 from daguerre.models.backends import library as interface
-from daguerre.models.backends.answering import check_edit
+from daguerre.models.backends.edits import check_edit
 from daguerre.models.contention import CONTENTION
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import (
@@ -27,6 +26,7 @@ from daguerre.models.forward import (
     Rules,
     SequentialDraws,
 )
+from daguerre.models.thread_count import num_threads
 
 HIDDEN, LOGITS, LOG_PROBABILITIES, DRAWS, SEQUENTIAL, CYCLE, REFINEMENT = range(7)
 KINDS: dict[type, int] = {Hidden: HIDDEN, Logits: LOGITS, LogProbs: LOG_PROBABILITIES, Draws: DRAWS}
@@ -101,7 +101,7 @@ class NativeCall:
             if kind in num_kept:
                 num_kept[kind] += num_wanted
             row, place = row + num, place + num_wanted
-        self.rows, self.threads = row, CONTENTION.threads(torch.get_num_threads())
+        self.rows, self.threads = row, CONTENTION.threads(num_threads())
         totals = len(batch), row, place, num_best, self.threads, self._longs.num, self._ints.num
         longs, ints = self._longs.parts, self._ints.parts
         self.given = b"".join(

@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 
+from daguerre.errors import UnsupportedError
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.core.shapes import RopeScaling
 
@@ -100,3 +101,9 @@ def query_scale(config: ModelConfig, positions: np.ndarray) -> np.ndarray | None
         return None
     times = np.floor(positions.astype(np.float32) / scaling.original_positions)
     return (1 + scaling.query_beta * np.log1p(times)).astype(np.float32)
+
+
+def refuse_to_move(config: ModelConfig) -> None:
+    """UnsupportedError for a model with windows: its rows see less or more once the text before them moves."""
+    if config.windows is not None:
+        raise UnsupportedError("cached rows of sliding layers cannot be moved: use a model without them")

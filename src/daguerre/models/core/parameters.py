@@ -16,6 +16,10 @@ from daguerre.models.core.shapes import ConceptShape, Experts
 Shapes = dict[str, tuple[int, ...]]
 NUM_WAVES = 256
 """Sines and cosines of a noise level, for adaptive norms."""
+MOST_NOISE = 0.999
+"""The highest noise level of training of models with adaptive norms: 1 - epsilon of the published schedules."""
+ROUND = 64
+"""Rows of keys and values that are allocated, stored and shared are a multiple of it."""
 PARTS, FINAL_PARTS = 6, 2
 """Vectors of a layer with adaptive norms: shift, scale and gate of attention, then of the MLP; and of the final norm:
 shift and scale.
