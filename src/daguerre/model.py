@@ -469,7 +469,9 @@ def load(
     merged = None if adapter is None else model_folder(adapter, what="an adapter")
     numbers = auto_numbers(device, backend) if dtype == "auto" else number_type_of(dtype)
     if dtype == "auto":
-        LOG.info("computing in %s, which is fastest on this %s", numbers, PROCESSORS.get(device[:4].rstrip(":"), "device"))
+        LOG.info(
+            "computing in %s, which is fastest on this %s", numbers, PROCESSORS.get(device[:4].rstrip(":"), "device")
+        )
     scaling = read_scaling(rope_scaling) if isinstance(rope_scaling, str | Mapping) else rope_scaling
     defer = device == "cpu" and backend != "torch" and can_compile()
     loaded = load_folder(

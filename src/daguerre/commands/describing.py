@@ -15,8 +15,8 @@ from daguerre.decoding.plan import Mode
 from daguerre.errors import DaguerreError, InputError
 from daguerre.models.backends.library import origin
 from daguerre.models.chat_format.description import Format
-from daguerre.models.core.parameters import parameter_shapes
 from daguerre.models.core.config import ModelConfig, RopeScaling
+from daguerre.models.core.parameters import parameter_shapes
 from daguerre.models.families.reading import why_ends
 from daguerre.models.loading import open_source
 from daguerre.models.prebuilt import SOURCES

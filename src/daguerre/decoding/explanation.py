@@ -24,7 +24,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,7 +34,6 @@ from daguerre.models.catalog import Catalog
 from daguerre.trace import Event
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
     from daguerre.models.core.backbone import Backbone

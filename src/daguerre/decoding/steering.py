@@ -31,7 +31,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, Literal, TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
@@ -43,8 +43,6 @@ from daguerre.models.catalog import Catalog
 from daguerre.models.json_files import parse_json
 
 if TYPE_CHECKING:
-    import torch
-
     from daguerre.models.core.backbone import Backbone
 
 Kind = Literal["add", "suppress", "set", "forbid"]

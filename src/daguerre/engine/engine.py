@@ -11,7 +11,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import replace
 from threading import Condition, Thread
 from threading import Event as Flag
-from typing import Any, Self, TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from daguerre.canvas import Canvas, Decision
 from daguerre.decoding.generate import MAX_TOKENS, Request, plan_of

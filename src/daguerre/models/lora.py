@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from daguerre.errors import CheckpointError, UnsupportedError
-from daguerre.models.core.backbone import Backbone
 from daguerre.models.adapter_files import CONFIG as CONFIG
 from daguerre.models.adapter_files import WEIGHTS as WEIGHTS
+from daguerre.models.core.backbone import Backbone
 from daguerre.models.families.base import Piece
 from daguerre.models.families.gpt2 import transposed
 from daguerre.models.json_files import read_json

@@ -6,7 +6,6 @@ Letters: I and O numbers before and after a matrix, r the rank.
 from __future__ import annotations
 
 from dataclasses import dataclass
-
 from typing import TYPE_CHECKING
 
 from daguerre.errors import UnsupportedError

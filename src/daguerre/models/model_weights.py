@@ -6,10 +6,12 @@ outside of layers, `OUTSIDE`.
 
 from __future__ import annotations
 
+import ctypes
 import math
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -209,6 +211,12 @@ def tensor_of(array: np.ndarray) -> Any:
     if array.dtype == np.uint16:
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)
+
+
+def give_back() -> None:
+    """Return freed memory to the system, which glibc keeps: as much as the packed weights, by the end."""
+    with suppress(AttributeError, OSError, TypeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def torch_type(numbers: Any) -> torch.dtype:

@@ -160,8 +160,7 @@ class GgufReader:
     def tensors(self) -> dict[str, Stored]:
         file = GgufFile(self.header)
         return {
-            name: Stored(file, each.shape, each.kind, each.num_bytes, name=name)
-            for name, each in file.entries.items()
+            name: Stored(file, each.shape, each.kind, each.num_bytes, name=name) for name, each in file.entries.items()
         }
 
     def weight_files(self) -> list[Path]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass

@@ -21,7 +21,6 @@ Letters: B points of the line, R rows, N heads, H head width, D width, L positio
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-
 from typing import TYPE_CHECKING
 
 import numpy as np

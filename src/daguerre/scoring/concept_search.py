@@ -28,7 +28,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
-from typing import Literal, Protocol, TYPE_CHECKING, TypeVar, get_args
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, get_args
 
 import numpy as np
 
@@ -36,8 +36,8 @@ from daguerre.canvas import Canvas
 from daguerre.errors import InputError, UnsupportedError, no_concept_heads, unknown
 from daguerre.extras import for_inference, pytorch
 from daguerre.models.catalog import Catalog
-from daguerre.models.core.shapes import CLAMP
 from daguerre.models.core.config import ModelConfig
+from daguerre.models.core.shapes import CLAMP
 from daguerre.models.denoiser import Denoiser
 from daguerre.models.forward import Hidden
 from daguerre.models.session import Asking, compute, together
@@ -46,7 +46,6 @@ from daguerre.scoring.embedding import clean_forward
 
 if TYPE_CHECKING:
     from daguerre.models.core.concept_heads import ConceptHeads
-    import torch
 
 SPAN = 64
 """Most tokens of a span in causal context."""

@@ -17,7 +17,7 @@ Letters: T texts, R rows, A wanted rows, D width, C = N + M concepts.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Literal, TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
@@ -31,8 +31,6 @@ from daguerre.models.tokenizer import Tokenizer
 from daguerre.wanted import asker
 
 if TYPE_CHECKING:
-    import torch
-
     from daguerre.models.core.concept_heads import ConceptHeads
 
 EmbeddingKind = Literal["hidden", "known", "discovered", "composed", "concepts"]

@@ -38,7 +38,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -51,7 +51,7 @@ from daguerre.models.session import Asking, compute
 from daguerre.models.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 SpanLayout = int | Literal["full"]
 Order = Literal["left", "random"] | Sequence[int]

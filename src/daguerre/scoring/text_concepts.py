@@ -29,8 +29,6 @@ from daguerre.scoring.concept_search import windows
 from daguerre.scoring.embedding import clean_forward
 
 if TYPE_CHECKING:
-    import torch
-
     from daguerre.models.core.backbone import Backbone
 
 

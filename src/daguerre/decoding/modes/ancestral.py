@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,9 +32,9 @@ from daguerre.sampling.rules import forbidden
 from daguerre.trace import Event
 
 if TYPE_CHECKING:
-    from daguerre.noise.process import Reverse
-    import torch
     from torch import Tensor
+
+    from daguerre.noise.process import Reverse
 
 TAIL = 1e-5
 """The noise level of the last forward of a greedy tail, as the published samplers have it."""

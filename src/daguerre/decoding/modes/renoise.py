@@ -14,7 +14,7 @@ Letters: A positions of the canvas.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -37,7 +37,6 @@ from daguerre.trace import Event
 
 if TYPE_CHECKING:
     from daguerre.noise.process import Process
-    import torch
 
 STEPS = 48
 

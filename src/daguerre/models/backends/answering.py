@@ -19,7 +19,6 @@ from torch import Tensor
 from daguerre.errors import UnsupportedError
 from daguerre.models.backends.edits import check_edit
 from daguerre.models.core.backbone import Backbone
-from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import (
     Answer,
     Cycle,

@@ -61,7 +61,9 @@ def _beyond(layer: View, is_global: bool, number: int, packing: Packing) -> inte
     """What a layer has beyond those of other models; `number`: its place among those of its kind."""
     norms = "experts.norm.weight", "after_experts_norm.weight", "after_norm.weight"
     weights = [packing.hold(layer.floats(norm)) for norm in norms]
-    return interface.GemmaLayerStruct(*weights, (ctypes.c_float * 2)(*layer.floats("scalars").tolist()), is_global, number)
+    return interface.GemmaLayerStruct(
+        *weights, (ctypes.c_float * 2)(*layer.floats("scalars").tolist()), is_global, number
+    )
 
 
 def _layer(config: ModelConfig, number: int, layer: View, packing: Packing) -> interface.LayerStruct:

@@ -32,7 +32,7 @@ from daguerre.models.backends.packing import pack
 from daguerre.models.backends.panels import COLUMNS, Numbers, Packing, round_up
 from daguerre.models.bits import NumberType
 from daguerre.models.contention import CONTENTION
-from daguerre.models.forward import Answer, DraftStep, Forward, Head, Hidden, KeyCache
+from daguerre.models.forward import Answer, DraftStep, Forward, Head, KeyCache
 from daguerre.models.model_weights import ModelWeights, weights_of
 from daguerre.models.processor import LEVELS, instruction_set
 from daguerre.models.thread_count import num_threads
@@ -154,7 +154,7 @@ class NativeBackend:
 
 def _answering(weights: ModelWeights, head: Head) -> Any:
     """What makes answers of hidden states with another head: in PyTorch, as the head is."""
-    
+
     return Answering(weights.module(), head)
 
 

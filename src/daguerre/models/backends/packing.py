@@ -28,7 +28,7 @@ from daguerre.models.bits import floats
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.core.frequencies import own_positions, query_scale, rotary_tables
 from daguerre.models.core.shapes import ConceptShape
-from daguerre.models.model_weights import OUTSIDE, ModelWeights, Part
+from daguerre.models.model_weights import OUTSIDE, ModelWeights, Part, give_back
 
 CONFIDENCE_BIAS = ctypes.c_float * 2
 ACTIVATIONS = {"silu": 0, "gelu": 1, "gelu_tanh": 2}
@@ -68,10 +68,10 @@ def pack(weights: ModelWeights, packing: Packing) -> interface.ModelStruct:
     """The shape, options and packed weights of a model. Parts of weights are read one at a time."""
     weights = folded(weights)
     model = pack_around(weights, View(weights.part(OUTSIDE)), packing)
-    layers = [
-        _layer(weights.config, number, View(weights.part(number)), packing)
-        for number in range(weights.config.num_layers)
-    ]
+    layers = list[interface.LayerStruct]()
+    for number in range(weights.config.num_layers):
+        layers.append(_layer(weights.config, number, View(weights.part(number)), packing))
+        give_back()
     return with_layers(model, layers)
 
 
@@ -256,7 +256,9 @@ def _mixture(mixture: View, norm: View | None, packing: Packing) -> tuple[Any, .
     )
 
 
-def _head(part: View, head: View | None, bias: np.ndarray, config: ModelConfig, packing: Packing) -> interface.HeadStruct:
+def _head(
+    part: View, head: View | None, bias: np.ndarray, config: ModelConfig, packing: Packing
+) -> interface.HeadStruct:
     """The vocabulary projection; and the matrices of the draft head, applied to a row, to the previous state and
     to their activations.
     """

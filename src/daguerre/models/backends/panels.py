@@ -85,7 +85,9 @@ class Packing:
         """Bytes of all that is kept alive."""
         return sum(x.nbytes for x in self._held)
 
-    def linear(self, weight: np.ndarray, bias: np.ndarray | None = None, narrow: bool = False) -> interface.LinearStruct:
+    def linear(
+        self, weight: np.ndarray, bias: np.ndarray | None = None, narrow: bool = False
+    ) -> interface.LinearStruct:
         """Pack a matrix (out, in). A `narrow` one has the words of a multiple of QUARTER inputs, whether tiles can
         multiply them or not.
         """
@@ -94,7 +96,7 @@ class Packing:
     def _linear(
         self, weight: np.ndarray, bias: np.ndarray | None, words: int, file: ExpertsFile | None
     ) -> interface.LinearStruct:
-        weight = np.ascontiguousarray(weight)
+        weight = np.ascontiguousarray(weight if weight.dtype == np.uint16 else floats(weight))
         num_out, num_in = weight.shape
         panels, rounds = -(-num_out // COLUMNS), self.numbers == "int8"
         size = panels * COLUMNS * words

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from daguerre.errors import InputError, UnsupportedError
+from daguerre.errors import InputError
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.core.frequencies import refuse_to_move as refuse_to_move
 from daguerre.models.core.parameters import ROUND as ROUND

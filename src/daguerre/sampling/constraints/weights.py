@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+
 from daguerre.models.contention import CONTENTION
 from daguerre.models.thread_count import num_threads
 from daguerre.sampling.constraints import compiled
