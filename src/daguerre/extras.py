@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any, ParamSpec, TypeVar
 
 from daguerre.errors import MissingExtra
@@ -18,6 +19,14 @@ def pytorch() -> Any:
     except ImportError:
         raise MissingExtra("torch", "torch") from None
     return torch
+
+
+def has_pytorch() -> bool:
+    """Whether PyTorch is installed; it is not imported."""
+    try:
+        return find_spec("torch") is not None
+    except (ImportError, ValueError):
+        return False
 
 
 def without_gradients(function: Callable[P, R]) -> Callable[P, R]:

@@ -396,7 +396,7 @@ class Model:
         return decide(self.denoiser, self.tokenizer, state, questions, self.calibrations, context)
 
     def __repr__(self) -> str:
-        c, kind = self.config, _name(self.dtype)
+        c, kind = self.config, self.numbers
         kind = f"{kind}, {self.denoiser.quantize} matrices" if self.denoiser.quantize else kind
         return f"Model({self.num_parameters:,} parameters, {c.context} context, {c.vocab_size} tokens, {kind})"
 

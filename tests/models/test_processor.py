@@ -14,7 +14,7 @@ from daguerre.errors import InputError
 from daguerre.models import denoiser, processor
 from daguerre.models.backends import library
 from daguerre.models.denoiser import auto_numbers
-from daguerre.models.processor import LEVELS, available, compiler_flags, instruction_set, native_dtype
+from daguerre.models.processor import LEVELS, available, compiler_flags, instruction_set, native_dtype, native_numbers
 
 FEATURES = dict(zip(LEVELS, accumulate((set(needs) for needs, _ in LEVELS.values()), set.union), strict=True))
 """All that a processor of each level has."""
@@ -51,7 +51,6 @@ def test_a_feature_that_is_missing_ends_the_levels(monkeypatch: pytest.MonkeyPat
 
 
 def test_weights_are_loaded_in_the_type_that_the_backend_is_fastest_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    cpu = torch.device("cpu")
     monkeypatch.setattr(denoiser, "can_compile", lambda: True)
     for level in LEVELS:
         pretend(monkeypatch, FEATURES[level])

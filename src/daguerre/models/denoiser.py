@@ -142,9 +142,7 @@ class BackboneDenoiser:
         native = self.backend_name == "native" or self.quantize is not None
         if native or (self.backend_name is None and self.weights.cannot_pack is None and can_compile()):
             return NativeBackend(self.weights, self.quantize, self._head, self._experts)
-        from daguerre.models.backends.torch_backend import TorchBackend
-
-        return TorchBackend(self._module(), self._head)
+        return _torch_backend(self._module(), self._head)
 
     def session(self, canvas: Canvas, cache: CacheMode = "auto") -> BackboneSession:
         """A fresh session. cache: "auto" keeps clean rows exactly; "none" recomputes all rows in every forward;
@@ -164,6 +162,12 @@ class BackboneDenoiser:
             return BackboneSession(self.config, None)
         key_cache = self.backend.cache(len(canvas), int8=cache == "approximate_int8")
         return BackboneSession(self.config, key_cache)
+
+
+def _torch_backend(backbone: Backbone, head: Head | None) -> Backend:
+    from daguerre.models.backends.torch_backend import TorchBackend
+
+    return TorchBackend(backbone, head)
 
 
 def auto_numbers(device: str = "cpu", backend: BackendName | None = None) -> NumberType:

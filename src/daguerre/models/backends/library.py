@@ -270,26 +270,30 @@ def _load(source: LibrarySource, processor: tuple[str, ...]) -> Any:
 
 
 def _opened(path: Path) -> Any:
-    """A library, loaded. Some PyTorch keeps its OpenMP runtime to itself: then that is shown to the library first."""
+    """A library, loaded. Where the process has no OpenMP runtime that it sees, one is shown to it first: that of a
+    PyTorch which keeps it to itself, else the wheel's or the system's, which a PyTorch that comes later shares.
+    """
     try:
         return ctypes.CDLL(str(path))
     except OSError:
         for runtime in _openmp_runtimes():
             with suppress(OSError):
                 ctypes.CDLL(runtime, ctypes.RTLD_GLOBAL)
-        return ctypes.CDLL(str(path))
+                return ctypes.CDLL(str(path))
+        raise
 
 
 def _openmp_runtimes() -> list[str]:
-    """The paths of GNU's OpenMP runtimes in this process."""
+    """GNU's OpenMP runtimes: those of this process, or, where it has none, the wheel's, then the system's."""
     with suppress(OSError):
         lines = Path("/proc/self/maps").read_text().splitlines()
-        return sorted({line.split(maxsplit=5)[5] for line in lines if "/libgomp" in line})
-    return []
+        if held := sorted({line.split(maxsplit=5)[5] for line in lines if "/libgomp" in line}):
+            return held
+    return [str(prebuilt.FOLDER / prebuilt.OPENMP), prebuilt.OPENMP]
 
 
 def _key(source: LibrarySource, more: Sequence[str]) -> str:
-    """A hash of what the compiled code depends on: source, flags, CXX, processor and PyTorch version."""
+    """A hash of what the compiled code depends on: source, flags, CXX and processor."""
     processor = [platform.processor()]
     with suppress(OSError):
         first = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
@@ -303,7 +307,7 @@ def _key(source: LibrarySource, more: Sequence[str]) -> str:
 
 
 def _compile(source: LibrarySource, flags: Sequence[str], folder: Path) -> tuple[Path, Any]:
-    """The compiled library, loaded. It uses PyTorch's OpenMP runtime, or, if that fails, the compiler's."""
+    """The compiled library, loaded. It uses the OpenMP runtime of the process, or, if that fails, the compiler's."""
     compiler, parts = find_compiler(), folder / "native.o"
     _run(compiler, *flags, "-c", source.folder / source.main, "-o", parts)
     for number, threads in enumerate(((), ("-fopenmp",))):

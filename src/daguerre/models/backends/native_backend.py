@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from daguerre.errors import UnsupportedError
+from daguerre.extras import has_pytorch
 from daguerre.models.backends import library as interface
 from daguerre.models.backends.disk import Place, experts_file, say_where
 from daguerre.models.backends.folding import LevelVector, Modulations
@@ -40,6 +41,11 @@ from daguerre.models.thread_count import num_threads
 if TYPE_CHECKING:
     from daguerre.models.core.backbone import Backbone
 
+WAYS_OUT = (
+    "install a C++ compiler (g++ or clang++) or a wheel of Daguerre with compiled libraries, or PyTorch: pip install "
+    "'daguerre[torch]'"
+)
+"""Of an installation on which nothing can compute."""
 LOG = logging.getLogger("daguerre")
 Quantization = Literal["int8", "approximate_int4"]
 QUANTIZATIONS: tuple[Quantization, ...] = get_args(Quantization)
@@ -183,4 +189,7 @@ def can_compile() -> bool:
 
 @lru_cache
 def _say_once(reason: str) -> None:
-    LOG.warning("%s; PyTorch computes instead, which is slower", reason)
+    if has_pytorch():
+        LOG.warning("%s; PyTorch computes instead, which is slower", reason)
+    else:
+        LOG.warning("%s, and PyTorch is not installed either: %s", reason, WAYS_OUT)
