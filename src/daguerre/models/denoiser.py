@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from daguerre.canvas import Canvas
 from daguerre.errors import InputError, UnsupportedError, unknown
+from daguerre.extras import has_pytorch
 from daguerre.models.backbone_session import BackboneSession
 from daguerre.models.backends.disk import PLACES as PLACES
 from daguerre.models.backends.disk import Place as Place
 from daguerre.models.backends.native_backend import QUANTIZATIONS as QUANTIZATIONS
-from daguerre.models.backends.native_backend import NativeBackend, fastest_numbers
+from daguerre.models.backends.native_backend import WAYS_OUT, NativeBackend, fastest_numbers
 from daguerre.models.backends.native_backend import Quantization as Quantization
 from daguerre.models.backends.native_backend import can_compile as can_compile
 from daguerre.models.bits import NumberType
@@ -142,6 +143,8 @@ class BackboneDenoiser:
         native = self.backend_name == "native" or self.quantize is not None
         if native or (self.backend_name is None and self.weights.cannot_pack is None and can_compile()):
             return NativeBackend(self.weights, self.quantize, self._head, self._experts)
+        if not has_pytorch() and self.backend_name is None:
+            raise UnsupportedError(f"nothing here can compute: {WAYS_OUT}")
         return _torch_backend(self._module(), self._head)
 
     def session(self, canvas: Canvas, cache: CacheMode = "auto") -> BackboneSession:

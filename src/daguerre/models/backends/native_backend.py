@@ -191,5 +191,3 @@ def can_compile() -> bool:
 def _say_once(reason: str) -> None:
     if has_pytorch():
         LOG.warning("%s; PyTorch computes instead, which is slower", reason)
-    else:
-        LOG.warning("%s, and PyTorch is not installed either: %s", reason, WAYS_OUT)
