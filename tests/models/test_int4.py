@@ -32,7 +32,7 @@ def random(*shape: int, seed: int = 0) -> torch.Tensor:
 def product(x: torch.Tensor, weight: torch.Tensor, threads: int = 1) -> torch.Tensor:
     """The native product of rows with a matrix in 4 bits."""
     packing = Packing("int4")
-    matrix = packing.linear(array_of(weight))
+    matrix = packing.linear(lambda: (array_of(weight), None))
     rows = torch.nn.functional.pad(x, (0, -x.shape[1] % COLUMNS)).contiguous()
     out = np.empty((len(x), matrix.panels * COLUMNS), dtype=np.float32)
     given = ctypes.byref(matrix), PRODUCTS["int4"], rows.data_ptr(), *rows.shape, out.ctypes.data, threads

@@ -90,6 +90,11 @@ class FileWeights(ModelWeights):
         self._shapes = parameter_shapes(config)
         self._module: Backbone | None = None
 
+    @property
+    def paths(self) -> list[Path]:
+        """The files that hold them."""
+        return sorted({path for stored in self._stored.values() for path in stored.paths})
+
     def part(self, layer: int | None) -> Part:
         """The weights of a part. CheckpointError where a file has become shorter, or a copy of a tensor is not equal to
         it.

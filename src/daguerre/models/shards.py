@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,6 +69,11 @@ class Stored:
     num_bytes: int
     offset: int = 0
     name: str = ""
+
+    @property
+    def paths(self) -> Sequence[Path]:
+        """The file, or all parts of the one that it is of."""
+        return self.file.parts if isinstance(self.file, GgufFile) else [self.file.path]
 
     def array(self) -> np.ndarray:
         """The numbers as they are stored, of bfloat16 the bits as uint16; of quantized ones as float32."""

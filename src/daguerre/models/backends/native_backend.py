@@ -27,6 +27,7 @@ from daguerre.models.backends import library as interface
 from daguerre.models.backends.disk import Place, experts_file, say_where
 from daguerre.models.backends.folding import LevelVector, Modulations
 from daguerre.models.backends.gemma_packing import pack_gemma
+from daguerre.models.backends.kept_weights import keep, kept_packing
 from daguerre.models.backends.native_cache import LayeredNativeCache, NativeCache
 from daguerre.models.backends.native_call import NativeCall, NativeEdit
 from daguerre.models.backends.packing import pack
@@ -76,8 +77,12 @@ class NativeBackend:
         self._answering = None if head is None else _answering(weights, head)
         self._edits = lru_cache(maxsize=64)(partial(NativeEdit, config))  # wrappers ask for the same ones again
         numbers = weights.numbers if quantize is None else NUMBERS[quantize]
-        self._packing = Packing(numbers, experts_file(config, weights.num_parameters, numbers, experts))
+        file = experts_file(config, weights.num_parameters, numbers, experts)
+        there = None if file is not None else kept_packing(weights, numbers)
+        self._packing = there or Packing(numbers, file)
         self._model = pack(weights, self._packing) if config.gemma is None else pack_gemma(weights, self._packing)
+        if there is None:
+            keep(weights, numbers, self._packing)
         self._this = ctypes.byref(self._model)
         if self._packing.experts is not None:
             self._packing.experts.settle()

@@ -8,6 +8,8 @@ norm's bias is part of its own bias.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from daguerre.models.backends.panels import (
     COLUMNS,
     PRODUCTS,
     QUARTER,
+    Matrix,
     Packing,
     gates,
     interleaved,
@@ -27,6 +30,7 @@ from daguerre.models.backends.panels import (
 from daguerre.models.bits import floats
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.core.frequencies import own_positions, query_scale, rotary_tables
+from daguerre.models.core.parameters import Shapes, part_shapes
 from daguerre.models.core.shapes import ConceptShape
 from daguerre.models.model_weights import OUTSIDE, ModelWeights, Part, give_back
 
@@ -37,40 +41,50 @@ TINY = float(np.finfo(np.float32).eps)
 
 
 class View:
-    """The weights of a module within a part: those whose names begin with its own."""
+    """The weights of a module within a part, those whose names begin with its own; the part is read when one is asked
+    for.
+    """
 
-    def __init__(self, part: Part, name: str = "") -> None:
-        self._part, self._name = part, name
+    def __init__(self, shapes: Shapes, read: Callable[[], Part], name: str = "") -> None:
+        self._shapes, self._read, self._name = shapes, read, name
+
+    @classmethod
+    def of(cls, weights: ModelWeights, layer: int | None) -> View:
+        """A part of a model's weights."""
+        return cls(part_shapes(weights.config, layer), cache(partial(weights.part, layer)))
 
     def within(self, name: str) -> View:
         """A module of this one."""
-        return View(self._part, f"{self._name}{name}.")
+        return View(self._shapes, self._read, f"{self._name}{name}.")
 
     def has(self, name: str) -> bool:
         """Whether there is a module or a weight of this name."""
         whole = self._name + name
-        return whole in self._part or any(key.startswith(f"{whole}.") for key in self._part)
+        return whole in self._shapes or any(key.startswith(f"{whole}.") for key in self._shapes)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a weight."""
+        return self._shapes[self._name + name]
 
     def __getitem__(self, name: str) -> np.ndarray:
-        return self._part[self._name + name]
-
-    def get(self, name: str) -> np.ndarray | None:
-        """A weight as float32; None where there is none."""
-        found = self._part.get(self._name + name)
-        return None if found is None else floats(found)
+        return self._read()[self._name + name]
 
     def floats(self, name: str) -> np.ndarray:
         """A weight as float32."""
         return floats(self[name])
 
+    def get(self, name: str) -> np.ndarray | None:
+        """A weight as float32; None where there is none."""
+        return self.floats(name) if self.has(name) else None
+
 
 def pack(weights: ModelWeights, packing: Packing) -> interface.ModelStruct:
     """The shape, options and packed weights of a model. Parts of weights are read one at a time."""
     weights = folded(weights)
-    model = pack_around(weights, View(weights.part(OUTSIDE)), packing)
+    model = pack_around(weights, View.of(weights, OUTSIDE), packing)
     layers = list[interface.LayerStruct]()
     for number in range(weights.config.num_layers):
-        layers.append(_layer(weights.config, number, View(weights.part(number)), packing))
+        layers.append(_layer(weights.config, number, View.of(weights, number), packing))
         give_back()
     return with_layers(model, layers)
 
@@ -82,29 +96,25 @@ def with_layers(model: interface.ModelStruct, layers: list[interface.LayerStruct
 
 
 def pack_around(weights: ModelWeights, part: View, packing: Packing) -> interface.ModelStruct:
-    """The same without layers; `part`: what is outside of them."""
-    config, embedding, hold = weights.config, part["embedding.weight"], packing.hold
-    final, bias = part.within("final_norm"), part.get("output.bias")
-    never = np.zeros(config.vocab_size, np.float32)
-    never[list(config.unpredictable_ids)] = -np.inf
-    never = padded(never if bias is None else never + bias, round_up(len(never), COLUMNS), -np.inf)
+    """The model without its layers; `part`: what is outside of them."""
+    config, hold, final = weights.config, packing.hold, part.within("final_norm")
     head = part.within("draft_head") if config.draft_head else None
     tokens, confidence, confidence_bias = None, None, CONFIDENCE_BIAS()
     if head is not None:
-        tokens = hold(_products_of_tokens(head.floats("up.weight"), floats(embedding)))
+        tokens = hold(lambda: _products_of_tokens(head.floats("up.weight"), part.floats("embedding.weight")))
         if head.has("confidence"):
-            confidence = hold(head.floats("confidence.weight"))
-            confidence_bias = CONFIDENCE_BIAS(*head.floats("confidence.bias").tolist())
+            confidence = hold(lambda: head.floats("confidence.weight"))
+            confidence_bias = CONFIDENCE_BIAS(*packing.kept(lambda: head.floats("confidence.bias")).tolist())
     rounds = packing.numbers in ("int8", "int4")
     small = packing.of("int8") if rounds else packing
-    exact = _head(part, head, never, config, small)
+    exact = _head(config, part, small)
     apart = config.gemma is not None or not (rounds or config.tied)
     rows = interface.LinearStruct()
     if not apart:
-        rows = exact.logits if config.tied else small.linear(embedding)
+        rows = exact.logits if config.tied else small.linear(lambda: (part["embedding.weight"], None))
     drafting = interface.HeadStruct()
     if head is not None:
-        drafting = exact if rounds else _head(part, head, never, config, packing.of("int8"))
+        drafting = exact if rounds else _head(config, part, packing.of("int8"))
     return interface.ModelStruct(
         *(config.width, config.num_heads, config.num_kv_heads, config.head_width, config.rotary_width),
         *(_inner(config), config.num_layers, config.vocab_size, config.max_positions),
@@ -115,11 +125,11 @@ def pack_around(weights: ModelWeights, part: View, packing: Packing) -> interfac
         *(0 if config.windows is None else config.windows.size, config.norm_eps, config.clip_qkv or 0.0),
         config.embedding_scale,
         _experts(config, packing),
-        hold(embedding) if apart else None,
+        hold(lambda: part["embedding.weight"]) if apart else None,
         rows,
-        held(part.get("position_embedding.weight"), packing),
-        hold(final.floats("weight")),
-        held(final.get("bias"), packing),
+        held(part, "position_embedding.weight", packing),
+        held(final, "weight", packing),
+        held(final, "bias", packing),
         *_rotary(config, packing),
         None,
         *(exact, drafting, tokens, confidence, confidence_bias),
@@ -127,9 +137,9 @@ def pack_around(weights: ModelWeights, part: View, packing: Packing) -> interfac
     )
 
 
-def held(x: np.ndarray | None, packing: Packing) -> int | None:
-    """The address of an array that is kept alive; None for None."""
-    return None if x is None else packing.hold(x)
+def held(module: View, name: str, packing: Packing) -> int | None:
+    """The address of a weight in float32, which is kept alive; None where there is none."""
+    return packing.hold(lambda: module.floats(name)) if module.has(name) else None
 
 
 def _rotary(config: ModelConfig, packing: Packing) -> tuple[int | None, ...]:
@@ -139,11 +149,20 @@ def _rotary(config: ModelConfig, packing: Packing) -> tuple[int | None, ...]:
     if not config.rotary_width or config.gemma is not None:
         return (None,) * 5
     positions = np.arange(config.max_positions)
-    tables = tuple(map(packing.hold, rotary_tables(config, positions)))
-    sliding = tables
-    if own_positions(config):
-        sliding = tuple(map(packing.hold, rotary_tables(config, positions, sliding=True)))
-    return *tables, *sliding, held(query_scale(config, positions), packing)
+
+    def tables(sliding: bool) -> list[int]:
+        both = packing.kept(lambda: np.stack(rotary_tables(config, positions, sliding=sliding)))
+        return [table.ctypes.data for table in both]
+
+    most = tables(False)
+    scale = config.rope_scaling is not None and config.rope_scaling.query_beta
+    scaled = packing.hold(lambda: _given(query_scale(config, positions))) if scale else None
+    return *most, *(tables(True) if own_positions(config) else most), scaled
+
+
+def _given(x: np.ndarray | None) -> np.ndarray:
+    assert x is not None
+    return x
 
 
 def _concepts(shape: ConceptShape, heads: View, packing: Packing) -> ctypes.Array[interface.ConceptHeadStruct]:
@@ -154,7 +173,7 @@ def _concepts(shape: ConceptShape, heads: View, packing: Packing) -> ctypes.Arra
             interface.LinearStruct(), _rows(heads.within("known_predictor"), num, packing), 0, num, shape.kept_known
         ),
         interface.ConceptHeadStruct(
-            packing.linear(heads["discovered_down.weight"]),
+            packing.linear(lambda: (heads["discovered_down.weight"], None)),
             _rows(heads.within("discovered_up"), shape.discovered, packing),
             *(num, shape.discovered, shape.kept_discovered),
         ),
@@ -163,8 +182,12 @@ def _concepts(shape: ConceptShape, heads: View, packing: Packing) -> ctypes.Arra
 
 def _rows(linear: View, num: int, packing: Packing) -> interface.LinearStruct:
     """The first `num` outputs of a matrix and its bias."""
-    bias = linear.get("bias")
-    return packing.linear(linear["weight"][:num], None if bias is None else bias[:num])
+
+    def rows() -> Matrix:
+        bias = linear.get("bias")
+        return linear["weight"][:num], None if bias is None else bias[:num]
+
+    return packing.linear(rows)
 
 
 def _inner(config: ModelConfig) -> int:
@@ -185,7 +208,7 @@ def _experts(config: ModelConfig, packing: Packing) -> interface.ExpertsStruct:
 
 
 def _layer(config: ModelConfig, number: int, layer: View, packing: Packing) -> interface.LayerStruct:
-    attention, hold = layer.within("attention"), packing.hold
+    attention = layer.within("attention")
     before: list[View | None] = [None, None]
     after = [layer.within(name) if layer.has(name) else None for name in ("after_attention_norm", "after_mlp_norm")]
     norms = layer.within("attention_norm"), layer.within("mlp_norm")
@@ -197,15 +220,15 @@ def _layer(config: ModelConfig, number: int, layer: View, packing: Packing) -> i
     mixture = layer.within("mlp")
     mlp = mixture.within("shared") if has_experts else mixture
     return interface.LayerStruct(
-        packing.linear(*behind(before[0], attention.within("qkv"))),
-        packing.linear(*behind(None, attention.within("out"))),
+        packing.linear(lambda: behind(before[0], attention.within("qkv"))),
+        packing.linear(lambda: behind(None, attention.within("out"))),
         *pack_mlp(mlp, before[1], packing),
         _low_rank(attention, "qkv_draft", before[0], packing),
         _low_rank(attention, "out_draft", None, packing),
         _low_rank(mlp, "down_draft", None, packing),
-        hold(_weights_of_heads(config, attention)),
-        *(None if norm is None else hold(norm.floats("weight")) for norm in before),
-        *(None if norm is None else held(norm.get(name), packing) for norm in after for name in ("weight", "bias")),
+        packing.hold(lambda: _weights_of_heads(config, attention)),
+        *(None if norm is None else held(norm, "weight", packing) for norm in before),
+        *(None if norm is None else held(norm, name, packing) for norm in after for name in ("weight", "bias")),
         *(_mixture(mixture, before[1], packing) if has_experts else ()),
         sliding=config.is_sliding(number),
     )
@@ -229,9 +252,9 @@ def _low_rank(module: View, name: str, norm: View | None, packing: Packing) -> i
         return interface.LowRankStruct()
     weights = module.within(name)
     return interface.LowRankStruct(
-        packing.linear(*behind(norm, weights.within("a"))),
-        packing.linear(weights["b.weight"], narrow=True),
-        round_up(min(len(weights["a.weight"]), COLUMNS), QUARTER) // QUARTER,
+        packing.linear(lambda: behind(norm, weights.within("a"))),
+        packing.linear(lambda: (weights["b.weight"], None), narrow=True),
+        round_up(min(weights.shape("a.weight")[0], COLUMNS), QUARTER) // QUARTER,
     )
 
 
@@ -239,35 +262,59 @@ def pack_mlp(mlp: View, norm: View | None, packing: Packing) -> tuple[interface.
     """The matrices of an MLP behind a norm; empty ones without an MLP."""
     if not mlp.has("down"):
         return interface.LinearStruct(), interface.LinearStruct()
-    gated = mlp.has("gate_up")
-    up = behind(norm, mlp.within("gate_up" if gated else "up"))
-    return packing.linear(*(gates(*up) if gated else up)), packing.linear(*behind(None, mlp.within("down")))
+    up = "gate_up" if mlp.has("gate_up") else "up"
+
+    def first() -> Matrix:
+        matrix = behind(norm, mlp.within(up))
+        return gates(*matrix) if up == "gate_up" else matrix
+
+    return packing.linear(first), packing.linear(lambda: behind(None, mlp.within("down")))
 
 
 def _mixture(mixture: View, norm: View | None, packing: Packing) -> tuple[Any, ...]:
     """The router, in float32, the bias of experts, and the matrices of each expert."""
-    up, down = mixture["gate_up.weight"], mixture["down.weight"]
-    matrices = interface.LinearStruct * len(up)
+    num = mixture.shape("gate_up.weight")[0]
+    matrices = interface.LinearStruct * num
+
+    def up(number: int) -> Matrix:
+        weight = mixture["gate_up.weight"][number]
+        return gates(weight, shift(norm, weight))
+
     return (
-        packing.of("float32").linear(*behind(norm, mixture.within("router"))),
-        held(mixture.get("expert_bias"), packing),
-        matrices(*(packing.expert(*gates(x, shift(norm, x))) for x in up)),
-        matrices(*(packing.expert(x) for x in down)),
+        packing.of("float32").linear(lambda: behind(norm, mixture.within("router"))),
+        held(mixture, "expert_bias", packing),
+        matrices(*(packing.expert(partial(up, number)) for number in range(num))),
+        matrices(*(packing.expert(partial(_row, mixture, "down.weight", number)) for number in range(num))),
     )
 
 
-def _head(
-    part: View, head: View | None, bias: np.ndarray, config: ModelConfig, packing: Packing
-) -> interface.HeadStruct:
+def _row(module: View, name: str, number: int) -> Matrix:
+    """One matrix of several."""
+    return module[name][number], None
+
+
+def _head(config: ModelConfig, part: View, packing: Packing) -> interface.HeadStruct:
     """The vocabulary projection; and the matrices of the draft head, applied to a row, to the previous state and
     to their activations.
     """
-    logits = packing.linear(part["embedding.weight" if config.tied else "output.weight"], bias)
-    if head is None:
+    matrix = part.within("embedding" if config.tied else "output")
+    logits = packing.linear(lambda: (matrix["weight"], _never(config, part)))
+    if not config.draft_head:
         return interface.HeadStruct(logits)
-    up, width = interleaved(head["up.weight"]), config.width
-    of_row, of_state = up[:, :width], up[:, 2 * width :]
-    return interface.HeadStruct(logits, *(packing.linear(x) for x in (of_row, of_state, head["down.weight"])))
+    head, width = part.within("draft_head"), config.width
+
+    def columns(start: int) -> Matrix:
+        return interleaved(head["up.weight"])[:, start : start + width], None
+
+    first = (packing.linear(partial(columns, start)) for start in (0, 2 * width))
+    return interface.HeadStruct(logits, *first, packing.linear(lambda: (head["down.weight"], None)))
+
+
+def _never(config: ModelConfig, part: View) -> np.ndarray:
+    """The bias of the vocabulary projection: minus infinity for tokens that are not predicted, and for padding."""
+    never, bias = np.zeros(config.vocab_size, np.float32), part.get("output.bias")
+    never[list(config.unpredictable_ids)] = -np.inf
+    return padded(never if bias is None else never + bias, round_up(len(never), COLUMNS), -np.inf)
 
 
 def _products_of_tokens(up: np.ndarray, embedding: np.ndarray) -> np.ndarray:
@@ -278,7 +325,7 @@ def _products_of_tokens(up: np.ndarray, embedding: np.ndarray) -> np.ndarray:
     return np.pad(products, ((0, 0), (0, -len(rows) % COLUMNS)))
 
 
-def behind(norm: View | None, linear: View) -> tuple[np.ndarray, np.ndarray | None]:
+def behind(norm: View | None, linear: View) -> Matrix:
     """A matrix (out, in), and its bias with what it makes of the bias of the norm before it."""
     weight, bias = linear["weight"], linear.get("bias")
     more = shift(norm, weight)

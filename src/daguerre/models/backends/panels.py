@@ -6,7 +6,10 @@ A matrix (out, in) becomes panels of COLUMNS outputs, each split into quarters o
 
 from __future__ import annotations
 
+import copy
 import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -58,59 +61,101 @@ def gates(weight: np.ndarray, bias: np.ndarray | None) -> tuple[np.ndarray, np.n
     return interleaved(weight), None if bias is None else interleaved(bias)
 
 
+Matrix = tuple[np.ndarray, np.ndarray | None]
+"""A matrix (out, in), and its bias."""
+
+
+@dataclass(frozen=True)
+class PackedMatrix:
+    """A packed matrix: its words, and where it has them its bias, and scales and offsets of outputs."""
+
+    weight: np.ndarray
+    bias: np.ndarray | None
+    scale: np.ndarray | None
+    offset: np.ndarray | None
+    words: int
+    panels: int
+
+    @property
+    def arrays(self) -> list[np.ndarray | None]:
+        """Its parts."""
+        return [self.weight, self.bias, self.scale, self.offset]
+
+    @property
+    def struct(self) -> interface.LinearStruct:
+        """As the native library reads it."""
+        addresses = (None if x is None else x.ctypes.data for x in self.arrays)
+        return interface.LinearStruct(*addresses, self.words, self.panels)
+
+
 class Packing:
-    """Packs matrices, and keeps alive the memory that the results point to."""
+    """Packs matrices, and keeps alive the memory that the results point to.
+
+    What is packed is given by functions, which are called where it is not there yet (`kept_weights`).
+    """
 
     def __init__(self, numbers: Numbers, experts: ExpertsFile | None = None) -> None:
         self.numbers, self.experts = numbers, experts
-        self._held: list[np.ndarray] = []
+        self.made: list[np.ndarray | PackedMatrix] = []
 
     def of(self, numbers: Numbers) -> Packing:
         """A packing in another type that shares the memory it keeps alive."""
-        other = Packing(numbers, self.experts)
-        other._held = self._held
+        other = copy.copy(self)
+        other.numbers = numbers
         return other
-
-    def expert(self, weight: np.ndarray, bias: np.ndarray | None = None) -> interface.LinearStruct:
-        """The same as `linear` for a matrix of an expert, which may be in a file."""
-        return self._linear(weight, bias, words_of(weight.shape[1], self.numbers), self.experts)
-
-    def hold(self, x: np.ndarray) -> int:
-        """The address of an array, which is kept alive."""
-        self._held.append(np.ascontiguousarray(x))
-        return self._held[-1].ctypes.data
 
     @property
     def num_bytes(self) -> int:
         """Bytes of all that is kept alive."""
-        return sum(x.nbytes for x in self._held)
+        every = (one.arrays if isinstance(one, PackedMatrix) else [one] for one in self.made)
+        return sum(x.nbytes for some in every for x in some if x is not None)
 
-    def linear(
-        self, weight: np.ndarray, bias: np.ndarray | None = None, narrow: bool = False
-    ) -> interface.LinearStruct:
+    def kept(self, make: Callable[[], np.ndarray]) -> np.ndarray:
+        """An array that is kept alive."""
+        self.made.append(made := np.ascontiguousarray(make()))
+        return made
+
+    def hold(self, make: Callable[[], np.ndarray]) -> int:
+        """The address of an array that is kept alive."""
+        return self.kept(make).ctypes.data
+
+    def linear(self, make: Callable[[], Matrix], narrow: bool = False) -> interface.LinearStruct:
         """Pack a matrix (out, in). A `narrow` one has the words of a multiple of QUARTER inputs, whether tiles can
         multiply them or not.
         """
-        return self._linear(weight, bias, words_of(weight.shape[1], self.numbers, narrow), None)
+        return self._matrix(lambda: packed(*make(), self.numbers, narrow)).struct
 
-    def _linear(
-        self, weight: np.ndarray, bias: np.ndarray | None, words: int, file: ExpertsFile | None
-    ) -> interface.LinearStruct:
-        weight = np.ascontiguousarray(weight if weight.dtype == np.uint16 else floats(weight))
-        num_out, num_in = weight.shape
-        panels, rounds = -(-num_out // COLUMNS), self.numbers == "int8"
-        size = panels * COLUMNS * words
-        made = aligned(size, np.int32) if file is None else file.take(size)
-        scale = aligned(panels * COLUMNS, np.float32) if rounds else None
-        offset = aligned(panels * COLUMNS, np.int32) if rounds else None
-        about = interface.UnpackedStruct(
-            *(weight.ctypes.data, num_out, num_in),
-            *(int(weight.dtype == np.uint16), PRODUCTS[self.numbers]),
-            *(None if x is None else x.ctypes.data for x in (made, scale, offset)),
-            *(words, panels),
-        )
-        if interface.library().daguerre_pack(ctypes.byref(about), num_threads()):
-            raise MemoryError(interface.ERRORS[3])
-        wide = None if bias is None else padded(floats(bias), panels * COLUMNS)
-        more = (None if x is None else self.hold(x) for x in (wide, scale, offset))
-        return interface.LinearStruct(self.hold(made), *more, words, panels)
+    def expert(self, make: Callable[[], Matrix]) -> interface.LinearStruct:
+        """The same as `linear` for a matrix of an expert, which may be in a file."""
+        return self._matrix(lambda: packed(*make(), self.numbers, file=self.experts)).struct
+
+    def _matrix(self, make: Callable[[], PackedMatrix]) -> PackedMatrix:
+        self.made.append(made := make())
+        return made
+
+
+def packed(
+    weight: np.ndarray,
+    bias: np.ndarray | None,
+    numbers: Numbers,
+    narrow: bool = False,
+    file: ExpertsFile | None = None,
+) -> PackedMatrix:
+    """A matrix (out, in) in packed numbers, in memory or in a file."""
+    weight = np.ascontiguousarray(weight if weight.dtype == np.uint16 else floats(weight))
+    num_out, num_in = weight.shape
+    panels, rounds, words = -(-num_out // COLUMNS), numbers == "int8", words_of(num_in, numbers, narrow)
+    size = panels * COLUMNS * words
+    made = aligned(size, np.int32) if file is None else file.take(size)
+    scale = aligned(panels * COLUMNS, np.float32) if rounds else None
+    offset = aligned(panels * COLUMNS, np.int32) if rounds else None
+    about = interface.UnpackedStruct(
+        *(weight.ctypes.data, num_out, num_in),
+        *(int(weight.dtype == np.uint16), PRODUCTS[numbers]),
+        *(None if x is None else x.ctypes.data for x in (made, scale, offset)),
+        *(words, panels),
+    )
+    if interface.library().daguerre_pack(ctypes.byref(about), num_threads()):
+        raise MemoryError(interface.ERRORS[3])
+    wide = None if bias is None else padded(floats(bias), panels * COLUMNS)
+    return PackedMatrix(made, wide, scale, offset, words, panels)

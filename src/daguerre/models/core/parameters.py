@@ -34,6 +34,11 @@ def parameter_shapes(config: ModelConfig) -> Shapes:
     return out
 
 
+def part_shapes(config: ModelConfig, layer: int | None) -> Shapes:
+    """The shapes of a layer, by the names within it; of what is outside of layers for None."""
+    return _outside(config) if layer is None else layer_shapes(config, layer)
+
+
 def within(name: str, shapes: Mapping[str, tuple[int, ...]]) -> Shapes:
     """The same names behind that of a module."""
     return {f"{name}.{inner}": shape for inner, shape in shapes.items()}

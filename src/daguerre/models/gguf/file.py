@@ -31,7 +31,7 @@ class GgufFile:
 
     def __init__(self, header: Header) -> None:
         self.path: Path = header.path
-        self.entries, self._parts = header.entries, header.parts
+        self.entries, self.parts = header.entries, header.parts
 
     def keys(self) -> KeysView[str]:
         """The names of the tensors."""
@@ -42,7 +42,7 @@ class GgufFile:
         type. CheckpointError where the file has become shorter since its header was read.
         """
         entry = self.entries[name]
-        stored = read_bytes(self._parts[entry.part], entry.offset, entry.num_bytes)
+        stored = read_bytes(self.parts[entry.part], entry.offset, entry.num_bytes)
         return stored.reshape(entry.num_rows, entry.row_bytes)
 
     def array(self, name: str) -> np.ndarray:
