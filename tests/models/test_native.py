@@ -26,6 +26,7 @@ from daguerre.errors import InputError, UnsupportedError
 from daguerre.files import cache_folder
 from daguerre.model import Model, load
 from daguerre.models.backends import library as interface
+from daguerre.models.backends import native_backend
 from daguerre.models.backends.library import library
 from daguerre.models.backends.native_backend import NativeBackend, Quantization
 from daguerre.models.backends.torch_backend import TorchBackend

@@ -42,7 +42,7 @@ def test_a_packed_matrix_equals_the_slow_one(isa: str, subtests: pytest.Subtests
                     weight = weights(shape, dtype)
                     for narrow in (False, True):
                         packing = Packing(numbers)
-                        got = made(packing, packing.linear(lambda: (array_of(weight), None), narrow)  # noqa: B023)
+                        got = made(packing, packing.linear(lambda: (array_of(weight), None), narrow))  # noqa: B023
                         want = slow_linear(weight, numbers, narrow)
                         assert len(got) == len(want)
                         for one, other in zip(got, want, strict=True):

@@ -144,7 +144,7 @@ def wrapped(denoiser: Denoiser, plan: Plan, steered: ProgramControls | None, exp
 
 def _with_heads(denoiser: Denoiser) -> Backbone:
     """The backbone of a denoiser, whose concept heads explain and steer. UnsupportedError where there are none."""
-    backbone = getattr(denoiser, "backbone", None)
-    if not isinstance(backbone, Backbone) or backbone.concepts is None:
+    backbone: Backbone | None = None if denoiser.config.concepts is None else getattr(denoiser, "backbone", None)
+    if backbone is None:
         raise no_concept_heads()
     return backbone

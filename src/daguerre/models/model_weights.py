@@ -1,4 +1,4 @@
-"""The weights of a model by their names, without PyTorch: those of files, which are read part by part, or of a backbone.
+"""The weights of a model by name, without PyTorch: those of files, which are read part by part, or of a backbone.
 
 Names and shapes are those of `models.core.parameters`. A part is a layer, whose names are those within it, or what is
 outside of layers, `OUTSIDE`.

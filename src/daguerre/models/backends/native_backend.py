@@ -165,6 +165,7 @@ class NativeBackend:
 
 def _answering(weights: ModelWeights, head: Head) -> Any:
     """What makes answers of hidden states with another head: in PyTorch, as the head is."""
+    from daguerre.models.backends.answering import Answering
 
     return Answering(weights.module(), head)
 

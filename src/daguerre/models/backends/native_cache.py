@@ -162,7 +162,7 @@ class NativeCache:
         return out
 
     def read(self, layer: int) -> tuple[Any, Any]:
-        """Keys and values of one layer, tensors (1, K, length, H), as `Cache.read` returns them; 0 of what was let go."""
+        """Keys and values of one layer, tensors (1, K, length, H) as of `Cache.read`; 0 of what was let go."""
         heads = slice(layer * self._num_kv, (layer + 1) * self._num_kv)
         keys, values = self._plain_keys()[heads], self._plain_values()[heads]
         if self.int8:

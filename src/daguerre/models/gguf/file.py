@@ -100,7 +100,7 @@ def numbers_of(blocks: np.ndarray, kind: str, to: NumberType) -> np.ndarray:
 
 
 def slow_numbers(blocks: np.ndarray, kind: str) -> np.ndarray:
-    """The same by the package `gguf`, as float32, or as they are stored. MissingExtra without it, for quantized ones."""
+    """The same by the package `gguf`, as float32, or as they are stored. MissingExtra for quantized ones without it."""
     if kind in ("F32", "F16", "BF16"):
         stored: Any = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16}[kind]
         return np.array(blocks).view(stored)
