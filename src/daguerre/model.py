@@ -466,7 +466,7 @@ def load(
 
         device, backend = join_others(device), "torch"
     folder = model_folder(name, revision, family=family)
-    merged = None if adapter is None else model_folder(adapter, what="an adapter")
+    adapter_folder = None if adapter is None else model_folder(adapter, what="an adapter")
     numbers = auto_numbers(device, backend) if dtype == "auto" else number_type_of(dtype)
     if dtype == "auto":
         LOG.info(
@@ -479,7 +479,7 @@ def load(
         numbers,
         device,
         family=family,
-        adapter=merged,
+        adapter=adapter_folder,
         tokenizer=tokenizer_folder(folder, tokenizer, family),
         rope_scaling=scaling,
         progress=progress,
@@ -505,7 +505,7 @@ def load(
         defaults=loaded.decode,
         sampling=loaded.sampling,
         concepts=loaded.concepts,
-        tasks=tasks_in(folder, merged),
+        tasks=tasks_in(folder, adapter_folder),
     )
     if backend is not None or quantize is not None or defer:
         model.denoiser.backend  # noqa: B018

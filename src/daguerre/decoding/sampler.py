@@ -194,7 +194,7 @@ def evidence_of(decision: Decision, proposals: Proposals) -> np.ndarray | None:
 
 
 def evidence_at(decision: Decision, positions: np.ndarray, evidence: np.ndarray | None) -> np.ndarray | None:
-    """The same from the head's evidence (A, ...) for positions (A,), ascending."""
+    """As `evidence_of`, from the head's evidence (A, ...) at positions (A,), ascending."""
     if evidence is None:
         return None
     if decision.positions is positions:

@@ -13,6 +13,7 @@ from threading import Condition, Thread
 from threading import Event as Flag
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from daguerre.cancellation import NEVER_CANCELLED, current_cancellation
 from daguerre.canvas import Canvas, Decision
 from daguerre.decoding.generate import MAX_TOKENS, Request, plan_of
 from daguerre.decoding.plan import Plan
@@ -31,7 +32,6 @@ from daguerre.models.forward import Answer, Backend, Forward, KeyCache
 from daguerre.models.session import Session
 from daguerre.models.threads import release_threads
 from daguerre.trace import Event
-from daguerre.wanted import NOBODY_LEFT, asker
 
 if TYPE_CHECKING:
     from daguerre.models.core.backbone import Backbone
@@ -154,19 +154,17 @@ class Engine:
         return job
 
     def compute(self, batch: Sequence[Asked], *, priority: int = 0, owner: str = "") -> list[Answer]:
-        """The answers to forwards, computed beside the requests; waits for them. What raises where the asker has left,
-        or is out of time (`wanted.Asker.check`), ends them, too.
-        """
-        asking = asker()
-        asking.check()
+        """The answers to forwards, computed beside the requests; waits for them, until `Cancellation.check` raises."""
+        cancellation = current_cancellation()
+        cancellation.check()
         work = BatchWork([self._in_parts(one) for one in batch])
-        self._enter([work], priority, owner or asking.owner, None)
+        self._enter([work], priority, owner or cancellation.owner, None)
         while True:
             try:
-                return work.answers.result(None if asking is NOBODY_LEFT else LOOK)
+                return work.answers.result(None if cancellation is NEVER_CANCELLED else LOOK)
             except FutureTimeout:
                 try:
-                    asking.check()
+                    cancellation.check()
                 except BaseException:
                     self.call(lambda: self._scheduler.drop(work))
                     raise

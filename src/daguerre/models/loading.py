@@ -73,11 +73,11 @@ def load_folder(
     of another shape, or when the tokenizer is of another vocabulary; UnsupportedError for a model or an adapter that
     cannot be computed.
     """
-    beside = None if adapter is None else named_path(adapter, "an adapter")
-    words = None if tokenizer is None else named_path(tokenizer, "a tokenizer")
-    source = open_source(named_path(folder, "a model"), family=family, tokenizer=words)
+    adapter_path = None if adapter is None else named_path(adapter, "an adapter")
+    tokenizer_path = None if tokenizer is None else named_path(tokenizer, "a tokenizer")
+    source = open_source(named_path(folder, "a model"), family=family, tokenizer=tokenizer_path)
     numbers = number_type_of(dtype)
-    loaded = source.load(numbers, str(device), adapter=beside, progress=progress, defer=defer)
+    loaded = source.load(numbers, str(device), adapter=adapter_path, progress=progress, defer=defer)
     if rope_scaling is not None:
         loaded.weights.rescale(rope_scaling)
     return loaded
