@@ -14,7 +14,7 @@ Letters: A positions of the canvas.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -24,19 +24,16 @@ from daguerre.decoding.options import DecodeOptions
 from daguerre.decoding.plan import Mode, Plan, Steps
 from daguerre.decoding.sampler import evidence_at, proposals_of
 from daguerre.errors import InputError, UnsupportedError
-from daguerre.extras import pytorch
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import Refinement, Rules
 from daguerre.models.session import Asking
+from daguerre.noise.reverse import Reverse, reverse_of
 from daguerre.sampling.logits import Proposals
 from daguerre.sampling.policies.base import Progress
 from daguerre.sampling.policies.entropy_bounded import EntropyBounded
 from daguerre.sampling.random import NOISE, TOKEN
 from daguerre.sampling.rules import forbidden
 from daguerre.trace import Event
-
-if TYPE_CHECKING:
-    from daguerre.noise.process import Process
 
 STEPS = 48
 
@@ -83,9 +80,7 @@ class Renoise(Mode):
 
     def run(self, run: Run, canvas: Canvas) -> Steps:
         """One canvas after the other, until the text, the budget or the time ends."""
-        from daguerre.noise.process import process_of
-
-        process = process_of(run.plan.config)
+        process = reverse_of(run.plan.config)
         for span in run.plan.spans(canvas):
             if run.has_ended(canvas):
                 break
@@ -129,7 +124,7 @@ class Denoising:
     """
 
     run: Run
-    process: Process
+    process: Reverse
     positions: np.ndarray
     free: np.ndarray
     pinned: np.ndarray
@@ -137,7 +132,7 @@ class Denoising:
     first: int
 
     @classmethod
-    def of(cls, run: Run, process: Process, canvas: Canvas) -> Denoising:
+    def of(cls, run: Run, process: Reverse, canvas: Canvas) -> Denoising:
         """That on the active span."""
         assert canvas.span is not None
         start, end = canvas.span
@@ -212,9 +207,8 @@ class Denoising:
 
     def noise(self, step: int) -> np.ndarray:
         """Random tokens (A,) before a step, and the pinned ones."""
-        torch = pytorch()
-        u = torch.from_numpy(self.run.sampler.rng.uniform(NOISE, self.positions, self.first + step))
-        return self.with_pins(self.process.prior_from(u).numpy())
+        u = self.run.sampler.rng.uniform(NOISE, self.positions, self.first + step)
+        return self.with_pins(self.process.prior_from(u))
 
     def sure(self, found: Step) -> np.ndarray:
         """Bool (A,): where the drawn token is kept."""
