@@ -23,7 +23,7 @@ from forwards import logits_of
 from published import CASES, made
 
 pytestmark = needs_compiler
-KINDS = ("qwen3", "gpt2", "gemma3", "llada")
+KINDS, LONGER = ("qwen3", "gemma3", "llada"), {"max_position_embeddings": 256}
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def packing_of(model: Model) -> Packing:
 
 def test_the_second_load_maps_what_the_first_packed(tmp_path: Path, cache: Path, subtests: pytest.Subtests) -> None:
     for name in KINDS:
-        folder = CASES[name].write(tmp_path / name, made(name))
+        folder = CASES[name].write(tmp_path / name, made(name), **LONGER)
         for quantize in [None, *QUANTIZATIONS]:
             with subtests.test(name, quantize=quantize):
                 first, second = (load(folder, quantize=quantize) for _ in range(2))
@@ -63,9 +63,9 @@ def test_the_second_load_maps_what_the_first_packed(tmp_path: Path, cache: Path,
 
 
 def test_two_files_that_differ_in_one_weight_are_two_entries(tmp_path: Path, cache: Path) -> None:
-    folder = CASES["qwen3"].write(tmp_path / "a", made("qwen3"))
+    folder = CASES["qwen3"].write(tmp_path / "a", made("qwen3"), **LONGER)
     load(folder)
-    weights = folder / "model.safetensors"
+    (weights,) = folder.glob("*.safetensors")
     about, content = weights.stat(), bytearray(weights.read_bytes())
     content[-2] ^= 1
     weights.write_bytes(content)
@@ -77,7 +77,7 @@ def test_two_files_that_differ_in_one_weight_are_two_entries(tmp_path: Path, cac
 def test_what_is_damaged_or_of_somebody_else_is_made_again(
     tmp_path: Path, cache: Path, subtests: pytest.Subtests
 ) -> None:
-    folder = CASES["qwen3"].write(tmp_path / "a", made("qwen3"))
+    folder = CASES["qwen3"].write(tmp_path / "a", made("qwen3"), **LONGER)
     wanted = logits_of(load(folder).denoiser.backend)
     (path,) = cache.glob("*.packed")
     whole = path.read_bytes()
@@ -94,7 +94,7 @@ def test_what_is_damaged_or_of_somebody_else_is_made_again(
 def test_the_entry_that_was_used_the_longest_ago_goes(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = CASES["qwen3"].write(tmp_path / "a", made("qwen3"))
+    folder = CASES["qwen3"].write(tmp_path / "a", made("qwen3"), **LONGER)
     for number, quantize in enumerate([None, *QUANTIZATIONS]):
         load(folder, quantize=quantize)
         os.utime(kept_weights.entries()[0].path, (number, number))
@@ -105,13 +105,13 @@ def test_the_entry_that_was_used_the_longest_ago_goes(
 
 
 def test_the_command_shows_and_clears(tmp_path: Path, cache: Path) -> None:
-    load(CASES["qwen3"].write(tmp_path / "a", made("qwen3")))
+    load(CASES["qwen3"].write(tmp_path / "a", made("qwen3"), **LONGER))
     assert "1 of 0.0 GB" in command("cache").stdout
     assert "deleted" in command("cache", "--clear").stdout and not kept_weights.entries()
 
 
 def test_a_process_ends_when_what_it_packed_is_kept(tmp_path: Path) -> None:
-    folder = CASES["qwen3"].write(tmp_path / "a", made("qwen3"))
+    folder = CASES["qwen3"].write(tmp_path / "a", made("qwen3"), **LONGER)
     script = f"""
 from daguerre.models.backends import kept_weights
 kept_weights.LEAST = kept_weights.FREE = 0
