@@ -115,7 +115,7 @@ class LevelVector:
         """The vector, float32 (D,), rounded where the model's type rounds it."""
         width = len(self.inner)
         exponent = np.arange(0, width, 2, dtype=np.float32) / np.float32(width)
-        angle = np.float32(1000.0 * level) * np.float32(10_000.0) ** -exponent
+        angle = np.float32(1000) * np.float32(level) * (10_000.0 ** -exponent.astype(np.float64)).astype(np.float32)
         waves = self._rounded(np.concatenate([np.cos(angle), np.sin(angle)]))
         out = self._rounded(self.out @ self._rounded(silu(self._rounded(self.inner @ waves))))
         scale = 1 / np.sqrt(1 + width * np.square(out).mean())

@@ -73,7 +73,7 @@ class NativeBackend:
             raise UnsupportedError(f'backend "native" cannot run a model {weights.cannot_pack}: leave out backend')
         self._library = interface.library()
         config = self.config = weights.config
-        self.numbers = weights.numbers
+        self.weights, self.numbers = weights, weights.numbers
         self._answering = None if head is None else _answering(weights, head)
         self._edits = lru_cache(maxsize=64)(partial(NativeEdit, config))  # wrappers ask for the same ones again
         numbers = weights.numbers if quantize is None else NUMBERS[quantize]
