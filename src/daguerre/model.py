@@ -34,7 +34,7 @@ from daguerre.models.denoiser import (
     Place,
     Quantization,
     auto_numbers,
-    can_compile,
+    native_is_default,
 )
 from daguerre.models.forward import Head
 from daguerre.models.loading import (
@@ -473,7 +473,7 @@ def load(
             "computing in %s, which is fastest on this %s", numbers, PROCESSORS.get(device[:4].rstrip(":"), "device")
         )
     scaling = read_scaling(rope_scaling) if isinstance(rope_scaling, str | Mapping) else rope_scaling
-    defer = device == "cpu" and backend != "torch" and can_compile()
+    defer = native_is_default(device, backend)
     loaded = load_folder(
         folder,
         numbers,

@@ -143,8 +143,6 @@ class BackboneDenoiser:
         native = self.backend_name == "native" or self.quantize is not None
         if native or (self.backend_name is None and self.weights.cannot_pack is None and can_compile()):
             return NativeBackend(self.weights, self.quantize, self._head, self._experts)
-        if not has_pytorch() and self.backend_name is None:
-            raise UnsupportedError(f"nothing here can compute: {WAYS_OUT}")
         return _torch_backend(self._module(), self._head)
 
     def session(self, canvas: Canvas, cache: CacheMode = "auto") -> BackboneSession:
@@ -173,13 +171,22 @@ def _torch_backend(backbone: Backbone, head: Head | None) -> Backend:
     return TorchBackend(backbone, head)
 
 
+def native_is_default(device: str, backend: BackendName | None) -> bool:
+    """Whether the native backend computes what no backend was named for. UnsupportedError where nothing can compute."""
+    if device != "cpu" or backend == "torch":
+        return False
+    if can_compile():
+        return True
+    if backend is None and not has_pytorch():
+        raise UnsupportedError(f"nothing here can compute: {WAYS_OUT}")
+    return False
+
+
 def auto_numbers(device: str = "cpu", backend: BackendName | None = None) -> NumberType:
     """The type of weights that forwards are fastest in: the native backend's own choice where it computes; elsewhere
     bfloat16 where the device multiplies it natively, else float32.
     """
-    if device == "cpu" and backend != "torch" and can_compile():
-        return fastest_numbers()
-    return native_numbers(device)
+    return fastest_numbers() if native_is_default(device, backend) else native_numbers(device)
 
 
 def check_cache(config: ModelConfig, cache: CacheMode) -> None:
