@@ -9,7 +9,8 @@ from typing import Any, ParamSpec, TypeVar
 
 from daguerre.errors import MissingExtra
 
-P, R = ParamSpec("P"), TypeVar("R")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def pytorch() -> Any:

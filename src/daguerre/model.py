@@ -396,8 +396,8 @@ class Model:
         return decide(self.denoiser, self.tokenizer, state, questions, self.calibrations, context)
 
     def __repr__(self) -> str:
-        c, kind = self.config, self.numbers
-        kind = f"{kind}, {self.denoiser.quantize} matrices" if self.denoiser.quantize else kind
+        c, quantize = self.config, self.denoiser.quantize
+        kind = f"{self.numbers}, {quantize} matrices" if quantize else self.numbers
         return f"Model({self.num_parameters:,} parameters, {c.context} context, {c.vocab_size} tokens, {kind})"
 
 

@@ -28,6 +28,7 @@ from daguerre.evals.bench.job import FORCED, BenchJob, Runner, Timing, model_of,
 from daguerre.evals.bench.llada import llada_loop
 from daguerre.model import DTYPES, Model
 from daguerre.models.denoiser import BackendName, Quantization
+from daguerre.models.model_weights import torch_type
 
 BLOCKS = (8, 16, 32, 64)
 BLOCKS_INT8 = (8, 16, 32)
@@ -160,7 +161,7 @@ def sides_for(job: BenchJob) -> list[str]:
     without would both measure is there once, under the name without.
     """
     native, new = torch_dtype(job.dtype), job.shape.new_tokens
-    left_out = {f"ar {name}" for name, dtype in DTYPES.items() if dtype == native}
+    left_out = {f"ar {name}" for name in DTYPES if torch_type(name) == native}
     left_out |= {name for name in SIDES if name.startswith("block ") and new % int(name.split()[1])}
     return [name for name in (SIDES if job.model is None else FOR_A_MODEL) if name not in left_out]
 

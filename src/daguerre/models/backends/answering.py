@@ -137,7 +137,7 @@ class Answering:
         rows = torch.from_numpy(hidden)
         exact = isinstance(forward.ask, Hidden)
         answer = self.answer(forward, rows if exact else rows.to(self.backbone.embedding.weight.dtype))
-        answer.conditioning = None if answer.conditioning is None else answer.conditioning.float().numpy()  # type: ignore[attr-defined]
+        answer.conditioning = None if answer.conditioning is None else answer.conditioning.float().numpy()
         return answer
 
     @torch.inference_mode()

@@ -67,8 +67,8 @@ class Modulations:
         maps.append(Linear.of(outside, "final_modulation"))
         norms.append(_weight_and_bias(outside, "final_norm"))
         every = Linear(*(np.concatenate([getattr(one, name) for one in maps]) for name in ("weight", "bias")))
-        ends = (Linear.of(outside, f"level_embedding.{name}") for name in ("first", "second"))
-        return cls(*ends, every, np.stack(norms))
+        first, second = (Linear.of(outside, f"level_embedding.{name}") for name in ("first", "second"))
+        return cls(first, second, every, np.stack(norms))
 
     def at(self, level: float) -> tuple[np.ndarray, np.ndarray]:
         """For attention and MLP of every layer, (N, 2, 3, D), the bias and weight of the norm and the gate; and the
@@ -109,7 +109,8 @@ class LevelVector:
     def of(cls, weights: ModelWeights) -> LevelVector:
         """That of a model as its weights are now."""
         part = weights.part(OUTSIDE)
-        return cls(*(floats(part[f"time_input.{name}.weight"]) for name in ("inner", "out")), weights.numbers)
+        inner, out = (floats(part[f"time_input.{name}.weight"]) for name in ("inner", "out"))
+        return cls(inner, out, weights.numbers)
 
     def at(self, level: float) -> np.ndarray:
         """The vector, float32 (D,), rounded where the model's type rounds it."""
@@ -119,7 +120,7 @@ class LevelVector:
         waves = self._rounded(np.concatenate([np.cos(angle), np.sin(angle)]))
         out = self._rounded(self.out @ self._rounded(silu(self._rounded(self.inner @ waves))))
         scale = 1 / np.sqrt(1 + width * np.square(out).mean())
-        return self._rounded(out * self._rounded(np.float32(scale)[None]))
+        return self._rounded(out * self._rounded(np.full(1, scale, np.float32)))
 
     def _rounded(self, x: np.ndarray) -> np.ndarray:
         return floats(converted(np.asarray(x, np.float32), self.numbers))

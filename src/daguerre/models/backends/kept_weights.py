@@ -148,7 +148,7 @@ def _keep(weights: FileWeights, numbers: Numbers, made: Sequence[np.ndarray | Pa
             file.write(MAGIC + SIZES.pack(len(head), size) + head)
             for array in _arrays(made):
                 file.write(bytes(-file.tell() % LINE))
-                file.write(memoryview(array).cast("B") if array.size else b"")
+                file.write(array.data.cast("B") if array.size else b"")
     except OSError as error:
         LOG.info("packed weights are not kept (%s)", error)
 

@@ -46,14 +46,14 @@ def within(name: str, shapes: Mapping[str, tuple[int, ...]]) -> Shapes:
 
 def linear(num_in: int, num_out: int, bias: bool = False) -> Shapes:
     """A matrix, and its bias."""
-    return {"weight": (num_out, num_in)} | ({"bias": (num_out,)} if bias else {})
+    out: Shapes = {"weight": (num_out, num_in)}
+    return out | {"bias": (num_out,)} if bias else out
 
 
 def _norm(config: ModelConfig) -> Shapes:
     """A norm of whole rows."""
-    return {"weight": (config.width,)} | (
-        {"bias": (config.width,)} if config.norm == "layer" and config.norm_bias else {}
-    )
+    out: Shapes = {"weight": (config.width,)}
+    return out | {"bias": (config.width,)} if config.norm == "layer" and config.norm_bias else out
 
 
 def _outside(config: ModelConfig) -> Shapes:
