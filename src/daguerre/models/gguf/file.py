@@ -69,7 +69,7 @@ def read_bytes(path: Path, offset: int, num: int) -> np.ndarray:
         with path.open("rb", buffering=0) as file:
             file.seek(offset)
             done = 0
-            while done < num and (some := file.readinto(memoryview(out)[done:]  # type: ignore[arg-type])):
+            while done < num and (some := file.readinto(out.data[done:])):
                 done += some
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read ({error}): copy it again") from None
