@@ -12,7 +12,7 @@ from collections.abc import Generator, Sequence
 import numpy as np
 
 from daguerre.canvas import Canvas, Decision
-from daguerre.decoding.denoise import Run, Stop
+from daguerre.decoding.denoise import Run, Stop, commit_first
 from daguerre.decoding.drafters import (
     MIN_ACCEPTED,
     MIN_GAIN,
@@ -27,11 +27,11 @@ from daguerre.decoding.drafters import (
     worth_drafting,
 )
 from daguerre.decoding.plan import Steps
-from daguerre.decoding.sampler import TokenSampler, evidence_at, evidence_of, proposals_of
-from daguerre.models.forward import Draws, Logits, acceptance_of, num_agreed
+from daguerre.decoding.sampler import TokenSampler, evidence_at, proposals_of
+from daguerre.models.forward import Draws, Logits, acceptance_of
 from daguerre.models.processor import head_time, row_time
 from daguerre.models.rows import index_range
-from daguerre.models.session import Asking, NextLogits
+from daguerre.models.session import Asking, Counts, NextLogits
 from daguerre.sampling.logits import Proposals
 from daguerre.sampling.policies.base import commit_all
 from daguerre.sampling.rules import Rule, complete
@@ -55,7 +55,7 @@ def speculate(
     fast = run.session.draws and run.sampler.constraint is None
     cycle, looks_up = _cycle if fast else _cycle_slowly, size > 1 and settings.drafter != "head"
     crowd, first, looked = 0, start, LookedUp()
-    apart = _apart(run, size - 1)
+    apart, counts = _apart(run, size - 1) if run.plan.config.masks_in_place else None, run.counts
     right, tried = 1, 2  # of places in the caller's draft that were guessed after a difference
     while start < end and not should_stop(canvas):
         if crowd != run.crowd:
@@ -75,13 +75,14 @@ def speculate(
         if apart is not None and run.sampler.constraint is None and start > first and apart.worth(draft, time):
             drafts.append((yield from _draft_apart(run, active, rules, min(apart.num, end - start - 1))))
             draft = best(drafts, end - start - 1, time)
-        step, masked = run.counts.forwards, (ahead, draft.ends(min(0.5, ahead * time / MIN_GAIN)) if ahead else ())
+        step, masked = counts.forwards, (ahead, draft.ends(min(0.5, ahead * time / MIN_GAIN)) if ahead else ())
         canvas, event, following = yield from cycle(run, active, draft, rules, masked, should_stop, step)
         yield event
         num, written = len(event.decision), event.decision.tokens
         agreed = num - int(num > len(draft) or written[-1] != draft.tokens[num - 1])  # all but perhaps the last
-        run.counts.count_draft(draft.source, len(draft), agreed)
-        looked.count(draft, agreed)
+        _count(counts, draft, agreed)
+        if draft.source == "lookup":
+            looked.count(draft, agreed)
         if apart is not None and draft.source == "head" and len(draft):
             apart.count(agreed)
         start += num
@@ -89,8 +90,21 @@ def speculate(
             if draft.source == "caller" and given.misses:
                 right, tried = right + (num > 1), tried + 1
             earlier, given = given, given.after(canvas.tokens[canvas.gaps[0][0] : start], num)
-            run.counts.accept(given.accepted - earlier.accepted)
+            counts.accept(given.accepted - earlier.accepted)
     return canvas
+
+
+def _count(counts: Counts, draft: Drafted, accepted: int) -> None:
+    """Count a draft that was verified."""
+    num = len(draft)
+    counts.drafted += num
+    counts.accepted += accepted
+    if draft.source == "lookup":
+        counts.lookup_drafted += num
+        counts.lookup_accepted += accepted
+    elif draft.source == "head":
+        counts.head_drafted += num
+        counts.head_accepted += accepted
 
 
 def _commit_forced(
@@ -122,13 +136,10 @@ def _masked_rows(run: Run, most: int) -> int:
     return num
 
 
-def _apart(run: Run, most: int) -> Apart | None:
-    """When a draft takes a forward of its own, where it does."""
-    config, settings = run.plan.config, run.plan.decode
-    if not config.masks_in_place:
-        return None
-    num = _masked_rows(run, most)
-    return Apart(config, settings.temperature, num, num > 0 and settings.drafter == "head")
+def _apart(run: Run, most: int) -> Apart:
+    """When a draft takes a forward of its own."""
+    settings, num = run.plan.decode, _masked_rows(run, most)
+    return Apart(run.plan.config, settings.temperature, num, num > 0 and settings.drafter == "head")
 
 
 Masked = tuple[int, tuple[int, ...]]
@@ -148,7 +159,7 @@ def _cycle(
     proposals = proposals_of(index_range(start, start + len(draft) + 1), answer)
     canvas, decision = _agreed(canvas, draft.tokens, proposals, rules, should_stop)
     assert answer.draft is not None and answer.acceptance is not None
-    event = Event(step, decision, canvas, evidence_of(decision, proposals))
+    event = Event(step, decision, canvas, evidence_at(decision, proposals.positions, proposals.evidence))
     return canvas, event, Drafted.of(answer.draft, answer.acceptance.tolist())
 
 
@@ -182,10 +193,11 @@ def _agreed(
     """The drawn tokens that equal the draft (D,), and one token more, up to the token at which the run should stop. All
     D + 1 are drawn at once: without a constraint a draw depends on its position and distribution alone.
     """
-    num = 1 + num_agreed(proposals.tokens, draft)
-    filled, decision = _commit_first(canvas, proposals, num, rules)
+    differs = proposals.tokens[: len(draft)] != draft
+    num = 1 + (int(differs.argmax()) if differs.any() else len(draft))
+    filled, decision = commit_first(canvas, proposals, num, rules)
     if num > 1 and should_stop(filled):
-        firsts = (_commit_first(canvas, proposals, count, rules) for count in range(1, num))
+        firsts = (commit_first(canvas, proposals, count, rules) for count in range(1, num))
         return next((first for first in firsts if should_stop(first[0])), (filled, decision))
     return filled, decision
 
@@ -215,16 +227,6 @@ def _agreed_sequentially(
         if not np.array_equal(decisions[-1].tokens, draft[position - start :][:1]) or should_stop(canvas):
             break
     return canvas.at((start, start + len(decisions))), Decision.join(decisions), rows_drawn
-
-
-def _commit_first(canvas: Canvas, proposals: Proposals, num: int, rules: Sequence[Rule]) -> tuple[Canvas, Decision]:
-    """The canvas with the first `num` proposals, at the start of its active span, and their decision."""
-    assert canvas.span is not None
-    canvas = canvas.at((canvas.span[0], canvas.span[0] + num))
-    probabilities = proposals.probabilities[:num]
-    decision = Decision.plain(proposals.positions[:num], proposals.tokens[:num], probabilities, probabilities)
-    decision = complete(rules, canvas, decision)
-    return canvas.apply(decision), decision
 
 
 def _draft_apart(run: Run, canvas: Canvas, rules: Sequence[Rule], num: int) -> Asking[Drafted]:

@@ -149,7 +149,8 @@ class BackboneDenoiser:
             raise InputError(
                 f"the canvas has {len(canvas)} positions and the model {self.config.max_positions}: shorten the text"
             )
-        check_cache(self.config, cache)
+        if cache not in ("auto", "none"):
+            check_cache(self.config, cache)
         if cache in RULES:
             return StaleSession(self.config, self.backend.cache(len(canvas)), RULES[cache], len(canvas))
         if cache == "none" or self.config.context == "full":  # no row is ever clean

@@ -95,7 +95,7 @@ class Ancestral(Mode):
         if isinstance(process, Absorbing) and plan.decode.remask:
             process = Remasking(process, plan.decode.remask)
         sampler = Sampler(process, probs, times(steps, tail), tail, not plan.config.time_input)
-        return (yield from sampler.run(canvas, run.sampler.rng, run.late, lambda: last_evidence[0]))
+        return (yield from sampler.run(canvas, run.sampler.rng, run.deadline.late, lambda: last_evidence[0]))
 
 
 def never_late() -> bool:

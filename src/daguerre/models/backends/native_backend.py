@@ -124,13 +124,15 @@ class NativeBackend:
         change = None if edit is None else edit.address
         if ask.state is None or self.backbone.draft_head is None:
             given = rows.ctypes.data, num, change
-            _check(self._library.daguerre_logits(self._this, *given, logits.ctypes.data, threads))
+            failed = self._library.daguerre_logits(self._this, *given, logits.ctypes.data, threads)
             hidden = ask.rows
         else:
             state = self._fill(ask.state)
             step = rows.ctypes.data, ask.token, state.ctypes.data, change
-            _check(self._library.daguerre_draft(self._this, *step, logits.ctypes.data, threads))
+            failed = self._library.daguerre_draft(self._this, *step, logits.ctypes.data, threads)
             hidden = rows[:, : self.config.width]
+        if failed:
+            raise _error(failed)
         said = hidden.astype(np.float32) if ask.explain else None
         return Answer(hidden=hidden, logits=logits[:, : self.config.vocab_size], evidence=said)
 
@@ -142,7 +144,9 @@ class NativeBackend:
         """One call of the library."""
         call = Call(self.config, self.level, self._edits, batch, self._answering is not None)
         with CONTENTION.computing(call.threads, call.rows):
-            _check(self._library.daguerre_forward(self._this, call.given, *call.made))
+            failed = self._library.daguerre_forward(self._this, call.given, *call.made)
+        if failed:
+            raise _error(failed)
         for forward in batch:
             if forward.cache is not None:
                 forward.cache.commit(forward.layout.num_clean)  # type: ignore[attr-defined]
@@ -160,10 +164,9 @@ class NativeBackend:
         return out
 
 
-def _check(code: int) -> None:
-    """MemoryError or IndexError for a code of the library that is not 0."""
-    if code:
-        raise (MemoryError if code == 3 else IndexError)(interface.ERRORS[code])
+def _error(code: int) -> Exception:
+    """MemoryError or IndexError, for a code of the library that is not 0."""
+    return (MemoryError if code == 3 else IndexError)(interface.ERRORS[code])
 
 
 def cannot_run(backbone: Backbone) -> str | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,18 +16,17 @@ from torch import Tensor
 
 from daguerre.errors import InputError
 from daguerre.models.backends import library as interface
-from daguerre.models.backends.panels import COLUMNS, QUARTER, WORDS, round_up
+from daguerre.models.backends.panels import COLUMNS, QUARTER, WORDS
 from daguerre.models.core.cache import refuse_to_move, shifted_keys
 from daguerre.models.core.config import ModelConfig
 
 
+@dataclass(eq=False, slots=True)
 class Page:
     """COLUMNS rows of all layers, which several caches may read. One that is `shared` is never written again."""
 
-    __slots__ = ("memory", "shared")
-
-    def __init__(self, memory: Tensor) -> None:
-        self.memory, self.shared = memory, False
+    memory: Tensor
+    shared: bool = False
 
 
 class NativeCache:
@@ -51,15 +51,16 @@ class NativeCache:
         self.config, self.capacity, self.dtype, self.int8 = config, capacity, dtype, int8
         self.length, self.kept_from, self._window = 0, 0, window
         self._per = 4 // dtype.itemsize  # numbers in a word
-        self._words = round_up(round_up(self._head, self._per) // self._per, WORDS)
-        self._wide = round_up(self._head, COLUMNS)
+        self._words = -(-self._head // (self._per * WORDS)) * WORDS
+        self._wide = -(-self._head // COLUMNS) * COLUMNS
         self._heads = len(numbers) * self._num_kv
         size = 1 if int8 else dtype.itemsize
         self._sizes = [self._heads * n * COLUMNS * size for n in (self._words * self._per, self._wide)]
         self._sizes += [self._heads * COLUMNS * 2 * 4] if int8 else []
         self._pages: list[Page | None] = []  # None: let go
-        self._table = (ctypes.c_void_p * (round_up(capacity, COLUMNS) // COLUMNS))()
-        self._struct = interface.Cache(ctypes.addressof(self._table), None, len(numbers), int(int8))
+        self._table = (ctypes.c_void_p * -(-capacity // COLUMNS))()
+        self.struct = interface.Cache(ctypes.addressof(self._table), None, len(numbers), int(int8))
+        self._address = ctypes.addressof(self.struct)
 
     @property
     def num_bytes(self) -> int:
@@ -86,19 +87,15 @@ class NativeCache:
         """Make the rows that were stored last part of the cache. Let go of rows that no later row sees, even if these
         and a page of rows before them are taken back.
         """
-        kept = self._first_seen(self.length - COLUMNS)
-        self.length += num_rows
-        if num_rows and kept > self.kept_from:
+        if num_rows and self._window is not None:
+            kept = self._first_seen(self.length - COLUMNS)
             for number in range(self.kept_from // COLUMNS, kept // COLUMNS):
                 self._pages[number] = self._table[number] = None
-            self.kept_from = kept
+            self.kept_from = max(self.kept_from, kept)
+        self.length += num_rows
 
     def address(self, num_new: int) -> int:
-        """The address of the C struct, with memory for `num_new` more rows. InputError beyond the capacity."""
-        return ctypes.addressof(self.struct(num_new))
-
-    def struct(self, num_new: int) -> interface.Cache:
-        """The C struct itself."""
+        """The address of the C `struct`, with memory for `num_new` more rows. InputError beyond the capacity."""
         need = self.length + num_new
         if need > self.capacity:
             raise InputError(f"the cache holds {self.capacity} rows and {need} are needed: ask for fewer tokens")
@@ -107,7 +104,7 @@ class NativeCache:
                 self._put(number, Page(torch.zeros(sum(self._sizes), dtype=torch.uint8)))
             elif (page := self._pages[number]) is not None and page.shared:
                 self._put(number, Page(page.memory.clone()))
-        return self._struct
+        return self._address
 
     def _put(self, number: int, page: Page | None) -> None:
         self._pages[number:] = [page, *self._pages[number + 1 :]]
@@ -255,7 +252,8 @@ class LayeredNativeCache:
     def address(self, num_new: int) -> int:
         """The address of both C structs; see `NativeCache`."""
         for number, part in self._parts.items():
-            self._structs[number] = part.struct(num_new)
+            part.address(num_new)
+            self._structs[number] = part.struct
         return ctypes.addressof(self._structs)
 
     @property
