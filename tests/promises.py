@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from daguerre.decoding import drive
-from daguerre.decoding.reading import committed_text
+from daguerre.decoding.result import committed_text
 from daguerre.decoding.result import Result
 from daguerre.decoding.sample import Sample
 from daguerre.errors import InputError
@@ -27,7 +27,7 @@ class Recorder:
         monkeypatch.setattr(drive, "Sample", self._make)
         ticks = count()
         clock = SimpleNamespace(perf_counter=lambda: float(next(ticks)))
-        monkeypatch.setattr("daguerre.decoding.deadline.time", clock)
+        monkeypatch.setattr("daguerre.decoding.denoise.time", clock)
 
     def _make(self, *given: Any) -> Sample:
         self.samples.append(Sample(*given))

@@ -14,7 +14,7 @@ import daguerre
 from backends import NATIVE
 from daguerre.canvas import Canvas
 from daguerre.decoding import generate as main_path
-from daguerre.decoding.deadline import Deadline
+from daguerre.decoding.denoise import Deadline
 from daguerre.decoding.denoise import Run
 from daguerre.decoding.modes import beam
 from daguerre.decoding.modes.lines import ContextLines, Edge

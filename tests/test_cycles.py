@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from backends import BACKENDS
-from daguerre.decoding.drive import drive
+from daguerre.decoding.sample import drive
 from daguerre.decoding.planning import make_plan
 from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from daguerre.canvas import Canvas
 from daguerre.decoding import generate as main_path
-from daguerre.decoding.deadline import Deadline
+from daguerre.decoding.denoise import Deadline
 from daguerre.decoding.denoise import Run, heal
 from daguerre.decoding.lengths import look_alone, look_together
 from daguerre.decoding.modes.ar import one_by_one

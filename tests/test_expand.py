@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 from daguerre import load
 from daguerre.canvas import Canvas
 from daguerre.decoding import generate as main_path
-from daguerre.decoding.drive import Together
+from daguerre.decoding.sample import Together
 from daguerre.decoding.modes.windows import OPEN, Slot, Window, difference
 from daguerre.decoding.planning import make_plan
 from daguerre.decoding.request import Decode
@@ -396,7 +396,7 @@ def test_guidance_and_a_scorer_see_what_the_model_sees(dreamon: Model) -> None:
 
 def test_where_time_is_short_no_gap_grows_and_all_is_filled(scripted: Any, tokenizer: Any, monkeypatch: Any) -> None:
     now = 0.0
-    monkeypatch.setattr("daguerre.decoding.deadline.time.perf_counter", lambda: now)
+    monkeypatch.setattr("daguerre.decoding.denoise.time.perf_counter", lambda: now)
 
     def says(canvas: Canvas, position: int) -> dict[int, float]:
         nonlocal now

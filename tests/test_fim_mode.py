@@ -10,7 +10,7 @@ import pytest
 
 from backends import BACKENDS
 from daguerre.decoding.context import kept_files
-from daguerre.decoding.drive import drive
+from daguerre.decoding.sample import drive
 from daguerre.decoding.generate import Request, plan_of
 from daguerre.decoding.modes.joins import Join, beginning, cuts, repeats
 from daguerre.decoding.sample import Sample

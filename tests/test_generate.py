@@ -10,7 +10,7 @@ import pytest
 
 from daguerre.canvas import Canvas
 from daguerre.decoding import generate as main_path
-from daguerre.decoding.reading import OPEN
+from daguerre.decoding.result import OPEN
 from daguerre.errors import InputError
 from daguerre.model import Model
 from daguerre.models.tokenizer import Tokenizer

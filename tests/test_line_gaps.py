@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from daguerre.decoding.deadline import Deadline
+from daguerre.decoding.denoise import Deadline
 from daguerre.decoding.denoise import Run
 from daguerre.decoding.healing import Vocabulary
 from daguerre.decoding.modes import beam, lines

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 import daguerre
-from daguerre.decoding.reading import OPEN
+from daguerre.decoding.result import OPEN
 from daguerre.decoding.result import StreamEvent
 from daguerre.errors import InputError
 from daguerre.model import Model

@@ -12,7 +12,6 @@ import functools
 import inspect
 import math
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from numbers import Real
@@ -33,7 +32,7 @@ WRONG = object()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kind(ABC):
+class Kind:
     """What a value may be. none: None, too."""
 
     none: bool = False
@@ -59,9 +58,9 @@ class Kind(ABC):
         """What such a value may be beside its type, in the words of JSON Schema."""
         return {}
 
-    @abstractmethod
     def read(self, name: str, value: Any) -> Any:
         """The plain value; WRONG for another kind."""
+        return value
 
     def __str__(self) -> str:
         return self.words + (" or None" if self.none else "")
@@ -76,7 +75,7 @@ class Whole(Kind):
     plain: ClassVar[Any] = int
 
     def read(self, name: str, value: Any) -> Any:
-        number = _whole(value)
+        number = value if type(value) is int else _whole(value)
         if number is None or number < self.low or (self.high is not None and number > self.high):
             return WRONG
         if number > max(LARGEST, self.high or 0):

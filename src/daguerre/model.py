@@ -14,7 +14,7 @@ import torch
 from daguerre.arguments import SWITCH, TEXT, WRONG, Call, Instance, Kind, OneOf, PathName, Words, checks
 from daguerre.decoding.context import Showing
 from daguerre.decoding.defaults import CHAT_SAMPLING, with_sampling
-from daguerre.decoding.drive import OnStep
+from daguerre.decoding.sample import OnStep
 from daguerre.decoding.generate import MAX_TOKENS, Request, run, start, stream
 from daguerre.decoding.request import Decode, Text
 from daguerre.decoding.result import Result, StreamEvent

@@ -16,7 +16,7 @@ import torch
 from backends import ISAS, needs_compiler, of_isa, threads
 from conftest import CONTEXTS
 from daguerre.canvas import Canvas
-from daguerre.decoding.drive import Together, drive
+from daguerre.decoding.sample import Together, drive
 from daguerre.decoding.pins import Pin
 from daguerre.decoding.planning import plan_request
 from daguerre.decoding.request import Decode, TokenRequest, is_infilling

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from daguerre.decoding.drive import drive
+from daguerre.decoding.sample import drive
 from daguerre.decoding.planning import plan_request
-from daguerre.decoding.reading import committed_text
+from daguerre.decoding.result import committed_text
 from daguerre.decoding.request import Decode, TokenRequest
 from daguerre.decoding.sample import Sample
 from daguerre.errors import DataError, InputError

@@ -10,7 +10,7 @@ import pytest
 import daguerre
 from backends import BACKENDS
 from daguerre.decoding.defaults import with_defaults
-from daguerre.decoding.drive import Together, drive
+from daguerre.decoding.sample import Together, drive
 from daguerre.decoding.planning import plan_request
 from daguerre.decoding.request import Decode, TokenRequest
 from daguerre.decoding.sample import Sample

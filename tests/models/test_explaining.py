@@ -16,7 +16,7 @@ import torch
 from backends import BACKENDS, NATIVE, needs_compiler
 from conftest import CONTEXTS
 from daguerre.canvas import Canvas, Decision
-from daguerre.decoding.drive import drive
+from daguerre.decoding.sample import drive
 from daguerre.decoding.planning import make_plan
 from daguerre.decoding.request import Decode
 from daguerre.decoding.sample import Sample

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from daguerre.canvas import Decision
-from daguerre.decoding.deadline import Deadline, with_more
-from daguerre.decoding.drive import Together, drive
+from daguerre.decoding.denoise import Deadline, with_more
+from daguerre.decoding.sample import Together, drive
 from daguerre.decoding.pins import Pin
 from daguerre.decoding.plan import Search
 from daguerre.decoding.planning import make_plan

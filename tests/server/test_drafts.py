@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from daguerre.canvas import Canvas
-from daguerre.decoding.drive import Texts, drive
+from daguerre.decoding.sample import Texts, drive
 from daguerre.decoding.generate import Request, plan_of
 from daguerre.decoding.plan import Plan
-from daguerre.decoding.reading import committed_text, draft_text
+from daguerre.decoding.result import committed_text, draft_text
 from daguerre.decoding.running import pinned, reopened, unpinned
 from daguerre.decoding.sample import Sample
 from daguerre.model import Model

@@ -15,7 +15,7 @@ from daguerre.audit.ledger import Ledger, texts_by_name
 from daguerre.audit.record import RecordContext, generation, request_facts
 from daguerre.audit.replay import controls_of
 from daguerre.audit.summary import Alerts
-from daguerre.decoding.drive import Together, drive
+from daguerre.decoding.sample import Together, drive
 from daguerre.decoding.generate import MAX_TOKENS, OPERATIONS, Request, plan_of
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.request import Decode, Text

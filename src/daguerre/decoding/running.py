@@ -9,9 +9,9 @@ import numpy as np
 
 from daguerre.arguments import TOKENS, Kind, Whole, checks
 from daguerre.canvas import Canvas, Decision
-from daguerre.decoding.drive import stream_events
+from daguerre.decoding.sample import stream_events
 from daguerre.decoding.pins import ordinary, pinning, place
-from daguerre.decoding.reading import committed_text, draft_text
+from daguerre.decoding.result import committed_text, draft_text
 from daguerre.decoding.result import Result, StreamEvent
 from daguerre.decoding.sample import Sample
 from daguerre.errors import InputError

@@ -28,10 +28,10 @@ from functools import partial
 
 import numpy as np
 
-from daguerre.decoding.drive import drive
+from daguerre.decoding.sample import drive
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.planning import make_plan
-from daguerre.decoding.reading import read
+from daguerre.decoding.result import read
 from daguerre.decoding.request import Decode
 from daguerre.decoding.sample import Sample
 from daguerre.evals.infilling import first_line, is_exact, similarity

@@ -3,7 +3,7 @@
 A clock that ticks once per forward stands for the wall clock, so the figures can be reproduced; `seconds_per_forward`
 says how long a tick was on this machine. The length is known; open tokens count as wrong. No prefill is timed.
 
-    hurried  with the timeout of a request (`daguerre.decoding.deadline`), which commits more in each forward
+    hurried  with the timeout of a request (`daguerre.decoding.denoise`), which commits more in each forward
     cut      the same request without a timeout, and what it has committed by then
 """
 
@@ -16,7 +16,7 @@ from functools import partial
 import numpy as np
 
 from daguerre.canvas import Canvas
-from daguerre.decoding.drive import drive
+from daguerre.decoding.sample import drive
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.planning import make_plan
 from daguerre.decoding.request import Decode

@@ -14,7 +14,7 @@ from functools import partial
 
 import numpy as np
 
-from daguerre.decoding.drive import drive
+from daguerre.decoding.sample import drive
 from daguerre.decoding.planning import make_plan
 from daguerre.decoding.request import Decode
 from daguerre.decoding.sample import Sample

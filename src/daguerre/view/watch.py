@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.text import Text
 
 from daguerre.canvas import Canvas, Decision
-from daguerre.decoding.reading import OPEN
+from daguerre.decoding.result import OPEN
 from daguerre.decoding.result import StreamEvent
 from daguerre.model import Model
 

@@ -18,7 +18,7 @@ from daguerre.decoding.denoise import Run
 from daguerre.decoding.modes.ar import Speculative, draft_size
 from daguerre.decoding.modes.joins import MOST_CUTS, Join
 from daguerre.decoding.plan import Plan, Steps
-from daguerre.decoding.reading import read
+from daguerre.decoding.result import read
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.tokenizer import Tokenizer

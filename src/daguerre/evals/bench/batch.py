@@ -4,7 +4,7 @@ For random weights and a trained model, in the processor's native type: REQUESTS
 lengths, in mode "ar" and in blocks of BLOCK of which a forward commits FORCED tokens. In each round everything runs in
 turn, short runs several times; a ratio is the median of those of the rounds.
 
-alone     one request, by `decoding.drive.drive`
+alone     one request, by `decoding.sample.drive`
 one       the same request, by `decoding.drive.Together`
 bare      the same forwards, one after the other, by a loop that does nothing else
 together  all requests, by `Together`
@@ -23,7 +23,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
-from daguerre.decoding.drive import Together, drive
+from daguerre.decoding.sample import Together, drive
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.planning import make_plan
 from daguerre.decoding.request import Decode

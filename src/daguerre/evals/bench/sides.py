@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from daguerre.decoding.drive import drive
+from daguerre.decoding.sample import drive
 from daguerre.decoding.options import ModeName
 from daguerre.decoding.planning import make_plan
 from daguerre.decoding.request import Decode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from daguerre.decoding.drive import drive
+from daguerre.decoding.sample import drive
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.sample import Sample
 from daguerre.evals.shared import SharedSession

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from daguerre.decoding.drive import Together
+from daguerre.decoding.sample import Together
 from daguerre.decoding.generate import Request, plan_of
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.request import Decode
