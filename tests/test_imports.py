@@ -24,7 +24,7 @@ PACKAGE = "daguerre"
 
 # From the bottom up. A part imports parts of its own layer or below; `daguerre` itself is the public API.
 LAYERS = (
-    ("arguments", "errors", "files", "assets", "heldout", "wanted"),
+    ("arguments", "errors", "files", "assets", "heldout", "cancellation"),
     ("http",),
     ("canvas", "trace"),
     ("models", "noise", "sampling"),
@@ -192,9 +192,12 @@ PLANTED: list[tuple[dict[str, str], str]] = [
     ),
     ({"router/app.py": "from daguerre.server import app"}, "router.app:1 imports daguerre.server.app"),
     ({"server/app.py": "def f():\n    from daguerre.router import app"}, "server.app:2 imports daguerre.router.app"),
-    ({"http/gate.py": "if TYPE_CHECKING:\n    from daguerre.server import app"}, "http.gate:2 imports daguerre.server"),
-    ({"http/gate.py": "from daguerre.models import rope"}, "http.gate:1 imports daguerre.models.rope"),
-    ({"evals/tasks.py": "from daguerre.http import gate"}, "evals.tasks:1 imports daguerre.http.gate"),
+    (
+        {"http/middleware.py": "if TYPE_CHECKING:\n    from daguerre.server import app"},
+        "http.middleware:2 imports daguerre.server",
+    ),
+    ({"http/middleware.py": "from daguerre.models import rope"}, "http.middleware:1 imports daguerre.models.rope"),
+    ({"evals/tasks.py": "from daguerre.http import middleware"}, "evals.tasks:1 imports daguerre.http.middleware"),
     ({"misc.py": ""}, "misc has no layer"),
 ]
 
@@ -216,9 +219,9 @@ def test_what_the_design_allows_is_not_a_violation(tmp_path: Path) -> None:
             "sampling/policy.py": "from daguerre.noise import Schedule",
             "train/optim.py": "from daguerre import Model\nif TYPE_CHECKING:\n    from daguerre.models import rope",
             "train/data.py": "from . import optim",
-            "server/app.py": "from daguerre.http import gate\ndef f():\n    import daguerre.evals.tasks",
-            "router/app.py": "from daguerre.http import gate",
-            "http/gate.py": "from daguerre.errors import shown",
+            "server/app.py": "from daguerre.http import middleware\ndef f():\n    import daguerre.evals.tasks",
+            "router/app.py": "from daguerre.http import middleware",
+            "http/middleware.py": "from daguerre.errors import shown",
             "commands/asking.py": "from daguerre import errors\ndef f():\n    from daguerre.evals import tasks",
             "cli.py": "from daguerre.commands import asking\ndef f():\n    from daguerre.train import optim",
             "__main__.py": "from daguerre.cli import main",
@@ -248,7 +251,7 @@ def plant(source: Path, files: dict[str, str]) -> None:
     modules += (
         "commands/asking",
         "engine/engine",
-        "http/gate",
+        "http/middleware",
         "server/app",
         "router/app",
         "evals/tasks",

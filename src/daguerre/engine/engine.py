@@ -13,6 +13,7 @@ from threading import Condition, Thread
 from threading import Event as Flag
 from typing import Any, Self, TypeVar
 
+from daguerre.cancellation import NEVER_CANCELLED, current_cancellation
 from daguerre.canvas import Canvas, Decision
 from daguerre.decoding.generate import MAX_TOKENS, Request, plan_of
 from daguerre.decoding.plan import Plan
@@ -22,7 +23,7 @@ from daguerre.decoding.text_spans import CharSpan
 from daguerre.engine.job import Job
 from daguerre.engine.pieces import asks_for_rows
 from daguerre.engine.prefixes import PAGE
-from daguerre.engine.scheduler import Limits, Scheduler, Stats
+from daguerre.engine.scheduler import EngineLimits, Scheduler, Stats
 from daguerre.engine.task import Asked, BatchWork, SampleWork, Task, Work, num_pages
 from daguerre.errors import EngineError, InputError, QueueFullError
 from daguerre.model import CHAT_TOKENS, Model
@@ -32,7 +33,6 @@ from daguerre.models.forward import Answer, Backend, Forward, KeyCache
 from daguerre.models.session import Session
 from daguerre.models.threads import release_threads
 from daguerre.trace import Event
-from daguerre.wanted import NOBODY_LEFT, asker
 
 T = TypeVar("T")
 LOG = logging.getLogger("daguerre")
@@ -53,12 +53,12 @@ class Engine:
     of all, and of the owner's, more than its share.
 
     `model` is the model, whose other calls (`decide`, `nll`) are computed beside the requests. The model's weights must
-    not change. `on_done` is called with each job that is done, in the engine's thread. `limits` are those of `Limits`.
-    Without `with`, call `start` and `close`; or call `step` yourself.
+    not change. `on_done` is called with each job that is done, in the engine's thread. `limits` are those of
+    `EngineLimits`. Without `with`, call `start` and `close`; or call `step` yourself.
     """
 
     def __init__(self, model: Model, on_done: Callable[[Job], None] | None = None, **limits: Any) -> None:
-        self.limits, self.on_done = Limits(**limits), on_done
+        self.limits, self.on_done = EngineLimits(**limits), on_done
         self._denoiser = model.denoiser.fixed()
         self.model = copy.copy(model)
         self.model.denoiser = SharedDenoiser(self, self._denoiser)  # type: ignore[assignment]
@@ -152,19 +152,17 @@ class Engine:
         return job
 
     def compute(self, batch: Sequence[Asked], *, priority: int = 0, owner: str = "") -> list[Answer]:
-        """The answers to forwards, computed beside the requests; waits for them. What raises where the asker has left,
-        or is out of time (`wanted.Asker.check`), ends them, too.
-        """
-        asking = asker()
-        asking.check()
+        """The answers to forwards, computed beside the requests; waits for them, until `Cancellation.check` raises."""
+        cancellation = current_cancellation()
+        cancellation.check()
         work = BatchWork([self._in_parts(one) for one in batch])
-        self._enter([work], priority, owner or asking.owner, None)
+        self._enter([work], priority, owner or cancellation.owner, None)
         while True:
             try:
-                return work.answers.result(None if asking is NOBODY_LEFT else LOOK)
+                return work.answers.result(None if cancellation is NEVER_CANCELLED else LOOK)
             except FutureTimeout:
                 try:
-                    asking.check()
+                    cancellation.check()
                 except BaseException:
                     self.call(lambda: self._scheduler.drop(work))
                     raise

@@ -23,13 +23,13 @@ import numpy as np
 import torch
 
 from daguerre.arguments import TOKENS, Kind, OneOf, Several, checks
+from daguerre.cancellation import current_cancellation
 from daguerre.decoding.request import Text
 from daguerre.errors import ContextError, InputError, no_concept_heads
 from daguerre.models.core.concept_heads import ConceptHeads
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import Backend, Forward, Hidden, Layout
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.wanted import asker
 
 EmbeddingKind = Literal["hidden", "known", "discovered", "composed", "concepts"]
 KINDS: tuple[EmbeddingKind, ...] = get_args(EmbeddingKind)
@@ -95,7 +95,7 @@ def _of_concepts(hidden: np.ndarray, kind: EmbeddingKind, heads: ConceptHeads) -
 
 def checked_ids(config: ModelConfig, tokenizer: Tokenizer, text: Text) -> list[int]:
     """The tokens of a text that can be embedded; see `embed`. Looks at whether somebody still waits for them."""
-    asker().check()
+    current_cancellation().check()
     read: str | list[int] = TOKENS("a text to embed", text)
     ids = tokenizer.encode(read) if isinstance(read, str) else read
     if not ids:

@@ -16,6 +16,7 @@ from typing import Any
 
 from fastapi import Request
 
+from daguerre.cancellation import Cancellation, planning, use_cancellation
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.request import Decode
 from daguerre.decoding.text_spans import CharSpan
@@ -31,7 +32,6 @@ from daguerre.server.memory import give_back
 from daguerre.server.protocol.shaping import NAMES, REFUSED
 from daguerre.server.protocol.stops import MOST_STOPS, check_stops
 from daguerre.server.slots import Slots
-from daguerre.wanted import Asker, asked_by, planning
 
 NEW_TOKENS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "n_predict")
 TEXTS = ("messages", "input", "prompt", "input_prefix", "text", "content")
@@ -61,9 +61,9 @@ async def within_bounds(request: Request) -> None:
     raw = await request.body()
     seconds = request.app.state.settings.timeout
     until = None if seconds is None else time.monotonic() + seconds
-    asking = Asker(COMPILING_BYTES, getattr(request.state, "owner", ""), until)
-    asked_by(asking)
-    request.state.leaving = asyncio.create_task(_leaving(request, asking))
+    cancellation = Cancellation(COMPILING_BYTES, getattr(request.state, "owner", ""), until)
+    use_cancellation(cancellation)
+    request.state.leaving = asyncio.create_task(_leaving(request, cancellation))
     try:
         body = await request.json()
     except (ValueError, RecursionError):
@@ -86,10 +86,10 @@ async def within_bounds(request: Request) -> None:
             _check_schema(name, part, settings.max_schema)
 
 
-async def _leaving(request: Request, asking: Asker) -> None:
+async def _leaving(request: Request, cancellation: Cancellation) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
-    asking.leave()
+    cancellation.cancel()
 
 
 def _check_tokens(name: str, value: object, most: int | None) -> None:

@@ -22,7 +22,7 @@ from daguerre.http.errors import ApiError, described
 from daguerre.server.drafts import Board, Drafts, change_of, result_json, spans_in_gaps, tokens_json
 from daguerre.server.models import Served
 from daguerre.server.streams import LOG, sse
-from daguerre.trace import History
+from daguerre.decoding.sample import History
 
 KEPT_SECONDS = 900.0
 """How long a request that is done is kept."""

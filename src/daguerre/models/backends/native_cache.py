@@ -59,7 +59,7 @@ class NativeCache:
         self._sizes += [self._heads * COLUMNS * 2 * 4] if int8 else []
         self._pages: list[Page | None] = []  # None: let go
         self._table = (ctypes.c_void_p * -(-capacity // COLUMNS))()
-        self.struct = interface.Cache(ctypes.addressof(self._table), None, len(numbers), int(int8))
+        self.struct = interface.CacheStruct(ctypes.addressof(self._table), None, len(numbers), int(int8))
         self._address = ctypes.addressof(self.struct)
 
     @property
@@ -211,7 +211,7 @@ class LayeredNativeCache:
         self.config = config
         kinds = config.layers_by_kind
         assert config.windows is not None
-        self._structs = (interface.Cache * len(kinds))()
+        self._structs = (interface.CacheStruct * len(kinds))()
         self._parts = {
             number: NativeCache(config, capacity, dtype, int8, layers, window)
             for number, (layers, window) in enumerate(zip(kinds, (config.windows.size, None), strict=True))

@@ -22,7 +22,7 @@ from daguerre.files import atomic_write
 FACTS = "measured.json"
 
 
-class KeptParts:
+class PartialResults:
     """Parts by their names. DataError for a folder with parts of a measurement with other `facts`."""
 
     def __init__(self, folder: Path | None, facts: Mapping[str, Any]) -> None:
