@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from daguerre.canvas import Canvas
-from daguerre.decoding import generate as main_path
-from daguerre.decoding.generate import start
+import main_path
+from main_path import start
 from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.model import Model

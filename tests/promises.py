@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from daguerre.decoding import drive
+from daguerre.decoding import sample
 from daguerre.decoding.result import committed_text
 from daguerre.decoding.result import Result
 from daguerre.decoding.sample import Sample
@@ -24,7 +24,7 @@ class Recorder:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.samples: list[Sample] = []
-        monkeypatch.setattr(drive, "Sample", self._make)
+        monkeypatch.setattr(sample, "Sample", self._make)
         ticks = count()
         clock = SimpleNamespace(perf_counter=lambda: float(next(ticks)))
         monkeypatch.setattr("daguerre.decoding.denoise.time", clock)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 import made_tokenizers as mt
-from daguerre.decoding.generate import generate
+from main_path import generate
 from daguerre.model import Model
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig

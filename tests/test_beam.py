@@ -13,13 +13,13 @@ import torch
 import daguerre
 from backends import NATIVE
 from daguerre.canvas import Canvas
-from daguerre.decoding import generate as main_path
+import main_path
 from daguerre.decoding.denoise import Deadline
 from daguerre.decoding.denoise import Run
 from daguerre.decoding.modes import beam
 from daguerre.decoding.modes.lines import ContextLines, Edge
 from daguerre.decoding.plan import Plan
-from daguerre.decoding.planning import make_plan
+from plans import make_plan
 from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.decoding.sampler import TokenSampler

@@ -10,7 +10,7 @@ import pytest
 
 from backends import BACKENDS
 from daguerre.decoding.sample import drive
-from daguerre.decoding.planning import make_plan
+from plans import make_plan
 from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.decoding.sample import Sample

@@ -11,13 +11,13 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from daguerre.canvas import Canvas
-from daguerre.decoding import generate as main_path
+import main_path
 from daguerre.decoding.denoise import Deadline
 from daguerre.decoding.denoise import Run, heal
 from daguerre.decoding.lengths import look_alone, look_together
 from daguerre.decoding.modes.ar import one_by_one
 from daguerre.decoding.modes.block import denoise_spans
-from daguerre.decoding.planning import make_plan
+from plans import make_plan
 from daguerre.decoding.request import Decode
 from daguerre.decoding.sample import Sample
 from daguerre.decoding.sampler import TokenSampler

@@ -17,10 +17,10 @@ from tokenizers import Tokenizer
 
 from daguerre import load
 from daguerre.canvas import Canvas
-from daguerre.decoding import generate as main_path
+import main_path
 from daguerre.decoding.sample import Together
 from daguerre.decoding.modes.windows import OPEN, Window, WindowSlot, difference
-from daguerre.decoding.planning import make_plan
+from plans import make_plan
 from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.decoding.sample import Sample

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from daguerre.canvas import Canvas
-from daguerre.decoding import generate as main_path
+import main_path
 from daguerre.decoding.result import OPEN
 from daguerre.errors import InputError
 from daguerre.model import Model

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import made_tokenizers as mt
-from daguerre.decoding.generate import fill
+from main_path import fill
 from daguerre.decoding.healing import Vocabulary, num_to_take_back
 from daguerre.decoding.pins import Pin
 from daguerre.sampling.constraints import Budget

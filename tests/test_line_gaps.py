@@ -15,7 +15,7 @@ from daguerre.decoding.healing import Vocabulary
 from daguerre.decoding.modes import beam, lines
 from daguerre.decoding.modes.lines import BLANK_NATS, REPEATED_NATS, ContextLines, Edge, after_break, is_blank
 from daguerre.decoding.plan import Plan
-from daguerre.decoding.planning import make_plan
+from plans import make_plan
 from daguerre.decoding.request import Decode
 from daguerre.decoding.sampler import TokenSampler
 from daguerre.model import Model

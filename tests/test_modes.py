@@ -22,7 +22,7 @@ from daguerre.decoding.modes.block import DENOISING
 from daguerre.decoding.options import DecodeOptions
 from daguerre.decoding.pins import Pin
 from daguerre.decoding.plan import SAMPLING, Mode, Steps
-from daguerre.decoding.planning import make_plan
+from plans import make_plan
 from daguerre.decoding.request import Decode
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.model import Model

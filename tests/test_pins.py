@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import daguerre
 from daguerre.canvas import Canvas
 from daguerre.decoding.pins import Pin
-from daguerre.decoding.planning import make_plan
+from plans import make_plan
 from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.errors import InputError

@@ -13,7 +13,7 @@ import pytest
 
 import made_tokenizers as mt
 from daguerre.decoding.drafters import Draft
-from daguerre.decoding.generate import edit, fill, infill, stream
+from main_path import edit, fill, infill, stream
 from daguerre.decoding.healing import Vocabulary
 from daguerre.decoding.pins import Pin
 from daguerre.errors import InputError, UnsupportedError

@@ -16,7 +16,7 @@ from conftest import GEMMA
 from daguerre.decoding.sample import Together
 from daguerre.decoding.modes.renoise import STEPS
 from daguerre.decoding.pins import Pin
-from daguerre.decoding.planning import make_plan
+from plans import make_plan
 from daguerre.decoding.result import committed_text
 from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result

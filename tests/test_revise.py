@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from daguerre.canvas import Canvas
-from daguerre.decoding.planning import make_plan
+from plans import make_plan
 from daguerre.decoding.request import Decode
 from daguerre.decoding.revision import ODDS, RevisionReading, revise
 from daguerre.errors import InputError

@@ -13,8 +13,8 @@ import torch
 import daguerre
 from backends import BACKENDS, needs_compiler
 from daguerre.canvas import Canvas, Decision
-from daguerre.decoding import generate as main_path
-from daguerre.decoding.planning import make_plan
+import main_path
+from plans import make_plan
 from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.heldout import load_frozen

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from daguerre.decoding import generate as main_path
-from daguerre.decoding.planning import make_plan
+import main_path
+from plans import make_plan
 from daguerre.decoding.request import Decode
 from daguerre.errors import UnsupportedError
 from daguerre.model import Model

@@ -10,7 +10,7 @@ import pytest
 from backends import BACKENDS
 from daguerre.canvas import Canvas
 from daguerre.decoding.sample import Together, drive
-from daguerre.decoding.planning import plan_request
+from daguerre.decoding.generate import plan_request
 from daguerre.decoding.request import Decode, TokenRequest
 from daguerre.decoding.sample import Sample
 from daguerre.model import Model

@@ -14,7 +14,7 @@ import pytest
 
 import daguerre
 from conftest import CONTEXTS
-from daguerre.decoding.planning import make_plan
+from plans import make_plan
 from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.errors import InputError, UnsupportedError

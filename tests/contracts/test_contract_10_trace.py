@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from daguerre.decoding.sample import drive
-from daguerre.decoding.planning import plan_request
+from daguerre.decoding.generate import plan_request
 from daguerre.decoding.result import committed_text
 from daguerre.decoding.request import Decode, TokenRequest
 from daguerre.decoding.sample import Sample

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from daguerre.canvas import Canvas
-from daguerre.decoding import generate as main_path
+import main_path
 from daguerre.decoding.result import Result
 from daguerre.model import Model
 from daguerre.models.forward import Logits

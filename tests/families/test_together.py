@@ -11,7 +11,7 @@ import daguerre
 from backends import BACKENDS
 from daguerre.decoding.defaults import with_defaults
 from daguerre.decoding.sample import Together, drive
-from daguerre.decoding.planning import plan_request
+from daguerre.decoding.generate import plan_request
 from daguerre.decoding.request import Decode, TokenRequest
 from daguerre.decoding.sample import Sample
 from daguerre.model import Model

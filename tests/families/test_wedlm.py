@@ -12,7 +12,7 @@ import torch
 from backends import BACKENDS, needs_compiler
 from daguerre.canvas import Canvas
 from daguerre.decoding.sample import Together, drive
-from daguerre.decoding.planning import make_plan
+from plans import make_plan
 from daguerre.decoding.request import Decode
 from daguerre.decoding.sample import Sample
 from daguerre.errors import CheckpointError, InputError, UnsupportedError

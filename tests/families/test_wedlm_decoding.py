@@ -10,7 +10,7 @@ import pytest
 
 from daguerre.canvas import Canvas
 from daguerre.decoding.lengths import calibrated
-from daguerre.decoding.planning import make_plan
+from plans import make_plan
 from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.model import Model

@@ -17,7 +17,7 @@ from backends import BACKENDS, NATIVE, needs_compiler
 from conftest import CONTEXTS
 from daguerre.canvas import Canvas, Decision
 from daguerre.decoding.sample import drive
-from daguerre.decoding.planning import make_plan
+from plans import make_plan
 from daguerre.decoding.request import Decode
 from daguerre.decoding.sample import Sample
 from daguerre.decoding.sampler import evidence_at

@@ -12,7 +12,7 @@ from torch import Tensor
 from backends import BACKENDS, needs_compiler
 from conftest import CONTEXTS
 from daguerre.decoding.sample import drive
-from daguerre.decoding.planning import make_plan
+from plans import make_plan
 from daguerre.decoding.request import Decode
 from daguerre.decoding.sample import Sample
 from daguerre.model import Model

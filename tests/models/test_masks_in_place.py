@@ -15,7 +15,7 @@ from backends import BACKENDS
 from daguerre.canvas import Canvas
 from daguerre.decoding import drafters, speculate
 from daguerre.decoding.lengths import look_alone, look_together
-from daguerre.decoding.planning import make_plan
+from plans import make_plan
 from daguerre.decoding.request import Decode
 from daguerre.errors import UnsupportedError
 from daguerre.model import Model

@@ -14,7 +14,7 @@ import torch
 from backends import BACKENDS
 from daguerre.canvas import Canvas, Decision
 from daguerre.decoding.sample import Together
-from daguerre.decoding.planning import make_plan
+from plans import make_plan
 from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.decoding.revision import NOTHING

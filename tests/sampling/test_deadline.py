@@ -15,7 +15,7 @@ from daguerre.decoding.denoise import Deadline, with_more
 from daguerre.decoding.sample import Together, drive
 from daguerre.decoding.pins import Pin
 from daguerre.decoding.plan import Search
-from daguerre.decoding.planning import make_plan
+from plans import make_plan
 from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.decoding.running import Running

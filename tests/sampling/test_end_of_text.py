@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from daguerre.canvas import Canvas, Decision
-from daguerre.decoding.generate import generate
+from main_path import generate
 from daguerre.decoding.result import Result
 from daguerre.model import Model
 from daguerre.sampling.logits import Proposals

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from daguerre.decoding.planning import make_plan
+from plans import make_plan
 from daguerre.decoding.request import Decode
 from daguerre.errors import UnsupportedError
 from daguerre.model import Model

@@ -10,8 +10,8 @@ import pytest
 
 from conftest import tiny_config
 from daguerre.canvas import Canvas
-from daguerre.decoding import generate as main_path
-from daguerre.decoding.planning import make_plan
+import main_path
+from plans import make_plan
 from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.errors import InputError

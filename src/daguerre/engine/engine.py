@@ -71,13 +71,13 @@ class Engine:
 
     def generate(self, prompt: Text, max_tokens: int = MAX_TOKENS, decode: Decode | None = None, **more: Any) -> Job:
         """Continue `prompt`; see `Model.generate`."""
-        return self._plan("generate", (prompt, max_tokens, decode), **more)
+        return self._ask("generate", prompt, max_tokens, decode, **more)
 
     def infill(
         self, prefix: Text, suffix: Text, max_tokens: int | None = None, decode: Decode | None = None, **more: Any
     ) -> Job:
         """Fill the gap between two texts; see `Model.infill`."""
-        return self._plan("infill", (prefix, suffix, max_tokens, decode), **more)
+        return self._ask("infill", prefix, suffix, max_tokens, decode, **more)
 
     def fill(
         self,
@@ -87,7 +87,7 @@ class Engine:
         **more: Any,
     ) -> Job:
         """Fill every `<gap>` of a template; see `Model.fill`."""
-        return self._plan("fill", (template, max_tokens, decode), **more)
+        return self._ask("fill", template, max_tokens, decode, **more)
 
     def edit(
         self,
@@ -98,7 +98,7 @@ class Engine:
         **more: Any,
     ) -> Job:
         """Rewrite parts of a text; see `Model.edit`."""
-        return self._plan("edit", (text, spans, max_tokens, decode), **more)
+        return self._ask("edit", text, spans, max_tokens, decode, **more)
 
     def chat(
         self,
@@ -118,27 +118,19 @@ class Engine:
         self, prompt: Text, max_tokens: int | None = None, decode: Decode | None = None, **more: Any
     ) -> Job:
         """A request that is changed while it runs; see `Model.start`."""
-        return self._plan("stream", (prompt, max_tokens, decode), changeable=True, heal=False, **more)
+        return self._ask("stream", prompt, max_tokens, decode, changeable=True, heal=False, **more)
 
-    def _plan(
-        self,
-        operation: str,
-        values: tuple[Any, ...],
-        *,
-        timeout: float | None = None,
-        priority: int = 0,
-        owner: str = "",
-        **options: Any,
-    ) -> Job:
-        *_, decode = values
-        model = self.model
-        options = model.with_defaults(decode, options)
-        request = Request.of(operation, *values, timeout=timeout, **options)
-        plan = plan_of(model.denoiser, model.tokenizer, request)
-        return self.submit(plan, timeout=timeout, priority=priority, owner=owner)
+    def _ask(self, operation: str, *values: Any, priority: int = 0, owner: str = "", **options: Any) -> Job:
+        return self.submit(self.model.request(operation, *values, **options), priority=priority, owner=owner)
 
-    def submit(self, plan: Plan, *, timeout: float | None = None, priority: int = 0, owner: str = "") -> Job:
-        """Run a plan. InputError for one that needs more memory than there is."""
+    def submit(self, request: Request, *, priority: int = 0, owner: str = "") -> Job:
+        """Run a request (`Model.request`), which is planned here. InputError for one that needs more memory than there
+        is.
+        """
+        plan = plan_of(self.model.denoiser, self.model.tokenizer, request)
+        return self._run(plan, request.timeout, priority, owner)
+
+    def _run(self, plan: Plan, timeout: float | None, priority: int, owner: str) -> Job:
         num_caches = 1 if plan.unconditional is None else 2
         rows = num_pages(len(plan.canvas)) * num_caches * PAGE
         if rows > self.limits.cache_rows:

@@ -30,7 +30,7 @@ import numpy as np
 
 from daguerre.decoding.sample import drive
 from daguerre.decoding.plan import Plan
-from daguerre.decoding.planning import make_plan
+from daguerre.decoding.generate import Request, plan_of
 from daguerre.decoding.result import read
 from daguerre.decoding.request import Decode
 from daguerre.decoding.sample import Sample
@@ -237,10 +237,8 @@ def _completion(
 
 def attempts(model: Model, decodes: Sequence[Decode], example: MissingLine) -> tuple[float, list[Attempt]]:
     """Seconds of the prompt's prefill, and the line under each setting."""
-    plans = [
-        make_plan(model.config, model.tokenizer, decode, example.prefix, None, LINE_TOKENS, model.heal)
-        for decode in decodes
-    ]
+    asked = [Request.of("generate", example.prefix, LINE_TOKENS, decode, heal=model.heal) for decode in decodes]
+    plans = [plan_of(model.denoiser, model.tokenizer, request) for request in asked]
     shared = SharedSession(model.denoiser, plans[0].canvas)
     started = time.perf_counter()
     _prefill(shared, plans[0])

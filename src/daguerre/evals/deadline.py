@@ -18,7 +18,7 @@ import numpy as np
 from daguerre.canvas import Canvas
 from daguerre.decoding.sample import drive
 from daguerre.decoding.plan import Plan
-from daguerre.decoding.planning import make_plan
+from daguerre.decoding.generate import Request, plan_of
 from daguerre.decoding.request import Decode
 from daguerre.decoding.sample import Sample
 from daguerre.evals.shared import SharedSession
@@ -125,7 +125,8 @@ def trials(
     out = []
     for decode, shown in tasks:
         exactly, suffix = replace(decode, min_tokens=length), span.suffix if shown else None
-        plan = make_plan(model.config, model.tokenizer, exactly, span.prefix, suffix, length, False)
+        request = Request.of("stream", span.prefix, length, exactly, suffix=suffix, heal=False)
+        plan = plan_of(model.denoiser, model.tokenizer, request)
         shared = SharedSession(model.denoiser, plan.canvas, backend)
         shared.prefill(plan.canvas, plan.spans(plan.canvas)[0])
         plain = _run(shared, backend, plan, None)

@@ -25,7 +25,7 @@ from typing import Any
 
 from daguerre.decoding.sample import Together, drive
 from daguerre.decoding.plan import Plan
-from daguerre.decoding.planning import make_plan
+from daguerre.decoding.generate import Request, plan_of
 from daguerre.decoding.request import Decode
 from daguerre.decoding.sample import Sample
 from daguerre.evals.bench.job import FORCED, RANDOM, BenchJob, BenchShape, Progress, model_of, prompts
@@ -118,9 +118,8 @@ class Requests:
         for number in range(REQUESTS):
             text = texts[number % len(texts)][1:]
             kept = text[len(text) * (REQUESTS - 1 - number) // (2 * REQUESTS - 2) :]
-            plans.append(
-                make_plan(model.config, model.tokenizer, decode, list(kept), None, decode.min_tokens, heal=False)
-            )
+            request = Request.of("generate", list(kept), decode.min_tokens, decode, heal=False)
+            plans.append(plan_of(model.denoiser, model.tokenizer, request))
         return cls(model, plans)
 
     @property

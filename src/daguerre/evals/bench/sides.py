@@ -19,7 +19,7 @@ from torch import Tensor
 
 from daguerre.decoding.sample import drive
 from daguerre.decoding.options import ModeName
-from daguerre.decoding.planning import make_plan
+from daguerre.decoding.generate import Request, plan_of
 from daguerre.decoding.request import Decode
 from daguerre.decoding.sample import Sample
 from daguerre.errors import unknown
@@ -67,13 +67,13 @@ def runner(model: Model, decode: Decode, new_tokens: int) -> Runner:
 
     def run(prompt: Sequence[int]) -> Timing:
         started = time.perf_counter()
-        plan = make_plan(model.config, model.tokenizer, decode, prompt[1:], None, new_tokens, heal=False)
-        request, first = Sample(model.denoiser, plan, 0, None), None
-        for event in drive(request):
+        request = Request.of("generate", prompt[1:], new_tokens, decode, heal=False)
+        sample, first = Sample(model.denoiser, plan_of(model.denoiser, model.tokenizer, request), 0, None), None
+        for event in drive(sample):
             first = first or (time.perf_counter() - started, len(event.decision))
         seconds = time.perf_counter() - started
         assert first is not None
-        result = request.result()
+        result = sample.result()
         return Timing(
             seconds=seconds,
             first_seconds=first[0],
