@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -97,9 +98,91 @@ CHAT = {"template": Variables(none=True)}
 CHAT_TOKENS = 512
 PROCESSORS = {"cpu": "processor", "cuda": "GPU"}
 LOG = logging.getLogger("daguerre")
+T = TypeVar("T")
 
 
-class Model:
+class Operations(ABC, Generic[T]):
+    """The operations on texts, for whoever runs a request: a model, an engine or a recorder."""
+
+    @abstractmethod
+    def _ask(self, operation: str, *values: Any, **options: Any) -> T:
+        """What a request comes to; the last of the values is `decode`."""
+
+    def generate(
+        self, prompt: Text, max_tokens: int = MAX_TOKENS, decode: Decode | None = None, **options: Any
+    ) -> T:
+        """The text that follows `prompt`, a text or its token ids: a `Result`, whose `text` has at most `max_tokens`.
+
+        decode: options as an object, a `Decode`. options: its fields, which take precedence (`help(daguerre.Decode)`),
+        such as mode, temperature, stop, schema, n; and
+
+        heal     redraw the prompt's last word, which may be cut off; the text follows the prompt byte for byte anyway
+        timeout  seconds for each sample; as they run out more is committed in a forward, so that the whole budget is
+                 filled in time (`daguerre.decoding.denoise.Deadline`). Modes "ar" and "speculative" keep their
+                 distribution and their pace, and block context takes at least one forward for each block: positions
+                 that are open when time is up are left out, or, under a constraint, completed with the fewest tokens
+                 and without the model
+        draft    the likely text. Modes "ar" and "speculative" verify its tokens, several a forward, and find their
+                 place in it again after a difference; the tokens are those without a draft. In other modes it takes
+                 the place of masks: one forward for each span reads it, tokens with a probability of `threshold` or
+                 more stay, and the rest is denoised. `usage` counts accepted and rejected tokens
+        on_step  called with each event of the only sample, as `stream` gives them
+        context  "auto" shows of a text that is longer than the model's positions whole lines around the gaps
+                 (`daguerre.decoding.context`), and the result's `context` says which; "whole" refuses it
+
+        InputError, in one line, for what cannot be asked. With n samples the result is the first, and `choices` has
+        all.
+        """
+        return self._ask("generate", prompt, max_tokens, decode, **options)
+
+    def infill(
+        self, prefix: Text, suffix: Text, max_tokens: int | None = None, decode: Decode | None = None, **options: Any
+    ) -> T:
+        """The text between `prefix` and `suffix`, texts or token ids: a `Result`, whose `text` is the gap's, at most
+        `max_tokens` tokens, and exactly as many if the option min_tokens is equal to it; None: 24, or 128 for a model
+        that was trained to fill in the middle.
+
+        decode, options: as for `generate`; files, texts of other files of the repository by their names; and
+        search_length: first find the length, from min_tokens to max_tokens, by scoring a gap of each length
+        (`daguerre.decoding.lengths`), then fill exactly as many; None: only for a model that has no <null> to end the
+        gap with. Guidance and a scorer change what is drawn, not the search. With an empty suffix it is a completion.
+        """
+        return self._ask("infill", prefix, suffix, max_tokens, decode, **options)
+
+    def fill(
+        self,
+        template: str,
+        max_tokens: int | Sequence[int] | None = None,
+        decode: Decode | None = None,
+        **options: Any,
+    ) -> T:
+        """Fill every `<gap>` of `template` in one run, in which the gaps see each other: a `Result`, whose `text` is
+        the filled template and whose `texts` are those of the gaps.
+
+        max_tokens: of each gap, one number for all or one for each. decode, options: as for `infill`; and mark, which
+        marks a gap in place of `<gap>`. InputError for a template without a gap.
+        """
+        return self._ask("fill", template, max_tokens, decode, **options)
+
+    def edit(
+        self,
+        text: str,
+        spans: Sequence[CharSpan] | None = None,
+        max_tokens: int | Sequence[int] | None = None,
+        decode: Decode | None = None,
+        **options: Any,
+    ) -> T:
+        """`text` with parts of it written again, and the rest as it is, character for character: a `Result` with the
+        whole `text`, its `diff`, and the `spans` of the new parts.
+
+        spans: the parts, as pairs of characters [start, end); or the option lines, pairs from 1, both included; or
+        pattern, a regular expression. max_tokens: of each part, or one number for all; None: 8 more than it has.
+        decode, options: as for `infill`; and strength, the share of a part's tokens that is drawn again.
+        """
+        return self._ask("edit", text, spans, max_tokens, decode, **options)
+
+
+class Model(Operations[Result]):
     """A backbone and its tokenizer. Calls share nothing that changes: a Model is safe to use from several threads.
 
     backend, quantize, head, experts: see `daguerre.models.denoiser.BackboneDenoiser`. calibrations: those that
@@ -166,7 +249,7 @@ class Model:
         """The type of the weights."""
         return self.denoiser.backbone.embedding.weight.dtype
 
-    def _run(self, operation: str, *values: Any, on_step: OnStep | None = None, **options: Any) -> Result:
+    def _ask(self, operation: str, *values: Any, on_step: OnStep | None = None, **options: Any) -> Result:
         """The result of a `request`."""
         return run(self.denoiser, self.tokenizer, self.request(operation, *values, **options), on_step)
 
@@ -176,79 +259,6 @@ class Model:
         operation: generate, infill, fill, edit or stream. InputError for an argument that is of another kind.
         """
         return Request.of(operation, *values, **self.with_defaults(values[-1], options))
-
-    def generate(
-        self, prompt: Text, max_tokens: int = MAX_TOKENS, decode: Decode | None = None, **options: Any
-    ) -> Result:
-        """The text that follows `prompt`, a text or its token ids: a `Result`, whose `text` has at most `max_tokens`.
-
-        decode: options as an object, a `Decode`. options: its fields, which take precedence (`help(daguerre.Decode)`),
-        such as mode, temperature, stop, schema, n; and
-
-        heal     redraw the prompt's last word, which may be cut off; the text follows the prompt byte for byte anyway
-        timeout  seconds for each sample; as they run out more is committed in a forward, so that the whole budget is
-                 filled in time (`daguerre.decoding.denoise.Deadline`). Modes "ar" and "speculative" keep their
-                 distribution and their pace, and block context takes at least one forward for each block: positions
-                 that are open when time is up are left out, or, under a constraint, completed with the fewest tokens
-                 and without the model
-        draft    the likely text. Modes "ar" and "speculative" verify its tokens, several a forward, and find their
-                 place in it again after a difference; the tokens are those without a draft. In other modes it takes
-                 the place of masks: one forward for each span reads it, tokens with a probability of `threshold` or
-                 more stay, and the rest is denoised. `usage` counts accepted and rejected tokens
-        on_step  called with each event of the only sample, as `stream` gives them
-        context  "auto" shows of a text that is longer than the model's positions whole lines around the gaps
-                 (`daguerre.decoding.context`), and the result's `context` says which; "whole" refuses it
-
-        InputError, in one line, for what cannot be asked. With n samples the result is the first, and `choices` has
-        all.
-        """
-        return self._run("generate", prompt, max_tokens, decode, **options)
-
-    def infill(
-        self, prefix: Text, suffix: Text, max_tokens: int | None = None, decode: Decode | None = None, **options: Any
-    ) -> Result:
-        """The text between `prefix` and `suffix`, texts or token ids: a `Result`, whose `text` is the gap's, at most
-        `max_tokens` tokens, and exactly as many if the option min_tokens is equal to it; None: 24, or 128 for a model
-        that was trained to fill in the middle.
-
-        decode, options: as for `generate`; files, texts of other files of the repository by their names; and
-        search_length: first find the length, from min_tokens to max_tokens, by scoring a gap of each length
-        (`daguerre.decoding.lengths`), then fill exactly as many; None: only for a model that has no <null> to end the
-        gap with. Guidance and a scorer change what is drawn, not the search. With an empty suffix it is a completion.
-        """
-        return self._run("infill", prefix, suffix, max_tokens, decode, **options)
-
-    def fill(
-        self,
-        template: str,
-        max_tokens: int | Sequence[int] | None = None,
-        decode: Decode | None = None,
-        **options: Any,
-    ) -> Result:
-        """Fill every `<gap>` of `template` in one run, in which the gaps see each other: a `Result`, whose `text` is
-        the filled template and whose `texts` are those of the gaps.
-
-        max_tokens: of each gap, one number for all or one for each. decode, options: as for `infill`; and mark, which
-        marks a gap in place of `<gap>`. InputError for a template without a gap.
-        """
-        return self._run("fill", template, max_tokens, decode, **options)
-
-    def edit(
-        self,
-        text: str,
-        spans: Sequence[CharSpan] | None = None,
-        max_tokens: int | Sequence[int] | None = None,
-        decode: Decode | None = None,
-        **options: Any,
-    ) -> Result:
-        """`text` with parts of it written again, and the rest as it is, character for character: a `Result` with the
-        whole `text`, its `diff`, and the `spans` of the new parts.
-
-        spans: the parts, as pairs of characters [start, end); or the option lines, pairs from 1, both included; or
-        pattern, a regular expression. max_tokens: of each part, or one number for all; None: 8 more than it has.
-        decode, options: as for `infill`; and strength, the share of a part's tokens that is drawn again.
-        """
-        return self._run("edit", text, spans, max_tokens, decode, **options)
 
     def stream(
         self, prompt: Text, max_tokens: int | None = None, decode: Decode | None = None, **options: Any

@@ -13,7 +13,8 @@ import torch
 
 from backends import BACKENDS
 from daguerre.canvas import Canvas
-from daguerre.decoding import drafters, speculate
+from daguerre.decoding import drafters
+from daguerre.decoding.modes import ar
 from daguerre.decoding.lengths import look_alone, look_together
 from plans import make_plan
 from daguerre.decoding.request import Decode
@@ -74,7 +75,7 @@ def test_tokens_in_turn_are_those_of_the_masked_rows(backbone: Backbone) -> None
 def test_speculation_writes_the_tokens_of_ar_in_fewer_forwards(
     drafting: Backbone, backend: Any, temperature: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(speculate, "row_time", lambda crowd=1: 0.0)  # how much is drafted depends on the processor
+    monkeypatch.setattr(ar, "row_time", lambda crowd=1: 0.0)  # how much is drafted depends on the processor
     model, forwards = Model(drafting, T, backend), [0, 0]
     prompts, exact = ["import os\n", "x = impo", "", "def area(w, h):\n    return w"], backend == "native"
     for seed, prompt in enumerate(prompts if exact else prompts[:2]):

@@ -343,17 +343,13 @@ def _made(texts: Sequence[str], between: Sequence[str], shown: Sequence[Spans]) 
     merged: list[tuple[int, int]] = []
     for begin, spans in zip(starts, shown, strict=False):
         for a, b in spans:
-            lines = _line_of(joined, begin + a), _line_of(joined, begin + b - 1)
+            lines = joined.count("\n", 0, begin + a) + 1, joined.count("\n", 0, begin + b - 1) + 1
             if merged and lines[0] <= merged[-1][1] + 1:
                 merged[-1] = merged[-1][0], max(merged[-1][1], lines[1])
             else:
                 merged.append(lines)
     num_lines = joined.count("\n") + bool(joined and not joined.endswith("\n"))
     return Context(pieces, tuple(shown), complete, tuple(merged), num_lines)
-
-
-def _line_of(text: str, at: int) -> int:
-    return text.count("\n", 0, at) + 1
 
 
 HEALED = 1

@@ -175,7 +175,6 @@ class Request:
 
     defaults  options that hold unless a request without a `decode` excludes them (`defaults.chosen`)
     catalog   names of the model's concepts; None: their numbers
-    timeout   seconds for each sample
     """
 
     operation: str
@@ -184,7 +183,6 @@ class Request:
     options: Mapping[str, Any] = field(default_factory=dict)
     defaults: Mapping[str, Any] | None = None
     catalog: Catalog | None = None
-    timeout: float | None = None
 
     @classmethod
     def of(cls, operation: str, *values: Any, **named: Any) -> Request:
@@ -198,7 +196,7 @@ class Request:
         named.update(zip(placed, values, strict=True))
         beside = {name: named.pop(name, None) for name in ("decode", "defaults", "catalog")}
         arguments = {name: asked.kinds[name](name, named.pop(name)) for name in asked.names & named.keys()}
-        return cls(operation, arguments, options=named, timeout=arguments.get("timeout"), **beside)
+        return cls(operation, arguments, options=named, **beside)
 
 
 # ---- their plan ------------------------------------------------------------------------------------------------------
@@ -260,7 +258,8 @@ def _budgets(config: ModelConfig, tokenizer: Tokenizer, decode: Decode, gaps: Ga
     elif most is None:
         most = decode.resolved(config, gaps.infilling).mode_entry.gap_tokens
     each = []
-    for name, value in (("min_tokens", decode.min_tokens if gaps.fewest is None else gaps.fewest), ("max_tokens", most)):
+    fewest = decode.min_tokens if gaps.fewest is None else gaps.fewest
+    for name, value in (("min_tokens", fewest), ("max_tokens", most)):
         if not isinstance(value, int) and len(value) != num:
             raise InputError(f"{name} must be one number, or one for each of the {num} gaps, not {shown(value)}")
         each.append([value] * num if isinstance(value, int) else value)
@@ -405,14 +404,15 @@ def run(denoiser: Denoiser, tokenizer: Tokenizer, request: Request, on_step: OnS
     """The result of a request, whose samples are driven together. on_step: called with each event of the only sample,
     as `stream` gives them.
     """
-    return run_samples(denoiser, plan_of(denoiser, tokenizer, request), request.timeout, on_step)
+    return run_samples(denoiser, plan_of(denoiser, tokenizer, request), request.arguments.get("timeout"), on_step)
 
 
 def stream(denoiser: Denoiser, tokenizer: Tokenizer, request: Request) -> Iterator[StreamEvent]:
     """The events of a request: one for each step, and a last one that has the result. Wrong arguments raise at the
     call, not at the first event.
     """
-    return stream_events(only_sample(denoiser, plan_of(denoiser, tokenizer, request), request.timeout))
+    plan = plan_of(denoiser, tokenizer, request)
+    return stream_events(only_sample(denoiser, plan, request.arguments.get("timeout")))
 
 
 def start(denoiser: Denoiser, tokenizer: Tokenizer, request: Request) -> Running:
@@ -423,4 +423,4 @@ def start(denoiser: Denoiser, tokenizer: Tokenizer, request: Request) -> Running
     plan = plan_of(denoiser, tokenizer, request)
     if plan.decode.stop:
         raise UnsupportedError("a request that may be changed while it runs takes no stop strings: leave out stop")
-    return Running(only_sample(denoiser, plan, request.timeout), tokenizer)
+    return Running(only_sample(denoiser, plan, request.arguments.get("timeout")), tokenizer)

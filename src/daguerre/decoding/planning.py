@@ -1,5 +1,5 @@
-"""What some plans need beside a canvas: a constraint, the text that guidance compares with, the texts of special tokens,
-and old tokens that are kept.
+"""What some plans need beside a canvas: a constraint, the text that guidance compares with, the texts of special
+tokens, and old tokens that are kept.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from daguerre.arguments import Call, Kind, Number, checks
+from daguerre.arguments import Call, Kind, Number
 from daguerre.canvas import Canvas, Decision, Span
 from daguerre.decoding.denoise import Clock, Deadline, Run
 from daguerre.decoding.explanation import explain_run
@@ -305,7 +305,6 @@ OnStep = Callable[[StreamEvent], None]
 """Called with the events of `stream` while a request runs: one for each step, and the last, which has the result."""
 
 
-@checks(TIMED)
 def only_sample(denoiser: Denoiser, plan: Plan, timeout: float | None) -> Sample:
     """The one sample of a stream, before its first step. InputError where the plan asks for more."""
     if plan.decode.n != 1:
@@ -322,10 +321,10 @@ def stream_events(one: Sample) -> Iterator[StreamEvent]:
     yield StreamEvent(result.text, result.text, None, result)
 
 
-@checks(TIMED)
 def run_samples(denoiser: Denoiser, plan: Plan, timeout: float | None, on_step: OnStep | None = None) -> Result:
     """The result of a plan, whose samples are driven together. on_step: called with each event of the only one."""
     if on_step is not None:
+        TIMED["on_step"]("on_step", on_step)
         for event in stream_events(only_sample(denoiser, plan, timeout)):
             on_step(event)
         assert event.result is not None

@@ -5,7 +5,7 @@ lengths, in mode "ar" and in blocks of BLOCK of which a forward commits FORCED t
 turn, short runs several times; a ratio is the median of those of the rounds.
 
 alone     one request, by `decoding.sample.drive`
-one       the same request, by `decoding.drive.Together`
+one       the same request, by `decoding.sample.Together`
 bare      the same forwards, one after the other, by a loop that does nothing else
 together  all requests, by `Together`
 
