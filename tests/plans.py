@@ -21,4 +21,6 @@ def make_plan(
 ) -> Plan:
     segments = encoded((prefix, "" if suffix is None else suffix), tokenizer, config)
     decode = decode.resolved(config, infilling=bool(segments[-1]))
-    return plan_request(config, tokenizer, TokenRequest(decode, segments, [(decode.min_tokens, max_tokens)], heal, draft))
+    return plan_request(
+        config, tokenizer, TokenRequest(decode, segments, [(decode.min_tokens, max_tokens)], heal, draft)
+    )

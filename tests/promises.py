@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from daguerre.decoding import sample
-from daguerre.decoding.result import committed_text
-from daguerre.decoding.result import Result
+from daguerre.decoding import sample as drivers
+from daguerre.decoding.result import Result, committed_text
 from daguerre.decoding.sample import Sample
 from daguerre.errors import InputError
 from daguerre.model import Model
@@ -24,7 +23,7 @@ class Recorder:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.samples: list[Sample] = []
-        monkeypatch.setattr(sample, "Sample", self._make)
+        monkeypatch.setattr(drivers, "Sample", self._make)
         ticks = count()
         clock = SimpleNamespace(perf_counter=lambda: float(next(ticks)))
         monkeypatch.setattr("daguerre.decoding.denoise.time", clock)

@@ -11,15 +11,13 @@ import pytest
 import torch
 
 import daguerre
+import main_path
 from backends import NATIVE
 from daguerre.canvas import Canvas
-import main_path
-from daguerre.decoding.denoise import Deadline
-from daguerre.decoding.denoise import Run
+from daguerre.decoding.denoise import Deadline, Run
 from daguerre.decoding.modes import beam
 from daguerre.decoding.modes.lines import ContextLines, Edge
 from daguerre.decoding.plan import Plan
-from plans import make_plan
 from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.decoding.sampler import TokenSampler
@@ -32,6 +30,7 @@ from daguerre.models.session import compute
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.sampling.random import Counter
 from driving import logits_of
+from plans import make_plan
 
 PREFIX, SUFFIX = "def f(a, b):\n    return a", " * b\n\n\nprint(f(1, 2))\n"
 PATHS = [[], [40, 50, 60], [40], [40, 51], [70, 71, 72, 73, 74], [40, 50, 61]]

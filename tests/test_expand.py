@@ -15,15 +15,13 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
+import main_path
 from daguerre import load
 from daguerre.canvas import Canvas
-import main_path
-from daguerre.decoding.sample import Together
 from daguerre.decoding.modes.windows import OPEN, Window, WindowSlot, difference
-from plans import make_plan
 from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
-from daguerre.decoding.sample import Sample
+from daguerre.decoding.sample import Sample, Together
 from daguerre.errors import CheckpointError, DaguerreError
 from daguerre.model import Model
 from daguerre.models.own_layout import OwnSource, save_model
@@ -33,6 +31,7 @@ from daguerre.trace import Trace
 from oracles.dreamon import DreamOn, Filled
 from oracles.published import Dream
 from pairwise import covering
+from plans import make_plan
 from published import CASES, END, MASK, NUM_TOKENS, SIZE, START, TURN, logits_under, scatter
 
 EXPAND, BEGIN = NUM_TOKENS, NUM_TOKENS + 1

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from daguerre.canvas import Canvas
 import main_path
+from daguerre.canvas import Canvas
 from daguerre.decoding.result import OPEN
 from daguerre.errors import InputError
 from daguerre.model import Model

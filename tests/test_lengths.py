@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from daguerre.canvas import Canvas
 import main_path
-from daguerre.decoding.lengths import MAX_LENGTHS, calibrated, candidates, look_alone, look_together, search_length
+from daguerre.canvas import Canvas
 from daguerre.decoding.generate import plan_request
+from daguerre.decoding.lengths import MAX_LENGTHS, calibrated, candidates, look_alone, look_together, search_length
 from daguerre.decoding.request import Decode, TokenRequest
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.model import Model

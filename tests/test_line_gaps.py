@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from daguerre.decoding.denoise import Deadline
-from daguerre.decoding.denoise import Run
+from daguerre.decoding.denoise import Deadline, Run
 from daguerre.decoding.healing import Vocabulary
 from daguerre.decoding.modes import beam, lines
 from daguerre.decoding.modes.lines import BLANK_NATS, REPEATED_NATS, ContextLines, Edge, after_break, is_blank
 from daguerre.decoding.plan import Plan
-from plans import make_plan
 from daguerre.decoding.request import Decode
 from daguerre.decoding.sampler import TokenSampler
 from daguerre.model import Model
@@ -23,6 +21,7 @@ from daguerre.models.session import compute
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.sampling.random import Counter
 from daguerre.scoring.likelihood import score_tokens
+from plans import make_plan
 
 PREFIX, SUFFIX = "def f(a):\n    b = a\n", "    return b\n"
 

@@ -13,14 +13,11 @@ import torch
 
 from backends import BACKENDS, needs_compiler
 from conftest import GEMMA
-from daguerre.decoding.sample import Together
 from daguerre.decoding.modes.renoise import STEPS
 from daguerre.decoding.pins import Pin
-from plans import make_plan
-from daguerre.decoding.result import committed_text
 from daguerre.decoding.request import Decode
-from daguerre.decoding.result import Result
-from daguerre.decoding.sample import Sample
+from daguerre.decoding.result import Result, committed_text
+from daguerre.decoding.sample import Sample, Together
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.model import Model
 from daguerre.models.core.backbone import Backbone
@@ -29,6 +26,7 @@ from daguerre.models.tokenizer import Tokenizer
 from daguerre.sampling.random import NOISE, Counter
 from driving import Recording
 from oracles.gemma import BOS, CANVAS, EOS, VOCABULARY, SamplerNumbers, ours, theirs
+from plans import make_plan
 
 PROMPT = "x = 1\nimpo"
 STEPS_12: dict[str, Any] = {"steps": 12}

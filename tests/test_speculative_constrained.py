@@ -10,8 +10,8 @@ import pytest
 
 import daguerre
 from backends import BACKENDS, needs_compiler
-from daguerre.decoding.modes import ar
 from daguerre.decoding.drafters import NO_DRAFT, Drafted
+from daguerre.decoding.modes import ar
 from daguerre.decoding.pins import Pin
 from daguerre.decoding.result import Result
 from daguerre.errors import UnsupportedError

@@ -15,11 +15,11 @@ import torch
 from daguerre.arguments import TEXT, WRONG, Call, Instance, Kind, checks
 from daguerre.decoding.context import Showing
 from daguerre.decoding.defaults import CHAT_SAMPLING, with_sampling
-from daguerre.decoding.sample import OnStep
 from daguerre.decoding.generate import MAX_TOKENS, OPERATIONS, Request, run, start, stream
 from daguerre.decoding.request import Decode, Text
 from daguerre.decoding.result import Result, StreamEvent
 from daguerre.decoding.running import Running
+from daguerre.decoding.sample import OnStep
 from daguerre.decoding.text_spans import CharSpan
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.instructions import tasks_in
@@ -28,9 +28,6 @@ from daguerre.models.chat_prompt import chat_ids
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.denoiser import (
-    BACKENDS,
-    PLACES,
-    QUANTIZATIONS,
     BackboneDenoiser,
     BackendName,
     Place,
@@ -39,7 +36,6 @@ from daguerre.models.denoiser import (
     can_compile,
 )
 from daguerre.models.forward import Head
-from daguerre.models.loading import DTYPES as DTYPES
 from daguerre.models.loading import (
     DEFAULT_MODEL,
     LOAD_OPTIONS,
@@ -50,6 +46,7 @@ from daguerre.models.loading import (
     tokenizer_folder,
     usable_device,
 )
+from daguerre.models.loading import DTYPES as DTYPES
 from daguerre.models.published_weights import Progress
 from daguerre.models.scaling import Extension, read_scaling
 from daguerre.models.tensor_parallel import join_others, split_layers
@@ -63,6 +60,7 @@ from daguerre.scoring.embedding import EmbeddingKind, embed
 from daguerre.scoring.likelihood import Order, SpanLayout, TokenScores
 from daguerre.scoring.text_concepts import TextConcepts, text_concepts
 from daguerre.scoring.windows import nll
+
 
 @dataclass(frozen=True, kw_only=True)
 class Variables(Kind):
@@ -108,9 +106,7 @@ class Operations(ABC, Generic[T]):
     def _ask(self, operation: str, *values: Any, **options: Any) -> T:
         """What a request comes to; the last of the values is `decode`."""
 
-    def generate(
-        self, prompt: Text, max_tokens: int = MAX_TOKENS, decode: Decode | None = None, **options: Any
-    ) -> T:
+    def generate(self, prompt: Text, max_tokens: int = MAX_TOKENS, decode: Decode | None = None, **options: Any) -> T:
         """The text that follows `prompt`, a text or its token ids: a `Result`, whose `text` has at most `max_tokens`.
 
         decode: options as an object, a `Decode`. options: its fields, which take precedence (`help(daguerre.Decode)`),

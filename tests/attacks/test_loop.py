@@ -68,8 +68,8 @@ def test_others_have_a_turn_between_two_events(make_model: Callable[..., Model])
 
 
 def test_an_event_costs_what_it_changes(make_model: Callable[..., Model], monkeypatch: pytest.MonkeyPatch) -> None:
-    from daguerre.decoding.sample import Follower
     from daguerre.decoding.result import _GapText
+    from daguerre.decoding.sample import Follower
     from daguerre.server import drafts
     from daguerre.server.logprobs import TokenLog
 

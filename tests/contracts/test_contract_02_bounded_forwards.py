@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 import main_path
-from plans import make_plan
 from daguerre.decoding.request import Decode
 from daguerre.errors import UnsupportedError
 from daguerre.model import Model
 from daguerre.sampling.policies import POLICIES
 from driving import Recorded
+from plans import make_plan
 
 VALUES: dict[str, list[Any]] = {
     "threshold": [0.5, 1.0],

@@ -16,12 +16,11 @@ import torch
 from backends import ISAS, needs_compiler, of_isa, threads
 from conftest import CONTEXTS
 from daguerre.canvas import Canvas
-from daguerre.decoding.sample import Together, drive
-from daguerre.decoding.pins import Pin
 from daguerre.decoding.generate import plan_request
+from daguerre.decoding.pins import Pin
 from daguerre.decoding.request import Decode, TokenRequest
 from daguerre.decoding.result import Result
-from daguerre.decoding.sample import Sample
+from daguerre.decoding.sample import Sample, Together, drive
 from daguerre.model import Model
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import Experts, RopeScaling

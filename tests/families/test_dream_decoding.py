@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from daguerre.canvas import Canvas
 import main_path
+from daguerre.canvas import Canvas
 from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.decoding.sampler import TokenSampler

@@ -14,9 +14,8 @@ import torch
 from backends import BACKENDS
 from daguerre.canvas import Canvas
 from daguerre.decoding import drafters
-from daguerre.decoding.modes import ar
 from daguerre.decoding.lengths import look_alone, look_together
-from plans import make_plan
+from daguerre.decoding.modes import ar
 from daguerre.decoding.request import Decode
 from daguerre.errors import UnsupportedError
 from daguerre.model import Model
@@ -30,6 +29,7 @@ from daguerre.train.methods import method_of
 from daguerre.train.recipe import Share, load_recipe
 from driving import logits_of
 from forwards import difference as relative
+from plans import make_plan
 
 T = Tokenizer.default("2k")
 PROMPT = [T.bos_id, *T.encode("import os\n\n"), T.mask_id, T.eos_id, *T.encode("def area(w, h):\n    return w")]

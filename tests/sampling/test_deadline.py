@@ -12,19 +12,18 @@ import pytest
 
 from daguerre.canvas import Decision
 from daguerre.decoding.denoise import Deadline, with_more
-from daguerre.decoding.sample import Together, drive
 from daguerre.decoding.pins import Pin
 from daguerre.decoding.plan import Search
-from plans import make_plan
 from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.decoding.running import Running
-from daguerre.decoding.sample import Sample
+from daguerre.decoding.sample import Sample, Together, drive
 from daguerre.model import Model
 from daguerre.models.session import Counts
 from daguerre.sampling.logits import Proposals
 from daguerre.sampling.policies import POLICIES
 from driving import Ticking
+from plans import make_plan
 
 SLOW: dict[str, Any] = {"threshold": 1.0, "min_tokens": 40}
 """One position a forward, and no end."""

@@ -15,12 +15,11 @@ from daguerre.audit.ledger import Ledger, texts_by_name
 from daguerre.audit.record import RecordContext, generation, request_facts
 from daguerre.audit.replay import controls_of
 from daguerre.audit.summary import Alerts
-from daguerre.decoding.sample import Together, drive
 from daguerre.decoding.generate import OPERATIONS, Request, plan_of
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
-from daguerre.decoding.sample import Sample
+from daguerre.decoding.sample import Sample, Together, drive
 from daguerre.errors import InputError, UnsupportedError, no_concept_heads
 from daguerre.model import Model, Operations
 from daguerre.models.denoiser import Denoiser
@@ -44,8 +43,8 @@ class Recorder(Operations[Result]):
               `audit.summary.input_attribution`
     alerts    which concepts are watched; without it those of the group "risk"
 
-    The operations are those of `daguerre.Model`, with one option more: `subject`, facts of this request, beside those of
-    the recorder. `records` are the ids of the records of the last call, which `Ledger.follow_up` takes.
+    The operations are those of `daguerre.Model`, with one option more: `subject`, facts of this request, beside those
+    of the recorder. `records` are the ids of the records of the last call, which `Ledger.follow_up` takes.
     """
 
     def __init__(
@@ -81,9 +80,7 @@ class Recorder(Operations[Result]):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.ledger.close()
 
-    def _ask(
-        self, operation: str, *values: Any, subject: Mapping[str, str] | None = None, **options: Any
-    ) -> Result:
+    def _ask(self, operation: str, *values: Any, subject: Mapping[str, str] | None = None, **options: Any) -> Result:
         """Plan, run, record, return. What fails is recorded, too."""
         *_, decode = values
         arguments = dict(zip(OPERATIONS[operation].order[:-1], values[:-1], strict=True))

@@ -29,7 +29,6 @@ from daguerre.sampling.policies.base import Policy, Progress, commit, commit_all
 from daguerre.sampling.rules import Rule, complete, eligible, forbidden
 from daguerre.trace import Event
 
-
 RECENT = 3
 """The next forward is expected to take as long as the longest of the last this many."""
 

@@ -403,9 +403,7 @@ class DecodeOptions:
     def given(self) -> list[str]:
         """Names of the options that differ from their defaults."""
         values = self.__dict__
-        return [
-            name for name, default in DEFAULTS.items() if values[name] is not default and values[name] != default
-        ]
+        return [name for name, default in DEFAULTS.items() if values[name] is not default and values[name] != default]
 
     @cached_property
     def sampling(self) -> SamplingParams:

@@ -26,10 +26,10 @@ from daguerre.arguments import (
 )
 from daguerre.decoding.context import SHOWING, Context, Files
 from daguerre.decoding.drafters import Draft
-from daguerre.decoding.sample import TIMED
 from daguerre.decoding.modes import MODES, choose_mode, mode_options
 from daguerre.decoding.options import CONSTRAINTS, DEFAULTS, IMPLIED, DecodeOptions
 from daguerre.decoding.plan import Mode
+from daguerre.decoding.sample import TIMED
 from daguerre.decoding.steering import Steering
 from daguerre.errors import InputError, UnsupportedError, no_concept_heads, shown, unknown
 from daguerre.models.core.config import ModelConfig

@@ -28,12 +28,11 @@ from functools import partial
 
 import numpy as np
 
-from daguerre.decoding.sample import drive
-from daguerre.decoding.plan import Plan
 from daguerre.decoding.generate import Request, plan_of
-from daguerre.decoding.result import read
+from daguerre.decoding.plan import Plan
 from daguerre.decoding.request import Decode
-from daguerre.decoding.sample import Sample
+from daguerre.decoding.result import read
+from daguerre.decoding.sample import Sample, drive
 from daguerre.evals.infilling import first_line, is_exact, similarity
 from daguerre.evals.lines import MissingLine
 from daguerre.evals.shared import SharedSession

@@ -16,11 +16,10 @@ from functools import partial
 import numpy as np
 
 from daguerre.canvas import Canvas
-from daguerre.decoding.sample import drive
-from daguerre.decoding.plan import Plan
 from daguerre.decoding.generate import Request, plan_of
+from daguerre.decoding.plan import Plan
 from daguerre.decoding.request import Decode
-from daguerre.decoding.sample import Sample
+from daguerre.decoding.sample import Sample, drive
 from daguerre.evals.shared import SharedSession
 from daguerre.evals.spans import MissingSpan
 from daguerre.evals.statistics import clustered_wilson

@@ -14,10 +14,9 @@ from functools import partial
 
 import numpy as np
 
-from daguerre.decoding.sample import drive
 from daguerre.decoding.generate import Request, plan_of
 from daguerre.decoding.request import Decode
-from daguerre.decoding.sample import Sample
+from daguerre.decoding.sample import Sample, drive
 from daguerre.errors import DataError
 from daguerre.evals.lines import hashed_order, round_robin
 from daguerre.evals.shared import SharedSession

@@ -21,10 +21,9 @@ from functools import partial
 
 import numpy as np
 
-from daguerre.decoding.sample import drive
 from daguerre.decoding.generate import Request, plan_of
 from daguerre.decoding.request import Decode
-from daguerre.decoding.sample import Sample
+from daguerre.decoding.sample import Sample, drive
 from daguerre.errors import DataError, UnsupportedError
 from daguerre.evals.lines import first_line_number, fitting, hashed_order, parse, round_robin, split_lines
 from daguerre.evals.statistics import wilson

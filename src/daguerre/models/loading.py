@@ -98,9 +98,7 @@ LOAD_OPTIONS: dict[str, Option] = {
         """the processes that torchrun started share every layer (`daguerre.models.tensor_parallel`); each must ask the
         same, and gets the whole answer. On GPUs each takes its own, and "cuda" is the device; torch backend only""",
     ),
-    "progress": Option(
-        Call(none=True), "called with the bytes of a published model that were read, and all of them"
-    ),
+    "progress": Option(Call(none=True), "called with the bytes of a published model that were read, and all of them"),
 }
 """The arguments of `daguerre.load`: the kind of each, and what it is."""
 

@@ -30,7 +30,6 @@ from daguerre.decoding.options import DecodeOptions
 from daguerre.decoding.plan import Gap, Mode, Plan, Steps
 from daguerre.decoding.sampler import evidence_at
 from daguerre.errors import InputError, UnsupportedError
-from daguerre.models.core.config import ModelConfig
 from daguerre.models.rows import Tree
 from daguerre.models.session import Asking
 from daguerre.sampling.logits import biased, log_softmax

@@ -23,11 +23,10 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
-from daguerre.decoding.sample import Together, drive
-from daguerre.decoding.plan import Plan
 from daguerre.decoding.generate import Request, plan_of
+from daguerre.decoding.plan import Plan
 from daguerre.decoding.request import Decode
-from daguerre.decoding.sample import Sample
+from daguerre.decoding.sample import Sample, Together, drive
 from daguerre.evals.bench.job import FORCED, RANDOM, BenchJob, BenchShape, Progress, model_of, prompts
 from daguerre.model import Model
 from daguerre.models.backends.library import library

@@ -10,8 +10,8 @@ import statistics
 from dataclasses import replace
 from typing import Any
 
-from daguerre.decoding.plan import Plan
 from daguerre.decoding.generate import Request, plan_of
+from daguerre.decoding.plan import Plan
 from daguerre.decoding.request import Decode
 from daguerre.evals.bench.job import FORCED, BenchShape, Progress, random_model, random_tokens
 from daguerre.evals.bench.timed import completing

@@ -17,11 +17,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from daguerre.decoding.sample import drive
-from daguerre.decoding.options import ModeName
 from daguerre.decoding.generate import Request, plan_of
+from daguerre.decoding.options import ModeName
 from daguerre.decoding.request import Decode
-from daguerre.decoding.sample import Sample
+from daguerre.decoding.sample import Sample, drive
 from daguerre.errors import unknown
 from daguerre.evals.bench import peers
 from daguerre.evals.bench.job import FORCED, BenchJob, Runner, Timing, model_of, random_model, torch_dtype
