@@ -409,7 +409,8 @@ def options_of(owner: Any) -> dict[str, Option]:
 
 @functools.cache
 def _declared(owner: Any) -> dict[str, Kind]:
-    return {name: each.kind for name, each in options_of(owner).items()}
+    kinds = {name: each.kind for name, each in options_of(owner).items()}
+    return {name: kind for name, kind in kinds.items() if type(kind).read is not Kind.read}
 
 
 def check_fields(record: Any, kinds: Mapping[str, Kind] | None = None) -> None:

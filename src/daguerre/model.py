@@ -21,7 +21,7 @@ from daguerre.decoding.result import Result, StreamEvent
 from daguerre.decoding.running import Running
 from daguerre.decoding.sample import OnStep
 from daguerre.decoding.text_spans import CharSpan
-from daguerre.errors import InputError, UnsupportedError
+from daguerre.errors import InputError, UnsupportedError, shown
 from daguerre.instructions import tasks_in
 from daguerre.models.catalog import Catalog
 from daguerre.models.chat_prompt import chat_ids
@@ -89,7 +89,6 @@ MODEL: dict[str, Kind] = {
 MODEL |= {name: LOAD[name] for name in ("backend", "quantize", "experts", "family")}
 """The kinds of the arguments of `Model`."""
 DECODE = Instance(of=(Decode,), what="a Decode", none=True)
-MAPPING = Instance(of=(Mapping,), what="a mapping of options")
 STARTED = {"suffix", "timeout", "context"}
 """The arguments of `stream` that a request which is changed while it runs may have."""
 CHAT = {"template": Variables(none=True)}
@@ -327,8 +326,9 @@ class Model(Operations[Result]):
         """A request's options with the names of the model's concepts, and what a published family changes: `defaults`,
         which planning applies where the request has no `decode`, and no word is healed unless asked.
         """
-        for name, kind, value in (("decode", DECODE, decode), ("options", MAPPING, options)):
-            kind(name, value)
+        DECODE("decode", decode)
+        if not isinstance(options, Mapping):
+            raise InputError(f"options must be a mapping of options, not {shown(options)}")
         for name in INTERNAL:
             if name in options:
                 raise InputError(f"{name} is given by the model, and is no option: leave it out")

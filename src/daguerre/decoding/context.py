@@ -288,17 +288,12 @@ class Context:
         return f"{noun} {', '.join(most)}{' and ' if most else ''}{end} of {self.num_lines:,}"
 
 
-def whole(texts: Sequence[str], between: Sequence[str]) -> Context:
-    """The context in which everything is shown. between: what stands in the gaps, or "" for each."""
-    return _made(texts, between, [((0, len(text)),) if text else () for text in texts])
-
-
 def choose(tokenizer: Tokenizer, texts: Sequence[str], between: Sequence[str], room: int) -> Context:
     """What is shown of `texts`, those around gaps, with `room` tokens for them all; 1 or more."""
     asked = room
     while True:
         parts = zip(texts, share(tokenizer, texts, asked), strict=True)
-        out = _made(texts, between, [tuple(_spans(tokenizer, text, part)) for text, part in parts])
+        out = context_of(texts, between, [tuple(_spans(tokenizer, text, part)) for text, part in parts])
         used = sum(len(tokenizer.encode(text, begins=not at)) for at, text in enumerate(out.texts))
         if used <= room or asked == 1:
             return out
@@ -335,7 +330,11 @@ def _outline(tokenizer: Tokenizer, text: str, first: int, start: int, room: int)
     return sorted(out)
 
 
-def _made(texts: Sequence[str], between: Sequence[str], shown: Sequence[Spans]) -> Context:
+def context_of(texts: Sequence[str], between: Sequence[str], shown: Sequence[Spans] | None = None) -> Context:
+    """The context in which these ranges of the texts are shown; None: everything. between: what stands in the gaps, or
+    "" for each.
+    """
+    shown = [((0, len(text)),) if text else () for text in texts] if shown is None else shown
     pieces = tuple("".join(text[a:b] for a, b in spans) for text, spans in zip(texts, shown, strict=True))
     starts = [0, *accumulate(len(text) + len(old) for text, old in zip(texts, [*between, ""], strict=True))]
     joined = "".join(text + old for text, old in zip(texts, [*between, ""], strict=True))

@@ -57,7 +57,7 @@ class Deadline:
 
     def late(self) -> bool:
         """Whether the time is up."""
-        return self.set and self.clock() >= self._end
+        return self.clock() >= self._end
 
     def passed(self) -> float:
         """Seconds since the start."""
@@ -127,7 +127,7 @@ class Run:
         """Whether the text has ended, or the time is up."""
         if self._last_end[0] is not canvas.open:  # another span of the canvas has the same array
             self._last_end = canvas.open, has_ended(self.plan, canvas)
-        return self._last_end[1] or self.deadline.late()
+        return self._last_end[1] or (self.deadline.set and self.deadline.late())
 
     def min_commits(self, canvas: Canvas) -> int:
         """How many positions the next forward must commit, because time is short; 0 where it is not."""
@@ -207,10 +207,12 @@ def heal(run: Run, canvas: Canvas) -> Steps:
     """Draw the text that was taken back before each gap again, one token at a time."""
     for gap in run.plan.gaps:
         rules = [gap.healing]
-        while gap.healing.where(canvas)[1] and not run.deadline.late():
-            position = gap.healing.where(canvas)[0]
+        while gap.healing.where(canvas)[1]:
             if run.deadline.set:
+                if run.deadline.late():
+                    break
                 run.deadline.forwards_left(run.counts)  # which times the forwards
+            position = gap.healing.where(canvas)[0]
             canvas = yield from draw_one(run, canvas.at((position, position + 1)), rules)
     return canvas
 

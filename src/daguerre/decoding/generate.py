@@ -15,7 +15,7 @@ from typing import Any
 
 from daguerre.arguments import Kind
 from daguerre.canvas import Canvas
-from daguerre.decoding.context import HEALED, TOKEN_LENGTH, Context, choose, kept_files, whole
+from daguerre.decoding.context import HEALED, TOKEN_LENGTH, Context, choose, context_of, kept_files
 from daguerre.decoding.defaults import chosen
 from daguerre.decoding.healing import Healing, Vocabulary, num_to_take_back
 from daguerre.decoding.lengths import search_length, wants_search
@@ -79,11 +79,6 @@ class Gaps:
     strength: float = 1.0
     changeable: bool = False
     joined: bool = False
-
-    @property
-    def infilling(self) -> bool:
-        """True unless it is a completion: there is text after a gap."""
-        return len(self.around) > 2 or bool(self.around[-1])
 
 
 def _completion(prompt: Text, max_tokens: int = MAX_TOKENS) -> Gaps:
@@ -195,7 +190,8 @@ class Request:
             raise TypeError(f"{operation} takes {', '.join(asked.order)} by place, and each once")
         named.update(zip(placed, values, strict=True))
         beside = {name: named.pop(name, None) for name in ("decode", "defaults", "catalog")}
-        arguments = {name: asked.kinds[name](name, named.pop(name)) for name in asked.names & named.keys()}
+        given = [name for name in named if name in asked.names]
+        arguments = {name: asked.kinds[name](name, named.pop(name)) for name in given}
         return cls(operation, arguments, options=named, **beside)
 
 
@@ -211,52 +207,60 @@ def plan_of(denoiser: Denoiser, tokenizer: Tokenizer, request: Request) -> Plan:
     if gaps.changeable and given.get("draft") is not None:
         raise UnsupportedError("a request that may be changed while it runs takes no draft: leave it out, or pin text")
     denoise = gaps.changeable or gaps.strength != 1.0 or bool(given.get("search_length"))
+    infilling = len(gaps.around) > 2 or bool(gaps.around[-1])
     names = None if config.concepts is None else request.catalog or Catalog.numbered(config.concepts)
-    decode = _options(config, request, gaps, denoise, names)
+    decode = _options(config, request, infilling, denoise, gaps.changeable, names)
     drafts = None if gaps.strength == 1.0 else _old_tokens(tokenizer, decode, gaps, given)
     if drafts is None:
-        budgets = _budgets(config, tokenizer, decode, gaps)
+        budgets = _budgets(config, tokenizer, decode, gaps, infilling)
     else:
         budgets = [(len(draft), len(draft)) for draft in drafts]
         given = {**given, "heal": False, "search_length": False}
-    in_tokens = _in_tokens(config, tokenizer, decode, gaps, budgets, denoise, given)
+    short = len(budgets) == 1 and budgets[0][0] == 0 and budgets[0][1] <= SEARCHED_TOKENS
+    searches = short and given.get("timeout") is None and given.get("draft") is None
+    decode = decode.resolved(config, infilling, denoise, searches)
+    in_tokens = _in_tokens(config, tokenizer, decode, gaps, budgets, given)
     if gaps.changeable:
-        check_changeable(in_tokens.decode, config)
+        check_changeable(decode, config)
     for what, needed in (("a stop string", decode.stop), ("heal=True", given.get("heal"))):
         if needed:
             tokenizer.require_bytes(what)
     search = given.get("search_length")
-    searches = bool(search or in_tokens.infilling) and wants_search(config, in_tokens, search)
     make = partial(plan_request, config, tokenizer, catalog=names, original=gaps.edits)
-    plan = search_length(denoiser, in_tokens, make) if searches else make(in_tokens)
+    searched = bool(search or in_tokens.infilling) and wants_search(config, in_tokens, search)
+    plan = search_length(denoiser, in_tokens, make) if searched else make(in_tokens)
     if decode.uses_concepts and decode.steers:
-        decode.steering.check_spans(plan.canvas, searches)
+        decode.steering.check_spans(plan.canvas, searched)
     return plan if drafts is None else keep_drafts(plan, drafts, gaps.strength)
 
 
-def _options(config: ModelConfig, request: Request, gaps: Gaps, denoise: bool, names: Catalog | None) -> Decode:
+def _options(
+    config: ModelConfig, request: Request, infilling: bool, denoise: bool, changeable: bool, names: Catalog | None
+) -> Decode:
     """The options, with the strings of `forbid_exactly` among those that are forbidden. InputError for a concept that
     the model does not have.
     """
     if request.decode is not None or not request.defaults:
         out = Decode.of(request.decode, **request.options)
     else:
-        kind = {"infilling": gaps.infilling, "denoise": denoise, "changeable": gaps.changeable}
+        kind = {"infilling": infilling, "denoise": denoise, "changeable": changeable}
         out = chosen(config, request.options, request.defaults, **kind)
-    if names is not None and out.steers:
+    if names is not None and out.uses_concepts and out.steers:
         out.steering.resolved(names)
         if out.forbid_exactly:
             out = replace(out, forbidden=tuple(dict.fromkeys((*out.forbidden, *names.texts(out.forbid)))))
     return out
 
 
-def _budgets(config: ModelConfig, tokenizer: Tokenizer, decode: Decode, gaps: Gaps) -> list[tuple[int, int]]:
+def _budgets(
+    config: ModelConfig, tokenizer: Tokenizer, decode: Decode, gaps: Gaps, infilling: bool
+) -> list[tuple[int, int]]:
     """The fewest and the most tokens of each gap."""
     most, num = gaps.most, len(gaps.around) - 1
     if most is None and gaps.edits is not None and gaps.between is not None:
         most = [len(tokenizer.encode_plain(part, begins=False)) + EDIT_SLACK for part in gaps.between]
     elif most is None:
-        most = decode.resolved(config, gaps.infilling).mode_entry.gap_tokens
+        most = decode.resolved(config, infilling).mode_entry.gap_tokens
     each = []
     fewest = decode.min_tokens if gaps.fewest is None else gaps.fewest
     for name, value in (("min_tokens", fewest), ("max_tokens", most)):
@@ -285,21 +289,17 @@ def _in_tokens(
     decode: Decode,
     gaps: Gaps,
     budgets: list[tuple[int, int]],
-    denoise: bool,
     given: Mapping[str, Any],
 ) -> TokenRequest:
-    """A request in tokens, with a mode where its options name none (see `modes.choose_mode` for `denoise`)."""
-    files, draft = given.get("files"), given.get("draft")
-    short = len(budgets) == 1 and budgets[0][0] == 0 and budgets[0][1] <= SEARCHED_TOKENS
-    searches = short and given.get("timeout") is None and draft is None
-    decode = decode.resolved(config, gaps.infilling, denoise, searches)
+    """The request in tokens."""
+    files = given.get("files")
     kept = len(config.first) + sum(most for _, most in budgets) + decode.mode_entry.num_arranging
     segments, context = _shown(tokenizer, config, gaps, config.max_positions - kept, given)
     if files:
         room = config.max_positions - kept - sum(map(len, segments))
         files = kept_files(tokenizer, files, room - REPOSITORY_TOKENS * (1 + len(files)))
     around = tuple(map(str, gaps.around)) if gaps.joined else None
-    return TokenRequest(decode, segments, budgets, given.get("heal"), draft, around, context, files)
+    return TokenRequest(decode, segments, budgets, given.get("heal"), given.get("draft"), around, context, files)
 
 
 def _shown(
@@ -313,7 +313,7 @@ def _shown(
     if len(texts) < len(gaps.around):
         return encoded(gaps.around, tokenizer, config, special), None
     between = gaps.between or [""] * (len(texts) - 1)
-    context = whole(texts, between)
+    context = context_of(texts, between)
     short = showing == "whole" or room < 1 or sum(map(len, texts)) <= room * TOKEN_LENGTH
     if showing == "whole":
         tokenizer.check_size(*texts, longest=1)
@@ -336,7 +336,9 @@ def plan_request(
     mode, heals = decode.mode_entry, check_request(config, request)
     if decode.steps is not None:
         decode.check_steps(mode.span_size(decode, config, sum(most for _, most in request.budgets), request.infilling))
-    read = replace(request, segments=mode.arrange(config, tokenizer, request.segments, request.files))
+    read = request
+    if request.files or mode.num_arranging:
+        read = replace(request, segments=mode.arrange(config, tokenizer, request.segments, request.files))
     canvas, gaps = _lay_out(config, vocabulary, read, heals)
     mode.check_canvas(decode, config, canvas, request.budgets)
     if decode.pins:

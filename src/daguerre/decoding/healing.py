@@ -73,6 +73,16 @@ class Vocabulary:
         return need
 
 
+@lru_cache(maxsize=64)
+def keeping(vocabulary: Vocabulary, rest: bytes, num_left: int) -> tuple[int, ...]:
+    """Tokens that begin with the bytes `rest`, or are a beginning of them, if `num_left` more tokens can write what is
+    left.
+    """
+    need, begun = vocabulary.fewest(rest), vocabulary.proper_beginnings(rest)
+    kept = [token for token in begun if need[len(vocabulary.of[token])] <= num_left]
+    return (*vocabulary.beginning_with(rest), *kept)
+
+
 def num_to_take_back(tokens: Sequence[int], vocabulary: Vocabulary) -> int:
     """How many tokens at the end of a prefix to draw again: those of its last word, or those that a longer token begins
     with; at most MAX_TAKEN_BACK, and none where no other token could be drawn, or tokens cannot be read as bytes.
@@ -124,20 +134,13 @@ class Healing(Rule):
         position, _, brought = self.where(canvas)
         return position + self.limit - int(brought)
 
-    def keeping(self, rest: bytes, num_left: int) -> list[int]:
-        """Tokens that begin with the bytes `rest`, or are a beginning of them, if `num_left` more tokens can write what
-        is left.
-        """
-        need = self.vocabulary.fewest(rest)
-        begun = self.vocabulary.proper_beginnings(rest)
-        return self.vocabulary.beginning_with(rest) + [t for t in begun if need[len(self.vocabulary.of[t])] <= num_left]
-
     def forbids(self, canvas: Canvas) -> Forbidden:
         """At the next position, all tokens that do not keep the text, or after which too many would be needed."""
         position, rest, _ = self.where(canvas)
         if not rest:
             return Forbidden()
-        return Forbidden(only_at=position, only=tuple(self.keeping(rest, self.start + self.num_tokens - position - 1)))
+        num_left = self.start + self.num_tokens - position - 1
+        return Forbidden(only_at=position, only=keeping(self.vocabulary, rest, num_left))
 
     def eligible(self, canvas: Canvas, proposals: Proposals) -> np.ndarray:
         """Until the text is healed, its next position alone."""

@@ -138,10 +138,8 @@ class Mode(ABC):
         """The token ids around the gaps, in the order in which the model reads them; `segments` are in that of the
         text, and `files` the others of its repository.
         """
-        if not files:
-            return segments
         first, *rest = segments
-        extra = joined_files([text for _, text in files])
+        extra = joined_files([text for _, text in files or ()])
         return [[*tokenizer.encode_plain(extra), *first], *rest] if extra else segments
 
     def num_firm(self, plan: Plan, text: str) -> int:
@@ -187,12 +185,6 @@ class Gap:
     def open_run(self, canvas: Canvas) -> Span:
         """From the first position after the healed text to the end of the budget; `canvas` is healed."""
         return self.healing.where(canvas)[0], self.healing.end(canvas)
-
-    def floor(self, canvas: Canvas) -> int:
-        """The first position at which the gap may end, after its pins; `canvas` is healed."""
-        end = self.healing.end(canvas)
-        pins = canvas.pins[(canvas.pins >= self.healing.start) & (canvas.pins < end)]
-        return max([end - self.max_tokens + self.min_tokens, *(pins + 1).tolist()])
 
 
 def filler_of(config: ModelConfig, mode: Mode) -> int | None:
@@ -323,11 +315,15 @@ class Plan:
         """The rules under which the healed canvas is denoised."""
         never = tuple(token for token in self.config.ends if token not in self.ending)
         rules: list[Rule] = [Never(never)] if never else []
+        floors = []  # the first position at which each gap may end, after its pins
+        for start, gap in ((gap.healing.start, gap) for gap in self.gaps):
+            end = gap.healing.end(canvas)
+            pins = canvas.pins[(canvas.pins >= start) & (canvas.pins < end)]
+            floors.append(max([end - gap.max_tokens + gap.min_tokens, *(pins + 1).tolist()]))
         if not self.infilling:
-            rules.append(EndOfText(self.ending, self.gaps[0].floor(canvas), self.decode.end_of_text))
+            rules.append(EndOfText(self.ending, floors[0], self.decode.end_of_text))
         elif self.config.null_id is not None:
-            floors = tuple((run, gap.floor(canvas)) for run, gap in zip(canvas.gaps, self.gaps, strict=True))
-            rules.append(GapFillers(self.config.null_id, floors))
+            rules.append(GapFillers(self.config.null_id, tuple(zip(canvas.gaps, floors, strict=True))))
         return rules
 
     def spans(self, canvas: Canvas) -> list[Span]:
@@ -371,11 +367,8 @@ class Plan:
 
     def opened(self, canvas: Canvas) -> np.ndarray:
         """Open positions within the budget, int64, ascending."""
-        return np.concatenate([start + np.flatnonzero(canvas.open[start:end]) for start, end in self._runs(canvas)])
-
-    def _runs(self, canvas: Canvas) -> list[Span]:
-        """The gaps, as far as their budgets go."""
-        return [(gap.healing.start, gap.healing.end(canvas)) for gap in self.gaps]
+        runs = [(gap.healing.start, gap.healing.end(canvas)) for gap in self.gaps]
+        return np.concatenate([start + np.flatnonzero(canvas.open[start:end]) for start, end in runs])
 
     def drafted(self, canvas: Canvas) -> tuple[int, np.ndarray]:
         """Where the draft begins on the healed canvas, and its tokens, int64, which are none without a draft."""
@@ -395,7 +388,8 @@ class Plan:
         of text that fills what follows it; something is open.
         """
         start = int(self.opened(canvas)[0])
-        end = min(next(end for _, end in self._runs(canvas) if start < end), start + self.span_size)
+        ends = (gap.healing.end(canvas) for gap in self.gaps)
+        end = min(next(end for end in ends if start < end), start + self.span_size)
         if not self.infilling and self.decode.end_of_text == "fill":
             ends = ~canvas.open[start:end] & np.isin(canvas.tokens[start:end], self.ending)
             end = start + int(ends.argmax()) if ends.any() else end

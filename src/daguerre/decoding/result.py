@@ -394,7 +394,7 @@ def make_result(
     """The result of a run that is over, of these steps; `late`: its time was up before it was finished. explained: the
     explanation of tokens, from their text, id and position; None: it was not asked for.
     """
-    readings = read(plan, canvas, done=True)
+    readings = Reader(plan).read(canvas, done=True)
     facts: dict[int, tuple[int, float, float]] = {}
     for step in steps:
         d = step.decision
@@ -418,21 +418,24 @@ def make_result(
     cut = plan.constraint is not None and plan.constraint.shortened(canvas)
     reason: FinishReason = "timeout" if late else "stop" if readings.stopped and not cut else "length"
     usage = Usage(plan.num_prompt, len(tokens), **asdict(counts), seconds=seconds, mode=plan.mode.name)
-    texts = tuple(reading.text for reading in readings.gaps)
+    texts = tuple("".join(reading.texts) for reading in readings.gaps)
+    text, spans = texts[0], ((0, len(texts[0])),)
+    if plan.around is not None:
+        text, spans = joined(plan, texts), _spans(plan, texts)
     ignored = () if plan.constraint is None else plan.constraint.ignored
     return Result(
-        joined(plan, texts),
+        text,
         texts,
         tuple(tokens),
         reason,
         usage,
         Trace(plan.canvas, tuple(steps)),
-        _spans(plan, texts),
+        spans,
         plan.original,
         ignored,
         plan.searched,
         None if explained is None else explained(places),
-        plan.decode.steering if plan.decode.steers else None,
+        plan.decode.steering if plan.decode.uses_concepts and plan.decode.steers else None,
         plan.context,
         readings.looped,
     )
@@ -441,7 +444,7 @@ def make_result(
 def _spans(plan: Plan, texts: Sequence[str]) -> tuple[tuple[int, int], ...]:
     """The places of the gaps' texts in the whole text, in characters."""
     spans, start = [], 0
-    for before, text in zip(plan.around or ("",), texts, strict=False):
+    for before, text in zip(plan.around or (), texts, strict=False):
         start += len(before)
         spans.append((start, start + len(text)))
         start += len(text)

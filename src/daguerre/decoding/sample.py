@@ -73,33 +73,33 @@ class History:
 class Sample:
     """One sample in progress: `advance` it until it is done, then take the `result`. Between steps the caller may
     `change` the canvas.
-
-    `bound` is the most forwards that the sample may have taken when it is done; a change updates it.
     """
 
     def __init__(
         self, denoiser: Denoiser, plan: Plan, sample: int, timeout: float | None, clock: Clock | None = None
     ) -> None:
         decode, constraint = plan.decode, plan.constraint
-        self.plan, self.canvas, self.bound = plan, plan.canvas, plan.max_forwards
+        self.plan, self.canvas = plan, plan.canvas
+        self._bound: int | None = None
         self.events, self.backend = History(plan.canvas), denoiser.backend
         self._backbone: Backbone | None = None
         self._controls: ProgramControls | None = None
         if decode.uses_concepts or decode.logit_guidance is not None:
             denoiser = self._wrapped(denoiser)
         session = denoiser.session(plan.canvas, decode.cache)
-        sampler = TokenSampler(
-            decode.sampling,
-            Counter(decode.seed, sample),
-            not plan.mode.autoregressive,
-            None if constraint is None else replace(constraint),
-            decode.commit_policy.reads,
-            decode.ranks_as_drawn,
-        )
+        rules = None if constraint is None else replace(constraint)
+        sampler = TokenSampler(decode.sampling, Counter(decode.seed, sample), False, rules)
+        if not plan.mode.autoregressive:
+            sampler = replace(sampler, by_step=True, reads=decode.commit_policy.reads, as_drawn=decode.ranks_as_drawn)
         self._searched = plan.searched if sample == 0 else None
         self.deadline = Deadline(timeout, clock, 0.0 if self._searched is None else self._searched.seconds)
         self._run, self._cut = Run(plan, session, sampler, self.deadline, session.counts), False
         self._steps = self.plan.mode.run(self._run, plan.canvas)
+
+    @property
+    def bound(self) -> int:
+        """The most forwards that the sample may have taken when it is done; a change updates it."""
+        return self.plan.max_forwards if self._bound is None else self._bound
 
     def _wrapped(self, denoiser: Denoiser) -> Denoiser:
         """The denoiser with what the request adds, of its concepts and of guidance."""
@@ -146,7 +146,7 @@ class Sample:
         event = Event(counts.forwards, decision, changed)
         self.canvas = event.canvas
         self.events.add(event)
-        self.bound = self.plan.bound_from(changed, counts.forwards)
+        self._bound = self.plan.bound_from(changed, counts.forwards)
         self._steps = self.plan.mode.run(self._run, changed)
         return event
 

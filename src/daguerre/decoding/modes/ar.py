@@ -62,11 +62,15 @@ class Autoregressive(Mode):
         drafts_apart = "drafter" in self.options and plan.config.masks_in_place
         return plan.healing_forwards + plan.max_tokens * (1 + drafts_apart)
 
-    def verify(self, run: Run, canvas: Canvas, size: int, stops: Stop | None = None) -> Steps:
-        """Fill the rest of the healed canvas by verifying the caller's draft, or drafts of fewer than `size` tokens.
-        stops: whether a canvas has all that is needed; None: once the text has ended.
+    def verify(self, run: Run, canvas: Canvas, stops: Stop | None = None) -> Steps:
+        """Fill the rest of the healed canvas by verifying the caller's draft, or drafts of other tokens where the mode
+        has any. stops: whether a canvas has all that is needed; None: once the text has ended.
         """
-        rules, spans = run.plan.rules(canvas), run.plan.spans(canvas)
+        config, rules, spans = run.plan.config, run.plan.rules(canvas), run.plan.spans(canvas)
+        size = 1  # the most tokens of a forward
+        if "drafter" in self.options:
+            own = config.block_size if config.masks_in_place else None
+            size = run.plan.decode.block_size or own or DEFAULT_SIZE
         given = None
         if run.plan.draft is not None:
             _, draft = run.plan.drafted(canvas)
@@ -95,7 +99,7 @@ class Ar(Autoregressive):
         if not run.plan.healed(canvas):
             return canvas
         if run.plan.draft is not None and run.plan.drafted(canvas)[1].size:
-            return (yield from self.verify(run, canvas, 1))
+            return (yield from self.verify(run, canvas))
         return (yield from one_by_one(run, canvas))
 
 
@@ -139,13 +143,7 @@ class Speculative(Autoregressive):
         canvas = yield from heal(run, canvas)
         if not run.plan.healed(canvas):
             return canvas
-        return (yield from self.verify(run, canvas, draft_size(run.plan)))
-
-
-def draft_size(plan: Plan) -> int:
-    """The most tokens of a forward that verifies drafts."""
-    own = plan.config.block_size if plan.config.masks_in_place else None
-    return plan.decode.block_size or own or DEFAULT_SIZE
+        return (yield from self.verify(run, canvas))
 
 
 # ---- speculation ----------------------------------------------------------------------------------------------------
@@ -191,7 +189,7 @@ def speculate(
         step, masked = counts.forwards, (ahead, draft.ends(min(0.5, ahead * time / MIN_GAIN)) if ahead else ())
         canvas, event, following = yield from cycle(run, active, draft, rules, masked, should_stop, step)
         yield event
-        num, written = len(event.decision), event.decision.tokens
+        num, written = len(event.decision.tokens), event.decision.tokens
         agreed = num - int(num > len(draft) or written[-1] != draft.tokens[num - 1])  # all but perhaps the last
         _count(counts, draft, agreed)
         if draft.source == "lookup":

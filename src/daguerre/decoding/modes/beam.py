@@ -25,6 +25,7 @@ import numpy as np
 
 from daguerre.canvas import Canvas, Decision
 from daguerre.decoding.denoise import Run
+from daguerre.decoding.healing import keeping
 from daguerre.decoding.modes.lines import Edge
 from daguerre.decoding.options import DecodeOptions
 from daguerre.decoding.plan import Gap, Mode, Plan, Steps
@@ -228,7 +229,7 @@ class _Extensions:
         for row, hypothesis in enumerate(beam):
             if hypothesis.rest:
                 left = self._gap.healing.num_tokens - len(hypothesis.tokens) - 1
-                kept = self._gap.healing.keeping(hypothesis.rest, left)
+                kept = list(keeping(self._gap.healing.vocabulary, hypothesis.rest, left))
                 scores[row, kept] = hypothesis.score + logprobs[row, kept]
             elif hypothesis.num_new < self._most:
                 scores[row] = hypothesis.score + logprobs[row]

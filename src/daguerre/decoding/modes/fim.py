@@ -15,7 +15,7 @@ import numpy as np
 from daguerre.canvas import Canvas
 from daguerre.decoding.context import Files, read_files
 from daguerre.decoding.denoise import Run
-from daguerre.decoding.modes.ar import Speculative, draft_size
+from daguerre.decoding.modes.ar import Speculative
 from daguerre.decoding.modes.joins import MOST_CUTS, Join
 from daguerre.decoding.plan import Plan, Steps
 from daguerre.decoding.result import read
@@ -82,7 +82,7 @@ class Fim(Speculative):
         """Write the gap, and find its end where the model does not end it."""
         if not fits(run.plan):
             return (yield from super().run(run, canvas))
-        join, scores, size = Join.of(run.plan), list[float](), draft_size(run.plan)
+        join, scores = Join.of(run.plan), list[float]()
         while True:
             num = len(join.places(canvas)) if join.judged_early else MOST_CUTS
 
@@ -90,7 +90,7 @@ class Fim(Speculative):
                 more = num < MOST_CUTS and len(join.places(now)) > num
                 return more or run.has_ended(now) or join.has_come(now)
 
-            canvas = yield from self.verify(run, canvas, size, stops)
+            canvas = yield from self.verify(run, canvas, stops)
             (gap,), places = read(run.plan, canvas, done=False).gaps, join.places(canvas)
             if (gap.stopped and not gap.looped) or run.deadline.late():
                 return canvas
