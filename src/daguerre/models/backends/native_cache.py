@@ -101,9 +101,9 @@ class NativeCache:
             raise InputError(f"the cache holds {self.capacity} rows and {need} are needed: ask for fewer tokens")
         for number in range(self.length // COLUMNS, -(-need // COLUMNS)):
             if number == len(self._pages):
-                page = Page(torch.zeros(sum(self._sizes), dtype=torch.uint8))
-                self._pages.append(page)
-                self._table[number] = page.memory.data_ptr()
+                new = Page(torch.zeros(sum(self._sizes), dtype=torch.uint8))
+                self._pages.append(new)
+                self._table[number] = new.memory.data_ptr()
             elif (page := self._pages[number]) is not None and page.shared:
                 self._put(number, Page(page.memory.clone()))
         return self._address
