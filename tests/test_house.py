@@ -12,6 +12,7 @@ BOUNDS = {
     "median lines of a function": 8,
     "floors of decoding": 10,
     "modules that compare a mode's name": 0,
+    "class names in two or more files": 10,
 }
 """The most that each count may be."""
 

@@ -352,9 +352,7 @@ TOKENS = Tokens()
 
 
 def checks(kinds: Mapping[str, Kind]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Decorate a function so that its arguments which the table has are read by their kinds; what was not given is
-    not.
-    """
+    """A decorator that checks, and converts, each given argument of a function that is in the table."""
 
     def decorate(call: Callable[P, R]) -> Callable[P, R]:
         order = list(inspect.signature(call).parameters)

@@ -219,7 +219,7 @@ class Canvas:
         return start + self.open[start:end].nonzero()[0]
 
     def at(self, span: Span) -> Canvas:
-        """The same canvas with another active span."""
+        """A copy of the canvas in which another span is active."""
         try:
             start, end = span
             inside = 0 <= start < end <= len(self.tokens)

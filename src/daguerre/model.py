@@ -6,7 +6,7 @@ import logging
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
@@ -424,24 +424,24 @@ def load(
     model that cannot be computed, and where the requested backend or quantize cannot run these weights here;
     InputError for a name that the hub does not have, and for a device that is not here.
     """
-    place = usable_device(device)
-    check_threads(threads, place)
+    torch_device = usable_device(device)
+    check_threads(threads, torch_device)
     if tensor_parallel:
         if backend == "native" or quantize is not None:
             raise UnsupportedError("layers are shared by the torch backend alone: leave out native and quantize")
-        place, backend = join_others(place), "torch"
+        torch_device, backend = join_others(torch_device), "torch"
     folder = model_folder(name, revision, family=family)
     adapter_folder = None if adapter is None else model_folder(adapter, what="an adapter")
-    weights_dtype = auto_dtype(place, backend) if dtype == "auto" else DTYPES[dtype]
+    torch_dtype = auto_dtype(torch_device, backend) if dtype == "auto" else DTYPES[dtype]
     if dtype == "auto":
-        which = PROCESSORS.get(place.type, "device")
-        LOG.info("computing in %s, which is fastest on this %s", _name(weights_dtype), which)
+        processor = PROCESSORS.get(torch_device.type, "device")
+        LOG.info("computing in %s, which is fastest on this %s", _name(torch_dtype), processor)
     scaling = read_scaling(rope_scaling) if isinstance(rope_scaling, str | Mapping) else rope_scaling
-    defer = place.type == "cpu" and backend != "torch" and can_compile()
+    defer = torch_device.type == "cpu" and backend != "torch" and can_compile()
     loaded = load_folder(
         folder,
-        weights_dtype,
-        place,
+        torch_dtype,
+        torch_device,
         family=family,
         adapter=adapter_folder,
         tokenizer=tokenizer_folder(folder, tokenizer, family),
@@ -450,8 +450,8 @@ def load(
         defer=defer,
     )
     if quantize is None and defer:
-        advise(loaded, 8 * weights_dtype.itemsize)
-    loaded = replace(loaded, backbone=split_layers(loaded.backbone)) if tensor_parallel else loaded
+        advise(loaded, 8 * torch_dtype.itemsize)
+    loaded = retorch_device(loaded, backbone=split_layers(loaded.backbone)) if tensor_parallel else loaded
     changed = adapter is not None or scaling is not None  # so that calibrations are of other answers
     calibrations = {} if changed else load_calibrations(folder, loaded.source.weights_hash())
     model = _model_of(loaded, calibrations, backend, quantize, experts, tasks_in(folder, adapter_folder))

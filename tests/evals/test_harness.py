@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from daguerre.commands.measuring import EVALUATION
 from daguerre.errors import DataError, InputError, UnsupportedError
+from daguerre.evals.commands import EVALUATION
 from daguerre.evals.documents import read_documents
 from daguerre.evals.harness import evaluate
 from daguerre.evals.infilling import BEAM, ENDED, NOVEL, SEARCH

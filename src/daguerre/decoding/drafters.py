@@ -124,7 +124,7 @@ LOOKUP_ACCEPTANCE = (
 each later one given that those before it were."""
 LONGEST_MATCH = len(LOOKUP_ACCEPTANCE)
 CALLER_ACCEPTANCE = 0.95
-"""The same for the caller's draft, if the text has agreed with it just before."""
+"""How often a token of the caller's draft is right, if the text has agreed with it just before."""
 
 
 @dataclass(eq=False, slots=True)

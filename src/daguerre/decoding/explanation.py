@@ -164,7 +164,7 @@ class Explanation:
         return self.shares_of(self.tokens)
 
     def shares_of(self, tokens: Sequence[TokenExplanation]) -> Shares:
-        """The same for some of its tokens."""
+        """How much of the predictions of some of its tokens goes through concepts."""
         asked = [token for token in tokens if token.logit is not None]
         each = [_shares(token, self.catalog.num_known) for token in asked] or [(0.0, 0.0, 0.0)]
         return Shares(*(float(mean) for mean in np.mean(each, axis=0)))

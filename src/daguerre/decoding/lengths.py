@@ -118,7 +118,7 @@ def look_alone(denoiser: Denoiser, canvases: Sequence[Canvas], counts: Counts) -
 
 
 def look_together(denoiser: Denoiser, canvases: Sequence[Canvas], counts: Counts) -> Asking[list[np.ndarray]]:
-    """The same, with the given tokens computed once.
+    """The logits of each canvas as by `look_alone`, with the given tokens computed once.
 
     The canvases have the same given tokens around gaps of different lengths. A fixed run does not see the others, so in
     a canvas with a longer gap its rows are only further to the right, which rotates their keys and changes nothing

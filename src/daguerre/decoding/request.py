@@ -264,7 +264,7 @@ class Decode(DecodeOptions):
         return f"with {other}" if first is None else f"beside {other}, which belongs to another policy"
 
     def resolved(self, config: ModelConfig, infilling: bool, denoise: bool = False, searches: bool = False) -> Decode:
-        """The same options, with a mode where they name none; see `daguerre.decoding.modes.choose_mode`."""
+        """The options with a mode: one is chosen where they name none; see `daguerre.decoding.modes.choose_mode`."""
         if self.mode is not None:
             return self
         plain = self

@@ -64,7 +64,7 @@ class History:
         return self.after(0, self._begin)
 
     def after(self, num: int, canvas: Canvas) -> Iterator[Event]:
-        """The events after the first `num` so far; `canvas` is the one that those left."""
+        """The events after the first `num`, so far; `canvas` is the state of the text after these."""
         for step, evidence in zip(self.steps[num:], self._evidence[num:], strict=False):
             canvas = canvas.at(step.span).apply(step.decision)
             yield Event(step.step, step.decision, canvas, evidence)

@@ -183,7 +183,7 @@ class Steering:
                 )
 
     def resolved(self, catalog: Catalog) -> Steering:
-        """The same program with numbers in place of names. InputError for a concept that there is not."""
+        """The program with concepts by their numbers, not their names. InputError for an unknown concept."""
         numbered = [
             replace(one, concepts=tuple(catalog.number(concept) for concept in one.concepts)) for one in self.operations
         ]

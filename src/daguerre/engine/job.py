@@ -117,7 +117,9 @@ class Job:
                 return
 
     async def stream(self, sample: int = 0, every: bool = True) -> AsyncIterator[StreamEvent]:
-        """The same on an event loop. every: False leaves out what was followed by another event before it was read."""
+        """The events of a sample, for callers on an event loop. every: False leaves out what was
+        followed by another event before it was read.
+        """
         following = Follower(self.plan, self.samples[sample].events)
         async for done in self._news():
             for event in following.new(every or done):

@@ -190,7 +190,7 @@ class _Sums:
     mask_variance: np.ndarray
 
     def take(self, index: np.ndarray) -> _Sums:
-        """The same for some of the windows."""
+        """The sums of some of the windows."""
         return _Sums(**{f.name: getattr(self, f.name)[index] for f in fields(self)})
 
 

@@ -153,7 +153,7 @@ def _committed_by(plan: Plan, sample: Sample, forwards: int) -> Canvas:
 
 
 def _count(canvas: Canvas, span: MissingSpan) -> tuple[int, int]:
-    """Tokens that are filled, and those that are right."""
+    """How many tokens are filled, and how many of them are right."""
     start, end = canvas.gaps[0]
     filled = ~canvas.open[start:end]
     return int(filled.sum()), int((filled & (canvas.tokens[start:end] == np.array(span.span))).sum())

@@ -60,7 +60,7 @@ class Incoming:
         self._open = dict[IncomingBody, None]()
 
     async def read(self, receive: Receive, owner: str, address: str, most: int) -> bytes:
-        """A whole body. ApiError for one of more than `most` bytes, one that is late, and one that is given up;
+        """A whole body. ApiError if it has more than `most` bytes, is late, or is given up;
         ClientLeft where the client goes away.
         """
         body = IncomingBody(owner, address, self._seconds)

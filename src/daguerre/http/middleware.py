@@ -64,7 +64,7 @@ class RequestMiddleware:
         self._incoming = Incoming(settings.body_timeout, most_bytes=max(MOST_BYTES, settings.max_body))
 
     def around(self, app: ASGIApp) -> RequestMiddleware:
-        """The same limits and counts before another application."""
+        """A copy in front of another application, which shares the limits and counts."""
         other = copy.copy(self)
         other._app = app
         return other

@@ -127,7 +127,7 @@ class BackboneDenoiser:
         return sum(x.nbytes for x in self.backbone.parameters())
 
     def fixed(self) -> BackboneDenoiser:
-        """The same denoiser for weights that change no more: it does not look whether they have."""
+        """A denoiser of weights that no longer change: it does not check whether its packed copies are stale."""
         out = BackboneDenoiser(self.backbone, *self._how)
         out._fixed = self.backend
         return out

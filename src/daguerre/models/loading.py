@@ -129,10 +129,10 @@ def load_folder(
     of another shape, or when the tokenizer is of another vocabulary; UnsupportedError for a model or an adapter that
     cannot be computed.
     """
-    beside = None if adapter is None else named_path(adapter, "an adapter")
-    words = None if tokenizer is None else named_path(tokenizer, "a tokenizer")
-    source = open_source(named_path(folder, "a model"), family=family, tokenizer=words)
-    loaded = source.load(dtype, device, adapter=beside, progress=progress, defer=defer)
+    adapter_path = None if adapter is None else named_path(adapter, "an adapter")
+    tokenizer_path = None if tokenizer is None else named_path(tokenizer, "a tokenizer")
+    source = open_source(named_path(folder, "a model"), family=family, tokenizer=tokenizer_path)
+    loaded = source.load(dtype, device, adapter=adapter_path, progress=progress, defer=defer)
     if rope_scaling is not None:
         loaded.backbone.config = rope_scaling(loaded.backbone.config)
     return loaded

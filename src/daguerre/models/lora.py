@@ -201,9 +201,9 @@ def _sorted(path: Path, content: Any) -> tuple[dict[str, _Matrix], dict[str, str
     matrices: dict[str, _Matrix] = {}
     replaced: dict[str, str] = {}
     for key in content.keys():  # noqa: SIM118 - not a mapping
-        kind = content.get_slice(key).get_dtype()
-        if kind not in KINDS:
-            raise CheckpointError(f"{path}: {key!r} holds {kind}, not floating point: copy it again")
+        dtype = content.get_slice(key).get_dtype()
+        if dtype not in KINDS:
+            raise CheckpointError(f"{path}: {key!r} holds {dtype}, not floating point: copy it again")
         name = key.removeprefix(WRAPPED).replace(".modules_to_save.default", "").replace(".base_layer", "")
         if "lora_magnitude_vector" in name:
             raise UnsupportedError(f"{path}: DoRA ({key}) is not supported: merge the adapter with PEFT")

@@ -72,7 +72,7 @@ ROW_TIMES = {"avx2": 0.25, "avx512": 0.12, "avx512_vnni": 0.12, "avx512_bf16": 0
 measurements of the default model in bfloat16 (docs/log.md): avx2 and avx512_bf16 on EPYCs that have no more, amx on a
 Xeon. Those of avx512 and avx512_vnni are estimated."""
 HEAD_TIMES = {"avx2": 0.05, "avx512": 0.05, "avx512_vnni": 0.05, "avx512_bf16": 0.06, "amx": 0.08}
-"""The same for a step of the draft head; but for amx they are estimated."""
+"""What a step of the draft head takes, as such a share; all but that of amx are estimated."""
 
 
 @lru_cache(maxsize=1024)
@@ -87,7 +87,7 @@ def row_time(crowd: int = 1) -> float:
 
 @lru_cache(maxsize=1024)
 def head_time(crowd: int = 1) -> float:
-    """The same of HEAD_TIMES."""
+    """What a step of the draft head takes, as such a share: the entry of HEAD_TIMES."""
     alone = HEAD_TIMES.get(instruction_set(), max(HEAD_TIMES.values()))
     return alone * row_time(crowd) / row_time()
 

@@ -40,8 +40,8 @@ class SafetensorsFile:
         with open_shard(self.path) as content:
             for name in content.keys():  # noqa: SIM118 - not a mapping
                 view = content.get_slice(name)
-                shape, kind = tuple(view.get_shape()), view.get_dtype()
-                found[name] = Stored(self, shape, kind, math.prod(shape) * (4 if kind == "F32" else 2))
+                shape, dtype = tuple(view.get_shape()), view.get_dtype()
+                found[name] = Stored(self, shape, dtype, math.prod(shape) * (4 if dtype == "F32" else 2))
         return found
 
 

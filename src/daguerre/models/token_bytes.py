@@ -20,7 +20,7 @@ class TokenBytes(Sequence[bytes]):
         self._joined, self._num = bytes(joined), len(self._ends) - 1
 
     def sized(self, ids: int) -> TokenBytes:
-        """The same texts for so many ids, of which those beyond the texts have none; without a copy."""
+        """A view with so many ids, without a copy of the texts; ids beyond them have no text."""
         other = TokenBytes.__new__(TokenBytes)
         other._joined, other._ends, other._num = self._joined, self._ends, ids
         return other

@@ -108,7 +108,7 @@ class Tokenizer:
         return encoding_of(self._inner, text).ids
 
     def limited(self, num_positions: int) -> Tokenizer:
-        """The same for texts of a model with so many positions: `encode` raises a ContextError for a text that has more
+        """A copy for a model with so many positions: its `encode` raises a ContextError for a text that has more
         bytes than these can hold, before it is encoded.
         """
         out = object.__new__(type(self))

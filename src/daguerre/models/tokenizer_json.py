@@ -64,7 +64,7 @@ class TokenizerFile:
 
     @property
     def flagged(self) -> frozenset[int]:
-        """The special tokens: those that are flagged so, and that of what cannot be written."""
+        """The special tokens: those flagged as special, and the unknown token."""
         named = {token["id"] for token in self.added if token["special"]}
         return frozenset(named if self.unk_id is None else named | {self.unk_id})
 

@@ -175,13 +175,13 @@ def propensities(features: Features, state: State, config: Config) -> dict[str, 
 
 
 def spread_of(decision: RoutingDecision, config: Config) -> dict[str, float]:
-    """The same of a decision of that configuration."""
+    """The probability of each backend, of a decision of that configuration."""
     quality = {each.name: each.quality for each in decision.candidates}
     return _spread(decision.backend, decision.propensity, decision.fallbacks, quality, decision.step, config)
 
 
 def spread_logged(line: Mapping[str, Any], config: Config) -> dict[str, float]:
-    """The same of a decision as a log has it."""
+    """The probability of each backend, of a decision that is read from a log."""
     quality = {each["name"]: each["quality"] for each in line["candidates"]}
     return _spread(line["backend"], line["propensity"], line["fallbacks"], quality, line["step"], config)
 

@@ -163,7 +163,7 @@ class OwnerLimits:
         return self._account(owner or "", now).usage
 
     def usages(self, now: float) -> dict[str, DailyUsage]:
-        """The same of every owner who has used anything today."""
+        """What each owner has used today, by owner; without those that have used nothing."""
         day = int(now // DAY)
         try:
             rows = self._db.execute("SELECT owner FROM spent WHERE day = ?", (day,)).fetchall()

@@ -173,7 +173,7 @@ class Router:
             raise
 
     def _read(self, raw: bytes, operation: str, headers: Mapping[str, str], key: str, owner: str) -> Told:
-        """What a request says: all that takes long where it is long, and needs nothing that changes."""
+        """Read a request: the part that takes long for a long one, and uses no state, so that a thread may do it."""
         body = json_of(raw)
         asked = features_of(operation, body, headers, self.config, key, self._limits.of(owner).tags)
         named = asked.wishes.get("step")

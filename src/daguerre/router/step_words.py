@@ -189,7 +189,7 @@ def literal(pattern: str) -> str:
 
 
 class Parted(NamedTuple):
-    """A pattern without capitals: whole words, any of which is enough; and what is left, which is looked for where one
+    """A pattern without capitals: whole words, any of which is enough; and the rest, which is searched where one
     of `literals` stands.
     """
 
@@ -303,7 +303,7 @@ def holding(text: str) -> frozenset[str]:
 
 
 held_by_instructions = lru_cache(maxsize=256)(holding)
-"""The same of instructions, which many requests have alike."""
+"""`holding` of instructions, of which the last 256 are kept: many requests have the same ones."""
 
 
 def together(asks: frozenset[str], every: frozenset[str], length: int, whole: int, tools: bool) -> dict[str, bool]:

@@ -70,7 +70,7 @@ class Attribution:
 
     @property
     def relative_error(self) -> float:
-        """The same as a share of that difference."""
+        """`error` as a share of F(x) - F(x')."""
         return self.error / max(abs(self.logit - self.baseline_logit), np.finfo(np.float64).tiny)
 
     def top(self, num: int = 10) -> list[tuple[int, str, float]]:

@@ -127,7 +127,7 @@ class YesNo(Question):
 
 @dataclass(frozen=True, kw_only=True)
 class Choice(Question):
-    """One of `labels`, each of which is the text that it writes."""
+    """A question whose answer is one of `labels`. The model writes the label itself."""
 
     labels: Sequence[str]
 

@@ -27,7 +27,7 @@ from daguerre.next_edits import (
 )
 
 MORE = 16
-"""Tokens that an answer may have beyond those of what it copies."""
+"""How many tokens an answer may have more than the text that it copies."""
 PATH = re.compile(r"\A(?:current_file_path|code_snippet_file_path):[^\n]*\n")
 CURSOR, MARK = "<|cursor|>", "# ..."
 NOTHING = "None"

@@ -41,7 +41,7 @@ HURRIED_BEAMS = 8
 
 @dataclass(frozen=True)
 class Cut:
-    """Where a text ends that is longer than what was asked for.
+    """Where a text is cut off that is longer than requested.
 
     stop    before the first of these strings
     indent  before the first line, after the first one, that is not blank and begins with less white space than this

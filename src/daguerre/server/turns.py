@@ -145,7 +145,7 @@ def begin_turn(
     served: Served, body: ChatBody, owner: str, settings: Settings, names: Mapping[str, str] | None = None
 ) -> Turn:
     """Begin a turn. Compiles constraints: not for the event loop. ApiError, naming the field, for what cannot be
-    honored; `names`: what fields are called in the body that this one was made of.
+    honored; `names`: the fields' names in the client's own body, for errors.
     """
     refuse_fields(body)
     tools = body.usable_tools

@@ -277,7 +277,7 @@ def _cycle(
 def _cycle_slowly(
     run: Run, canvas: Canvas, draft: Drafted, rules: Sequence[Rule], masked: Masked, should_stop: Stop, step: int
 ) -> Asking[Cycled]:
-    """The same from logits: the reference, and the way of constraints, guidance and scorers."""
+    """A cycle from logits: the reference, and what constraints, guidance and scorers need."""
     assert canvas.span is not None
     (start, end), sampler = canvas.span, run.sampler
     verified = yield from run.session.verify(canvas, draft.tokens, *masked)

@@ -305,7 +305,7 @@ def quantize(whole: Path, kind: str, path: Path) -> None:
 
 @dataclass(frozen=True)
 class Room:
-    """Bytes that a measurement takes, and those that are free; None where the system does not say.
+    """Bytes that a measurement takes, and bytes that are free; None where the system does not say.
 
     disk   of files that are kept
     spare  of one that is gone once others are made of it

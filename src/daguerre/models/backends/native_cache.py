@@ -152,16 +152,16 @@ class NativeCache:
     def _numbers(self, part: int, *shape: int) -> Tensor:
         """Keys, values or scales of all pages, (layers * K, pages, *shape)."""
         start, size = sum(self._sizes[:part]), self._sizes[part]
-        kind = torch.float32 if part == 2 else torch.int8 if self.int8 else self.dtype
+        dtype = torch.float32 if part == 2 else torch.int8 if self.int8 else self.dtype
         pages = [
             torch.zeros(size, dtype=torch.uint8) if page is None else page.memory[start : start + size]
             for page in self._pages
         ]
-        numbers = [page.view(kind).view(self._heads, *shape) for page in pages]
-        return torch.stack(numbers, dim=1) if numbers else torch.zeros(self._heads, 0, *shape, dtype=kind)
+        numbers = [page.view(dtype).view(self._heads, *shape) for page in pages]
+        return torch.stack(numbers, dim=1) if numbers else torch.zeros(self._heads, 0, *shape, dtype=dtype)
 
     def read(self, layer: int) -> tuple[Tensor, Tensor]:
-        """Keys and values of one layer, (1, K, length, H) each, as `Cache.read` returns them; 0 of what was let go."""
+        """Keys and values of one layer, (1, K, length, H) each, as `KeyValueCache.read` has them; 0 of what was let go."""
         heads = slice(layer * self._num_kv, (layer + 1) * self._num_kv)
         keys, values = self._plain_keys()[heads], self._plain_values()[heads]
         if self.int8:

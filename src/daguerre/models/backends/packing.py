@@ -47,7 +47,7 @@ def with_layers(model: interface.ModelStruct, layers: list[interface.LayerStruct
 
 
 def pack_around(backbone: Backbone, packing: Packing) -> interface.ModelStruct:
-    """The same without layers."""
+    """The model without its layers: embeddings, norms, heads."""
     with backbone.present(None):
         return _around(backbone, packing)
 

@@ -70,7 +70,7 @@ class Packing:
         return other
 
     def expert(self, weight: Tensor, bias: Tensor | None = None) -> interface.LinearStruct:
-        """The same as `linear` for a matrix of an expert, which may be in a file."""
+        """As `linear`, for a matrix of an expert, which may be in a file."""
         return self._linear(weight, bias, words_of(weight.shape[1], self.numbers), self.experts)
 
     def hold(self, x: Tensor) -> int:

@@ -75,7 +75,7 @@ class ConceptHeads(nn.Module):
         return weights @ self.known_embedding.weight[: self.shape.known].float()
 
     def discovered_sum(self, weights: Tensor) -> Tensor:
-        """The same of weights (..., M) of all discovered concepts."""
+        """The sum of the discovered concepts' embeddings, (..., D), with weights (..., M) of all of them."""
         inner = weights @ self.discovered_coefficients.weight[: self.shape.discovered].float()
         return _linear(self.discovered_basis, inner)
 

@@ -56,7 +56,7 @@ class GemmaShape:
             raise CheckpointError(f"gemma: global_head_width must be even, not {self.global_head_width}")
 
     def check(self, config: Any) -> None:
-        """CheckpointError where the `ModelConfig` that this belongs to is that of another core."""
+        """CheckpointError if the `ModelConfig` around this is of another core."""
         for name, value in FIXED.items():
             if getattr(config, name) != value:
                 raise CheckpointError(f"a model with `gemma` has {name}={value!r}, and not {getattr(config, name)!r}")

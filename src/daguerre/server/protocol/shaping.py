@@ -40,7 +40,7 @@ EMPTY: tuple[Any, ...] = (None, "", False, [], {})
 
 
 def shaped(value: Any, fields: Mapping[str, Any]) -> Any:
-    """A body with its constraints in the object `daguerre`; `fields`: those that the body has itself, which stay.
+    """A body with its constraints moved into the object `daguerre`; the body's own `fields` stay where they are.
 
     ApiError, naming the field, for one that cannot be honored, and for two that ask for the same thing.
     """

@@ -72,7 +72,7 @@ async def decisions(request: Request, body: dict[str, Any]) -> dict[str, Any]:
 
 @router.post("/v1/systemone", response_model=None)
 async def systemone(request: Request, body: dict[str, Any]) -> dict[str, Any]:
-    """The same with Inception's body, at llama.cpp's path."""
+    """Answer questions about a text. The path is llama.cpp's, the body Inception's."""
     for name in ("files", "images"):
         if body.get(name):
             raise ApiError(f"{name} are not read, only text: leave it out", param=name, code="unsupported")

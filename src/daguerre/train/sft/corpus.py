@@ -238,7 +238,7 @@ def has_chat_template(folder: Path) -> bool:
 def tokenizer_in(folder: Path) -> Tokenizer:
     """The tokenizer that `write_tokenizer` wrote."""
     if (folder / PUBLISHED).is_file():
-        words = read_tokenizer(folder)
-        assert words is not None
-        return words
+        tokenizer = read_tokenizer(folder)
+        assert tokenizer is not None
+        return tokenizer
     return Tokenizer.load(folder / "tokenizer.json")
