@@ -451,7 +451,7 @@ def load(
     )
     if quantize is None and defer:
         advise(loaded, 8 * torch_dtype.itemsize)
-    loaded = retorch_device(loaded, backbone=split_layers(loaded.backbone)) if tensor_parallel else loaded
+    loaded = replace(loaded, backbone=split_layers(loaded.backbone)) if tensor_parallel else loaded
     changed = adapter is not None or scaling is not None  # so that calibrations are of other answers
     calibrations = {} if changed else load_calibrations(folder, loaded.source.weights_hash())
     model = _model_of(loaded, calibrations, backend, quantize, experts, tasks_in(folder, adapter_folder))

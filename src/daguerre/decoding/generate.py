@@ -261,13 +261,13 @@ def _budgets(
         most = [len(tokenizer.encode_plain(part, begins=False)) + EDIT_SLACK for part in gaps.between]
     elif most is None:
         most = decode.resolved(config, infilling).mode_entry.gap_tokens
-    each = []
-    fewest = decode.min_tokens if gaps.fewest is None else gaps.fewest
-    for name, value in (("min_tokens", fewest), ("max_tokens", most)):
-        if not isinstance(value, int) and len(value) != num:
+    each = {"max_tokens": most, "min_tokens": decode.min_tokens if gaps.fewest is None else gaps.fewest}
+    for name, value in each.items():
+        if isinstance(value, int):
+            each[name] = [value] * num
+        elif len(value) != num:
             raise InputError(f"{name} must be one number, or one for each of the {num} gaps, not {shown(value)}")
-        each.append([value] * num if isinstance(value, int) else value)
-    return list(zip(*each, strict=True))
+    return list(zip(each["min_tokens"], each["max_tokens"], strict=True))
 
 
 def _old_tokens(tokenizer: Tokenizer, how: Decode, gaps: Gaps, given: Mapping[str, Any]) -> list[list[int]]:
