@@ -53,7 +53,7 @@ def with_bias(logprobs: np.ndarray, bias: dict[int, float]) -> np.ndarray:
 def run_of(model: Model, plan: Plan) -> Run:
     """What the mode runs with, to call its parts one by one."""
     session = model.denoiser.session(plan.canvas)
-    return Run(plan, session, TokenSampler(plan.decode.sampling, Counter(0)), Deadline(None))
+    return Run(plan, session, TokenSampler(plan.decode.sampling, Counter(0)), Deadline(None), session.counts)
 
 
 # ---- trees ---------------------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ def plan_of(model: Model, prefix: str, suffix: str, most: int = 3, heal: bool | 
 
 def found_by(model: Model, plan: Plan, edge: Edge) -> list[beam.Finished]:
     session = model.denoiser.session(plan.canvas)
-    run = Run(plan, session, TokenSampler(plan.decode.sampling, Counter(0)), Deadline(None))
+    run = Run(plan, session, TokenSampler(plan.decode.sampling, Counter(0)), Deadline(None), session.counts)
     found = compute(beam.beam_search(run, edge), model.denoiser.backend)
     before = plan.canvas.tokens[: plan.gaps[0].start]
     return compute(beam.rescore(run, before, found, edge.suffix[: beam.SUFFIX_TOKENS]), model.denoiser.backend)

@@ -69,9 +69,9 @@ def candidates(shortest: int, longest: int) -> tuple[int, ...]:
 def search_length(
     denoiser: Denoiser, request: TokenRequest, plan_request: Callable[[TokenRequest], Plan], look: Look | None = None
 ) -> Plan:
-    """`planning.plan_request` for one gap between two segments, of the length in its budget that the model prefers.
+    """`generate.plan_request` for one gap between two segments, of the length in its budget that the model prefers.
 
-    plan_request: that of `planning`, for this model. look: computes the logits of all candidates; None:
+    plan_request: that of `generate`, for this model. look: computes the logits of all candidates; None:
     `look_together`; `look_alone` is the slow reference. Takes one forward for every MAX_ROWS noisy rows, and one for
     the given text where there is a cache. InputError or UnsupportedError, in one line.
     """
