@@ -176,7 +176,9 @@ def run_of(model: Model, **options: Any) -> Run:
     plan = make_plan(model.config, model.tokenizer, decode, PROMPT, None, 14, None)
     session = model.denoiser.session(plan.canvas, decode.cache)
     constraint = plan.constraint
-    return Run(plan, session, TokenSampler(decode.sampling, Counter(3), False, constraint), Deadline(None), session.counts)
+    return Run(
+        plan, session, TokenSampler(decode.sampling, Counter(3), False, constraint), Deadline(None), session.counts
+    )
 
 
 def says(hidden: torch.Tensor, model: Model) -> tuple[torch.Tensor, np.ndarray]:

@@ -245,15 +245,9 @@ class Model(Operations[Result]):
         return self.denoiser.backbone.embedding.weight.dtype
 
     def _ask(self, operation: str, *values: Any, on_step: OnStep | None = None, **options: Any) -> Result:
-        """The result of a `request`."""
-        return run(self.denoiser, self.tokenizer, self.request(operation, *values, **options), on_step)
-
-    def request(self, operation: str, *values: Any, **options: Any) -> Request:
-        """What a method named `operation` asks, before it is planned: a `decoding.generate.Request`, as `Engine.submit`
-        and `decoding.generate.run` take it. values: the arguments that have a place, the last of which is `decode`;
-        operation: generate, infill, fill, edit or stream. InputError for an argument that is of another kind.
-        """
-        return Request.of(operation, *values, **self.with_defaults(values[-1], options))
+        """The result of an operation of `decoding.generate.OPERATIONS`."""
+        request = Request.of(operation, *values, **self.with_defaults(values[-1], options))
+        return run(self.denoiser, self.tokenizer, request, on_step)
 
     def stream(
         self, prompt: Text, max_tokens: int | None = None, decode: Decode | None = None, **options: Any
@@ -263,7 +257,7 @@ class Model(Operations[Result]):
 
         max_tokens: None is the default of either. decode, options: theirs. Wrong arguments raise at the call.
         """
-        request = self.request("stream", prompt, max_tokens, decode, **options)
+        request = Request.of("stream", prompt, max_tokens, decode, **self.with_defaults(decode, options))
         return stream(self.denoiser, self.tokenizer, request)
 
     def start(
@@ -278,7 +272,7 @@ class Model(Operations[Result]):
         for name in OPERATIONS["stream"].names & options.keys() - STARTED:
             Decode(**{name: options[name]})  # says that it belongs to other calls
         options |= {"heal": False, "changeable": True}
-        request = self.request("stream", prompt, max_tokens, decode, **options)
+        request = Request.of("stream", prompt, max_tokens, decode, **self.with_defaults(decode, options))
         return start(self.denoiser, self.tokenizer, request)
 
     @checks(CHAT | {"decode": DECODE})

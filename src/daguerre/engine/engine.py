@@ -89,12 +89,12 @@ class Engine(Operations[Job]):
         return self._ask("stream", prompt, max_tokens, decode, changeable=True, heal=False, **more)
 
     def _ask(self, operation: str, *values: Any, priority: int = 0, owner: str = "", **options: Any) -> Job:
-        return self.submit(self.model.request(operation, *values, **options), priority=priority, owner=owner)
+        *_, decode = values
+        request = Request.of(operation, *values, **self.model.with_defaults(decode, options))
+        return self.submit(request, priority=priority, owner=owner)
 
     def submit(self, request: Request, *, priority: int = 0, owner: str = "") -> Job:
-        """Run a request (`Model.request`), which is planned here. InputError for one that needs more memory than there
-        is.
-        """
+        """Run a request, which is planned here. InputError for one that needs more memory than there is."""
         plan = plan_of(self.model.denoiser, self.model.tokenizer, request)
         return self._run(plan, request.arguments.get("timeout"), priority, owner)
 
