@@ -23,6 +23,7 @@ from daguerre.decoding.plan import Plan, Steps
 from daguerre.decoding.result import has_ended, num_as_drafted
 from daguerre.decoding.sampler import TokenSampler, evidence_at
 from daguerre.models.forward import Logits
+from daguerre.models.rows import index_range
 from daguerre.models.session import Asking, Counts, Session
 from daguerre.sampling.logits import Proposals, biased, softmax
 from daguerre.sampling.policies.base import Policy, Progress, commit, commit_all, top
@@ -58,10 +59,6 @@ class Deadline:
     def late(self) -> bool:
         """Whether the time is up."""
         return self.clock() >= self._end
-
-    def passed(self) -> float:
-        """Seconds since the start."""
-        return self.clock() - self.started
 
     def min_commits(self, num_open: int, counts: Counts) -> int:
         """How many of `num_open` positions the next forward must commit; 0: as few as the policy chooses.
@@ -220,7 +217,8 @@ def heal(run: Run, canvas: Canvas) -> Steps:
 def draw_one(run: Run, canvas: Canvas, rules: Sequence[Rule]) -> Steps:
     """Commit a token at the only open position of the active span, by one forward."""
     step = run.counts.forwards
-    proposals = yield from run.sampler.propose(run.session, canvas, rules, step)
+    assert canvas.span is not None
+    proposals = yield from run.sampler.propose(run.session, canvas, rules, step, index_range(*canvas.span))
     canvas, decision = commit_first(canvas, proposals, 1, rules)
     yield Event(step, decision, canvas, evidence_at(decision, proposals.positions, proposals.evidence))
     return canvas

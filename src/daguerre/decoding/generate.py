@@ -267,7 +267,11 @@ def _budgets(
             each[name] = [value] * num
         elif len(value) != num:
             raise InputError(f"{name} must be one number, or one for each of the {num} gaps, not {shown(value)}")
-    return list(zip(each["min_tokens"], each["max_tokens"], strict=True))
+    budgets = list(zip(each["min_tokens"], each["max_tokens"], strict=True))
+    for fewest, most in budgets:
+        if fewest > most:
+            raise InputError(f"min_tokens={fewest} is more than max_tokens={most}: lower the first")
+    return budgets
 
 
 def _old_tokens(tokenizer: Tokenizer, how: Decode, gaps: Gaps, given: Mapping[str, Any]) -> list[list[int]]:

@@ -19,7 +19,7 @@ import numpy as np
 from daguerre.canvas import Canvas
 from daguerre.decoding.options import CONSTRAINTS
 from daguerre.decoding.plan import Plan, Search
-from daguerre.decoding.request import Decode, TokenRequest, check_budgets
+from daguerre.decoding.request import Decode, TokenRequest
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.denoiser import BackboneDenoiser, Denoiser
@@ -89,7 +89,6 @@ def search_length(
         "parallel_calls": True,
     }  # not used without a constraint
     unconstrained: dict[str, Any] = dict.fromkeys(CONSTRAINTS) | alone
-    check_budgets([budget])
     plan_of(budget[1], Decode.of(decode, **unconstrained))
     started, counts = time.perf_counter(), Counts()
     lengths = candidates(*budget) if not (decode.constrained or decode.pins) else _allowed(candidates(*budget), plan_of)

@@ -27,13 +27,11 @@ from daguerre.arguments import (
     SeveralWords,
     Whole,
     Words,
-    check_fields,
     option,
     shared,
 )
 from daguerre.decoding.pins import Pin
 from daguerre.decoding.revision import ODDS, RevisionReading
-from daguerre.errors import InputError
 from daguerre.models import guidance as guiding
 from daguerre.models.chat_format.description import Thinks
 from daguerre.models.guidance import Guidance, Scorer, chained
@@ -351,11 +349,6 @@ class DecodeOptions:
         SWITCH,
         "With forbid: also forbid, as forbidden does, all strings without which there is no instance of its concepts.",
     )
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if self.t_min > self.t_max:
-            raise InputError(f"t_max={self.t_max} and t_min={self.t_min}: t_max must be the higher")
 
     @property
     def steers(self) -> bool:

@@ -21,6 +21,7 @@ from daguerre.arguments import (
     Tokens,
     Whole,
     Words,
+    check_fields,
     check_unicode,
     options_of,
 )
@@ -139,7 +140,7 @@ class Decode(DecodeOptions):
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        check_fields(self)
         if self.mode is not None and not (isinstance(self.mode, str) and self.mode in MODES):
             raise unknown("mode", self.mode, MODES)
         if self.top_k is not None and self.top_k < 1:
@@ -152,6 +153,8 @@ class Decode(DecodeOptions):
 
     def _check_together(self) -> None:
         """What several options, or an option and the mode, exclude."""
+        if self.t_min > self.t_max:
+            raise InputError(f"t_max={self.t_max} and t_min={self.t_min}: t_max must be the higher")
         if self.steers:
             _ = self.steering  # checks the whole program
         self._check_constraint()
@@ -412,7 +415,6 @@ def check_request(config: ModelConfig, request: TokenRequest) -> bool:
         _check_sees_suffix(config, mode.writes_gaps)
         check_end_of_text(decode)
     mode.check_request(len(request.budgets), request.infilling, request.heal)
-    check_budgets(request.budgets)
     decode.check_model(config)
     if config.context == "reordered":
         _check_unseen(request)
@@ -458,14 +460,6 @@ def _check_unseen(request: TokenRequest) -> None:
         raise UnsupportedError(f'{why}: use revise_reading="leave_one_out"')
     if decode.commit_policy.edits:
         raise UnsupportedError(f'{why}, so policy "{decode.policy_name}" cannot edit any: use policy "threshold"')
-
-
-def check_budgets(budgets: Sequence[tuple[int, int]]) -> None:
-    """InputError for numbers of tokens that a gap cannot have."""
-    for fewest, most in budgets:
-        Whole(low=1)("max_tokens", most)
-        if fewest > most:
-            raise InputError(f"min_tokens={fewest} is more than max_tokens={most}: lower the first")
 
 
 def _check_infilling(config: ModelConfig, request: TokenRequest) -> bool | None:

@@ -96,26 +96,21 @@ class Reader:
 
     def read(self, canvas: Canvas, *, done: bool) -> Readings:
         """See `read`."""
-        gaps = []
-        for index in range(len(self._gaps)):
-            drawn, ended = _ending(self._plan, canvas, index)
-            gaps.append(self._read(canvas, index, drawn, ended, done))
-        return Readings(tuple(gaps), all(gap.stopped for gap in gaps), any(gap.looped for gap in gaps))
-
-    def _read(self, canvas: Canvas, index: int, drawn: Ints, ended: bool, done: bool) -> Reading:
-        """The reading of a gap, of which `drawn` are the tokens before its first open position or its end."""
-        plan, gap, text = self._plan, self._plan.gaps[index], self._gaps[index]
-        if len(drawn) < len(text.drawn) or not np.array_equal(drawn[: len(text.drawn)], text.drawn):
-            text = self._gaps[index] = _GapText(len(gap.healing.text))
-        text.take(plan, gap.healing.start, drawn)
-        ended = ended or text.looped is not None
-        whole = len(canvas.filled(canvas.gaps[index]))
-        closed = gap.healing.start + whole >= gap.healing.end(canvas) and not gap.healing.where(canvas)[1]
-        texts = list(text.texts)
-        if texts and (done or ended or closed):
-            texts[-1] += text.decoder.getstate()[0].decode("utf-8", "replace")
-        reading = Reading(tuple(text.positions), tuple(texts), ended, ended or closed, text.looped is not None)
-        return _cut(reading, plan.stops) if plan.stops else reading
+        plan, found = self._plan, list[Reading]()
+        for index, (gap, text) in enumerate(zip(plan.gaps, self._gaps, strict=True)):
+            drawn, ended = _ending(plan, canvas, index)
+            if len(drawn) < len(text.drawn) or not np.array_equal(drawn[: len(text.drawn)], text.drawn):
+                text = self._gaps[index] = _GapText(len(gap.healing.text))
+            text.take(plan, gap.healing.start, drawn)
+            looped, whole = text.looped is not None, len(canvas.filled(canvas.gaps[index]))
+            ended = ended or looped
+            closed = gap.healing.start + whole >= gap.healing.end(canvas) and not gap.healing.where(canvas)[1]
+            texts = list(text.texts)
+            if texts and (done or ended or closed):
+                texts[-1] += text.decoder.getstate()[0].decode("utf-8", "replace")
+            reading = Reading(tuple(text.positions), tuple(texts), ended, ended or closed, looped)
+            found.append(_cut(reading, plan.stops) if plan.stops else reading)
+        return Readings(tuple(found), all(one.stopped for one in found), any(one.looped for one in found))
 
 
 @dataclass

@@ -8,7 +8,7 @@ together share batches, and none of them depends on another.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -41,27 +41,34 @@ from daguerre.sampling.random import Counter
 from daguerre.trace import Event, TraceStep
 
 
+@dataclass
 class History:
     """The events of a run, in order, as it adds them; another thread may read meanwhile. What is kept is what each has
     changed: the canvases are made again from the first one, which is `begin`, and the decisions.
     """
 
-    def __init__(self, begin: Canvas) -> None:
-        self._begin = self.last = begin
-        self.steps, self._evidence = list[TraceStep](), list[np.ndarray | None]()
+    begin: Canvas
+    steps: list[TraceStep] = field(default_factory=list)
+    _evidence: list[np.ndarray | None] = field(default_factory=list)
+    _last: Canvas | None = None
+
+    @property
+    def last(self) -> Canvas:
+        """The canvas after all events so far."""
+        return self.begin if self._last is None else self._last
 
     def add(self, event: Event) -> None:
-        """Add an event, whose canvas is the `last` one from now on."""
+        """Add an event."""
         assert event.canvas.span is not None
         self._evidence.append(event.evidence)
         self.steps.append(TraceStep(event.step, event.canvas.span, event.decision))
-        self.last = event.canvas
+        self._last = event.canvas
 
     def __len__(self) -> int:
         return len(self.steps)
 
     def __iter__(self) -> Iterator[Event]:
-        return self.after(0, self._begin)
+        return self.after(0, self.begin)
 
     def after(self, num: int, canvas: Canvas) -> Iterator[Event]:
         """The events after the first `num`, so far; `canvas` is the state of the text after these."""
@@ -172,9 +179,8 @@ class Sample:
         if self.plan.decode.explain:
             assert self._backbone is not None
             explained = partial(explain_run, self._backbone, self._catalog, self._controls, self.events)
-        return make_result(
-            self.plan, self.canvas, self.events.steps, counts, self.deadline.passed(), self._cut, explained
-        )
+        seconds = self.deadline.clock() - self.deadline.started
+        return make_result(self.plan, self.canvas, self.events.steps, counts, seconds, self._cut, explained)
 
 
 def wrapped(denoiser: Denoiser, plan: Plan, steered: ProgramControls | None, explain: bool) -> Denoiser:

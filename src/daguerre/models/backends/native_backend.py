@@ -94,8 +94,17 @@ class NativeBackend:
 
     def forward(self, batch: Sequence[Forward | DraftStep]) -> list[Answer]:
         """An answer to each request of the batch; see `Backend`."""
-        forwards = [one for one in batch if isinstance(one, Forward)]
-        answers = self._run(forwards) if forwards else []
+        forwards, answers = [one for one in batch if isinstance(one, Forward)], list[Answer]()
+        if forwards:
+            call = NativeCall(self.config, self.level, self._edits, forwards, self._answering is not None)
+            with CONTENTION.computing(call.threads, call.rows):
+                failed = self._library.daguerre_forward(self._this, call.given, *call.made)
+            if failed:
+                raise _error(failed)
+            for one in forwards:
+                if one.cache is not None:
+                    one.cache.commit(one.layout.num_clean)  # type: ignore[attr-defined]
+            answers = call.answers()
         if len(forwards) == len(batch) and self._answering is None:
             return answers
         left = iter(answers)
@@ -139,18 +148,6 @@ class NativeBackend:
     def _fill(self, rows: np.ndarray) -> np.ndarray:
         """Rows of D numbers, padded to their stride."""
         return np.pad(rows.astype(np.float32), ((0, 0), (0, self._width - rows.shape[1])))
-
-    def _run(self, batch: Sequence[Forward]) -> list[Answer]:
-        """One call of the library."""
-        call = NativeCall(self.config, self.level, self._edits, batch, self._answering is not None)
-        with CONTENTION.computing(call.threads, call.rows):
-            failed = self._library.daguerre_forward(self._this, call.given, *call.made)
-        if failed:
-            raise _error(failed)
-        for forward in batch:
-            if forward.cache is not None:
-                forward.cache.commit(forward.layout.num_clean)  # type: ignore[attr-defined]
-        return call.answers()
 
     @torch.inference_mode()
     def level(self, level: float) -> np.ndarray:
