@@ -148,6 +148,9 @@ class Decode(DecodeOptions):
         object.__setattr__(self, "pins", tuple(self.pins))
         if self.steer is not None:  # a program, None where it has no operation
             object.__setattr__(self, "steer", Steering.of(self.steer) or None)
+        for name in CONSTRAINTS:
+            if getattr(self, name) is not None:
+                self._check_type(name)
         if self.given not in ([], ["mode"]):
             self._check_together()
 
@@ -172,12 +175,10 @@ class Decode(DecodeOptions):
                 raise InputError(f"{option} is not JSON, or nested too deep: {error}; correct it") from None
 
     def _check_constraint(self) -> None:
-        """At most one, of the right type, and no option that cannot honor it."""
+        """At most one, and no option that cannot honor it."""
         given = [name for name in CONSTRAINTS if getattr(self, name) is not None]
         if len(given) > 1 and given != ["schema", "tools"]:
             raise InputError(f"{given[0]} and {given[1]} are two constraints: leave out one of the two")
-        for name in given:
-            self._check_type(name)
         if self.tools is not None and isinstance(self.schema, TokenAutomaton):
             raise InputError("schema is compiled already, which the text beside tools cannot be: give the JSON Schema")
         if self.revise and self.constrained:
