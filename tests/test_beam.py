@@ -326,7 +326,7 @@ def test_hypotheses_are_rescored_all_or_none(causal: Model, monkeypatch: pytest.
     assert len(found) == 3
     for forwards in range(4):
         late = iter([False] * forwards + [True] * 3)
-        monkeypatch.setattr(run, "late", lambda late=late: next(late))
+        monkeypatch.setattr(run.deadline, "late", lambda late=late: next(late))
         assert (compute(beam.rescore(run, before, found, suffix), backend) == found) == (forwards < 3)
 
 
