@@ -261,16 +261,16 @@ def _budgets(
         most = [len(tokenizer.encode_plain(part, begins=False)) + EDIT_SLACK for part in gaps.between]
     elif most is None:
         most = decode.resolved(config, infilling).mode_entry.gap_tokens
-    each = {"max_tokens": most, "min_tokens": decode.min_tokens if gaps.fewest is None else gaps.fewest}
-    for name, value in each.items():
-        if isinstance(value, int):
-            each[name] = [value] * num
-        elif len(value) != num:
+    each = list[Sequence[int]]()
+    fewest = decode.min_tokens if gaps.fewest is None else gaps.fewest
+    for name, value in (("max_tokens", most), ("min_tokens", fewest)):
+        if not isinstance(value, int) and len(value) != num:
             raise InputError(f"{name} must be one number, or one for each of the {num} gaps, not {shown(value)}")
-    budgets = list(zip(each["min_tokens"], each["max_tokens"], strict=True))
-    for fewest, most in budgets:
-        if fewest > most:
-            raise InputError(f"min_tokens={fewest} is more than max_tokens={most}: lower the first")
+        each.append([value] * num if isinstance(value, int) else value)
+    budgets = [(least, longest) for longest, least in zip(*each, strict=True)]
+    for least, longest in budgets:
+        if least > longest:
+            raise InputError(f"min_tokens={least} is more than max_tokens={longest}: lower the first")
     return budgets
 
 

@@ -388,8 +388,8 @@ class Plan:
         of text that fills what follows it; something is open.
         """
         start = int(self.opened(canvas)[0])
-        ends = (gap.healing.end(canvas) for gap in self.gaps)
-        end = min(next(end for end in ends if start < end), start + self.span_size)
+        until = (gap.healing.end(canvas) for gap in self.gaps)
+        end = min(next(end for end in until if start < end), start + self.span_size)
         if not self.infilling and self.decode.end_of_text == "fill":
             ends = ~canvas.open[start:end] & np.isin(canvas.tokens[start:end], self.ending)
             end = start + int(ends.argmax()) if ends.any() else end

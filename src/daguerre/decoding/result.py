@@ -414,9 +414,9 @@ def make_result(
     reason: FinishReason = "timeout" if late else "stop" if readings.stopped and not cut else "length"
     usage = Usage(plan.num_prompt, len(tokens), **asdict(counts), seconds=seconds, mode=plan.mode.name)
     texts = tuple("".join(reading.texts) for reading in readings.gaps)
-    text, spans = texts[0], ((0, len(texts[0])),)
+    text, spans = texts[0], [(0, len(texts[0]))]
     if plan.around is not None:
-        text, spans = joined(plan, texts), _spans(plan, texts)
+        text, spans = joined(plan, texts), _spans(plan.around, texts)
     ignored = () if plan.constraint is None else plan.constraint.ignored
     return Result(
         text,
@@ -425,7 +425,7 @@ def make_result(
         reason,
         usage,
         Trace(plan.canvas, tuple(steps)),
-        spans,
+        tuple(spans),
         plan.original,
         ignored,
         plan.searched,
@@ -436,11 +436,11 @@ def make_result(
     )
 
 
-def _spans(plan: Plan, texts: Sequence[str]) -> tuple[tuple[int, int], ...]:
+def _spans(around: Sequence[str], texts: Sequence[str]) -> list[tuple[int, int]]:
     """The places of the gaps' texts in the whole text, in characters."""
-    spans, start = [], 0
-    for before, text in zip(plan.around or (), texts, strict=False):
+    spans, start = list[tuple[int, int]](), 0
+    for before, text in zip(around, texts, strict=False):
         start += len(before)
         spans.append((start, start + len(text)))
         start += len(text)
-    return tuple(spans)
+    return spans
