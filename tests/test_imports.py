@@ -48,6 +48,8 @@ LATE = ("http", "server", "view")
 TABLE = "daguerre.commands.capabilities"
 # What these share is in http, and neither imports the other; nobody else imports http.
 APART = ("server", "router")
+# These compute with PyTorch, or hand tensors on.
+TORCH = ("models", "noise", "sampling", "decoding", "scoring", "model", "commands", "train", "evals", "audit")
 # Importing these needs an extra; the commands that start them say which.
 EXTRA = ("http", "server", "router")
 
@@ -232,6 +234,17 @@ def test_the_runtime_names_modules_of_capabilities_in_its_table_alone() -> None:
     }
 
     assert found == {TABLE}
+
+
+def test_only_these_parts_import_torch() -> None:
+    found = {
+        part(module)
+        for module, path in find_modules(SOURCE).items()
+        for node, _ in walk(ast.parse(path.read_text(encoding="utf-8")), "module")
+        if any(name.partition(".")[0] == "torch" for name in named(node, module))
+    }
+
+    assert found == {*TORCH}
 
 
 def test_every_name_of_the_table_of_capabilities_is_there() -> None:

@@ -161,7 +161,7 @@ class NativeCache:
         return torch.stack(numbers, dim=1) if numbers else torch.zeros(self._heads, 0, *shape, dtype=dtype)
 
     def read(self, layer: int) -> tuple[Tensor, Tensor]:
-        """Keys and values of one layer, (1, K, length, H) each, as of `KeyValueCache.read`; 0 of what was let go."""
+        """Keys and values of one layer, (1, K, length, H) each, as in `KeyValueCache`; 0 of what was let go."""
         heads = slice(layer * self._num_kv, (layer + 1) * self._num_kv)
         keys, values = self._plain_keys()[heads], self._plain_values()[heads]
         if self.int8:
