@@ -278,7 +278,7 @@ def test_trees_that_are_none_are_an_error(tmp_path: Path, model: QualityModel, s
             array = getattr(model.trees, name).copy()
             array[0] = value
             replace(model, trees=replace(model.trees, **{name: array})).save(tmp_path / "quality.npz")
-            with pytest.raises(DataError, match="no trees"):
+            with pytest.raises(DataError, match="no valid trees"):
                 QualityModel.load(tmp_path / "quality.npz")
 
 

@@ -20,8 +20,7 @@ import torch
 from torch import Tensor
 
 from daguerre.canvas import Canvas
-from daguerre.decoding.deadline import Deadline
-from daguerre.decoding.denoise import denoise
+from daguerre.decoding.denoise import Deadline, denoise
 from daguerre.decoding.modes.ancestral import TAIL, Sampler, times
 from daguerre.decoding.sampler import TokenSampler
 from daguerre.models.core.backbone import Backbone

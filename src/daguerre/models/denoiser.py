@@ -152,16 +152,18 @@ class BackboneDenoiser:
         """
         if cache not in CACHE_MODES:
             raise unknown("cache", cache, CACHE_MODES)
-        if len(canvas) > self.config.max_positions:
+        length = len(canvas.tokens)
+        if length > self.config.max_positions:
             raise InputError(
-                f"the canvas has {len(canvas)} positions and the model {self.config.max_positions}: shorten the text"
+                f"the canvas has {length} positions and the model {self.config.max_positions}: shorten the text"
             )
-        check_cache(self.config, cache)
+        if cache not in ("auto", "none"):
+            check_cache(self.config, cache)
         if cache in RULES:
-            return StaleSession(self.config, self.backend.cache(len(canvas)), RULES[cache], len(canvas))
+            return StaleSession(self.config, self.backend.cache(length), RULES[cache], length)
         if cache == "none" or self.config.context == "full":  # no row is ever clean
             return BackboneSession(self.config, None)
-        key_cache = self.backend.cache(len(canvas), int8=cache == "approximate_int8")
+        key_cache = self.backend.cache(length, int8=cache == "approximate_int8")
         return BackboneSession(self.config, key_cache)
 
 

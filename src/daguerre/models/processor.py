@@ -78,15 +78,17 @@ HEAD_TIMES = {"avx2": 0.05, "avx512": 0.05, "avx512_vnni": 0.05, "avx512_bf16": 
 """What a step of the draft head takes, as such a share; all but that of amx are estimated."""
 
 
+@lru_cache(maxsize=1024)
 def row_time(crowd: int = 1) -> float:
     """What a further row takes, as a share of what a text's step of mode "ar" does: the entry of ROW_TIMES for the
     instruction set in use, the largest for one that has none. In a crowd of N texts, whose steps share the time in
-    which weights are read, a row takes more of it: N r / (1 + (N - 1) r).
+    which weights are read, a row takes more of it: N r / (1 + (N - 1) r). Which set is in use is looked up once.
     """
     alone = ROW_TIMES.get(instruction_set(), max(ROW_TIMES.values()))
     return crowd * alone / (1 + (crowd - 1) * alone)
 
 
+@lru_cache(maxsize=1024)
 def head_time(crowd: int = 1) -> float:
     """What a step of the draft head takes, as such a share: the entry of HEAD_TIMES."""
     alone = HEAD_TIMES.get(instruction_set(), max(HEAD_TIMES.values()))

@@ -49,7 +49,7 @@ ENDS = ("stop", "length", "tool_calls", "function_call")
 MOST_COMPARED = 1000
 """Entries, the newest, that a text is compared with."""
 MOST_FORGOTTEN = 256
-"""Entries whose time is over that are deleted at once, so that no request waits long."""
+"""How many expired entries are deleted at a time, so that no request waits long."""
 NEAR_CHARACTERS = 4000
 """Longer texts are near to none: the longer they are, the less one word changes the similarity."""
 OVERHEAD = 512

@@ -98,8 +98,8 @@ class _Account:
 
 
 class OwnerLimits:
-    """The limits of all owners: `table` has them by the names that `name_of` gives owners, and "default" those of each
-    other one. Used by one thread at a time, but for `of`. `now` is in seconds since the epoch everywhere.
+    """The limits of all owners. `table` has them by the names that `name_of` gives owners, and under "default" those of
+    every other owner. Used by one thread at a time, but for `of`. `now` is in seconds since the epoch everywhere.
 
     A database that is damaged or full fails no request: what cannot be read counts as nothing, and what cannot be
     written is counted until the process ends. The first failure is logged.

@@ -122,7 +122,7 @@ class Shadows:
     async def _graded(
         self, routed: RoutedRequest, answer: FirstChoice | None, other: FirstChoice | None
     ) -> float | None:
-        """The grade of an answer; one that cannot be read, or that the judge may not see, has none."""
+        """The grade of an answer; None if it cannot be read, or if the judge may not see it."""
         judge, tags = self._config.grader.judge, tags_of(routed.features, self._config)
         if answer is None or (judge is not None and not tags <= set(self._config.backend(judge).tags)):
             return None

@@ -152,7 +152,7 @@ ASKING = (
     "prove",
     "think",
 )
-"""Patterns of which one at least stands in most requests that are not plain questions."""
+"""Most requests that are not plain questions have one of these patterns."""
 FOUND = {name: re.compile(pattern, 0 if pattern.islower() else re.IGNORECASE) for name, pattern in PATTERNS.items()}
 """They search lower-case text; those with no capital of their own are the faster for it."""
 

@@ -41,9 +41,9 @@ from daguerre.server.scorers import LogprobRecorder
 from daguerre.server.streams import deltas
 
 SHAPING = ("schema", "tools", "regex", "choices", "keywords", "forbidden", "forbid_exactly", "ending", "pins")
-"""Options that decide where a text ends, beside which `Decode` takes no stop strings: the server cuts at them."""
+"""Options that decide where a text ends. `Decode` takes no stop strings beside them, so the server cuts at these."""
 WHOLE = ("schema", "regex", "choices")
-"""Those after whose text nothing follows."""
+"""Options that a text fulfills as a whole, so that nothing may follow it."""
 
 
 @dataclass(eq=False)

@@ -26,8 +26,8 @@ def family_of(start_from: str | None, run: Path) -> str | None:
 
 
 def keep(start_from: str | None, run: Path, resumed: bool, options: Convert | None, config: ModelConfig) -> None:
-    """Keep what the end of a run needs of the published model that it begins with, or of what that is converted to,
-    which has this config.
+    """Keep what the end of a run needs of the published model that it begins with; `config` is the model's after a
+    conversion, if there is one.
     """
     if start_from is not None and open_source(Path(start_from)).is_published:
         keep_origin(Path(start_from), run / ORIGIN)

@@ -91,7 +91,7 @@ class Ancestral(Mode):
         steps, tail = plan.decode.steps or len(canvas.active_positions()), plan.decode.greedy_tail
         process = reverse_of(plan.config, plan.decode.remask)
         sampler = Sampler(process, probs, times(steps, tail), tail, not plan.config.time_input)
-        return (yield from sampler.run(canvas, run.sampler.rng, run.late, lambda: last_evidence[0]))
+        return (yield from sampler.run(canvas, run.sampler.rng, run.deadline.late, lambda: last_evidence[0]))
 
 
 def never_late() -> bool:

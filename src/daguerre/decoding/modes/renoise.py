@@ -156,7 +156,7 @@ class Denoising:
         for number in range(num_steps):
             heated = replace(rules, temperature=self.heat(number / num_steps), step=self.first + number)
             before, found = found, (yield from self.ask(clean, tokens, heated, found))
-            last = self.settled(before, found) or number + 1 == num_steps or self.run.late()
+            last = self.settled(before, found) or number + 1 == num_steps or self.run.deadline.late()
             if last:
                 tokens, chance = found.likeliest, found.chance
             else:

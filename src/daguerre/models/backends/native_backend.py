@@ -104,8 +104,17 @@ class NativeBackend:
 
     def forward(self, batch: Sequence[Forward | DraftStep]) -> list[Answer]:
         """An answer to each request of the batch; see `Backend`."""
-        forwards = [one for one in batch if isinstance(one, Forward)]
-        answers = self._run(forwards) if forwards else []
+        forwards, answers = [one for one in batch if isinstance(one, Forward)], list[Answer]()
+        if forwards:
+            call = NativeCall(self.config, self.level, self._edits, forwards, self._answering is not None)
+            with CONTENTION.computing(call.threads, call.rows):
+                failed = self._library.daguerre_forward(self._this, call.given, *call.made)
+            if failed:
+                raise _error(failed)
+            for one in forwards:
+                if one.cache is not None:
+                    one.cache.commit(one.layout.num_clean)  # type: ignore[attr-defined]
+            answers = call.answers()
         if len(forwards) == len(batch) and self._answering is None:
             return answers
         left = iter(answers)
@@ -129,29 +138,21 @@ class NativeBackend:
         change = None if edit is None else edit.address
         if ask.state is None or not self.config.draft_head:
             given = rows.ctypes.data, num, change
-            _check(self._library.daguerre_logits(self._this, *given, logits.ctypes.data, threads))
+            failed = self._library.daguerre_logits(self._this, *given, logits.ctypes.data, threads)
             hidden = ask.rows
         else:
             state = self._fill(ask.state)
             step = rows.ctypes.data, ask.token, state.ctypes.data, change
-            _check(self._library.daguerre_draft(self._this, *step, logits.ctypes.data, threads))
+            failed = self._library.daguerre_draft(self._this, *step, logits.ctypes.data, threads)
             hidden = rows[:, : self.config.width]
+        if failed:
+            raise _error(failed)
         said = hidden.astype(np.float32) if ask.explain else None
         return Answer(hidden=hidden, logits=logits[:, : self.config.vocab_size], evidence=said)
 
     def _fill(self, rows: np.ndarray) -> np.ndarray:
         """Rows of D numbers, padded to their stride."""
         return np.pad(rows.astype(np.float32), ((0, 0), (0, self._width - rows.shape[1])))
-
-    def _run(self, batch: Sequence[Forward]) -> list[Answer]:
-        """One call of the library."""
-        call = NativeCall(self.config, self.level, self._edits, batch, self._answering is not None)
-        with CONTENTION.computing(call.threads, call.rows):
-            _check(self._library.daguerre_forward(self._this, call.given, *call.made))
-        for forward in batch:
-            if forward.cache is not None:
-                forward.cache.commit(forward.layout.num_clean)  # type: ignore[attr-defined]
-        return call.answers()
 
     def level(self, level: float) -> np.ndarray:
         """The vector that a noise level adds to every row, float32 (D,); or, one after the other, those that it gives
@@ -170,10 +171,9 @@ def _answering(weights: ModelWeights, head: Head) -> Any:
     return Answering(weights.module(), head)
 
 
-def _check(code: int) -> None:
-    """MemoryError or IndexError for a code of the library that is not 0."""
-    if code:
-        raise (MemoryError if code == 3 else IndexError)(interface.ERRORS[code])
+def _error(code: int) -> Exception:
+    """MemoryError or IndexError, for a code of the library that is not 0."""
+    return (MemoryError if code == 3 else IndexError)(interface.ERRORS[code])
 
 
 def fastest_numbers() -> NumberType:

@@ -7,26 +7,26 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from daguerre.errors import InputError
 from daguerre.models.backends import library as interface
-from daguerre.models.backends.panels import COLUMNS, QUARTER, WORDS, round_up
+from daguerre.models.backends.panels import COLUMNS, QUARTER, WORDS
 from daguerre.models.bits import TYPES, NumberType, aligned, converted, floats
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.core.frequencies import refuse_to_move, rotary_tables
 from daguerre.models.model_weights import tensor_of
 
 
+@dataclass(eq=False, slots=True)
 class Page:
     """COLUMNS rows of all layers, which several caches may read. One that is `shared` is never written again."""
 
-    __slots__ = ("memory", "shared")
-
-    def __init__(self, memory: np.ndarray) -> None:
-        self.memory, self.shared = memory, False
+    memory: np.ndarray
+    shared: bool = False
 
 
 class NativeCache:
@@ -52,15 +52,16 @@ class NativeCache:
         itemsize = TYPES[numbers].itemsize
         self.length, self.kept_from, self._window = 0, 0, window
         self._per = 4 // itemsize  # numbers in a word
-        self._words = round_up(round_up(self._head, self._per) // self._per, WORDS)
-        self._wide = round_up(self._head, COLUMNS)
+        self._words = -(-self._head // (self._per * WORDS)) * WORDS
+        self._wide = -(-self._head // COLUMNS) * COLUMNS
         self._heads = len(held) * self._num_kv
         size = 1 if int8 else itemsize
         self._sizes = [self._heads * n * COLUMNS * size for n in (self._words * self._per, self._wide)]
         self._sizes += [self._heads * COLUMNS * 2 * 4] if int8 else []
         self._pages: list[Page | None] = []  # None: let go
-        self._table = (ctypes.c_void_p * (round_up(capacity, COLUMNS) // COLUMNS))()
-        self._struct = interface.CacheStruct(ctypes.addressof(self._table), None, len(held), int(int8))
+        self._table = (ctypes.c_void_p * -(-capacity // COLUMNS))()
+        self.struct = interface.CacheStruct(ctypes.addressof(self._table), None, len(held), int(int8))
+        self._address = ctypes.addressof(self.struct)
 
     @property
     def num_bytes(self) -> int:
@@ -87,28 +88,26 @@ class NativeCache:
         """Make the rows that were stored last part of the cache. Let go of rows that no later row sees, even if these
         and a page of rows before them are taken back.
         """
-        kept = self._first_seen(self.length - COLUMNS)
-        self.length += num_rows
-        if num_rows and kept > self.kept_from:
+        if num_rows and self._window is not None:
+            kept = self._first_seen(self.length - COLUMNS)
             for number in range(self.kept_from // COLUMNS, kept // COLUMNS):
                 self._pages[number] = self._table[number] = None
-            self.kept_from = kept
+            self.kept_from = max(self.kept_from, kept)
+        self.length += num_rows
 
     def address(self, num_new: int) -> int:
-        """The address of the C struct, with memory for `num_new` more rows. InputError beyond the capacity."""
-        return ctypes.addressof(self.struct(num_new))
-
-    def struct(self, num_new: int) -> interface.CacheStruct:
-        """The C struct itself."""
+        """The address of the C `struct`, with memory for `num_new` more rows. InputError beyond the capacity."""
         need = self.length + num_new
         if need > self.capacity:
             raise InputError(f"the cache holds {self.capacity} rows and {need} are needed: ask for fewer tokens")
         for number in range(self.length // COLUMNS, -(-need // COLUMNS)):
             if number == len(self._pages):
-                self._put(number, Page(aligned(sum(self._sizes), np.uint8)))
+                new = Page(aligned(sum(self._sizes), np.uint8))
+                self._pages.append(new)
+                self._table[number] = new.memory.ctypes.data
             elif (page := self._pages[number]) is not None and page.shared:
                 self._put(number, Page(_copied(page.memory)))
-        return self._struct
+        return self._address
 
     def _put(self, number: int, page: Page | None) -> None:
         self._pages[number:] = [page, *self._pages[number + 1 :]]
@@ -277,7 +276,8 @@ class LayeredNativeCache:
     def address(self, num_new: int) -> int:
         """The address of both C structs; see `NativeCache`."""
         for number, part in self._parts.items():
-            self._structs[number] = part.struct(num_new)
+            part.address(num_new)
+            self._structs[number] = part.struct
         return ctypes.addressof(self._structs)
 
     @property

@@ -34,7 +34,7 @@ REFUSED: Mapping[str, str] = {
     "guided_whitespace_pattern": "white space between values is the schema's own: leave it out",
     **dict.fromkeys(("keywords", "forbidden", "ending", "pins"), OWN),
 }
-"""Fields that ask for what is not there under this name, and what to do instead."""
+"""Fields that are not supported under this name, and what to use instead."""
 EMPTY: tuple[Any, ...] = (None, "", False, [], {})
 """Values that ask for nothing."""
 

@@ -37,7 +37,7 @@ Reads = Callable[[Renderer, object, int], list[Text]]
 Hashed = tuple[float, list[Text]]
 """The hash of a row, as a number in [0, 1), and its texts."""
 NAMED = 3
-"""Rows of a kind that is left out of which the line says where they are."""
+"""How many of the rows that are left out for one reason a line names by their places."""
 REPORT = "rows.json"
 """The file in a corpus that says how many rows were read, and which were left out and why."""
 
