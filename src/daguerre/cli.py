@@ -14,7 +14,7 @@ import typer
 from typer.main import get_command
 
 from daguerre import __version__
-from daguerre.commands import asking, capabilities, chatting, deciding, models, scoring, serving
+from daguerre.commands import asking, caching, capabilities, chatting, deciding, models, scoring, serving
 from daguerre.commands.options import ModelName
 from daguerre.commands.streams import LostOutput, end_without_output, fail, watch_output
 from daguerre.errors import DaguerreError
@@ -71,6 +71,7 @@ app.command()(models.models)
 app.command("inspect")(models.inspect_model)
 app.command("chat-format")(models.chat_format)
 app.command("export")(models.export_model)
+app.command()(caching.cache)
 
 
 def whole_command() -> Any:

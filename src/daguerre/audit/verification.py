@@ -39,7 +39,7 @@ from daguerre.audit.summary import concept_summary
 from daguerre.canvas import Decision
 from daguerre.decoding.generate import Request
 from daguerre.decoding.plan import Plan
-from daguerre.decoding.reading import joined, read
+from daguerre.decoding.result import joined, read
 from daguerre.errors import DaguerreError
 from daguerre.model import Model
 from daguerre.models.session import Asking, compute, together

@@ -88,8 +88,6 @@ def load_folder_of(
     folder: Path, dtype: str, *, family: str | None, adapter: str | None, rope_scaling: Any = None
 ) -> Any:
     """`daguerre.models.loading.load_folder`, with a bar."""
-    import torch
-
     from daguerre.models import loading
 
     adapter_folder = None if adapter is None else loading.model_folder(adapter)
@@ -97,7 +95,7 @@ def load_folder_of(
     with loading_bar() as progress:
         return loading.load_folder(
             folder,
-            getattr(torch, dtype),
+            dtype,
             family=family,
             adapter=adapter_folder,
             tokenizer=tokenizer_path,

@@ -19,7 +19,7 @@ import numpy as np
 from daguerre.canvas import Canvas
 from daguerre.decoding.options import CONSTRAINTS
 from daguerre.decoding.plan import Plan, Search
-from daguerre.decoding.request import Decode, TokenRequest, check_budget
+from daguerre.decoding.request import Decode, TokenRequest
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.denoiser import BackboneDenoiser, Denoiser
@@ -69,9 +69,9 @@ def candidates(shortest: int, longest: int) -> tuple[int, ...]:
 def search_length(
     denoiser: Denoiser, request: TokenRequest, plan_request: Callable[[TokenRequest], Plan], look: Look | None = None
 ) -> Plan:
-    """`planning.plan_request` for one gap between two segments, of the length in its budget that the model prefers.
+    """`generate.plan_request` for one gap between two segments, of the length in its budget that the model prefers.
 
-    plan_request: that of `planning`, for this model. look: computes the logits of all candidates; None:
+    plan_request: that of `generate`, for this model. look: computes the logits of all candidates; None:
     `look_together`; `look_alone` is the slow reference. Takes one forward for every MAX_ROWS noisy rows, and one for
     the given text where there is a cache. InputError or UnsupportedError, in one line.
     """
@@ -89,7 +89,6 @@ def search_length(
         "parallel_calls": True,
     }  # not used without a constraint
     unconstrained: dict[str, Any] = dict.fromkeys(CONSTRAINTS) | alone
-    check_budget(*budget)
     plan_of(budget[1], Decode.of(decode, **unconstrained))
     started, counts = time.perf_counter(), Counts()
     lengths = candidates(*budget) if not (decode.constrained or decode.pins) else _allowed(candidates(*budget), plan_of)

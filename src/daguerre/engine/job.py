@@ -13,10 +13,9 @@ from threading import Condition, Lock
 from typing import Any, Protocol
 
 from daguerre.canvas import Decision
-from daguerre.decoding.drive import Follower
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.result import Result, StreamEvent
-from daguerre.decoding.sample import Sample
+from daguerre.decoding.sample import Follower, Sample
 from daguerre.errors import CancelledError, UnsupportedError
 from daguerre.trace import Event
 

@@ -18,13 +18,14 @@ import torch
 from torch import Tensor
 
 from daguerre.errors import CheckpointError, UnsupportedError
+from daguerre.models.adapter_files import CONFIG as CONFIG
+from daguerre.models.adapter_files import WEIGHTS as WEIGHTS
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.families.base import Piece
 from daguerre.models.families.gpt2 import transposed
 from daguerre.models.json_files import read_json
 from daguerre.models.shards import KINDS, open_shard, some
 
-CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 FACTOR = re.compile(r"(.+)\.lora_(embedding_)?([AB])(?:\.(?!weight$)[^.]+)?(?:\.weight)?")
 WRAPPED = "base_model.model."
 """What PEFT puts before the names of a model."""

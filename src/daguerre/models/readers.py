@@ -159,7 +159,9 @@ class GgufReader:
 
     def tensors(self) -> dict[str, Stored]:
         file = GgufFile(self.header)
-        return {name: Stored(file, each.shape, each.kind, each.num_bytes) for name, each in file.entries.items()}
+        return {
+            name: Stored(file, each.shape, each.kind, each.num_bytes, name=name) for name, each in file.entries.items()
+        }
 
     def weight_files(self) -> list[Path]:
         return parts_of(self.path)

@@ -103,7 +103,8 @@ class Tokenizer:
         `begins` is for tokenizers of other kinds (`published_tokenizer`): whether the text begins a canvas.
         """
         check_unicode(text)
-        self.check_size(text)
+        if self.num_positions is not None and len(text) > self.num_positions:
+            self.check_size(text)
         return encoding_of(self._inner, text).ids
 
     def limited(self, num_positions: int) -> Tokenizer:

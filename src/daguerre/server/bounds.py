@@ -17,6 +17,7 @@ from typing import Any
 from fastapi import Request
 
 from daguerre.cancellation import Cancellation, planning, use_cancellation
+from daguerre.decoding.generate import Request as ModelRequest
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.request import Decode
 from daguerre.decoding.text_spans import CharSpan
@@ -147,12 +148,13 @@ class BoundedEngine(Engine):
             spans = self._matches(pattern, text, more.get("owner", ""))
         return super().edit(text, spans, max_tokens, decode, **more)
 
-    def _plan(self, operation: str, values: tuple[Any, ...], **more: Any) -> Job:
-        check_stops(more.get("stop") or (), "stop", MOST_STOPS)
-        if not any(more.get(name) for name in CONSTRAINTS):
-            return super()._plan(operation, values, **more)
-        with self.planning(more.get("owner", "")):
-            return super()._plan(operation, values, **more)
+    def submit(self, request: ModelRequest, *, priority: int = 0, owner: str = "") -> Job:
+        """Plan a request and run it; see `Engine`. ApiError for one beyond the bounds."""
+        check_stops(request.options.get("stop") or (), "stop", MOST_STOPS)
+        if not any(request.options.get(name) for name in CONSTRAINTS):
+            return super().submit(request, priority=priority, owner=owner)
+        with self.planning(owner):
+            return super().submit(request, priority=priority, owner=owner)
 
     @contextmanager
     def planning(self, owner: str) -> Iterator[None]:
@@ -174,8 +176,7 @@ class BoundedEngine(Engine):
             raise ApiError("there is nothing to edit: the pattern matches nowhere", param="pattern")
         return found
 
-    def submit(self, plan: Plan, *, timeout: float | None = None, priority: int = 0, owner: str = "") -> Job:
-        """Run a plan; see `Engine`. ApiError for one beyond the bounds."""
+    def _run(self, plan: Plan, timeout: float | None, priority: int, owner: str) -> Job:
         bounds = self._bounds()
         _check_tokens("max_tokens", plan.max_tokens, bounds.max_tokens)
         if bounds.max_context is not None and len(plan.canvas) > bounds.max_context:
@@ -186,7 +187,7 @@ class BoundedEngine(Engine):
             raise ApiError(message, param="daguerre.timeout")
         self._counts.take(owner, plan.decode.n, bounds.running_per_key)
         try:
-            job = super().submit(plan, timeout=timeout, priority=priority, owner=owner)
+            job = super()._run(plan, timeout, priority, owner)
         except BaseException:
             self._counts.give_back(owner, plan.decode.n)
             raise

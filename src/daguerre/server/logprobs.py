@@ -18,8 +18,7 @@ from typing import Any
 
 from daguerre.canvas import Canvas
 from daguerre.decoding.plan import Plan
-from daguerre.decoding.reading import Reader
-from daguerre.decoding.result import Result
+from daguerre.decoding.result import Reader, Result
 from daguerre.engine.job import Job
 from daguerre.models.tokenizer import Tokenizer, bytes_name
 from daguerre.server.scorers import Alternatives, LogprobRecorder

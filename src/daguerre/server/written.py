@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from daguerre.decoding.reading import read
+from daguerre.decoding.result import read
 from daguerre.engine.job import Job
 
 

@@ -13,14 +13,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from daguerre.errors import InputError, UnsupportedError
+from daguerre.errors import InputError
 from daguerre.models.core.config import ModelConfig
+from daguerre.models.core.frequencies import refuse_to_move as refuse_to_move
+from daguerre.models.core.parameters import ROUND as ROUND
 from daguerre.models.core.rotary import rotary_tables, rotate
 
 INT8 = 127
 """The largest code."""
-ROUND = 64
-"""Allocated rows are a multiple of it."""
 
 
 def to_int8(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -154,12 +154,6 @@ class KeyValueCache:
     @property
     def _stored(self) -> list[Tensor]:
         return [self.keys, self.values, *([] if self.scales is None else [self.scales])]
-
-
-def refuse_to_move(config: ModelConfig) -> None:
-    """UnsupportedError for a model with windows: its rows see less or more once the text before them moves."""
-    if config.windows is not None:
-        raise UnsupportedError("cached rows of sliding layers cannot be moved: use a model without them")
 
 
 def shifted_keys(config: ModelConfig, keys: Tensor, by: Tensor) -> Tensor:

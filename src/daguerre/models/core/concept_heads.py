@@ -21,10 +21,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from daguerre.models.core.shapes import CLAMP as CLAMP
 from daguerre.models.core.shapes import ConceptShape
 
-CLAMP = 15.0
-"""Logits of concepts are kept within this distance of 0."""
 SMALL = 4096
 """Concepts of a kind whose vectors are all multiplied, kept or not."""
 

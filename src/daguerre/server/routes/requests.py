@@ -20,7 +20,7 @@ from daguerre.canvas import Canvas, Decision
 from daguerre.decoding.effort import effort_options
 from daguerre.decoding.generate import MAX_TOKENS, Request, plan_of
 from daguerre.decoding.plan import Plan
-from daguerre.decoding.reading import OPEN
+from daguerre.decoding.result import OPEN
 from daguerre.decoding.running import pinned, reopened, unpinned
 from daguerre.decoding.sample import Sample
 from daguerre.engine.job import Job
