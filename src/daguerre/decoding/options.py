@@ -104,37 +104,35 @@ class DecodeOptions:
         Structure(what="the name of a mode", kept=str, none=True),
         """How a text is written: ar, block, full, speculative, beam, ancestral, renoise, expand or fim; None chooses a
         lossless one, or beam for a gap. ar: one token after the other. block: spans of block_size. full: the whole
-        budget is one span. speculative: the tokens of ar, up to block_size a forward, by verifying drafts. beam: for
-        gaps, the text that makes the whole most likely, as far as a search finds it. ancestral: all at once, from noise
-        to text in `steps` forwards, for models with full context. renoise: canvases of block_size random tokens, drawn
-        again in every step, for DiffusionGemma. expand: gaps that grow and shrink, up to their budget, for DreamOn.
-        fim: a gap written behind the texts around it, by a model with tokens of fill-in-the-middle.""",
+        budget is one span. speculative: the tokens of ar, several a forward, by verifying drafts. beam: for gaps,
+        searches for the text that makes the whole most likely. ancestral: all at once, from noise to text in `steps`
+        forwards, with full context. renoise: canvases of random tokens, drawn again in every step, for DiffusionGemma.
+        expand: gaps that grow and shrink, for DreamOn. fim: writes a gap behind the texts around it, with tokens of
+        fill-in-the-middle.""",
     )
     block_size: int | None = option(
         None,
         Whole(low=1, none=True),
         """Tokens that are denoised together (modes block and renoise), or the most tokens of a forward (speculative).
-        None: in mode block the model's own, else 16, and all gaps as one span; in renoise the model's own; in
-        speculative 5, or the model's own where its masks are in place. Of these the model drafts as many as are worth
-        their time on this machine.""",
+        None: in block the model's own, else 16, and all gaps as one span; in renoise the model's own; in speculative
+        5, or the model's own where its masks are in place. The model drafts as many of these as save time.""",
     )
     sliding: bool = option(
         False,
         SWITCH,
-        """Mode block: a window of block_size positions that begins at the first open one in every step. WeDLM decodes
-        so, in place of spans one after the other. Not in block context, nor with what belongs to a span as a whole:
-        policies with `steps`, edits, revise, a draft, and approximate caches of spans.""",
+        """Mode block: a window of block_size positions that begins at the first open one in every step, as in WeDLM.
+        Not in block context, nor with `steps`, edits, revise, a draft, or approximate caches of spans.""",
     )
     drafter: DrafterName = option(
         "auto",
         OneOf(known=get_args(DrafterName)),
-        """Mode speculative: head (the model drafts), lookup (drafts are what followed earlier in the text after the
-        same tokens) or auto (whichever is likelier to be right).""",
+        """Mode speculative: head (the model drafts), lookup (repeats what followed the same tokens earlier) or auto
+        (whichever is likelier to be right).""",
     )
     start_tokens: int | None = option(
         None,
         Whole(low=1, none=True),
-        "Mode expand: how many open positions a gap begins with. None: 4, or as many as it may have.",
+        "Mode expand: open positions of a gap at first. None: 4, or as many as it may have.",
     )
     num_beams: int = option(
         32,
@@ -144,20 +142,19 @@ class DecodeOptions:
     no_repeat_context_lines: bool = option(
         False,
         SWITCH,
-        "Mode beam: leave out texts that repeat lines around the gap and add no new line.",
+        "Mode beam: leave out texts that only repeat lines around the gap.",
     )
     fill_end: FillEnd = option(
         "fit",
         OneOf(known=get_args(FillEnd)),
         """Mode fim: a gap that the model does not end itself ends where the text after it fits best (fit), or at its
-        budget (model). See `daguerre.decoding.modes.joins`.""",
+        budget (model).""",
     )
     policy: str | Policy | None = option(
         None,
         PolicyKind(none=True),
         f"""Modes block and full: what a step commits: {", ".join(POLICIES)}. Or a `Policy` with values of its own.
-        None: the first that has the options given here which only some policies have (confidence for steps), else
-        threshold.""",
+        None: the first policy that has the given options (confidence for steps), else threshold.""",
     )
     threshold: float = shared(JointThreshold, "threshold")
     edit_threshold: float = shared(JointThreshold, "edit_threshold")
@@ -172,12 +169,9 @@ class DecodeOptions:
         "model",
         OneOf(known=get_args(RankedBy)),
         """Policies rank by the model's probabilities at temperature 1 (model), or by those after temperature and cuts
-        (drawn). Dream and SDAR rank by the second. Modes block and full, not with policies random, first_hitting and
-        origin.""",
+        (drawn), as in Dream and SDAR. Not with policies random, first_hitting and origin.""",
     )
-    greedy_tail: bool = option(
-        False, SWITCH, "Mode ancestral: the last forward takes the most likely tokens in place of draws."
-    )
+    greedy_tail: bool = option(False, SWITCH, "Mode ancestral: the last forward takes the most likely tokens.")
     remask: float = option(
         0.0,
         PROBABILITY,
@@ -187,15 +181,15 @@ class DecodeOptions:
     revise: int = option(
         0,
         Whole(high=MOST_READINGS),
-        """How many times a finished span is read again and corrected (modes block and full). A token is replaced where
-        another one is the most likely, with a probability of at least revise_threshold.""",
+        """How many times a finished span is read again and corrected (modes block and full). A token is replaced by
+        the most likely one where that has at least revise_threshold.""",
     )
     revise_threshold: float = option(0.9, PROBABILITY, "Probability from which revise replaces a token.")
     revise_reading: RevisionReading = option(
         "unmasked",
         OneOf(known=tuple(ODDS)),
         """unmasked: one forward sees all tokens, for a model trained to correct; leave_one_out: a forward for each
-        token, with that token masked, for any model. See `daguerre.decoding.revision`.""",
+        token, with that token masked, for any model.""",
     )
     temperature: float = shared(SamplingParams, "temperature")
     t_max: float = option(0.8, POSITIVE, "Mode renoise: the temperature of a canvas' first step.")
@@ -203,8 +197,8 @@ class DecodeOptions:
     max_entropy: float = option(
         0.005,
         NATS,
-        """Mode renoise: mean entropy in nats below which a canvas is done. Its most likely tokens must also have stayed
-        the same for a step.""",
+        """Mode renoise: mean entropy in nats below which a canvas is done, if its most likely tokens stayed the same
+        for a step.""",
     )
     top_p: float = option(
         1.0,
@@ -212,21 +206,21 @@ class DecodeOptions:
         "Draw from the smallest set of tokens with this probability, after top_k. 0 takes the most likely token.",
     )
     top_k: int | None = option(
-        None, Whole(low=-1, none=True), "Draw from this many most likely tokens. 0 and -1 are as None: from all."
+        None, Whole(low=-1, none=True), "Draw from this many most likely tokens. None, 0 and -1: from all."
     )
     min_p: float = shared(SamplingParams, "min_p")
     repetition_penalty: float = option(
         1.0,
         POSITIVE,
         """Divide the logits of tokens that the text or the prompt has (multiply those below 0); 1 is none. As in
-        transformers; tokens that a step commits together do not count for each other. Not in modes beam, ancestral and
+        transformers; tokens that a step commits together do not count for each other. Not in beam, ancestral and
         renoise.""",
     )
     no_repeat_ngram_size: int = option(
         0,
         Whole(),
         """So many tokens in a row never stand twice in prompt and text; 0 is none. Tokens that a step commits together
-        do not count for each other. Not in modes beam, ancestral and renoise.""",
+        do not count for each other. Not in beam, ancestral and renoise.""",
     )
     min_tokens: int = option(
         0,
@@ -237,10 +231,10 @@ class DecodeOptions:
     end_of_text: EndRule = option(
         "fill",
         OneOf(known=get_args(EndRule)),
-        """What <eos> does in completions of modes block, full and expand, and what deletes a position in gaps of mode
-        expand: fill, plain, last or never. fill: once it is committed, the rest of its span becomes <eos>. plain: it is
-        a token like any other, and the text ends before the first. last: likewise, and it is committed after all other
-        tokens. never: it is not drawn.""",
+        """What <eos> does in completions of modes block, full and expand, and what deletes a position in gaps of
+        expand: fill, plain, last or never. fill: the rest of its span becomes <eos>, too. plain: it is a token like
+        any other, and the text ends before the first. last: likewise, and it is committed after all other tokens.
+        never: it is not drawn.""",
     )
     stop: str | Sequence[str] = option(
         (), SeveralWords(), "Text that ends the output, or several; none of it is shown."
@@ -248,9 +242,9 @@ class DecodeOptions:
     stop_loops: bool | None = option(
         None,
         MAYBE,
-        """End the text where it repeats itself: 3 copies in a row, of 48 tokens in all or more. None: of models that
-        are known to loop, which the package's are, in completions of modes ar and speculative at temperature 0 without
-        min_tokens, a draft or a constraint. The result's `looped` says that it was so.""",
+        """End the text where it repeats itself: 3 copies in a row, of 48 tokens in all or more; the result's `looped`
+        says so. None: for models known to loop, as the package's, in completions of ar and speculative at temperature
+        0 without min_tokens, a draft or a constraint.""",
     )
     logit_bias: Mapping[int, float] | None = shared(SamplingParams, "logit_bias")
     n: int = option(1, Whole(low=1, high=MOST_SAMPLES), "Samples. Sample i has the random numbers of (seed, i).")
@@ -258,8 +252,8 @@ class DecodeOptions:
     guidance: float = option(
         1.0,
         guiding.KINDS["guidance"],
-        """Scale of classifier-free guidance toward the text before the first gap, away from `negative`; 1 is none. 0
-        ignores that text. Each step takes two forwards in place of one (`daguerre.models.wrappers.guidance`).""",
+        """Scale of classifier-free guidance toward the text before the first gap, away from `negative`; 1 is none, 0
+        ignores that text. Each step takes two forwards.""",
     )
     guidance_schedule: str = option(
         "constant",
@@ -272,25 +266,24 @@ class DecodeOptions:
     scorer: Scorer | None = option(
         None,
         guiding.KINDS["scorer"],
-        """A function of (canvas, positions, logits) whose numbers are added to the logits. They are added before
-        logit_bias.""",
+        "A function of (canvas, positions, logits) whose numbers are added to the logits, before logit_bias.",
     )
     cache: CacheMode = option(
         "auto",
         OneOf(known=CACHE_MODES),
-        f"""Which keys and values are kept: {", ".join(CACHE_MODES)}. auto: exact where the context allows, else none.
-        none: everything is computed in every forward. approximate_int8: as 8-bit numbers, in half the memory; logits
-        and tokens differ from exact ones, speculative has the tokens of ar with the same cache, and searched lengths
-        stay exact. The others are for full context, where nothing can be kept exactly: they read keys that are out of
-        date, so fewer rows are computed and the tokens are others (`daguerre.models.stale`).""",
+        f"""Cache of keys and values: {", ".join(CACHE_MODES)}. auto: exact where the context allows, else none. none:
+        every forward computes everything. approximate_int8: 8-bit numbers in half the memory; logits and tokens differ
+        from exact ones, speculative has the tokens of ar with the same cache, and searched lengths stay exact. The
+        others are for full context: they read keys that are out of date, so fewer rows are computed and tokens differ
+        (`daguerre.models.stale`).""",
     )
     schema: Any = option(
         None,
         Structure(what=CONSTRAINTS["schema"], kept=dict[str, Any] | bool, none=True),
-        """The output, as a whole, is JSON of this JSON Schema. It may be a `TokenAutomaton` that a function of
-        `daguerre.sampling.constraints` compiled, with limits and a budget of your own. With tools, it is what the text
-        beside calls is JSON of. Policies then rank by probabilities given the constraint, and the last word is not
-        healed; so with all constraints.""",
+        """The output, as a whole, is JSON of this JSON Schema. It may be a `TokenAutomaton` that
+        `daguerre.sampling.constraints` compiled, with your own limits and budget. With tools, it is for the text
+        beside calls. Under any constraint, policies rank by probabilities given the constraint, and the last word is
+        not healed.""",
     )
     regex: str | None = option(None, Words(none=True), "The output matches this pattern as a whole.")
     choices: Sequence[str] | None = option(
@@ -308,10 +301,10 @@ class DecodeOptions:
     chat_format: Thinks | None = option(
         None,
         OneOf(known=get_args(Thinks), none=True),
-        """The text is an answer as the model's chat template writes one (`daguerre.ChatFormat`): may (it may begin with
-        a thought) or does (the prompt has begun one). Special tokens of its marks are written out in the text, each
-        behind U+E001 (where an ordinary token has that one, U+FDD0 follows it), and calls of tools are written in it.
-        None: special tokens are no text.""",
+        """The text is an answer as the model's chat template writes one (`daguerre.ChatFormat`): may (it may begin
+        with a thought) or does (the prompt has begun one). Calls of tools are written as in the template. Special
+        tokens of its marks appear in the text, each behind U+E001 (where an ordinary token has that one, U+FDD0
+        follows it). None: special tokens are no text.""",
     )
     keywords: str | Sequence[str] = option(
         (), SeveralWords(), "Text that the output contains, or several. It may be given beside another constraint."
@@ -328,23 +321,22 @@ class DecodeOptions:
     lenient: bool = option(
         False,
         SWITCH,
-        """Ignore parts of a schema that are known and not supported, and list them. The result's `ignored` has them,
-        and keywords and formats that no draft of JSON Schema knows.""",
+        """Ignore parts of a schema that are known and not supported. The result's `ignored` lists them, and keywords
+        and formats that no draft of JSON Schema knows.""",
     )
     strict: bool = option(False, SWITCH, "Refuse keywords and formats of a schema that no draft of JSON Schema knows.")
     explain: bool = option(
         False,
         SWITCH,
         """For a model with concept heads: the result's `concepts` say what each token's logit consists of. The text
-        stays the same (`daguerre.decoding.explanation`).""",
+        stays the same.""",
     )
     steer: Any = option(
         None,
         Structure(what="a Steering, or a list of operations", kept=Objects, none=True),
-        """For a model with concept heads: a steering program, which is operations on concepts. See
-        `daguerre.decoding.steering`. No spans in mode expand, where text moves, nor in beam. No schedules in modes beam
-        and renoise and of models without masks, where nothing is committed before the end. The search of a gap's length
-        is not steered.""",
+        """For a model with concept heads: a steering program, operations on concepts (`daguerre.decoding.steering`).
+        No spans in expand and beam; no schedules in beam and renoise and for models without masks. The search of a
+        gap's length is not steered.""",
     )
     forbid: str | Sequence[str] = option(
         (), SeveralWords(), "Concepts that steering makes unlikely, after `steer`. Short for operations of kind forbid."
@@ -352,7 +344,7 @@ class DecodeOptions:
     forbid_exactly: bool = option(
         False,
         SWITCH,
-        "With forbid: also forbid, as forbidden does, all strings without which there is no instance of its concepts.",
+        "With forbid: also forbid the strings without which there is no instance of its concepts.",
     )
 
     def __post_init__(self) -> None:

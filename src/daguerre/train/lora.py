@@ -43,10 +43,12 @@ class Lora(Section, place="lora."):
 
     rank: int = key("rank of the factors", 8, low=1)
     alpha: float = key("products are multiplied by alpha / rank", 16.0, above=0)
-    targets: Sequence[str] = key("modules that get factors: published names, ours, or ends of them; all-linear", (ALL,))
-    dropout: float = key("share of a matrix's inputs that its factors do without", 0.0, low=0, below=1)
-    rslora: bool = key("products are multiplied by alpha / sqrt(rank) instead", False)
-    whole: Sequence[str] = key("modules that are trained whole, beside the factors (PEFT: modules_to_save)", ())
+    targets: Sequence[str] = key(
+        "modules with factors, by names or their ends; all-linear: every matrix but the projection", (ALL,)
+    )
+    dropout: float = key("dropout of the factors' inputs", 0.0, low=0, below=1)
+    rslora: bool = key("alpha / sqrt(rank) instead", False)
+    whole: Sequence[str] = key("modules trained whole, beside the factors (PEFT: modules_to_save)", ())
 
     def __post_init__(self) -> None:
         super().__post_init__()
