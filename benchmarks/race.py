@@ -35,7 +35,6 @@ from daguerre.decoding.plan import Steps
 from daguerre.decoding.sampler import TokenSampler
 from daguerre.errors import DaguerreError, DataError, InputError, unknown
 from daguerre.evals.bits import bits_per_byte, spread
-from daguerre.evals.charts import new_figure, write_figure
 from daguerre.evals.documents import read_documents
 from daguerre.evals.machine import machine_facts
 from daguerre.evals.results import write_json
@@ -55,6 +54,7 @@ from daguerre.sampling.random import Counter
 from daguerre.sampling.rules import Never, Rule
 from daguerre.train.checkpoint import CHECKPOINTS, list_checkpoints
 from daguerre.train.run import run_training
+from daguerre.view.charts import new_figure, write_figure
 
 ROOT = Path(__file__).resolve().parents[1]
 RECIPES, RESULTS = ROOT / "recipes" / "race", ROOT / "benchmarks" / "results" / "race.json"

@@ -8,7 +8,7 @@ checks a request's options against its mode, and the command line, the server an
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -27,13 +27,11 @@ from daguerre.arguments import (
     SeveralWords,
     Whole,
     Words,
-    check_fields,
     option,
     shared,
 )
 from daguerre.decoding.pins import Pin
 from daguerre.decoding.revision import ODDS, RevisionReading
-from daguerre.errors import InputError
 from daguerre.models import guidance as guiding
 from daguerre.models.chat_format.description import Thinks
 from daguerre.models.guidance import Guidance, Scorer, chained
@@ -79,9 +77,6 @@ class Structure(Kind):
 
     what: str
     kept: Any
-
-    def read(self, name: str, value: Any) -> Any:
-        return value
 
     @property
     def json(self) -> Any:
@@ -347,11 +342,6 @@ class DecodeOptions:
         "With forbid: also forbid the strings without which there is no instance of its concepts.",
     )
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if self.t_min > self.t_max:
-            raise InputError(f"t_max={self.t_max} and t_min={self.t_min}: t_max must be the higher")
-
     @property
     def steers(self) -> bool:
         """Whether there is a program."""
@@ -368,27 +358,21 @@ class DecodeOptions:
         program = Steering() if self.steer is None else Steering.of(self.steer)
         return program + forbid(*self.forbid) if self.forbid else program
 
-    @property
+    @cached_property
     def uses_concepts(self) -> list[str]:
         """Names of the given options that need concept heads."""
         return [name for name in ("explain", "steer", "forbid") if getattr(self, name)]
 
-    @property
+    @cached_property
     def shaping(self) -> tuple[str, ...]:
         """Names of the given options that constrain the text as a whole, and so decide where it ends."""
-        given = () if self.constraint is None else (self.constraint[0],)
-        return given + tuple(name for name in ("keywords", "forbidden", "ending", "pins") if getattr(self, name))
+        given = [name for name in CONSTRAINTS if getattr(self, name) is not None][:1]
+        return (*given, *(name for name in ("keywords", "forbidden", "ending", "pins") if getattr(self, name)))
 
-    @property
+    @cached_property
     def constrained(self) -> bool:
         """True where a formal language constrains the text: all of `shaping` but pins at fixed positions."""
         return bool(set(self.shaping) - {"pins"}) or any(pin.floats for pin in self.pins)
-
-    @property
-    def constraint(self) -> tuple[str, Any] | None:
-        """The option that constrains the text, and its value."""
-        given = [(name, getattr(self, name)) for name in CONSTRAINTS if getattr(self, name) is not None]
-        return given[0] if given else None
 
     @property
     def language(self) -> tuple[str | None, Any]:
@@ -398,30 +382,21 @@ class DecodeOptions:
             if self.chat_format is not None:
                 more["chat_format"] = self.chat_format
             return "tools", {"tools": self.tools, **more}
-        return self.constraint or (None, None)
+        return next(((name, getattr(self, name)) for name in self.shaping if name in CONSTRAINTS), (None, None))
 
-    @property
+    @cached_property
     def given(self) -> list[str]:
         """Names of the options that differ from their defaults."""
-        return [
-            option.name
-            for option in fields(self)
-            if option.default is not MISSING and getattr(self, option.name) != option.default
-        ]
+        values = self.__dict__
+        return [name for name, default in DEFAULTS.items() if values[name] is not default and values[name] != default]
 
     @cached_property
     def sampling(self) -> SamplingParams:
         """The parameters that a token is drawn by. A top_p of 0 keeps the likeliest token, as in OpenAI's API."""
+        if DRAWING.isdisjoint(self.given):
+            return LIKELIEST
         cuts = (self.top_p, self.top_k) if self.top_p else (1.0, 1)
         return SamplingParams(self.temperature, *cuts, self.logit_bias, self.min_p)
-
-    @property
-    def _scorer(self) -> Scorer | None:
-        """What is added to logits: by repetition, and then by the caller's scorer."""
-        if self.repetition_penalty == 1 and not self.no_repeat_ngram_size:
-            return self.scorer
-        own = Repetition(self.repetition_penalty, self.no_repeat_ngram_size)
-        return own if self.scorer is None else chained(own, self.scorer)
 
     @property
     def ranks_as_drawn(self) -> bool:
@@ -431,11 +406,14 @@ class DecodeOptions:
 
     @cached_property
     def logit_guidance(self) -> Guidance | None:
-        """Guidance and scorer; None where there is neither."""
-        scorer = self._scorer
-        return (
-            None if self.guidance == 1 and scorer is None else Guidance(self.guidance, self.guidance_schedule, scorer)
-        )
+        """Guidance, and what is added to logits: by repetition, and then by the caller's scorer; None for nothing."""
+        scorer = self.scorer
+        if self.repetition_penalty != 1 or self.no_repeat_ngram_size:
+            own = Repetition(self.repetition_penalty, self.no_repeat_ngram_size)
+            scorer = own if scorer is None else chained(own, scorer)
+        if self.guidance == 1 and scorer is None:
+            return None
+        return Guidance(self.guidance, self.guidance_schedule, scorer)
 
     @cached_property
     def commit_policy(self) -> Policy:
@@ -444,7 +422,7 @@ class DecodeOptions:
             return self.policy
         return self.policy_kind(**{name: getattr(self, name) for name in self.policy_options})
 
-    @property
+    @cached_property
     def policy_kind(self) -> type[Policy]:
         """The class of the policy. Without a name, the first of IMPLIED that has all options of policies that are
         given.
@@ -453,7 +431,7 @@ class DecodeOptions:
             return policy_kind(self.policy)
         return POLICIES[next((name for name in IMPLIED if self.of_policies <= {*POLICIES[name].options}), IMPLIED[0])]
 
-    @property
+    @cached_property
     def of_policies(self) -> frozenset[str]:
         """Names of the given options that some policies have and others do not."""
         return frozenset(self.given) & {name for kind in POLICIES.values() for name in kind.options}
@@ -468,3 +446,9 @@ class DecodeOptions:
     def policy_options(self) -> tuple[str, ...]:
         """The options that the policy is made with; none where it is made already."""
         return self.policy_kind.options if self.policy is None or isinstance(self.policy, str) else ()
+
+
+DEFAULTS: dict[str, Any] = {each.name: each.default for each in fields(DecodeOptions)}
+DRAWING = frozenset(each.name for each in fields(SamplingParams))
+"""The options that say how a token is drawn."""
+LIKELIEST = SamplingParams()

@@ -48,7 +48,7 @@ class Layout:
         return seen
 
     def within(self, window: int, num_cached: int) -> Layout:
-        """The same in a sliding layer: a row sees the keys at the last `window` positions up to its own. Noisy rows
+        """The layout in a sliding layer: a row sees the keys at the last `window` positions up to its own. Noisy rows
         without a mask are a canvas: they see one another, and the clean keys that a clean row at the first of their
         positions would see. The clean rows, those in the cache too, are one run from position 0 on.
         """
@@ -65,7 +65,7 @@ class Layout:
 NO_BANS = np.zeros((0, 3), dtype=np.int64)
 
 
-class Uniform(Protocol):
+class RandomNumbers(Protocol):
     """Counter-based random numbers, a function of their keys alone (`sampling.random.Counter`)."""
 
     @property
@@ -98,7 +98,7 @@ class Rules:
     bans: np.ndarray = field(default_factory=lambda: NO_BANS)
     allowed_at: int | None = None
     allowed: np.ndarray | None = None
-    rng: Uniform | None = None
+    rng: RandomNumbers | None = None
     purpose: int = 0
     step: int = 0
     min_p: float = 0.0

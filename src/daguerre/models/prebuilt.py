@@ -7,6 +7,7 @@ library, since the build of such a wheel (`hatch_build.py`) loads it alone.
 from __future__ import annotations
 
 import hashlib
+import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ FOLDER = PACKAGE / "prebuilt"
 
 
 @dataclass(frozen=True)
-class Source:
+class LibrarySource:
     """A library: its name, what it is, the folder of its sources, the file that includes the others, and the
     compiler's flags for every processor.
     """
@@ -30,14 +31,14 @@ class Source:
 
 
 SOURCES = (
-    Source(
+    LibrarySource(
         "native",
         "the native backend",
         PACKAGE / "models" / "backends" / "native",
         "forward.cpp",
         ("-O3", "-std=c++17", "-fno-math-errno", "-fPIC", "-fopenmp", "-Wno-psabi"),
     ),
-    Source(
+    LibrarySource(
         "constraints",
         "the library of constraints",
         PACKAGE / "sampling" / "constraints" / "native",
@@ -66,6 +67,8 @@ BASELINES = {"x86_64": ("-march=x86-64",), "aarch64": ("-march=armv8-a",)}
 """The compiler's flags for any processor of a machine, whose level has the machine's name."""
 
 
+OPENMP = "libgomp.so.1"
+"""GNU's OpenMP runtime."""
 LINKED = ("-shared", "-s", "-static-libstdc++", "-static-libgcc")
 
 
@@ -74,7 +77,7 @@ def levels(machine: str) -> dict[str, tuple[str, ...]]:
     return {machine: BASELINES[machine]} | {name: flags for name, (_, flags) in LEVELS[machine].items()}
 
 
-def path_of(source: Source, level: str, folder: Path | None = None) -> Path:
+def path_of(source: LibrarySource, level: str, folder: Path | None = None) -> Path:
     """Where a wheel has a library for a level, or where `folder` has it. Its name has a hash of the sources, so that
     none is loaded that was compiled from others.
     """
@@ -87,9 +90,14 @@ def path_of(source: Source, level: str, folder: Path | None = None) -> Path:
 def build(machine: str, names: Sequence[str], folder: Path, compiler: str) -> Iterator[Path]:
     """Compile both libraries for some levels of a machine; yields each when it is there.
 
-    The native backend is not linked with an OpenMP runtime: it uses that of PyTorch, which is loaded before it. Nothing
-    is needed of the C++ runtime of the machine that it runs on.
+    The native backend is not linked with an OpenMP runtime: it uses that of PyTorch, where that is loaded before it, or
+    the compiler's, which is brought along. Nothing is needed of the C++ runtime of the machine that it runs on.
     """
+    found = subprocess.run([compiler, f"-print-file-name={OPENMP}"], check=True, capture_output=True, text=True)
+    runtime = Path(found.stdout.strip())
+    if runtime.is_absolute():
+        shutil.copyfile(runtime, folder / OPENMP)
+        yield folder / OPENMP
     for level in names:
         for source in SOURCES:
             path = path_of(source, level, folder)

@@ -14,12 +14,14 @@ tokens stand for is not known as bytes, and operations that need that are refuse
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import Any
 
+import numpy as np
 import tokenizers
 
 from daguerre.errors import DataError
@@ -39,7 +41,7 @@ FLAGS = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class TokenizerFile:
     """A `tokenizer.json`, read.
 
     packed  the file, with all added tokens, in UTF-8 and compressed: a text of that size would stay in memory
@@ -64,7 +66,7 @@ class Layout:
 
     @property
     def flagged(self) -> frozenset[int]:
-        """The special tokens: those that are flagged so, and that of what cannot be written."""
+        """The special tokens: those flagged as special, and the unknown token."""
         named = {token["id"] for token in self.added if token["special"]}
         return frozenset(named if self.unk_id is None else named | {self.unk_id})
 
@@ -140,7 +142,7 @@ def special_token(index: int, content: str) -> dict[str, Any]:
     return {"id": index, "content": content, **dict.fromkeys(FLAGS[1:-1], False), "special": True}
 
 
-def read_layout(content: str, more: Sequence[Json] = (), named: Collection[str] = ()) -> Layout:
+def read_layout(content: str, more: Sequence[Json] = (), named: Collection[str] = ()) -> TokenizerFile:
     """Read a `tokenizer.json`. `more` are added tokens that it may lack; tokens that are `named` are special ones.
     DataError if it is none, or if two tokens have one id.
     """
@@ -198,7 +200,7 @@ def _added(
     return sorted(found.values(), key=lambda token: int(token["id"]))
 
 
-def _layout(content: str, inner: tokenizers.Tokenizer, values: Json, added: Sequence[Json]) -> Layout:
+def _layout(content: str, inner: tokenizers.Tokenizer, values: Json, added: Sequence[Json]) -> TokenizerFile:
     inner.no_truncation()
     inner.no_padding()
     model = values["model"]
@@ -207,7 +209,7 @@ def _layout(content: str, inner: tokenizers.Tokenizer, values: Json, added: Sequ
     unk_id = model.get("unk_id")
     if model.get("unk_token") is not None:
         unk_id = inner.token_to_id(model["unk_token"])
-    return Layout(
+    return TokenizerFile(
         zlib.compress(content.encode(), 1),
         inner,
         values.get("normalizer"),
@@ -250,24 +252,22 @@ def _rebuilt(component: Json | None, begins: bool, exact: bool) -> Json | None:
     return {**component, "add_prefix_space": False, **scheme}
 
 
-def token_texts(layout: Layout) -> tuple[TokenBytes, dict[int, int], str | None]:
+def token_texts(layout: TokenizerFile) -> tuple[TokenBytes, dict[int, int], str | None]:
     """(the bytes of every token, by id; the token of each byte that has one; why tokens cannot be read as bytes, or
     None).
 
     Special tokens have no bytes. Where tokens cannot be read, their bytes are those of the text that a token adds
     after another.
     """
-    model, read, flagged = layout.inner.model, _reader(layout), layout.flagged
+    model, flagged = layout.inner.model, layout.flagged
     added = {token["id"]: str(token["content"]).encode() for token in layout.added}
     _check_ids([*added, layout.num_ids - 1])
-
-    def text_of(index: int) -> bytes:
-        token = model.id_to_token(index)
-        return b"" if index in flagged else added.get(index, b"") if token is None else read(token)
-
     try:
         with panics_raised():
-            texts = TokenBytes(map(text_of, range(max([*added, layout.num_ids - 1]) + 1)))
+            tokens: list[str | None] = [None] * (max([*added, layout.num_ids - 1]) + 1)
+            for token, index in layout.inner.get_vocab(with_added_tokens=False).items():
+                tokens[index] = token
+            texts = _texts(layout, tokens, added | dict.fromkeys(flagged, b""))
     except ValueError as error:
         raise DataError(f"the tokenizer's decoder cannot be used ({error}): copy its files again") from None
     alphabet = byte_of_character() if layout.byte_level else FALLBACK if layout.byte_fallback else {}
@@ -278,6 +278,40 @@ def token_texts(layout: Layout) -> tuple[TokenBytes, dict[int, int], str | None]
     return texts, token_of, f"what tokens of its model, {layout.model_type}, stand for is not known as bytes"
 
 
+def _texts(layout: TokenizerFile, tokens: Sequence[str | None], known: Mapping[int, bytes]) -> TokenBytes:
+    """The bytes of tokens, those of `known` where the model has none or which are flagged; the others are read together
+    where each character stands for bytes by itself.
+    """
+    read, alphabet, mark = _reader(layout), byte_of_character(), layout.mark
+    table = {ord(character): chr(byte) for character, byte in alphabet.items()}
+    apart = {index: known.get(index, b"") for index, token in enumerate(tokens) if token is None or index in known}
+    if layout.byte_level:
+        odd = {ord(character) for character in set("".join(filter(None, tokens)))} - table.keys()
+        if odd:
+            pattern = re.compile("[" + "".join(f"\\U{code:08x}" for code in sorted(odd)) + "]")
+            held = (index for index, token in enumerate(tokens) if token and pattern.search(token))
+            apart |= {index: read(str(tokens[index])) for index in held if index not in apart}
+    elif layout.byte_fallback and len(mark) == 1:
+        apart |= {i: read(token) for i, token in enumerate(tokens) if token in FALLBACK and i not in apart}
+    else:
+        return TokenBytes(apart[i] if i in apart else read(str(token)) for i, token in enumerate(tokens))
+
+    def written(text: str) -> bytes:
+        return text.translate(table).encode("latin-1") if layout.byte_level else text.replace(mark, " ").encode()
+
+    size: Callable[[str], int] = len if layout.byte_level else lambda token: len(written(token))
+    parts, sizes, place = list[bytes](), np.zeros(len(tokens), np.uint32), 0
+    for index in [*sorted(apart), len(tokens)]:
+        run = [str(token) for token in tokens[place:index]]
+        parts.append(written("".join(run)))
+        sizes[place:index] = [*map(size, run)]
+        if index in apart:
+            parts.append(apart[index])
+            sizes[index] = len(apart[index])
+        place = index + 1
+    return TokenBytes.joined(b"".join(parts), sizes)
+
+
 def _check_ids(ids: Iterable[int]) -> None:
     """DataError for an id that no vocabulary has: there is an entry for each id up to the highest."""
     for index in ids:
@@ -285,7 +319,7 @@ def _check_ids(ids: Iterable[int]) -> None:
             raise DataError(f"the tokenizer has a token of id {index}, which no vocabulary has: copy its files again")
 
 
-def _reader(layout: Layout) -> Callable[[str], bytes]:
+def _reader(layout: TokenizerFile) -> Callable[[str], bytes]:
     """The bytes of a token, from its text in the vocabulary of the model."""
     mark, alphabet, shown = layout.mark, byte_of_character(), layout.inner.decoder
 

@@ -49,7 +49,7 @@ ENDS = ("stop", "length", "tool_calls", "function_call")
 MOST_COMPARED = 1000
 """Entries, the newest, that a text is compared with."""
 MOST_FORGOTTEN = 256
-"""Entries whose time is over that are deleted at once, so that no request waits long."""
+"""How many expired entries are deleted at a time, so that no request waits long."""
 NEAR_CHARACTERS = 4000
 """Longer texts are near to none: the longer they are, the less one word changes the similarity."""
 OVERHEAD = 512
@@ -76,7 +76,7 @@ class CacheKey:
 
 
 @dataclass(frozen=True)
-class Answer:
+class CachedResponse:
     """What a backend answered, with status 200. kind: its content type; usage: as it was counted, if it was."""
 
     body: bytes
@@ -89,13 +89,13 @@ class Answer:
 class Hit:
     """An answer that was kept. age: seconds; similarity: of the two texts, None where the requests are equal."""
 
-    answer: Answer
+    answer: CachedResponse
     age: float
     similarity: float | None = None
 
 
 @dataclass(frozen=True)
-class Stats:
+class CacheStats:
     """Lookups by what came of them, the entries and their bytes now, and failures of the database."""
 
     hits: int = 0
@@ -282,9 +282,9 @@ class AnswerCache:
             self._failed(error)
         self._measure()
 
-    def stats(self) -> Stats:
+    def stats(self) -> CacheStats:
         """Numbers since the start, and what is kept now."""
-        return Stats(**self._counts, entries=self._entries, bytes=self._bytes)
+        return CacheStats(**self._counts, entries=self._entries, bytes=self._bytes)
 
     def get(self, key: CacheKey, now: float, *, near: bool = False) -> Hit | None:
         """The answer to an equal request, or else, if `near`, to the nearest one. now: seconds since the epoch."""
@@ -294,7 +294,7 @@ class AnswerCache:
         self._counts["misses" if found is None else "hits" if found.similarity is None else "near"] += 1
         return found
 
-    def put(self, key: CacheKey, answer: Answer, now: float) -> None:
+    def put(self, key: CacheKey, answer: CachedResponse, now: float) -> None:
         """Keep an answer for which `may_keep` is true."""
         size = len(answer.body) + len(key.vector or b"") + OVERHEAD
         if size > self._table.most_bytes:
@@ -346,7 +346,7 @@ class AnswerCache:
             if row is None:
                 return None
             at, kind, backend, usage, sum_, body = row
-            answer = Answer(body, kind, backend, orjson.loads(usage))
+            answer = CachedResponse(body, kind, backend, orjson.loads(usage))
             if _sum(answer, usage) != sum_:
                 self._forget([key])
                 raise ValueError("an answer is not what was written")
@@ -376,6 +376,6 @@ class AnswerCache:
         self._counts["failures"] += 1
 
 
-def _sum(answer: Answer, usage: bytes) -> int:
+def _sum(answer: CachedResponse, usage: bytes) -> int:
     """A checksum, since SQLite has none of its pages."""
     return zlib.crc32(b"\n".join((answer.kind.encode(), answer.backend.encode(), usage, answer.body)))

@@ -341,7 +341,7 @@ def _invented(answer: Any, chunk: Mapping[str, Any]) -> bool:
 
 
 def _parts(answer: Any) -> list[Any]:
-    """litellm's answer, what it wraps, and what that wraps."""
+    """litellm's answer, with all objects that it wraps, from the outside in."""
     out = [answer]
     for one in out:
         found = [getattr(one, name, None) for name in WRAPPED]

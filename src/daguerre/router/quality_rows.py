@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from daguerre.errors import DataError
 from daguerre.router.measures import text_of
-from daguerre.router.reading import Reading, read
+from daguerre.router.reading import ParsedRequest, read
 
 Array = NDArray[np.float64]
 MOST_WEIGHT = 20.0
@@ -44,7 +44,7 @@ class Outcomes:
     unused    how many lines of the file are not among these, by the reason
     """
 
-    readings: Sequence[Reading]
+    readings: Sequence[ParsedRequest]
     backends: tuple[str, ...]
     right: Array
     weights: Array
@@ -70,7 +70,7 @@ class Outcomes:
 class _Row:
     """A request that was read, and the grades and weights of its answers by backend."""
 
-    reading: Reading
+    reading: ParsedRequest
     group: str | None = None
     grades: dict[str, float] = field(default_factory=dict)
     weights: dict[str, float] = field(default_factory=dict)
@@ -102,7 +102,8 @@ def read_outcomes(path: Path) -> Outcomes:
             elif "value" not in line:
                 raise ValueError("it has neither outcomes nor a decision")
         except (KeyError, TypeError, ValueError) as error:
-            raise DataError(f"line {number} of {path} cannot be used: {error!s:.200}: see docs/routing.md") from None
+            message = f"line {number} of {path} cannot be used: {error!s:.200}: see docs/routing-evaluation.md"
+            raise DataError(message) from None
     if logged and all(each.why == NO_TEXT for each in logged.values()):
         raise DataError(f"{path} has no texts of requests: set `log_text = true` under [server], and log again")
     unused.update(why for why in (_shadowed(shadow, logged) for shadow in shadows) if why)

@@ -71,7 +71,7 @@ async def whole_body(name: str, chunks: AsyncIterator[bytes]) -> tuple[bytes, An
     return bytes(out), value
 
 
-class Events:
+class EventSplitter:
     """Cuts a stream into whole events, each with the blank line that ends it."""
 
     def __init__(self, name: str) -> None:
@@ -130,7 +130,7 @@ class EventCheck:
         """The whole events of a stream as they come, those of a chunk together. BackendError behind the last one that a
         client can read.
         """
-        events = Events(self._name)
+        events = EventSplitter(self._name)
         async for chunk in chunks:
             good, error = bytearray(), None
             try:
@@ -148,7 +148,7 @@ class EventCheck:
             yield last
 
     def add(self, event: bytes) -> None:
-        """The next event of a stream. BackendError for one that no client can read, or that is an error."""
+        """Check the next event of a stream. BackendError if no client can read it, or if it is an error."""
         data = data_of(event)
         try:
             event.decode()

@@ -34,7 +34,7 @@ import numpy as np
 
 from daguerre.arguments import TEXT, Instance, Kind, OneOf, Several, Whole, check_fields, checks
 from daguerre.canvas import Canvas
-from daguerre.decoding.context import SHOWING, TOKEN_LENGTH, Context, Showing, choose, whole
+from daguerre.decoding.context import SHOWING, TOKEN_LENGTH, Context, Showing, choose, context_of
 from daguerre.decoding.result import Usage
 from daguerre.errors import InputError, UnsupportedError, shown, unknown
 from daguerre.models.core.config import ModelConfig
@@ -127,7 +127,7 @@ class YesNo(Question):
 
 @dataclass(frozen=True, kw_only=True)
 class Choice(Question):
-    """One of `labels`, each of which is the text that it writes."""
+    """A question whose answer is one of `labels`. The model writes the label itself."""
 
     labels: Sequence[str]
 
@@ -173,7 +173,7 @@ class Score(Question):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class QuestionAnswer:
     """The model's answer to one question.
 
     answer         the value of the most probable label: True or False, a label, a number
@@ -223,7 +223,7 @@ def decide(
     questions: Sequence[Question],
     calibrations: Mapping[str, Calibration] | None = None,
     context: Showing = "auto",
-) -> list[Answer]:
+) -> list[QuestionAnswer]:
     """Answer every question about `state`, in one forward; no question changes the answer of another.
 
     calibrations: by the names that questions may give. context: "auto" shows the last lines of a state that is too
@@ -235,7 +235,7 @@ def decide(
     if denoiser.config.process != "absorbing":
         raise UnsupportedError(f"a model of the {denoiser.config.process} process cannot score labels")
     chosen = [_calibration(question, calibrations or {}) for question in questions]
-    shown = _shown(denoiser.config, tokenizer, state, questions) if context == "auto" else whole([state], [])
+    shown = _shown(denoiser.config, tokenizer, state, questions) if context == "auto" else context_of([state], [])
     (state,) = shown.texts
     texts = [label_texts(denoiser.config, tokenizer, state, question) for question in questions]
     if not texts:
@@ -275,18 +275,18 @@ def _shown(config: ModelConfig, tokenizer: Tokenizer, state: str, questions: Seq
     room = most - JOINED - max((len(tokenizer.encode(text)) for text in asked), default=0)
     short = len(state) <= most * TOKEN_LENGTH
     if room < 1 or (short and all(len(tokenizer.encode(state + text)) <= most for text in asked)):
-        return whole([state], [])
+        return context_of([state], [])
     shown = choose(tokenizer, [state, ""], [""], room)
     return replace(shown, texts=shown.texts[:1], shown=shown.shown[:1])
 
 
 def _answer(
     question: Question, calibration: Calibration, scores: Sequence[float], usage: Usage, context: Context
-) -> Answer:
+) -> QuestionAnswer:
     labels = list(question.texts)
     logs = calibration.log_probabilities(scores, labels)
     probabilities = dict(zip(labels, np.exp(logs).tolist(), strict=True))
-    return Answer(
+    return QuestionAnswer(
         answer=question.value(labels[int(logs.argmax())]),
         probabilities=probabilities,
         expected=question.expected(probabilities),

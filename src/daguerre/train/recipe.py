@@ -44,7 +44,7 @@ MIXTURE = "mixture"
 METHODS = ("reinforce", "distill", "prefer", "sft", "concepts", "draft_head")
 """Methods of training, each with the name of the key that asks for it; a recipe with none of them trains a mixture."""
 PLAIN, ANSWERS = (MIXTURE, "concepts", "draft_head"), ("sft", "distill", "prefer")
-"""Those that train on plain text, and those that train on answers."""
+"""Methods that train on plain text, and methods that train on answers."""
 _size, _share = partial(key, low=0), partial(key, low=0, high=1)
 
 
@@ -226,7 +226,7 @@ def recipe_path(name: str) -> Path:
 def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
     """Read a recipe and apply `section.key=value` overrides (values in TOML, bare words as text).
 
-    `base` names a recipe whose keys are taken where this one has none: tables are joined, lists and values replaced.
+    `base` names a recipe that gives all keys which this one lacks: tables are joined, lists and values replaced.
     """
     values = _read(recipe_path(name))
     if (base := values.pop(BASE, None)) is not None:

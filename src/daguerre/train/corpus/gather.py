@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 
 from daguerre.errors import DataError
-from daguerre.heldout import Document as Frozen
-from daguerre.train.corpus.document import Document, Harvest
+from daguerre.heldout import Document
+from daguerre.train.corpus.document import CorpusDocument, Harvest
 from daguerre.train.corpus.harvest import always, harvest, harvest_path, harvest_to
 from daguerre.train.corpus.languages import text_files
 from daguerre.train.corpus.parallel import WorkerPool
@@ -25,7 +25,7 @@ class Gathered:
     `bad_files` is {package: {file: reason}} of corrupt files.
     """
 
-    splits: dict[str, list[Document]]
+    splits: dict[str, list[CorpusDocument]]
     dropped: dict[str, int]
     bad_files: dict[str, dict[str, str]]
     skipped: list[Skipped]
@@ -37,7 +37,7 @@ class Gathered:
 class KeptFiles:
     """Documents of a user's folder, and how many files were dropped for which reason."""
 
-    documents: list[Document]
+    documents: list[CorpusDocument]
     dropped: dict[str, int]
 
 
@@ -48,7 +48,7 @@ def gather(
     pool: WorkerPool,
     near_duplicates: float | None,
     max_share: float,
-    frozen: Sequence[Frozen] = (),
+    frozen: Sequence[Document] = (),
 ) -> Gathered:
     """Choose documents from packages; see `select`. DataError, with the counts, when none is left."""
     packages = [package for package in found if isinstance(package, Package)]
@@ -88,8 +88,8 @@ def harvest_all(packages: Sequence[Package], cache: Path, pool: WorkerPool) -> d
 def gather_folder(
     folder: Path, hint: str = "give a folder", *, any_language: bool = False, has_time: Callable[[], bool] = always
 ) -> KeptFiles:
-    """Files of the user's folder that pass the filters, each text once: of Python, or of any language. Those that
-    `has_time` gives no time for are among what was dropped. DataError, with the hint, for none.
+    """Files of the user's folder that pass the filters, each text once: of Python, or of any language. Once
+    `has_time` is false, the rest counts as dropped. DataError, with the hint, for none.
     """
     kind = "text files" if any_language else "Python files"
     if not folder.is_dir():

@@ -90,7 +90,7 @@ def log_probs(model: Backbone, batch: PairBatch, attn_impl: str = "sdpa") -> Ans
 
 
 def log_probs_of(model: Backbone, batch: PairBatch, hidden: Tensor) -> AnswerLogProbs:
-    """The same from hidden states (B, R, D)."""
+    """The log-probabilities of a batch's answers, from hidden states (B, R, D)."""
     learned = batch.target != IGNORE
     found = -F.cross_entropy(model.logits(hidden[learned]).float(), batch.target[learned], reduction="none")
     weighted, text, draw = batch.weight[learned] * found, batch.text[learned], batch.draw[learned]

@@ -7,15 +7,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from daguerre.router.config import Config
-from daguerre.router.rows import Rows, prices_of
-from daguerre.router.values import (
+from daguerre.router.estimators import (
     LEAST_ESS,
     MOST_UNSUPPORTED,
     Array,
     Estimate,
-    Logged,
-    Seen,
-    Valued,
+    LoggedOutcomes,
+    ObservedOutcomes,
+    PolicyValue,
     bounds_of,
     drawn_ratios,
     ratio,
@@ -24,6 +23,7 @@ from daguerre.router.values import (
     weighted_quantiles,
     wilson,
 )
+from daguerre.router.rows import LoggedRequests, prices_of
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Measure:
 
 
 @dataclass(frozen=True)
-class Other:
+class Counterfactual:
     """The value of another configuration.
 
     refused      requests that it could not serve; all else is of the others
@@ -69,17 +69,17 @@ class Other:
     refused: int
     cost: Estimate | None
     more_cost: Estimate | None
-    quality: Valued
-    by_step: dict[str, Valued]
-    within: Valued | None
-    ms: Valued
+    quality: PolicyValue
+    by_step: dict[str, PolicyValue]
+    within: PolicyValue | None
+    ms: PolicyValue
     quantiles: list[Estimate]
     both_known: Estimate | None
     both_known_why: str | None
     notes: list[str] = field(default_factory=list)
 
 
-def other_of(rows: Rows, other: Config) -> Other:
+def counterfactual_of(rows: LoggedRequests, other: Config) -> Counterfactual:
     """What another configuration would have done; `rows` were read with it."""
     assert rows.target is not None
     served = rows.target.sum(1) > 0
@@ -92,7 +92,7 @@ def other_of(rows: Rows, other: Config) -> Other:
     ms = Measure(np.where(rows.answered, rows.requests["ms"], np.nan), bounded=False)
     grade = Measure(rows.requests["grade"], bounded=True, graded=True)
     known, why = _both_known(rows, use)
-    return Other(
+    return Counterfactual(
         config=other.sha256,
         overall=overall,
         steps=steps,
@@ -114,7 +114,7 @@ def other_of(rows: Rows, other: Config) -> Other:
     )
 
 
-def _changed(rows: Rows, use: Array) -> Changed:
+def _changed(rows: LoggedRequests, use: Array) -> Changed:
     assert rows.target is not None
     num = int(use.sum())
     if not num:
@@ -130,7 +130,7 @@ def _changed(rows: Rows, use: Array) -> Changed:
     )
 
 
-def _costs(rows: Rows, other: Config, use: Array) -> tuple[Estimate | None, Estimate | None]:
+def _costs(rows: LoggedRequests, other: Config, use: Array) -> tuple[Estimate | None, Estimate | None]:
     """Dollars for each request, and how much more that is than what was paid."""
     assert rows.target is not None
     paid = rows.requests["cost"]
@@ -142,33 +142,33 @@ def _costs(rows: Rows, other: Config, use: Array) -> tuple[Estimate | None, Esti
     return ratio(theirs), more
 
 
-def logged_of(rows: Rows, use: Array, measure: Measure) -> Logged:
+def logged_of(rows: LoggedRequests, use: Array, measure: Measure) -> LoggedOutcomes:
     """What is known of the requests that have the outcome."""
     assert rows.target is not None
     has = np.flatnonzero(use & np.isfinite(measure.reward) & (rows.requests["decided"] >= 0))
     arm, reward = rows.requests["decided"][has].astype(np.int64), measure.reward[has]
     given, target = rows.given[has].astype(np.float64), rows.target[has].astype(np.float64)
-    predicted, seen = np.zeros(given.shape), Seen(np.arange(len(has)), arm, reward)
+    predicted, seen = np.zeros(given.shape), ObservedOutcomes(np.arange(len(has)), arm, reward)
     if measure.graded:
         predicted, seen = rows.predicted[has].astype(np.float64), _with_shadows(rows, has, seen)
     model = reward_model(rows.requests["step"][has], predicted, seen, measure.bounded)
-    return Logged(reward, arm, given, target, model, measure.bounded)
+    return LoggedOutcomes(reward, arm, given, target, model, measure.bounded)
 
 
-def _with_shadows(rows: Rows, has: Array, seen: Seen) -> Seen:
+def _with_shadows(rows: LoggedRequests, has: Array, seen: ObservedOutcomes) -> ObservedOutcomes:
     """The grades of shadows, too."""
     place = np.full(len(rows.requests), -1)
     place[has] = np.arange(len(has))
     row = place[rows.pairs["row"]]
     good = (row >= 0) & rows.both_graded
-    return Seen(
+    return ObservedOutcomes(
         np.concatenate([seen.row, row[good]]),
         np.concatenate([seen.arm, rows.pairs["backend"][good].astype(np.int64)]),
         np.concatenate([seen.reward, rows.pairs["grade"][good]]),
     )
 
 
-def _value(rows: Rows, use: Array, measure: Measure, changed: Changed) -> Valued:
+def _value(rows: LoggedRequests, use: Array, measure: Measure, changed: Changed) -> PolicyValue:
     """The value by one measure; none where the log cannot speak for all requests, with this outcome or not."""
     found = value_of(logged_of(rows, use, measure))
     if changed.unsupported > MOST_UNSUPPORTED and found.estimates:
@@ -177,7 +177,7 @@ def _value(rows: Rows, use: Array, measure: Measure, changed: Changed) -> Valued
     return found
 
 
-def _quantiles(rows: Rows, use: Array, ms: Measure, changed: Changed) -> list[Estimate]:
+def _quantiles(rows: LoggedRequests, use: Array, ms: Measure, changed: Changed) -> list[Estimate]:
     """The median and the 95th percentile of milliseconds; empty without support."""
     logged = logged_of(rows, use, ms)
     if changed.unsupported > MOST_UNSUPPORTED or not value_of(logged).estimates:
@@ -185,7 +185,7 @@ def _quantiles(rows: Rows, use: Array, ms: Measure, changed: Changed) -> list[Es
     return weighted_quantiles(logged.reward, logged.weights(), (0.5, 0.95))
 
 
-def _both_known(rows: Rows, use: Array) -> tuple[Estimate | None, str | None]:
+def _both_known(rows: LoggedRequests, use: Array) -> tuple[Estimate | None, str | None]:
     """The mean grade of the other configuration where a shadow makes the grades of the backends known that it may
     choose, and why there is none.
     """
@@ -212,7 +212,7 @@ def _both_known(rows: Rows, use: Array) -> tuple[Estimate | None, str | None]:
     return Estimate(value, low, high, len(pairs), "bootstrap, at least as wide as wilson's"), None
 
 
-def _notes(rows: Rows, other: Config) -> list[str]:
+def _notes(rows: LoggedRequests, other: Config) -> list[str]:
     """What is assumed, and what does not hold."""
     out = [
         "Latencies and loads of backends are those of the log: what another configuration does to them is not known.",
@@ -233,5 +233,5 @@ def _notes(rows: Rows, other: Config) -> list[str]:
     return out
 
 
-def _place(rows: Rows, name: str) -> int:
+def _place(rows: LoggedRequests, name: str) -> int:
     return rows.backends.index(name)

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from daguerre.commands.options import AsJson
-from daguerre.commands.routing import need_route
+from daguerre.commands.serving import need_route
 from daguerre.errors import InputError
 from daguerre.files import atomic_write
 

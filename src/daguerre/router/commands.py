@@ -10,11 +10,22 @@ from typing import Annotated
 import typer
 
 from daguerre.commands.options import AsJson
-from daguerre.commands.serving import KEYS, need_serve
-from daguerre.errors import DataError, InputError, MissingExtra
+from daguerre.commands.serving import KEYS, need_route
+from daguerre.errors import DataError, InputError
+from daguerre.router.analyze_commands import analyze
+from daguerre.router.fit_commands import fit
 
 SHOWN = 20
 """Lines that are named where they differ."""
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add `route` to the command line."""
+    group = typer.Typer(invoke_without_command=True)
+    group.callback()(route)
+    for command in (replay, analyze, fit, schema):
+        group.command()(command)
+    app.add_typer(group, name="route")
 
 
 def route(
@@ -70,14 +81,3 @@ def schema() -> None:
     from daguerre.router.config import Config
 
     typer.echo(json.dumps(Config.model_json_schema(), indent=2))
-
-
-def need_route() -> None:
-    """MissingExtra unless what the router needs is installed."""
-    need_serve()
-    try:
-        import aiohttp  # noqa: F401
-        import ddsketch  # noqa: F401
-        import httptools  # noqa: F401
-    except ImportError:
-        raise MissingExtra("ddsketch", "route") from None

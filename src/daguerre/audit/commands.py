@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,6 +18,14 @@ LedgerPath = Annotated[Path, typer.Argument(metavar="LEDGER", help="The file of 
 SigningKeyPath = Annotated[Path, typer.Option("--key", help="The private key that signs the ledger.")]
 SHOWN = 20
 """Problems that are printed."""
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add `audit` to the command line."""
+    group = typer.Typer(help="Ledgers of generations: check, show, erase.", no_args_is_help=True)
+    for command in (key, verify, show, head, note, erase, schema):
+        group.command()(command)
+    app.add_typer(group, name="audit")
 
 
 def key(
@@ -56,7 +63,7 @@ def verify(
 ) -> None:
     """Check a ledger: its lines, its chain, its signatures, and by replay what the model says of each token."""
     from daguerre.audit.keys import read_public
-    from daguerre.audit.verify import verify as check
+    from daguerre.audit.verification import verify as check
 
     def load(record: Mapping[str, Any]) -> Any:
         return load_model(record, model, backend, device)
@@ -209,17 +216,3 @@ def schema() -> None:
     from daguerre.audit.schema import schema as read
 
     typer.echo(json.dumps(read(), indent=1))
-
-
-@contextmanager
-def recorded(model: Any, name: str, ledger: Path | None, key: Path | None) -> Iterator[Any]:
-    """What to ask for text: the model itself or, with a ledger, a recorder of it. InputError for one without a key."""
-    if (ledger is None) != (key is None):
-        raise InputError("--audit and --audit-key belong together: give both or neither")
-    if ledger is None:
-        yield model
-        return
-    from daguerre.audit import Recorder
-
-    with Recorder(ledger, model, key, name=name) as recorder:
-        yield recorder
