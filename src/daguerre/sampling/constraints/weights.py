@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from daguerre.models.contention import CONTENTION
-from daguerre.models.thread_count import num_threads
+from daguerre.models.contention import CONTENTION, num_threads
 from daguerre.sampling.constraints import compiled
 from daguerre.sampling.constraints.compiled import address
 from daguerre.sampling.constraints.indices import ranges
