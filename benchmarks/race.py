@@ -25,8 +25,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from daguerre.canvas import Canvas
 from daguerre.decoding.denoise import denoise
@@ -46,7 +44,7 @@ from daguerre.models.forward import Answer, Backend
 from daguerre.models.loading import CONFIG, read_extra
 from daguerre.models.session import Asking, Counts, Session
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.noise.process import process_of
+from daguerre.noise.reverse import reverse_of
 from daguerre.sampling.logits import SamplingParams, tempered
 from daguerre.sampling.policies import Confidence
 from daguerre.sampling.policies.base import Policy
@@ -210,7 +208,7 @@ def fill(model: Model, canvas: Canvas, steps: int) -> tuple[np.ndarray, int]:
     session = model.denoiser.session(canvas)
     if model.config.process != "absorbing":
         probs = partial(most_likely, session)
-        events = Sampler(process_of(model.config), probs, times(steps)).run(canvas.at((start, end)), Counter(0))
+        events = Sampler(reverse_of(model.config), probs, times(steps)).run(canvas.at((start, end)), Counter(0))
         return finish(events, backend).tokens[start:end], session.counts.forwards
     size = 1 if is_autoregressive(model) else model.config.block_size or SPAN
     policy = Confidence(steps=max(1, steps * size // SPAN))
@@ -236,11 +234,11 @@ class Filling:
         return 0
 
 
-def most_likely(session: Session, tokens: np.ndarray, t: float, positions: np.ndarray) -> Asking[Tensor]:
+def most_likely(session: Session, tokens: np.ndarray, t: float, positions: np.ndarray) -> Asking[np.ndarray]:
     """All probability on the most likely token: a sampler of it draws where and when a token changes, not which."""
     answer = yield from session.ask_noisy(tokens, t, positions)
     assert answer.logits is not None
-    return torch.from_numpy(tempered(answer.logits, SamplingParams()))
+    return tempered(answer.logits, SamplingParams())
 
 
 def frames(model: Model, ids: np.ndarray, steps: int = SPAN) -> dict[str, Any]:
