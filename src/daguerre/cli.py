@@ -31,7 +31,7 @@ from daguerre.commands import (
     scoring,
     serving,
 )
-from daguerre.commands.options import ModelName
+from daguerre.commands.loading import ModelName
 from daguerre.commands.streams import LostOutput, end_without_output, fail, watch_output
 from daguerre.errors import DaguerreError
 

@@ -7,35 +7,21 @@ from typing import Annotated, Any
 
 import typer
 
-from daguerre.commands.auditing import recorded
-from daguerre.commands.explaining import ExplainPage, Why, check_explained, print_explained, write_explained
 from daguerre.commands.files import (
     At,
-    Backup,
     Change,
     ContextOption,
     Lines,
-    ShowDiff,
     Source,
-    Write,
     print_context,
     read_gap,
     read_place,
 )
-from daguerre.commands.loading import load
+from daguerre.commands.loading import Loading
 from daguerre.commands.options import (
     AsJson,
-    AuditKey,
-    AuditLedger,
-    BackendName,
     DraftText,
-    DtypeName,
-    ModelName,
-    Picture,
-    QuantizeName,
     SearchLength,
-    check_picture,
-    draw_picture,
     makes_request,
     print_ignored,
     print_notes,
@@ -44,7 +30,7 @@ from daguerre.commands.options import (
     read_pairs,
     read_text,
 )
-from daguerre.commands.watching import WatchOption, WatchRate, check_watched, watched
+from daguerre.commands.viewing import Viewing, Watching, print_explained
 from daguerre.commands.writing import check_statement, shown, written_statement
 from daguerre.decoding.text_spans import MARK
 from daguerre.errors import InputError
@@ -53,39 +39,28 @@ from daguerre.errors import InputError
 @makes_request
 def generate(
     prompt: Annotated[str, typer.Argument(help="Text to complete; `-` reads standard input.")],
-    model: ModelName = "default",
-    backend: BackendName = None,
-    quantize: QuantizeName = None,
-    dtype: DtypeName = "auto",
+    *,
+    loading: Loading,
     draft: DraftText = None,
     context: ContextOption = "auto",
-    picture: Picture = None,
-    audit: AuditLedger = None,
-    audit_key: AuditKey = None,
-    explain_html: ExplainPage = None,
-    why: Why = None,
-    watch: WatchOption = False,
-    watch_rate: WatchRate = None,
+    viewing: Viewing,
     as_json: AsJson = False,
     **options: Any,
 ) -> None:
     """Complete a prompt."""
-    check_picture(picture, options)
-    check_explained(explain_html, why, options)
-    check_watched(watch, watch_rate, audit, options)
-    loaded = load(model, backend=backend, quantize=quantize, dtype=dtype)
+    viewing.check(options)
+    loaded = loading.load()
     text = read_text(prompt)
     how: dict[str, Any] = {"draft": read_draft(draft), "context": context, **options}
-    if as_json or watch or audit is not None or options.get("n", 1) != 1:
-        with recorded(loaded, model, audit, audit_key) as asked, watched(loaded, watch, watch_rate) as more:
+    if as_json or viewing.watch or viewing.audit is not None or options.get("n", 1) != 1:
+        with viewing.asked(loaded, loading.model) as (asked, more):
             result = asked.generate(text, **more, **how)
         print_result(result, as_json)
     else:
         result = shown(loaded.stream(text, **how))
         print_notes(result)
     print_context(result)
-    write_explained(result, loaded, explain_html, why, text)
-    draw_picture(result, loaded, picture)
+    viewing.finish(result, loaded, text)
 
 
 @makes_request
@@ -94,41 +69,28 @@ def infill(
     suffix: Annotated[
         str | None, typer.Argument(help="Text after the gap; when empty, the prefix is completed.")
     ] = None,
-    model: ModelName = "default",
-    backend: BackendName = None,
-    quantize: QuantizeName = None,
-    dtype: DtypeName = "auto",
+    *,
+    loading: Loading,
     at: At = None,
     lines: Lines = None,
     draft: DraftText = None,
     context: ContextOption = "auto",
     whole: Annotated[bool, typer.Option("--whole", help="Print prefix, middle and suffix, and nothing else.")] = False,
-    diff: ShowDiff = False,
-    write: Write = False,
-    backup: Backup = False,
+    change: Change,
     search_length: SearchLength = None,
-    picture: Picture = None,
-    audit: AuditLedger = None,
-    audit_key: AuditKey = None,
-    explain_html: ExplainPage = None,
-    why: Why = None,
-    watch: WatchOption = False,
-    watch_rate: WatchRate = None,
+    viewing: Viewing,
     as_json: AsJson = False,
     **options: Any,
 ) -> None:
     """Fill the gap between two texts, or in a file: `FILE --at LINE:COLUMN`, or `FILE --lines FIRST:LAST`."""
-    change = Change(diff, write, backup)
     change.check(prefix, as_json, options)
-    check_picture(picture, options)
-    check_explained(explain_html, why, options)
+    viewing.check(options)
     if whole and (as_json or options.get("n", 1) != 1 or change.wanted):
         raise InputError("--whole prints one text as it is: leave it out, or leave out --json, --n, --diff and --write")
     source, before, after = _around(prefix, suffix, at, lines, change)
-    check_watched(watch, watch_rate, audit, options)
-    loaded = load(model, backend=backend, quantize=quantize, dtype=dtype)
+    loaded = loading.load()
     how: dict[str, Any] = {"draft": read_draft(draft), "search_length": search_length, "context": context}
-    with recorded(loaded, model, audit, audit_key) as asked, watched(loaded, watch, watch_rate) as more:
+    with viewing.asked(loaded, loading.model) as (asked, more):
         result = asked.infill(before, after, **how, **more, **options)
     if whole or change.wanted:
         print_ignored(result)
@@ -140,8 +102,7 @@ def infill(
     else:
         print_result(result, as_json)
     print_context(result)
-    write_explained(result, loaded, explain_html, why, before, after)
-    draw_picture(result, loaded, picture)
+    viewing.finish(result, loaded, before, after)
 
 
 def _around(
@@ -167,10 +128,8 @@ def complete(
     place: Annotated[
         str, typer.Argument(metavar="FILE[:LINE[:COLUMN]]", help="Where to write on; `-` reads standard input.")
     ],
-    model: ModelName = "default",
-    backend: BackendName = None,
-    quantize: QuantizeName = None,
-    dtype: DtypeName = "auto",
+    *,
+    loading: Loading,
     draft: DraftText = None,
     context: ContextOption = "auto",
     statement: Annotated[
@@ -181,31 +140,27 @@ def complete(
             "where the text ends.",
         ),
     ] = None,
-    diff: ShowDiff = False,
-    write: Write = False,
-    backup: Backup = False,
-    watch: WatchOption = False,
-    watch_rate: WatchRate = None,
+    change: Change,
+    watching: Watching,
     as_json: AsJson = False,
     **options: Any,
 ) -> None:
     """Write on in a file: at its end, in a new line behind line LINE, or at a column, counted from 1. What stands
     behind the place is not read. To fill in between: `daguerre infill FILE --at LINE:COLUMN`.
     """
-    change = Change(diff, write, backup)
     change.check(place, as_json, options)
-    one = check_statement(statement, {**options, "watch": watch})
+    one = check_statement(statement, {**options, "watch": watching.watch})
     source, at, opened = read_place(place)
-    before, show = source.text[:at] + opened, not (as_json or watch or change.wanted or options.get("n", 1) != 1)
-    check_watched(watch, watch_rate, None, options)
-    loaded = load(model, backend=backend, quantize=quantize, dtype=dtype)
+    show = not (as_json or watching.watch or change.wanted or options.get("n", 1) != 1)
+    watching.check(options)
+    loaded, before = loading.load(), source.text[:at] + opened
     how: dict[str, Any] = {"draft": read_draft(draft), "context": context, **options}
     if one:
         result = written_statement(loaded, before, how, show)
     elif show:
         result = shown(loaded.stream(before, **how))
     else:
-        with watched(loaded, watch, watch_rate) as more:
+        with watching.watched(loaded) as more:
             result = loaded.generate(before, **more, **how)
     if change.wanted:
         print_ignored(result)
@@ -221,35 +176,24 @@ def complete(
 @makes_request
 def fill(
     template: Annotated[str, typer.Argument(help="Text with `<gap>` where a gap goes; `-` reads standard input.")],
-    model: ModelName = "default",
-    backend: BackendName = None,
-    quantize: QuantizeName = None,
-    dtype: DtypeName = "auto",
+    *,
+    loading: Loading,
     mark: Annotated[str, typer.Option(help="What marks a gap.")] = MARK,
     context: ContextOption = "auto",
     search_length: SearchLength = None,
-    picture: Picture = None,
-    audit: AuditLedger = None,
-    audit_key: AuditKey = None,
-    explain_html: ExplainPage = None,
-    why: Why = None,
-    watch: WatchOption = False,
-    watch_rate: WatchRate = None,
+    viewing: Viewing,
     as_json: AsJson = False,
     **options: Any,
 ) -> None:
     """Fill every gap of a template in one run, the gaps seeing each other; --max-tokens is of each."""
-    check_picture(picture, options)
-    check_explained(explain_html, why, options)
-    check_watched(watch, watch_rate, audit, options)
-    loaded = load(model, backend=backend, quantize=quantize, dtype=dtype)
+    viewing.check(options)
+    loaded = loading.load()
     how: dict[str, Any] = {"mark": mark, "search_length": search_length, "context": context}
-    with recorded(loaded, model, audit, audit_key) as asked, watched(loaded, watch, watch_rate) as more:
+    with viewing.asked(loaded, loading.model) as (asked, more):
         result = asked.fill(read_text(template), **how, **more, **options)
     print_result(result, as_json)
     print_context(result)
-    write_explained(result, loaded, explain_html, why)
-    draw_picture(result, loaded, picture)
+    viewing.finish(result, loaded)
 
 
 @makes_request
@@ -257,42 +201,29 @@ def edit(
     file: Annotated[
         str, typer.Argument(help="File to edit, which stays as it is without --write; `-` reads standard input.")
     ],
-    model: ModelName = "default",
-    backend: BackendName = None,
-    quantize: QuantizeName = None,
-    dtype: DtypeName = "auto",
+    *,
+    loading: Loading,
     span: Annotated[list[str] | None, typer.Option(help="START:END in characters; may be repeated.")] = None,
     lines: Lines = None,
     pattern: Annotated[str | None, typer.Option(help="A regular expression: all its matches.")] = None,
     strength: Annotated[float, typer.Option(help="Share of the tokens to draw again; the others stay.")] = 1.0,
     context: ContextOption = "auto",
     search_length: SearchLength = None,
-    picture: Picture = None,
-    audit: AuditLedger = None,
-    audit_key: AuditKey = None,
-    explain_html: ExplainPage = None,
-    why: Why = None,
-    diff: ShowDiff = False,
-    write: Write = False,
-    backup: Backup = False,
-    watch: WatchOption = False,
-    watch_rate: WatchRate = None,
+    change: Change,
+    viewing: Viewing,
     as_json: AsJson = False,
     **options: Any,
 ) -> None:
     """Rewrite parts of a file and keep the rest verbatim; print the whole, or the difference, or write the file."""
-    change = Change(diff, write, backup)
     change.check(file, as_json, options)
     if options.get("n", 1) != 1 and not as_json:
         raise InputError("edit prints one text: leave out --n, or take --json for all samples")
     chosen: dict[str, Any] = {"spans": read_pairs(span), "lines": read_pairs(lines), "pattern": pattern}
     chosen |= {"strength": strength, "search_length": search_length, "context": context}
-    check_picture(picture, options)
-    check_explained(explain_html, why, options)
+    viewing.check(options)
     source = Source.read(file)
-    check_watched(watch, watch_rate, audit, options)
-    loaded = load(model, backend=backend, quantize=quantize, dtype=dtype)
-    with recorded(loaded, model, audit, audit_key) as asked, watched(loaded, watch, watch_rate) as more:
+    loaded = loading.load()
+    with viewing.asked(loaded, loading.model) as (asked, more):
         result = asked.edit(source.text, **chosen, **more, **options)
     if as_json:
         print_result(result, as_json)
@@ -305,5 +236,4 @@ def edit(
     if not as_json:
         print_explained(result)
     print_context(result)
-    write_explained(result, loaded, explain_html, why)
-    draw_picture(result, loaded, picture)
+    viewing.finish(result, loaded)

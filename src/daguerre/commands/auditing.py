@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from daguerre.commands.options import AsJson, BackendName
+from daguerre.commands.loading import BackendName
+from daguerre.commands.options import AsJson
 from daguerre.errors import InputError
 
 LedgerPath = Annotated[Path, typer.Argument(metavar="LEDGER", help="The file of records.")]
@@ -209,17 +209,3 @@ def schema() -> None:
     from daguerre.audit.schema import schema as read
 
     typer.echo(json.dumps(read(), indent=1))
-
-
-@contextmanager
-def recorded(model: Any, name: str, ledger: Path | None, key: Path | None) -> Iterator[Any]:
-    """What to ask for text: the model itself or, with a ledger, a recorder of it. InputError for one without a key."""
-    if (ledger is None) != (key is None):
-        raise InputError("--audit and --audit-key belong together: give both or neither")
-    if ledger is None:
-        yield model
-        return
-    from daguerre.audit import Recorder
-
-    with Recorder(ledger, model, key, name=name) as recorder:
-        yield recorder

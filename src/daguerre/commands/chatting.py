@@ -7,18 +7,16 @@ from typing import Annotated, Any
 
 import typer
 
-from daguerre.commands.loading import load
-from daguerre.commands.options import BackendName, DtypeName, ModelName, QuantizeName, makes_request
+from daguerre.commands.loading import Loading
+from daguerre.commands.options import makes_request
 from daguerre.commands.streams import check_input
 from daguerre.errors import InputError
 
 
 @makes_request
 def chat(
-    model: ModelName = "default",
-    backend: BackendName = None,
-    quantize: QuantizeName = None,
-    dtype: DtypeName = "auto",
+    *,
+    loading: Loading,
     effort: Annotated[
         str, typer.Option("--effort", help="How many forwards an answer may take: instant, low, medium or high.")
     ] = "medium",
@@ -37,6 +35,4 @@ def chat(
     check_input()
     with contextlib.suppress(ImportError):  # arrow keys and a history where Python has them
         import readline  # noqa: F401
-    how: dict[str, Any] = {"dtype": dtype, "backend": backend, "quantize": quantize}
-    talk = ChatSession(load(model, **how), effort, system, **options)
-    Terminal(talk, Console(), input).run()
+    Terminal(ChatSession(loading.load(), effort, system, **options), Console(), input).run()
