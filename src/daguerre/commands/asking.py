@@ -9,10 +9,10 @@ import typer
 
 from daguerre.commands.files import (
     At,
-    Change,
     ContextOption,
+    FileChange,
+    InputText,
     Lines,
-    Source,
     print_context,
     read_gap,
     read_place,
@@ -76,7 +76,7 @@ def infill(
     draft: DraftText = None,
     context: ContextOption = "auto",
     whole: Annotated[bool, typer.Option("--whole", help="Print prefix, middle and suffix, and nothing else.")] = False,
-    change: Change,
+    change: FileChange,
     search_length: SearchLength = None,
     viewing: Viewing,
     as_json: AsJson = False,
@@ -106,8 +106,8 @@ def infill(
 
 
 def _around(
-    prefix: str, suffix: str | None, at: str | None, lines: list[str] | None, change: Change
-) -> tuple[Source | None, str, str]:
+    prefix: str, suffix: str | None, at: str | None, lines: list[str] | None, change: FileChange
+) -> tuple[InputText | None, str, str]:
     """The texts around the gap: those given, or of a file, which is the first of the three."""
     if at is not None or lines:
         if suffix is not None:
@@ -140,7 +140,7 @@ def complete(
             "where the text ends.",
         ),
     ] = None,
-    change: Change,
+    change: FileChange,
     watching: Watching,
     as_json: AsJson = False,
     **options: Any,
@@ -209,7 +209,7 @@ def edit(
     strength: Annotated[float, typer.Option(help="Share of the tokens to draw again; the others stay.")] = 1.0,
     context: ContextOption = "auto",
     search_length: SearchLength = None,
-    change: Change,
+    change: FileChange,
     viewing: Viewing,
     as_json: AsJson = False,
     **options: Any,
@@ -221,7 +221,7 @@ def edit(
     chosen: dict[str, Any] = {"spans": read_pairs(span), "lines": read_pairs(lines), "pattern": pattern}
     chosen |= {"strength": strength, "search_length": search_length, "context": context}
     viewing.check(options)
-    source = Source.read(file)
+    source = InputText.read(file)
     loaded = loading.load()
     with viewing.asked(loaded, loading.model) as (asked, more):
         result = asked.edit(source.text, **chosen, **more, **options)
