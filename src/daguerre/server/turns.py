@@ -29,7 +29,6 @@ from daguerre.sampling.constraints import TokenAutomaton
 from daguerre.sampling.constraints.tools import OPENING, REQUIRED
 from daguerre.server.answers import effort_of, finish_of, naming, refuse_fields
 from daguerre.server.calls import CallReader, FunctionCall, Said, joined
-from daguerre.server.format_calls import FormatCallReader
 from daguerre.server.json_calls import JsonCalls
 from daguerre.server.logprobs import Scored, TokenLog, scored
 from daguerre.server.models import Served
@@ -70,16 +69,14 @@ class Turn:
         """The effort that was chosen, in Daguerre's words."""
         return effort_of(self.body)
 
-    def reader(self) -> CallReader | FormatCallReader:
+    def reader(self) -> CallReader:
         """What reads the text of a choice."""
         wanted = self.body.response_format
         alone = wanted is not None and wanted.type != "text"
         plain = self._plain_calls() if self.tools and not alone else None
-        if self.form is not None:
-            tools = [tool_json(tool) for tool in self.body.usable_tools]
-            how = (self.thinks or "may", self.stops, self.tools, alone, plain)
-            return FormatCallReader(self.form.marked, tools, *how)
-        return CallReader(self.stops, self.tools, self.strip, alone, plain, self.thinks)
+        form = None if self.form is None else self.form.marked
+        tools = [tool_json(tool) for tool in self.body.usable_tools]
+        return CallReader(self.stops, self.tools, self.strip, alone, plain, self.thinks, form, tools)
 
     def _plain_calls(self) -> JsonCalls:
         """What reads calls without marks."""
@@ -326,11 +323,11 @@ def _reads_steps(turn: Turn) -> bool:
     return _reads_tokens(turn) or turn.body.daguerre.frames or turn.body.diffusing
 
 
-def _finish(reader: CallReader | FormatCallReader, result: Result) -> str:
+def _finish(reader: CallReader, result: Result) -> str:
     return "tool_calls" if reader.num_calls else "stop" if reader.stopped else finish_of(result)
 
 
-def _until_stop(reader: CallReader | FormatCallReader, result: Result) -> Result:
+def _until_stop(reader: CallReader, result: Result) -> Result:
     """The result without the tokens after the stop string that the server cut at."""
     if reader.stop_end is None:
         return result
@@ -338,7 +335,7 @@ def _until_stop(reader: CallReader | FormatCallReader, result: Result) -> Result
     return replace(result, tokens=result.tokens[:num], usage=replace(result.usage, completion_tokens=num))
 
 
-def _num_thought(reader: CallReader | FormatCallReader, result: Result) -> int:
+def _num_thought(reader: CallReader, result: Result) -> int:
     return _num_within(result, reader.thought_end)
 
 
