@@ -25,6 +25,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from daguerre.errors import MissingExtra
 from daguerre.router import validity
 from daguerre.router.answers import FirstChoice, answer_of
@@ -285,3 +287,46 @@ def score_of(text: str) -> float | None:
     if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 10:
         return None
     return score / 10
+
+
+MOST_CHECKED = 128 << 10
+"""Bytes of an answer."""
+NO_JSON = object()
+
+
+def has_checks(request: Mapping[str, Any]) -> bool:
+    """Whether a request's body says anything of its answer that can be checked."""
+    return bool(tool_schemas(request)) or text_schema(request) is not None
+
+
+def checks_of(request: Mapping[str, Any], operation: str, answer: bytes, streamed: bool) -> dict[str, bool]:
+    """By the name of each check that was made, whether the first choice of an answer passed it. They are made where
+    requests are served, so they read the answer once and no more: `_by_schema` has a process of its own.
+
+    json    the text is JSON, where the request gives it a schema or asks for an object
+    tools   every call is of a function of the request, and its arguments are a JSON object
+    """
+    try:
+        return _checks(request, operation, answer, streamed) if len(answer) <= MOST_CHECKED else {}
+    except Exception:
+        LOG.exception("an answer could not be checked")
+        return {}
+
+
+def _checks(request: Mapping[str, Any], operation: str, answer: bytes, streamed: bool) -> dict[str, bool]:
+    found = answer_of(operation, answer, streamed)
+    if found is None:
+        return {}
+    if found.tool_calls:
+        functions = tool_schemas(request)
+        calls = [(name, _json_of(text if text.strip() else "{}")) for name, text in found.tool_calls]
+        right = all(name in functions and isinstance(value, dict) for name, value in calls)
+        return {"tools": right} if functions else {}
+    return {} if text_schema(request) is None else {"json": _json_of(found.text) is not NO_JSON}
+
+
+def _json_of(text: str) -> Any:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return NO_JSON

@@ -25,9 +25,8 @@ from typing import IO, Any
 import orjson
 
 from daguerre.errors import DataError
-from daguerre.router.choose import RoutingDecision, choose
+from daguerre.router.choose import BackendState, Features, RoutingDecision, State, choose
 from daguerre.router.config import Config
-from daguerre.router.features import BackendState, Features, State
 
 VERSION = 2
 """Of logs. The candidates of version 1 have no `first_p50`."""

@@ -28,16 +28,14 @@ from daguerre.errors import DaguerreError
 from daguerre.http.errors import ApiError, error_body
 from daguerre.http.settings import Keys
 from daguerre.router.attempts import Attempts, Opened
-from daguerre.router.bodies import json_of
-from daguerre.router.cache import CacheKey, Hit
-from daguerre.router.checks import MOST_CHECKED, checks_of, has_checks
+from daguerre.router.cache import CacheKey, Hit, ResponseCache, hit_headers
 from daguerre.router.choose import RoutingDecision, choose, expected_tokens
 from daguerre.router.config import Config
-from daguerre.router.kept import ResponseCache, hit_headers
+from daguerre.router.graders import MOST_CHECKED, checks_of, has_checks
 from daguerre.router.limits import OwnerLimits
 from daguerre.router.log import decision_line, text_hash
 from daguerre.router.named_files import quality_in
-from daguerre.router.reading import ParsedRequest
+from daguerre.router.reading import ParsedRequest, json_of
 from daguerre.router.replies import BackendError
 from daguerre.router.requests import ObservedFeatures, features_of
 from daguerre.router.shadow import MOST_KEPT, Shadows
@@ -240,7 +238,7 @@ class Router:
         size, ended, kept = 0, GONE, [opened.first]
         most = max(
             MOST_KEPT if self._shadows.wants(trip) else 0,
-            self._kept.most_bytes if key is not None else 0,
+            self.config.cache.most_bytes if key is not None else 0,
             MOST_CHECKED if has_checks(trip.body) else 0,
         )
         assert opened.chunks is not None

@@ -13,7 +13,7 @@ import numpy as np
 from daguerre.errors import DataError
 from daguerre.router.config import BackendConfig, Config
 from daguerre.router.log import LogEntry, Read, Shadow, read_log, read_shadows
-from daguerre.router.values import Array, spread_logged, spread_of
+from daguerre.router.values import Array, spread_of
 
 CACHES = ("hit", "near", "miss")
 GONE = 499
@@ -261,13 +261,13 @@ class _Reading:
                 self.excluded.add(row, self.backends[each["name"]], 1.0)
         if self.other is None:
             return
-        given = spread_logged(decision, config)
+        given = spread_of(decision, config)
         if decision["backend"] is not None and abs(given[decision["backend"]] - decision["propensity"]) > 1e-9:
             raise ValueError("its propensity is not that of its configuration: try daguerre route replay")
         theirs = entry.again(self.other)
         for name, value in given.items():
             self.given.add(row, self.backends[name], value)
-        for name, value in spread_of(theirs, self.other).items():
+        for name, value in spread_of(theirs.to_dict(), self.other).items():
             self.target.add(row, self.backends[name], value)
         for name, value in [(each.name, each.quality) for each in theirs.candidates] + [
             (each["name"], each["quality"]) for each in decision["candidates"]

@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from daguerre.router.choose import RoutingDecision
+from daguerre.router.choose import Features, RoutingDecision
 from daguerre.router.config import Price
-from daguerre.router.features import Features
 from daguerre.router.limits import Reservation
 from daguerre.router.replies import tokens_of
 from daguerre.router.requests import ObservedFeatures

@@ -18,8 +18,7 @@ from daguerre.errors import InputError, UnsupportedError
 from daguerre.http.errors import ApiError
 from daguerre.models.catalog import Catalog
 from daguerre.server.models import Served
-from daguerre.server.protocol.shaping import shaped
-from daguerre.server.protocol.stops import check_stops
+from daguerre.server.protocol.shaping import check_stops, shaped
 from daguerre.server.scorers import Penalties
 
 EFFORTS = {

@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError
 from daguerre.http.errors import ApiError
 from daguerre.server.protocol.chat import ChatBody
 from daguerre.server.protocol.common import OWN_FIELDS, Body, Constrained, Diffusion, no_options
-from daguerre.server.protocol.stops import check_stops
+from daguerre.server.protocol.shaping import check_stops
 
 NAMES = {
     "stop": "stop_sequences",

@@ -16,13 +16,12 @@ import daguerre
 from daguerre.decoding.result import Result
 from daguerre.http.errors import ApiError
 from daguerre.http.settings import Settings
-from daguerre.server.answers import extras_of, naming, refuse_fields
+from daguerre.server.answers import extras_of, naming, refuse_fields, written
 from daguerre.server.gaps import EditorGap, GapJob, begin_gap
 from daguerre.server.models import Served
 from daguerre.server.protocol.common import OWN_FIELDS, decode_options
 from daguerre.server.protocol.llama import CompletionBody, InfillBody
 from daguerre.server.streams import event_stream, guarded, result_of, sse
-from daguerre.server.written import written
 
 router = APIRouter()
 MAX_TOKENS = 128

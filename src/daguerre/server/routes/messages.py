@@ -14,7 +14,7 @@ from fastapi.responses import Response
 from daguerre.decoding.result import Result
 from daguerre.http.errors import ApiError
 from daguerre.http.settings import Settings
-from daguerre.server.answers import extras_of, new_id, refuse_fields
+from daguerre.server.answers import extras_of, new_id, refuse_fields, written
 from daguerre.server.calls import FunctionCall, Said
 from daguerre.server.message_errors import THREADS, error_json
 from daguerre.server.models import Served
@@ -23,7 +23,6 @@ from daguerre.server.protocol.chat import ChatBody, tool_json
 from daguerre.server.protocol.messages import NAMES, REFUSED, CountBody, MessagesBody, chat_body
 from daguerre.server.streams import event_stream, guarded, result_of, sse
 from daguerre.server.turns import Turn, answers, begin_turn, pieces, stopping
-from daguerre.server.written import written
 
 router = APIRouter()
 
