@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
+from daguerre.router import graders
 from daguerre.router.graders import checks_of, has_checks
 from router.test_graders import delta, part, stream
 from router.test_proxy import SAY, ask, routed

@@ -19,7 +19,7 @@ from daguerre.http.gate import Gate
 from daguerre.http.pages import COUNTERS
 from daguerre.http.settings import Keys, Settings
 from daguerre.http.sites import allowing
-from daguerre.router import models, stored
+from daguerre.router import stored
 from daguerre.router.config import Config
 from daguerre.router.log import config_line
 from daguerre.router.openapi import describe
@@ -59,7 +59,6 @@ def make_app(router: Router, store: Store, write: Write) -> FastAPI:
     errors.install(app)
     backed = {path: Backed(router, path) for path in ROUTES}
     app.router.routes += [Route(path, one, methods=["POST"]) for path, one in backed.items()]
-    app.include_router(models.router)
     app.add_api_route("/metrics", lambda: Response(router.watch.text(), media_type=COUNTERS), methods=["GET"])
     app.add_api_route("/status", status, methods=["GET"])
     app.add_api_route("/health", lambda: {"status": "ok"}, methods=["GET"])

@@ -15,13 +15,14 @@ import math
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
 import orjson
 from fastapi import Request
-from fastapi.responses import Response, StreamingResponse
+from fastapi.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from daguerre.errors import DaguerreError
@@ -41,7 +42,7 @@ from daguerre.router.requests import ObservedFeatures, features_of
 from daguerre.router.shadow import MOST_KEPT, Shadows
 from daguerre.router.store import Store
 from daguerre.router.trip import Trip, Write, call_ids, cost_of, counts_of
-from daguerre.router.upstream import Upstreams
+from daguerre.router.upstream import PassedOn, Upstreams
 from daguerre.router.watching import LogWatcher, RunningTotals
 
 LOG = logging.getLogger("daguerre.router")
@@ -157,7 +158,10 @@ class Router:
             trip.line["backend"] = opened.backend
             headers = opened.headers | trip.reply_headers(opened.backend)
             if opened.chunks is not None:
-                return _Stream(self._passing(trip, opened, key), opened, trip, headers)
+                stack = AsyncExitStack()
+                stack.callback(trip.end, GONE)  # where nobody began to read, and so the line is not written
+                stack.push_async_callback(opened.stack.aclose)
+                return PassedOn(self._passing(trip, opened, key), opened.status, headers, stack)
             await opened.stack.aclose()
             return WholeResponse(opened, headers, lambda took: self._whole(trip, opened, key, took), trip.passed())
         except DaguerreError as error:
@@ -324,24 +328,6 @@ class WholeResponse(Response):
             await super().__call__(scope, receive, send)
         finally:
             self._note(self._took)
-
-
-class _Stream(StreamingResponse):
-    """A stream whose backend is left at its end, also where the client was gone before the first chunk: then nobody
-    begins to read `chunks`, and what they would close stays open.
-    """
-
-    def __init__(self, chunks: AsyncIterator[bytes], opened: Opened, trip: Trip, headers: Mapping[str, str]) -> None:
-        super().__init__(chunks, opened.status, headers)
-        self._stack, self._trip = opened.stack, trip
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it."""
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            await self._stack.aclose()
-            self._trip.end(GONE)
 
 
 async def _unless_gone(request: Request, answer: Awaitable[Opened]) -> Opened | None:
