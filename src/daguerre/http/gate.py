@@ -86,7 +86,7 @@ class Gate:
             owner = self._enter(scope, headers)
             state.num_running += owner is not None
             if owner is None:
-                await self._app(scope, _Limited(receive, self._settings.max_body), seen)
+                await self._app(scope, receive, seen)
             else:
                 await self._served(scope, owner, receive, seen, texts)
         except ClientLeft:
@@ -138,6 +138,7 @@ class Gate:
         except ApiError as error:
             seen.closes = error.http_status != 413  # what is only too large ends, and then the next request follows
             raise
+        scope["state"]["body"] = body
         if texts is not None:
             texts.request += body[:LOGGED]
         with self._running_of(owner):
@@ -192,20 +193,6 @@ class _Texts:
 
 def _keep(kept: bytearray, message: Message) -> None:
     kept += message.get("body", b"")[: LOGGED - len(kept)]
-
-
-class _Limited:
-    """`receive` of a body of at most so many bytes."""
-
-    def __init__(self, receive: Receive, most: int) -> None:
-        self._receive, self._most, self._num = receive, most, 0
-
-    async def __call__(self) -> Message:
-        message = await self._receive()
-        self._num += len(message.get("body", b""))
-        if self._num > self._most:
-            raise too_large(self._most)
-        return message
 
 
 class _Seen:

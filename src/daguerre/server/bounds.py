@@ -57,7 +57,6 @@ async def within_bounds(request: Request) -> None:
     """
     if request.method != "POST":
         return
-    raw = await request.body()
     seconds = request.app.state.settings.timeout
     until = None if seconds is None else time.monotonic() + seconds
     asking = Asker(COMPILING_BYTES, getattr(request.state, "owner", ""), until)
@@ -75,7 +74,7 @@ async def within_bounds(request: Request) -> None:
     request.state.log = {name: value[:LOGGED] if isinstance(value, str) else value for name, value in named.items()}
     for name in NEW_TOKENS:
         _check_tokens(name, body.get(name), settings.max_tokens)
-    if len(raw) > settings.max_schema:
+    if len(request.state.body) > settings.max_schema:
         own = body.get("daguerre")
         parts = {name: body[name] for name in SCHEMAS if isinstance(body.get(name), dict | list)}
         parts |= {name: body[name] for name in (*NAMES, *REFUSED) if name in body}

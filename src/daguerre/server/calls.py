@@ -227,3 +227,21 @@ def written(name: str, arguments: str) -> str:
     compact = {"ensure_ascii": False, "separators": (",", ":")}
     both = [json.dumps(each, **compact) for each in (name, value)]  # type: ignore[arg-type]
     return f"{OPENING}{HEAD}{both[0]}{MIDDLE}{both[1]}}}{CLOSING}"
+
+
+def call_json(call: FunctionCall) -> dict[str, Any]:
+    """A call as OpenAI's messages have it."""
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+
+
+def delta_of(said: Said, number: int) -> dict[str, Any]:
+    """OpenAI's delta: text; the id and name of a call; or more of the arguments of call `number`. What is thought has
+    the field that vLLM and DeepSeek gave it.
+    """
+    if said.call is not None:
+        return {"tool_calls": [{"index": number, **call_json(said.call)}]}
+    if said.arguments:
+        return {"tool_calls": [{"index": number, "type": "function", "function": {"arguments": said.arguments}}]}
+    if said.thought:
+        return {"reasoning_content": said.thought}
+    return {"content": said.text}

@@ -17,6 +17,7 @@ from starlette.types import Send
 from daguerre.decoding.result import Result, StreamEvent
 from daguerre.engine.job import Job
 from daguerre.http.errors import described
+from daguerre.server.protocol.common import StreamOptions
 
 LOG = logging.getLogger("daguerre.server")
 T = TypeVar("T")
@@ -126,8 +127,35 @@ def sse(data: Any, event: str | None = None) -> bytes:
     return named + b"data: " + orjson.dumps(data) + b"\n\n"
 
 
+class Chunks:
+    """Writes the chunks of OpenAI's streams. head: the fields that each begins with.
+
+    with_usage  the last chunk has the usage
+    continuous  so has each
+    """
+
+    def __init__(self, head: dict[str, Any], options: StreamOptions | None) -> None:
+        self._head = head
+        self.with_usage = options is not None and options.include_usage
+        self.continuous = options is not None and options.continuous_usage_stats
+
+    def chunk(self, *choices: dict[str, Any], usage: dict[str, Any] | None = None, **more: Any) -> bytes:
+        """A chunk of some choices; usage: so far."""
+        named = {"usage": usage} if self.continuous or self.with_usage else {}
+        return sse({**self._head, "choices": choices, **named, **more})
+
+    def end(self, usage: Callable[[], dict[str, Any]]) -> bytes:
+        """What ends a stream."""
+        return (sse({**self._head, "choices": [], "usage": usage()}) if self.with_usage else b"") + DONE
+
+
+def error_event(error: dict[str, Any]) -> list[bytes]:
+    """The last events of a stream that fails."""
+    return [sse(error)]
+
+
 async def guarded(
-    items: AsyncIterator[bytes], ending: Callable[[dict[str, Any]], Sequence[bytes]]
+    items: AsyncIterator[bytes], ending: Callable[[dict[str, Any]], Sequence[bytes]] = error_event
 ) -> AsyncIterator[bytes]:
     """A stream whose errors are its last events: `ending` makes them of the error's body."""
     async with aclosing(items) as source:  # type: ignore[type-var]

@@ -27,7 +27,7 @@ from daguerre.models.chat_format.tokens import TokenFormat, format_of
 from daguerre.sampling.constrained import automaton_of
 from daguerre.sampling.constraints import TokenAutomaton
 from daguerre.sampling.constraints.tools import OPENING, REQUIRED
-from daguerre.server.answers import effort_of, finish_of, naming, refuse_fields
+from daguerre.server.answers import effort_of, finish_of, naming, refuse_fields, usage_of
 from daguerre.server.calls import CallReader, FunctionCall, Said, joined
 from daguerre.server.json_calls import JsonCalls
 from daguerre.server.logprobs import Scored, TokenLog, scored
@@ -68,6 +68,10 @@ class Turn:
     def effort(self) -> str | None:
         """The effort that was chosen, in Daguerre's words."""
         return effort_of(self.body)
+
+    def usage(self, results: Mapping[int, Result], thought: int) -> dict[str, Any]:
+        """OpenAI's usage, of the results of all choices."""
+        return usage_of([results[index] for index in range(self.body.n)], self.job, self.effort, thought)
 
     def reader(self) -> CallReader:
         """What reads the text of a choice."""

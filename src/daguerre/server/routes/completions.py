@@ -37,7 +37,7 @@ from daguerre.server.prompt_scores import score_prompt
 from daguerre.server.protocol.common import decode_options
 from daguerre.server.protocol.completions import CompletionBody
 from daguerre.server.scorers import LogprobRecorder
-from daguerre.server.streams import DONE, Delta, deltas, event_stream, guarded, json_answer, result_of, sse
+from daguerre.server.streams import Chunks, Delta, deltas, event_stream, guarded, json_answer, result_of
 
 __all__ = ["finish_of", "router", "usage_of"]
 router = APIRouter()
@@ -68,7 +68,7 @@ async def completions(request: Request, body: CompletionBody) -> Response:
     asked = await asyncio.to_thread(begin, served, body, request.state.owner)
     head = head_of("text_completion", "cmpl-", served.name)
     if body.stream:
-        return event_stream(guarded(_chunks(asked, body, head), lambda error: [sse(error)]))
+        return event_stream(guarded(_chunks(asked, body, head)))
     for one in asked:
         if one.job is not None:
             one.results = list((await result_of(request, one.job)).choices)
@@ -188,18 +188,16 @@ async def _news(asked: Sequence[PromptJob], every: bool) -> AsyncIterator[tuple[
 
 
 async def _chunks(asked: Sequence[PromptJob], body: CompletionBody, head: dict[str, Any]) -> AsyncIterator[bytes]:
-    options = body.stream_options
-    with_usage = options is not None and options.include_usage
-    continuous = options is not None and options.continuous_usage_stats
-    follows = body.logprobs is not None or continuous
-    states = {(number, index): _State(one, body, index) for number, one in enumerate(asked) for index in range(body.n)}
+    writer = Chunks(head, body.stream_options)
+    follows = body.logprobs is not None or writer.continuous
+    states = {(number, index): _State(one) for number, one in enumerate(asked) for index in range(body.n)}
 
     def chunk(choice: dict[str, Any], **more: Any) -> bytes:
         usage = None
-        if continuous:
+        if writer.continuous:
             new = sum(state.log.num_told for state in states.values() if state.log is not None)
             usage = plain_usage(sum(one.num_tokens for one in asked), new)
-        return sse({**head, "choices": [choice], **({"usage": usage} if continuous or with_usage else {}), **more})
+        return writer.chunk(choice, usage=usage, **more)
 
     for number, index in states:
         one, place = asked[number], number * body.n + index
@@ -218,22 +216,18 @@ async def _chunks(asked: Sequence[PromptJob], body: CompletionBody, head: dict[s
                 yield chunk(_choice(body, one, place, "", [], start), **frame_of(one.job.plan, delta.event))
             if delta.result is not None:
                 state.result = delta.result
-    if with_usage:
-        for number, one in enumerate(asked):
-            each = [states[number, index].result for index in range(body.n)]
-            one.results = [result for result in each if result is not None]
-        yield sse({**head, "choices": [], "usage": _usage(asked, body)})
-    yield DONE
+    for number, one in enumerate(asked):
+        each = [states[number, index].result for index in range(body.n)]
+        one.results = [result for result in each if result is not None]
+    yield writer.end(lambda: _usage(asked, body))
 
 
 class _State:
     """A choice of a stream: its tokens so far, and the characters of the tokens that were told."""
 
-    def __init__(self, asked: PromptJob, body: CompletionBody, index: int) -> None:
+    def __init__(self, asked: PromptJob) -> None:
         self.log = None if asked.job is None else TokenLog(asked.job.plan, asked.recorder)
-        self.end, self._length, self.result = len(asked.echo), 0, None
-
-    result: Result | None
+        self.end, self._length, self.result = len(asked.echo), 0, None  # type: int, int, Result | None
 
     def after(self, delta: Delta) -> list[Scored]:
         """The tokens that are new with a delta."""

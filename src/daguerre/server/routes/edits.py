@@ -18,7 +18,7 @@ from daguerre.server.answers import finish_of, head_of, naming, refuse_fields, u
 from daguerre.server.edits import EditPrompt, edit_asked, merge_asked
 from daguerre.server.models import Served
 from daguerre.server.protocol.fim import ApplyBody, EditBody
-from daguerre.server.streams import DONE, deltas, event_stream, guarded, json_answer, result_of, sse
+from daguerre.server.streams import Chunks, deltas, event_stream, guarded, json_answer, result_of
 
 router = APIRouter()
 TASKS = {"apply": merge_asked, "next_edit": edit_asked}
@@ -52,7 +52,7 @@ async def _answer(request: Request, body: EditBody, task: str) -> Response:
     asked, job = await asyncio.to_thread(_begin, served, body, task, request.state.owner)
     head = head_of(f"chat.completion{'.chunk' if body.stream else ''}", "chatcmpl-", served.name)
     if body.stream:
-        return event_stream(guarded(_chunks(asked, job, body, head), lambda error: [sse(error)]))
+        return event_stream(guarded(_chunks(asked, job, body, head)))
     result = await result_of(request, job)
     content = asked.content(result.text, result.finish_reason == "stop")
     said = {"role": "assistant", "content": content, "refusal": None}
@@ -78,10 +78,10 @@ def _begin(served: Served, body: EditBody, task: str, owner: str) -> tuple[EditP
 
 async def _chunks(asked: EditPrompt, job: Job, body: EditBody, head: dict[str, Any]) -> AsyncIterator[bytes]:
     """A merge comes as it is written, a next edit at once."""
+    writer = Chunks(head, body.stream_options)
 
     def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
-        part = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-        return sse({**head, "choices": [part]})
+        return writer.chunk({"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish})
 
     yield chunk({"role": "assistant", "content": "", "refusal": None})
     written, sent, result = "", "", None
@@ -98,6 +98,4 @@ async def _chunks(asked: EditPrompt, job: Job, body: EditBody, head: dict[str, A
                 yield chunk({"content": more})
     assert isinstance(result, Result)
     yield chunk({}, finish_of(result))
-    if body.stream_options is not None and body.stream_options.include_usage:
-        yield sse({**head, "choices": [], "usage": usage_of([result], job)})
-    yield DONE
+    yield writer.end(lambda: usage_of([result], job))

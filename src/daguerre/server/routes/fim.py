@@ -17,7 +17,7 @@ from daguerre.server.gaps import EditorGap, GapJob, begin_gap
 from daguerre.server.models import Served
 from daguerre.server.protocol.common import decode_options
 from daguerre.server.protocol.fim import FimBody
-from daguerre.server.streams import DONE, event_stream, guarded, result_of, sse
+from daguerre.server.streams import Chunks, event_stream, guarded, result_of
 
 router = APIRouter()
 MAX_TOKENS = 512
@@ -33,7 +33,7 @@ async def fim(request: Request, body: FimBody) -> Response | dict[str, Any]:
     gap = await asyncio.to_thread(begin, served, body, request.state.owner, request.app.state.settings)
     head = head_of("text_completion", "cmpl-", served.name)
     if body.stream or body.diffusing:
-        return event_stream(guarded(_chunks(gap, body, head), lambda error: [sse(error)]))
+        return event_stream(guarded(_chunks(gap, body, head)))
     result, trace = gap.result(await result_of(request, gap.job)), body.daguerre.trace
     choices = [{**_choice(index, one.text, one), **extras_of(one, trace)} for index, one in enumerate(result.choices)]
     usage = usage_of(result.choices, gap.job)
@@ -59,33 +59,23 @@ def begin(served: Served, body: FimBody, owner: str, settings: Settings) -> GapJ
 
 
 async def _chunks(gap: GapJob, body: FimBody, head: dict[str, Any]) -> AsyncIterator[bytes]:
-    with_usage = body.stream_options is not None and body.stream_options.include_usage
-    none = {"usage": None} if with_usage else {}
-    results: list[Result] = []
+    writer, results, shown = Chunks(head, body.stream_options), list[Result](), {"daguerre": {"shown": gap.shown()}}
     async for delta in gap.deltas(every=body.diffusing):
         if body.diffusing and delta.event is not None:
-            yield sse({**head, **none, "choices": [_choice(delta.index, delta.event.text)], **_frame(0.0)})
+            yield writer.chunk(_choice(delta.index, delta.event.text), **_frame(0.0))
         if delta.result is not None:
             results.append(delta.result)
             text = delta.result.text if body.diffusing else delta.text
-            more = _frame(1.0) if body.diffusing else {}
-            extra = {**more, **none, "daguerre": {"shown": gap.shown()}}
             choice = _choice(delta.index, text, delta.result) | extras_of(delta.result, body.daguerre.trace)
-            yield sse({**head, "choices": [choice], **extra})
+            yield writer.chunk(choice, **(_frame(1.0) if body.diffusing else {}), **shown)
         elif delta.text and not body.diffusing:
-            yield sse({**head, **none, "choices": [_choice(delta.index, delta.text)]})
-    if with_usage:
-        yield sse({**head, "choices": [], "usage": usage_of(results, gap.job)})
-    yield DONE
+            yield writer.chunk(_choice(delta.index, delta.text))
+    yield writer.end(lambda: usage_of(results, gap.job))
 
 
 def _choice(index: int, text: str, result: Result | None = None) -> dict[str, Any]:
-    return {
-        "index": index,
-        "text": text,
-        "logprobs": None,
-        "finish_reason": None if result is None else finish_of(result),
-    }
+    finish = None if result is None else finish_of(result)
+    return {"index": index, "text": text, "logprobs": None, "finish_reason": finish}
 
 
 def _frame(progress: float) -> dict[str, Any]:

@@ -49,7 +49,7 @@ async def _serve(request: Request, body: CompletionBody) -> Response:
         return JSONResponse(_chosen(_nothing(served, body), body))
     gap = await asyncio.to_thread(_begin, served, body, request.state.owner, request.app.state.settings)
     if body.stream:
-        return event_stream(guarded(_chunks(served, gap, body), lambda error: [sse(error)]))
+        return event_stream(guarded(_chunks(served, gap, body)))
     result = gap.result(await result_of(request, gap.job))
     return JSONResponse(_chosen(_whole(served, gap, result, body), body))
 

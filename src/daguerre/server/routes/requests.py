@@ -18,7 +18,7 @@ from fastapi.responses import JSONResponse, Response
 
 from daguerre.canvas import Canvas, Decision
 from daguerre.decoding.effort import effort_options
-from daguerre.decoding.generate import MAX_TOKENS, Request, plan_of
+from daguerre.decoding.generate import Request, plan_of
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.reading import OPEN
 from daguerre.decoding.running import pinned, reopened, unpinned
@@ -120,26 +120,17 @@ def _job(served: Served, body: RequestBody, owner: str) -> Job:
     if body.effort is not None:
         options = effort_options(body.effort, model.config, model.defaults, options) | options
     options |= body.own() | {"timeout": body.timeout, "priority": body.priority, "owner": owner}
-    texts, engine = body.texts(), served.engine
-    if body.changeable:
-        options.pop("heal", None)
-        options.pop("search_length", None)
-        if body.kind == "infill":
-            options["suffix"] = texts[1]
-        return engine.start_request(texts[0], _number(body.max_tokens), **options)
-    if body.kind == "generate":
-        return engine.generate(texts[0], _number(body.max_tokens) or MAX_TOKENS, **options)
-    if body.kind == "infill":
-        return engine.infill(texts[0], texts[1], _number(body.max_tokens), **options)
-    if body.kind == "fill":
-        return engine.fill(texts[0], body.max_tokens, **options)
-    return engine.edit(texts[0], max_tokens=body.max_tokens, **options)
-
-
-def _number(max_tokens: int | list[int] | None) -> int | None:
-    if isinstance(max_tokens, list):
+    if isinstance(body.max_tokens, list) and body.kind in ("generate", "infill"):
         raise InputError("max_tokens is one number for a request with one gap")
-    return max_tokens
+    if body.max_tokens is not None and (body.max_tokens or body.kind != "generate"):
+        options["max_tokens"] = body.max_tokens
+    texts, engine = body.texts(), served.engine
+    if not body.changeable:
+        job: Job = getattr(engine, body.kind)(*texts, **options)
+        return job
+    options |= {"suffix": texts[1]} if body.kind == "infill" else {}
+    unasked = ("heal", "search_length")
+    return engine.start_request(texts[0], **{name: value for name, value in options.items() if name not in unasked})
 
 
 async def _result(request: HttpRequest, one: Watched) -> Response:
