@@ -172,6 +172,13 @@ def begin_turn(
     return Turn(served, job, body, bool(tools), stops, given.plain and not shaped, ignored, recorder, thinks, form)
 
 
+def num_tokens(served: Served, body: ChatBody) -> int:
+    """How many tokens the prompt of a conversation has."""
+    tools = [tool_json(tool) for tool in body.usable_tools]
+    prompt = make_prompt(served.model, checked(body.messages), tools, body.template).text
+    return len(served.model.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt)
+
+
 def _ids(prompt: Text) -> Sequence[int]:
     return () if isinstance(prompt, str) else prompt
 

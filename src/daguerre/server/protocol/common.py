@@ -6,9 +6,10 @@ import math
 import secrets
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
 
 from daguerre.arguments import Option, options_of
 from daguerre.decoding.effort import effort_options
@@ -21,6 +22,7 @@ from daguerre.server.models import Served
 from daguerre.server.protocol.shaping import check_stops, shaped
 from daguerre.server.scorers import Penalties
 
+B = TypeVar("B", bound=BaseModel)
 EFFORTS = {
     "none": "instant",
     "minimal": "instant",
@@ -53,6 +55,14 @@ class Body(BaseModel):
     @classmethod
     def _without_nulls(cls, value: Any) -> Any:
         return {key: held for key, held in value.items() if held is not None} if isinstance(value, dict) else value
+
+
+def validated(kind: type[B], raw: dict[str, Any]) -> B:
+    """A body that was made of another one. RequestValidationError, as for one that was sent."""
+    try:
+        return kind.model_validate(raw)
+    except ValidationError as error:
+        raise RequestValidationError(error.errors(include_url=False, include_context=False)) from None
 
 
 class Constrained(Body):

@@ -9,6 +9,14 @@ from daguerre.server.protocol.common import Sampling
 Prompts = str | list[str] | list[int] | list[list[int]]
 
 
+def each_of(given: Prompts) -> list[str | list[int]]:
+    """Each of one or several texts or lists of tokens."""
+    if isinstance(given, str):
+        return [given]
+    several = [one for one in given if not isinstance(one, int)]
+    return [*several] if several or not given else [[one for one in given if isinstance(one, int)]]
+
+
 class CompletionBody(Sampling):
     """A request of /v1/completions.
 
@@ -30,7 +38,4 @@ class CompletionBody(Sampling):
     @property
     def prompts(self) -> list[str | list[int]]:
         """Each prompt."""
-        if isinstance(self.prompt, str):
-            return [self.prompt]
-        several = [one for one in self.prompt if not isinstance(one, int)]
-        return [*several] if several or not self.prompt else [[one for one in self.prompt if isinstance(one, int)]]
+        return each_of(self.prompt)

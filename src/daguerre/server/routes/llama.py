@@ -8,9 +8,7 @@ from contextlib import aclosing
 from typing import Any
 
 from fastapi import APIRouter, Request
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
-from pydantic import ValidationError
 
 import daguerre
 from daguerre.decoding.result import Result
@@ -65,10 +63,7 @@ def _begin(served: Served, body: CompletionBody, owner: str, settings: Settings)
     if isinstance(body, InfillBody):
         before, after = body.input_prefix + body.prompt, body.input_suffix
         extra = tuple((one.filename or "tmp", one.text) for one in body.input_extra)
-    try:
-        sampling = body.sampling()
-    except ValidationError as error:
-        raise RequestValidationError(error.errors(include_url=False, include_context=False)) from None
+    sampling = body.sampling()
     with naming(NAMES):
         options = decode_options(sampling, served) | own.running() | {"owner": owner}
         options |= {"timeout": body.timeout(settings.timeout), "stop": body.stops}

@@ -18,11 +18,10 @@ from daguerre.server.answers import extras_of, new_id, refuse_fields, written
 from daguerre.server.calls import FunctionCall, Said
 from daguerre.server.message_errors import THREADS, error_json
 from daguerre.server.models import Served
-from daguerre.server.prompts import can_think, checked, make_prompt
-from daguerre.server.protocol.chat import ChatBody, tool_json
+from daguerre.server.prompts import can_think
 from daguerre.server.protocol.messages import NAMES, REFUSED, CountBody, MessagesBody, chat_body
 from daguerre.server.streams import event_stream, guarded, result_of, sse
-from daguerre.server.turns import Turn, answers, begin_turn, pieces, stopping
+from daguerre.server.turns import Turn, answers, begin_turn, num_tokens, pieces, stopping
 
 router = APIRouter()
 
@@ -47,7 +46,7 @@ async def messages(request: Request, body: MessagesBody) -> Response | dict[str,
 async def count_tokens(request: Request, body: CountBody) -> dict[str, int]:
     """How many tokens the prompt of a conversation has."""
     served = await asyncio.to_thread(request.app.state.pool.get, body.model)
-    return {"input_tokens": await asyncio.to_thread(_count, served, chat_body(body))}
+    return {"input_tokens": await asyncio.to_thread(num_tokens, served, chat_body(body))}
 
 
 def _begin(served: Served, body: MessagesBody, owner: str, settings: Settings) -> Turn:
@@ -65,15 +64,9 @@ def _begin(served: Served, body: MessagesBody, owner: str, settings: Settings) -
     chat = chat_body(body)
     config = served.model.config
     positions = min(config.max_positions, settings.max_context or config.max_positions)
-    room = positions - len(config.first) - _count(served, chat)
+    room = positions - len(config.first) - num_tokens(served, chat)
     most = min(body.max_tokens, room) if room > 0 else body.max_tokens
     return begin_turn(served, chat.model_copy(update={"max_tokens": most}), owner, settings, NAMES)
-
-
-def _count(served: Served, chat: ChatBody) -> int:
-    tools = [tool_json(tool) for tool in chat.usable_tools]
-    prompt = make_prompt(served.model, checked(chat.messages), tools, chat.template)
-    return len(served.model.tokenizer.encode(prompt.text)) if isinstance(prompt.text, str) else len(prompt.text)
 
 
 def _thinking(text: str) -> dict[str, Any]:

@@ -29,14 +29,9 @@ FREE = {"prompt": "0", "completion": "0", "input_cache_reads": "0", "input_cache
 
 
 @router.get("/v1/models", response_model=None)
-async def models(request: Request) -> dict[str, Any]:
-    """All models of the server, the default one first."""
-    return {"object": "list", "data": _all(request)}
-
-
 @router.get("/v1/chat/completions/models", response_model=None)
-async def chat_models(request: Request) -> dict[str, Any]:
-    """The models that converse: all, base models by a transcript."""
+async def models(request: Request) -> dict[str, Any]:
+    """All models of the server, the default one first: all of them converse, base models by a transcript."""
     return {"object": "list", "data": _all(request)}
 
 

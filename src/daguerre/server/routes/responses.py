@@ -24,13 +24,12 @@ from daguerre.server.calls import Said
 from daguerre.server.frames import frame_of
 from daguerre.server.logprobs import Scored
 from daguerre.server.models import Served
-from daguerre.server.prompts import checked, make_prompt
-from daguerre.server.protocol.chat import ChatBody, tool_json
+from daguerre.server.protocol.chat import ChatBody
 from daguerre.server.protocol.responses import NAMES, REFUSED, ResponseBody, chat_body, messages_of
 from daguerre.server.response_events import Events, call_item, logprobs_of, message_item, reasoning_item, text_part
 from daguerre.server.stored import Item, ResponseStore
 from daguerre.server.streams import DONE, event_stream, json_answer, result_of
-from daguerre.server.turns import ChoiceDelta, FinishedChoice, Turn, answers, begin_turn, pieces, stopping
+from daguerre.server.turns import ChoiceDelta, FinishedChoice, Turn, answers, begin_turn, num_tokens, pieces, stopping
 
 router = APIRouter()
 Json = dict[str, Any]
@@ -63,7 +62,7 @@ async def input_tokens(request: Request, body: ResponseBody) -> Json:
     """How many tokens the prompt of a response has."""
     _, chat = _asked(ResponseStore.of(request.app), request.state.owner, body)
     served = await asyncio.to_thread(request.app.state.pool.get, body.model)
-    return {"object": "response.input_tokens", "input_tokens": await asyncio.to_thread(_count, served, chat)}
+    return {"object": "response.input_tokens", "input_tokens": await asyncio.to_thread(num_tokens, served, chat)}
 
 
 @router.get("/v1/responses/{key}", response_model=None)
@@ -104,12 +103,6 @@ def _begin(served: Served, chat: ChatBody, owner: str, settings: Settings) -> Tu
     except ApiError as error:
         error.param = NAMES.get(error.param or "", error.param)
         raise
-
-
-def _count(served: Served, chat: ChatBody) -> int:
-    tools = [tool_json(tool) for tool in chat.usable_tools]
-    prompt = make_prompt(served.model, checked(chat.messages), tools, chat.template)
-    return len(served.model.tokenizer.encode(prompt.text)) if isinstance(prompt.text, str) else len(prompt.text)
 
 
 def _response(body: ResponseBody, served: Served, decode: DecodeOptions) -> Json:
