@@ -1,4 +1,6 @@
-"""Pages: static files of the package, which talk to this server alone; and `/docs`, which shows its routes."""
+"""Pages: static files of the package, which talk to this server alone; and `/docs`, which shows its routes. What all
+pages have is in the folder `shared`, and is served with the files of each.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,8 @@ def page_file(request: Request, package: str, folder: str, name: str) -> Respons
     """A file of a folder of a package, with a policy by which it loads nothing from elsewhere; 404 where there is
     none.
     """
-    known = {one.name: one for one in (resources.files(package) / folder).iterdir()}
+    places = (resources.files("daguerre.http") / "shared", resources.files(package) / folder)
+    known = {one.name: one for place in places for one in place.iterdir()}
     kind = TYPES.get(name.rpartition(".")[2])
     if name not in known or kind is None:
         raise HTTPException(404)
