@@ -23,6 +23,7 @@ from daguerre.decoding.result import Result
 from daguerre.engine.job import Job
 from daguerre.models.tokenizer import Tokenizer, bytes_name
 from daguerre.server.scorers import Alternatives, LogprobRecorder
+from daguerre.server.streams import Delta
 from daguerre.trace import Event
 
 LEAST = -9999.0
@@ -41,13 +42,24 @@ class Scored:
 
 
 class TokenLog:
-    """Follows the events of one sample of a plan with one gap, and tells its tokens as their texts become final."""
+    """Follows the events of one sample of a plan with one gap, and tells its tokens as their texts become final.
+
+    num_told, end  how many tokens have been told, and how many characters their texts have
+    """
 
     def __init__(self, plan: Plan, recorder: LogprobRecorder | None = None) -> None:
         self._plan, self._recorder, self._canvas = plan, recorder, plan.canvas
         self._facts: dict[int, tuple[float, int, Alternatives]] = {}
         self._reader = Reader(plan)
-        self._told = self._end = 0
+        self.num_told = self.end = self._length = 0
+
+    def follow(self, delta: Delta) -> list[Scored]:
+        """The tokens that are new with a delta; those of deltas before it were followed, too, unless it is the last."""
+        self._length += len(delta.text)
+        if delta.result is not None:
+            return self.last(delta.result)
+        step = None if delta.event is None else delta.event.step
+        return [] if step is None else self.after(step, self._length)
 
     def after(self, event: Event, num_final: int) -> list[Scored]:
         """The tokens that are new in the first `num_final` characters of the text after an event."""
@@ -57,11 +69,6 @@ class TokenLog:
     def last(self, result: Result) -> list[Scored]:
         """The tokens that have not been told of a text that is whole."""
         return self._new(self._canvas, len(result.text), done=True)
-
-    @property
-    def num_told(self) -> int:
-        """How many tokens have been told."""
-        return self._told
 
     def note(self, event: Event) -> None:
         """Keep the facts of an event's tokens."""
@@ -78,17 +85,17 @@ class TokenLog:
 
     def _new(self, canvas: Canvas, num_final: int, done: bool) -> list[Scored]:
         reading = self._reader.read(canvas, done=done).gaps[0]
-        end, out, texts = self._end, list[Scored](), list(reading.texts)
+        end, out, texts = self.end, list[Scored](), list(reading.texts)
         while texts and not texts[-1] and not done:  # of half a character, which may not become whole
             texts.pop()
-        for position, text in islice(zip(reading.positions, texts, strict=False), self._told, None):
+        for position, text in islice(zip(reading.positions, texts, strict=False), self.num_told, None):
             end += len(text)
             if end > num_final:
                 break
             facts = self._facts.get(position, (0.0, -1, []))
             out.append(Scored(text, int(canvas.tokens[position]), *facts))
-            self._end = end
-        self._told += len(out)
+            self.end = end
+        self.num_told += len(out)
         return out
 
 

@@ -34,32 +34,35 @@ class Delta:
     text    what follows the text so far; text that was sent never changes
     event   the event of the step; None in the last delta
     result  in the last delta of a choice
+    number  of the job among those that are followed
     """
 
     index: int
     text: str
     event: StreamEvent | None = None
     result: Result | None = None
+    number: int = 0
 
 
-async def deltas(job: Job, every: bool) -> AsyncIterator[Delta]:
-    """The news of all choices of a job, as they come. The job is cancelled if nobody reads on.
+async def deltas(jobs: Sequence[Job], every: bool) -> AsyncIterator[Delta]:
+    """The news of all choices of jobs, as they come. The jobs are cancelled if nobody reads on.
 
     every   one for each step, also for a step that committed nothing final; False: news that wait to be read are joined
     """
     queue = asyncio.Queue[Delta | BaseException](WAITING)
 
-    async def follow(index: int) -> None:
+    async def follow(number: int, index: int) -> None:
         shown = ""
         try:
-            async for event in job.stream(index, every):
+            async for event in jobs[number].stream(index, every):
                 new = event.committed[len(shown) :]
                 shown = event.committed
-                await queue.put(Delta(index, new, None if event.result else event, event.result))
+                await queue.put(Delta(index, new, None if event.result else event, event.result, number))
         except Exception as error:
             await queue.put(error)
 
-    followers = [asyncio.create_task(follow(index)) for index in range(len(job.samples))]
+    places = [(number, index) for number, job in enumerate(jobs) for index in range(len(job.samples))]
+    followers = [asyncio.create_task(follow(*place)) for place in places]
     try:
         left = len(followers)
         while left:
@@ -72,21 +75,20 @@ async def deltas(job: Job, every: bool) -> AsyncIterator[Delta]:
     finally:
         for follower in followers:
             follower.cancel()
-        if not job.done:
-            job.cancel()
+        for job in jobs:
+            if not job.done:
+                job.cancel()
 
 
 async def result_of(request: Request, job: Job, reading: Coroutine[Any, Any, None] | None = None) -> Result:
     """The result of a job, which is cancelled if the client goes away. reading: what follows it until it is done."""
     waiting = asyncio.create_task(_after(reading, job))
-    gone = asyncio.create_task(_disconnected(request))
     try:
-        await asyncio.wait((waiting, gone), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((waiting, request.state.leaving), return_when=asyncio.FIRST_COMPLETED)
         if not waiting.done():
             job.cancel()
         return await waiting
     finally:
-        gone.cancel()
         waiting.cancel()
 
 
@@ -94,11 +96,6 @@ async def _after(reading: Coroutine[Any, Any, None] | None, job: Job) -> Result:
     if reading is not None:
         await reading
     return await job.wait()
-
-
-async def _disconnected(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 class ClosedStream(StreamingResponse):

@@ -298,20 +298,15 @@ async def stopping(turn: Turn) -> None:
 async def pieces(turn: Turn) -> AsyncIterator[ChoiceDelta]:
     """The news of all choices, as they come. The job is cancelled if nobody reads on."""
     plan, num = turn.job.plan, len(turn.job.samples)
-    readers, lengths = [turn.reader() for _ in range(num)], [0] * num
-    logs, ended = [TokenLog(plan, turn.recorder) for _ in range(num)], set[int]()
-    async with aclosing(deltas(turn.job, _reads_steps(turn))) as source:  # type: ignore[type-var]
+    readers, ended = [turn.reader() for _ in range(num)], set[int]()
+    logs = [TokenLog(plan, turn.recorder) for _ in range(num)]
+    async with aclosing(deltas([turn.job], _reads_steps(turn))) as source:  # type: ignore[type-var]
         async for delta in source:
             index, reader, log = delta.index, readers[delta.index], logs[delta.index]
             last = delta.result is not None
             feed, whole = partial(reader.feed, delta.text, last), last and turn.tools
             said = await asyncio.to_thread(feed) if whole else feed()  # whole answers may be calls without marks
-            lengths[index] += len(delta.text)
-            tokens: Sequence[Scored] = ()
-            if delta.result is not None:
-                tokens = log.last(delta.result)
-            elif _reads_tokens(turn) and delta.event is not None and delta.event.step is not None:
-                tokens = log.after(delta.event.step, lengths[index])
+            tokens = log.follow(delta) if last or _reads_tokens(turn) else ()
             if reader.stopped and not last and index not in ended:
                 ended.add(index)
                 turn.job.stop(index)

@@ -17,19 +17,5 @@ from daguerre.server.routes import (
     responses,
 )
 
-ROUTERS = (
-    basic.router,
-    chat.router,
-    completions.router,
-    concepts.router,
-    playground.router,
-    requests.router,
-    responses.router,
-    fim.router,
-    edits.router,
-    decisions.router,
-    embeddings.router,
-    models.router,
-    messages.router,
-    llama.router,
-)
+FIRST = (basic, chat, completions, concepts, playground, requests, responses)
+ROUTERS = tuple(one.router for one in (*FIRST, fim, edits, decisions, embeddings, models, messages, llama))

@@ -26,7 +26,7 @@ from daguerre.server.logprobs import chat_logprobs
 from daguerre.server.protocol.chat import ChatBody
 from daguerre.server.streams import Chunks, event_stream, guarded, json_answer, result_of
 from daguerre.server.turns import ChoiceDelta, FinishedChoice, Turn, answers, begin_turn, pieces, stopping
-from daguerre.server.watching import Registry, Watched
+from daguerre.server.watching import Watched
 
 router = APIRouter()
 
@@ -49,7 +49,7 @@ async def chat(request: Request, body: ChatBody) -> Response:
     if body.stream:
         own = _own(turn)
         if body.daguerre.changeable:
-            watched = Registry.of(request.app).add(Watched(turn.job, served, "generate", True))
+            watched = request.app.state.requests.add(Watched(turn.job, served, "generate", True))
             own["request"] = watched.id
         return event_stream(guarded(_chunks(turn, head, own)))
     result = await result_of(request, turn.job, stopping(turn))

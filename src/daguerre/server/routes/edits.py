@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -65,15 +64,9 @@ def _begin(served: Served, body: EditBody, task: str, owner: str) -> tuple[EditP
     with naming():
         asked = TASKS[task](served.model, str(body.messages[0]["content"]))
         max_tokens = asked.max_tokens if body.max_tokens is None else min(asked.max_tokens, body.max_tokens)
-        options: dict[str, Any] = {
-            "temperature": body.temperature,
-            "heal": False,
-            "owner": owner,
-            "regex": asked.pattern,
-        }
+        options: dict[str, Any] = {"temperature": body.temperature, "regex": asked.pattern, "heal": False}
         options |= {} if body.seed is None else {"seed": body.seed % 2**64}
-        generate = partial(served.engine.generate, asked.prompt, max_tokens)
-        return asked, generate(**options)
+        return asked, served.engine.generate(asked.prompt, max_tokens, owner=owner, **options)
 
 
 async def _chunks(asked: EditPrompt, job: Job, body: EditBody, head: dict[str, Any]) -> AsyncIterator[bytes]:
@@ -85,7 +78,7 @@ async def _chunks(asked: EditPrompt, job: Job, body: EditBody, head: dict[str, A
 
     yield chunk({"role": "assistant", "content": "", "refusal": None})
     written, sent, result = "", "", None
-    async with aclosing(deltas(job, every=False)) as source:  # type: ignore[type-var]
+    async with aclosing(deltas([job], every=False)) as source:  # type: ignore[type-var]
         async for delta in source:
             written, result = written + delta.text, delta.result
             whole = sent

@@ -47,7 +47,7 @@ async def begin(request: HttpRequest, body: RequestBody) -> Response:
     check_limits(body, request.app.state.settings)
     served = await asyncio.to_thread(request.app.state.pool.get, body.model)
     job = await asyncio.to_thread(_job, served, body, request.state.owner)
-    one = Registry.of(request.app).add(Watched(job, served, body.kind, body.changeable))
+    one = request.app.state.requests.add(Watched(job, served, body.kind, body.changeable))
     if body.detach:
         return JSONResponse({"id": one.id, "object": "daguerre.request", "status": one.status}, 202)
     if not body.stream:
@@ -60,13 +60,13 @@ async def watch(request: HttpRequest, key: str, drafts: str = "whole") -> Respon
     """The same events of a request, from the start, whether it runs or is done."""
     if drafts not in ("whole", "changes"):
         raise ApiError(f"drafts is whole or changes, not {drafts!r:.40}", 400, "drafts")
-    return _events(Registry.of(request.app).get(key, request.state.owner), drafts == "whole", ends=False)
+    return _events(request.app.state.requests.get(key, request.state.owner), drafts == "whole", ends=False)
 
 
 @router.post("/v1/daguerre/requests/{key}/change")
 async def change(request: HttpRequest, key: str, body: ChangeBody) -> dict[str, Any]:
     """Pin a text, or open tokens again, between two steps of a running request."""
-    one = Registry.of(request.app).get(key, request.state.owner)
+    one: Watched = request.app.state.requests.get(key, request.state.owner)
     if one.ended is not None:
         raise ApiError("this request is done: start another one", 409, "id", "request_done")
     if not one.changeable:
@@ -87,7 +87,7 @@ async def change(request: HttpRequest, key: str, body: ChangeBody) -> dict[str, 
 @router.delete("/v1/daguerre/requests/{key}")
 async def cancel(request: HttpRequest, key: str) -> dict[str, Any]:
     """Cancel a request that runs, and forget it."""
-    registry = Registry.of(request.app)
+    registry: Registry = request.app.state.requests
     one = registry.get(key, request.state.owner)
     was = one.status
     one.cancel()
@@ -99,7 +99,7 @@ async def cancel(request: HttpRequest, key: str) -> dict[str, Any]:
 async def candidates(request: HttpRequest, body: CandidatesBody) -> dict[str, Any]:
     """The most likely tokens of a position, given all others, by one forward."""
     if body.id is not None:
-        one = Registry.of(request.app).get(body.id, request.state.owner)
+        one: Watched = request.app.state.requests.get(body.id, request.state.owner)
         served, (plan, canvas, position) = one.served, await asyncio.to_thread(_place_in, one, body)
     else:
         served = await asyncio.to_thread(request.app.state.pool.get, body.model)

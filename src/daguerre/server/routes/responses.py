@@ -42,7 +42,7 @@ async def respond(request: Request, body: ResponseBody) -> Response:
     if body.daguerre.changeable:
         message = "responses are not changed while they run: use chat completions"
         raise ApiError(message, param="daguerre.changeable")
-    store, owner = ResponseStore.of(request.app), request.state.owner
+    store, owner = request.app.state.responses, request.state.owner
     items, chat = _asked(store, owner, body)
     served = await asyncio.to_thread(request.app.state.pool.get, body.model)
     turn = await asyncio.to_thread(_begin, served, chat, owner, request.app.state.settings)
@@ -60,7 +60,7 @@ async def respond(request: Request, body: ResponseBody) -> Response:
 @router.post("/v1/responses/input_tokens", response_model=None)
 async def input_tokens(request: Request, body: ResponseBody) -> Json:
     """How many tokens the prompt of a response has."""
-    _, chat = _asked(ResponseStore.of(request.app), request.state.owner, body)
+    _, chat = _asked(request.app.state.responses, request.state.owner, body)
     served = await asyncio.to_thread(request.app.state.pool.get, body.model)
     return {"object": "response.input_tokens", "input_tokens": await asyncio.to_thread(num_tokens, served, chat)}
 
@@ -68,13 +68,13 @@ async def input_tokens(request: Request, body: ResponseBody) -> Json:
 @router.get("/v1/responses/{key}", response_model=None)
 async def stored(request: Request, key: str) -> Response:
     """A response that was stored."""
-    return json_answer(dict(ResponseStore.of(request.app).get(key, request.state.owner).response))
+    return json_answer(dict(request.app.state.responses.get(key, request.state.owner).response))
 
 
 @router.get("/v1/responses/{key}/input_items", response_model=None)
 async def input_items(request: Request, key: str) -> Json:
     """The items that a response answers."""
-    items = [dict(item) for item in ResponseStore.of(request.app).get(key, request.state.owner).items]
+    items = [dict(item) for item in request.app.state.responses.get(key, request.state.owner).items]
     ends = [items[0].get("id"), items[-1].get("id")] if items else [None, None]
     return {"object": "list", "data": items, "first_id": ends[0], "last_id": ends[1], "has_more": False}
 
@@ -82,7 +82,7 @@ async def input_items(request: Request, key: str) -> Json:
 @router.delete("/v1/responses/{key}", response_model=None)
 async def forget(request: Request, key: str) -> Json:
     """Forget a response."""
-    ResponseStore.of(request.app).delete(key, request.state.owner)
+    request.app.state.responses.delete(key, request.state.owner)
     return {"id": key, "object": "response", "deleted": True}
 
 
