@@ -28,14 +28,12 @@ from daguerre.sampling.constrained import automaton_of
 from daguerre.sampling.constraints import TokenAutomaton
 from daguerre.sampling.constraints.tools import OPENING, REQUIRED
 from daguerre.server.answers import effort_of, finish_of, naming, refuse_fields, usage_of
-from daguerre.server.calls import CallReader, FunctionCall, Said, joined
-from daguerre.server.json_calls import JsonCalls
-from daguerre.server.logprobs import Scored, TokenLog, scored
+from daguerre.server.calls import CallReader, FunctionCall, JsonCalls, Said, joined
+from daguerre.server.logprobs import LogprobRecorder, Scored, TokenLog, scored
 from daguerre.server.models import Served
 from daguerre.server.prompts import checked, content_text, make_prompt
 from daguerre.server.protocol.chat import ChatBody, ToolChoice, tool_json, tool_option
 from daguerre.server.protocol.common import decode_options
-from daguerre.server.scorers import LogprobRecorder
 from daguerre.server.streams import deltas
 from daguerre.wanted import asker
 

@@ -4,11 +4,9 @@ from daguerre.server.routes import (
     basic,
     chat,
     completions,
-    concepts,
     decisions,
     edits,
     embeddings,
-    fim,
     llama,
     messages,
     models,
@@ -17,5 +15,5 @@ from daguerre.server.routes import (
     responses,
 )
 
-FIRST = (basic, chat, completions, concepts, playground, requests, responses)
-ROUTERS = tuple(one.router for one in (*FIRST, fim, edits, decisions, embeddings, models, messages, llama))
+FIRST = (basic, chat, completions, playground, requests, responses)
+ROUTERS = tuple(one.router for one in (*FIRST, edits, decisions, embeddings, models, messages, llama))

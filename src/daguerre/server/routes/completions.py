@@ -1,8 +1,7 @@
 """OpenAI's /v1/completions, with a suffix and echo.
 
 Choices are in OpenAI's order: all of the first prompt, then all of the second. A token's log-probability is that of the
-forward that committed it (`server.logprobs`); a prompt's tokens have theirs from left to right
-(`server.prompt_scores`).
+forward that committed it; a prompt's tokens have theirs from left to right (`server.logprobs`).
 """
 
 from __future__ import annotations
@@ -30,12 +29,10 @@ from daguerre.server.answers import (
     refuse_fields,
 )
 from daguerre.server.frames import frame_of
-from daguerre.server.logprobs import Scored, TokenLog, legacy_logprobs, scored
+from daguerre.server.logprobs import LogprobRecorder, Scored, TokenLog, legacy_logprobs, score_prompt, scored
 from daguerre.server.models import Served
-from daguerre.server.prompt_scores import score_prompt
 from daguerre.server.protocol.common import decode_options
 from daguerre.server.protocol.completions import CompletionBody
-from daguerre.server.scorers import LogprobRecorder
 from daguerre.server.streams import Chunks, deltas, event_stream, guarded, json_answer, result_of
 
 router = APIRouter()

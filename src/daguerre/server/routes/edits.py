@@ -1,4 +1,6 @@
-"""Mercury's routes for whole edits: apply and next edit, by models that were trained on them (`extra.tasks`)."""
+"""Mercury's routes for editors: fill in the middle; and apply and next edit, by models that were trained on them
+(`extra.tasks`).
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,20 @@ from fastapi.responses import Response
 from daguerre.decoding.result import Result
 from daguerre.engine.job import Job
 from daguerre.http.errors import ApiError
-from daguerre.server.answers import finish_of, head_of, naming, refuse_fields, usage_of
+from daguerre.http.settings import Settings
+from daguerre.server.answers import extras_of, finish_of, head_of, naming, refuse_fields, usage_of
 from daguerre.server.edits import EditPrompt, edit_asked, merge_asked
+from daguerre.server.gaps import EditorGap, GapJob, begin_gap
 from daguerre.server.models import Served
-from daguerre.server.protocol.fim import ApplyBody, EditBody
+from daguerre.server.protocol.common import decode_options
+from daguerre.server.protocol.fim import ApplyBody, EditBody, FimBody
 from daguerre.server.streams import Chunks, deltas, event_stream, guarded, json_answer, result_of
 
 router = APIRouter()
+MAX_TOKENS = 512
+"""Mercury's default, of completions."""
+NO_SUFFIX = "<|endoftext|>"
+"""What some editors send where nothing follows."""
 TASKS = {"apply": merge_asked, "next_edit": edit_asked}
 WHAT = {"apply": "merge a snippet into a file", "next_edit": "predict the next edit"}
 INSTEAD = {
@@ -51,7 +60,7 @@ async def _answer(request: Request, body: EditBody, task: str) -> Response:
     asked, job = await asyncio.to_thread(_begin, served, body, task, request.state.owner)
     head = head_of(f"chat.completion{'.chunk' if body.stream else ''}", "chatcmpl-", served.name)
     if body.stream:
-        return event_stream(guarded(_chunks(asked, job, body, head)))
+        return event_stream(guarded(_edit_chunks(asked, job, body, head)))
     result = await result_of(request, job)
     content = asked.content(result.text, result.finish_reason == "stop")
     said = {"role": "assistant", "content": content, "refusal": None}
@@ -69,7 +78,7 @@ def _begin(served: Served, body: EditBody, task: str, owner: str) -> tuple[EditP
         return asked, served.engine.generate(asked.prompt, max_tokens, owner=owner, **options)
 
 
-async def _chunks(asked: EditPrompt, job: Job, body: EditBody, head: dict[str, Any]) -> AsyncIterator[bytes]:
+async def _edit_chunks(asked: EditPrompt, job: Job, body: EditBody, head: dict[str, Any]) -> AsyncIterator[bytes]:
     """A merge comes as it is written, a next edit at once."""
     writer = Chunks(head, body.stream_options)
 
@@ -92,3 +101,59 @@ async def _chunks(asked: EditPrompt, job: Job, body: EditBody, head: dict[str, A
     assert isinstance(result, Result)
     yield chunk({}, finish_of(result))
     yield writer.end(lambda: usage_of([result], job))
+
+
+@router.post("/v1/fim/completions", response_model=None)
+async def fim(request: Request, body: FimBody) -> Response | dict[str, Any]:
+    """Fill the gap between a prompt and a suffix, or continue the prompt."""
+    served = await asyncio.to_thread(request.app.state.pool.get, body.model)
+    gap = await asyncio.to_thread(begin, served, body, request.state.owner, request.app.state.settings)
+    head = head_of("text_completion", "cmpl-", served.name)
+    if body.stream or body.diffusing:
+        return event_stream(guarded(_chunks(gap, body, head)))
+    result, trace = gap.result(await result_of(request, gap.job)), body.daguerre.trace
+    choices = [{**_choice(index, one.text, one), **extras_of(one, trace)} for index, one in enumerate(result.choices)]
+    usage = usage_of(result.choices, gap.job)
+    return {**head, "choices": choices, "usage": usage, "daguerre": {"shown": gap.shown()}}
+
+
+def begin(served: Served, body: FimBody, owner: str, settings: Settings) -> GapJob:
+    """The job of a request."""
+    refuse_fields(body)
+    if body.daguerre.changeable or body.daguerre.frames or body.daguerre.explain:
+        message = (
+            "changeable, frames and explain are for /v1/completions and chat: leave them out; diffusing has drafts"
+        )
+        raise ApiError(message, param="daguerre", code="unsupported")
+    if body.stream_options is not None and body.stream_options.continuous_usage_stats:
+        message = "continuous usage is counted by /v1/completions: leave it out, or set include_usage"
+        raise ApiError(message, param="stream_options.continuous_usage_stats", code="unsupported")
+    after = "" if body.suffix in (None, NO_SUFFIX) else body.suffix
+    assert after is not None
+    with naming():
+        options = decode_options(body, served) | {"n": body.n} | body.daguerre.running() | {"owner": owner}
+        return begin_gap(served, EditorGap(body.prompt, after, body.max_tokens, MAX_TOKENS, options), settings)
+
+
+async def _chunks(gap: GapJob, body: FimBody, head: dict[str, Any]) -> AsyncIterator[bytes]:
+    writer, results, shown = Chunks(head, body.stream_options), list[Result](), {"daguerre": {"shown": gap.shown()}}
+    async for delta in gap.deltas(every=body.diffusing):
+        if body.diffusing and delta.event is not None:
+            yield writer.chunk(_choice(delta.index, delta.event.text), **_frame(0.0))
+        if delta.result is not None:
+            results.append(delta.result)
+            text = delta.result.text if body.diffusing else delta.text
+            choice = _choice(delta.index, text, delta.result) | extras_of(delta.result, body.daguerre.trace)
+            yield writer.chunk(choice, **(_frame(1.0) if body.diffusing else {}), **shown)
+        elif delta.text and not body.diffusing:
+            yield writer.chunk(_choice(delta.index, delta.text))
+    yield writer.end(lambda: usage_of(results, gap.job))
+
+
+def _choice(index: int, text: str, result: Result | None = None) -> dict[str, Any]:
+    finish = None if result is None else finish_of(result)
+    return {"index": index, "text": text, "logprobs": None, "finish_reason": finish}
+
+
+def _frame(progress: float) -> dict[str, Any]:
+    return {"diffusion_meta": {"diffusion_content": True, "diffusion_progress": progress}}

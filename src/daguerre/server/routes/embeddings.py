@@ -14,8 +14,8 @@ from daguerre.http.errors import ApiError
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.scoring.embedding import checked_ids
 from daguerre.server.answers import naming
+from daguerre.server.logprobs import token_texts
 from daguerre.server.models import Served
-from daguerre.server.prompt_scores import token_texts
 from daguerre.server.prompts import checked, make_prompt
 from daguerre.server.protocol.chat import tool_json
 from daguerre.server.protocol.embeddings import DetokenizeBody, EmbeddingBody, TokenizeBody
