@@ -158,15 +158,10 @@ def train(
     answers (docs/training.md). What is held out is never trained on, and says what the run brought.
     """
     began = time.monotonic()  # loading PyTorch, which takes seconds, counts too
-    if folder is not None and data:
-        raise InputError(f"{folder} and --data {data[0]} are both to train on: leave out one of the two")
-    if folder is None and recipe is not None and start_from is not None and Path(recipe).is_dir():
-        folder, recipe = Path(recipe), None  # a run from a model needs no recipe
-    data = data or ([] if folder is None else [folder])
+    recipe, data = recipe_and_data(recipe, folder, data or [], start_from)
     if sys.stderr.isatty():  # the first seconds are not silent
-        typer.echo(
-            "loading PyTorch" + (f" and reading {', '.join(map(str, data))}" if data and not resume else ""), err=True
-        )
+        reads = f" and reading {', '.join(map(str, data))}" if data and not resume else ""
+        typer.echo(f"loading PyTorch{reads}", err=True)
     from daguerre.train.run import run_training
 
     model = run_training(
@@ -188,6 +183,17 @@ TINY, ADAPTER = "tiny", "adapter"
 SAMPLE_TOKENS = 48
 
 
+def recipe_and_data(
+    recipe: str | None, folder: Path | None, data: list[Path], start_from: str | None
+) -> tuple[str | None, list[Path]]:
+    """The recipe, and what to train on, which may be the only argument: a run from a model needs no recipe."""
+    if folder is not None and data:
+        raise InputError(f"{folder} and --data {data[0]} are both to train on: leave out one of the two")
+    if folder is None and recipe is not None and start_from is not None and Path(recipe).is_dir():
+        folder, recipe = Path(recipe), None
+    return recipe, data or ([] if folder is None else [folder])
+
+
 def say_made(folder: Path, as_json: bool, sample: bool) -> None:
     """Where a model or an adapter is, and how it is tried. sample: print what it writes, too."""
     from daguerre.models.lora import base_name
@@ -207,10 +213,7 @@ def say_made(folder: Path, as_json: bool, sample: bool) -> None:
     if sample:
         write_sample(folder, begins)
     chats = has_chat_template(folder.parent / DATA)
-    typer.echo(
-        f"try it:  daguerre chat {how}" if chats else f"try it:  daguerre generate {how} {shlex.quote(begins)}",
-        err=True,
-    )
+    typer.echo(f"try it:  daguerre {f'chat {how}' if chats else f'generate {how} {shlex.quote(begins)}'}", err=True)
 
 
 def prompt_for(model: Path) -> str:
