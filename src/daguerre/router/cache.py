@@ -388,12 +388,8 @@ class ResponseCache:
     """Answers of a router's backends. version: of what decides beside the configuration, such as a quality model."""
 
     def __init__(self, config: Config, store: Store, version: str = "") -> None:
-        self._config, self._cache = config, AnswerCache(store.db, config.cache)
+        self._config, self.answers = config, AnswerCache(store.db, config.cache)
         self._answerers = f"{daguerre.__version__} {config.sha256} {version}"
-
-    def stats(self) -> CacheStats:
-        """How the cache is doing."""
-        return self._cache.stats()
 
     def key(self, trip: Trip) -> CacheKey | None:
         """The key of a request; None: no answer to it is kept. InputError for a wish that the file does not allow."""
@@ -412,7 +408,7 @@ class ResponseCache:
 
     def get(self, trip: Trip, key: CacheKey) -> Hit | None:
         """The answer that is kept for a request."""
-        found = self._cache.get(key, time.time(), near=trip.asked.wishes.get("cache") == "near")
+        found = self.answers.get(key, time.time(), near=trip.asked.wishes.get("cache") == "near")
         trip.line["cache"] = "miss" if found is None else "hit" if found.similarity is None else "near"
         return found
 
@@ -427,7 +423,7 @@ class ResponseCache:
         if may_keep(opened.status, kind, answer) and may_cache(
             trip.operation, sent, trip.asked.wishes, self._config.cache
         ):
-            self._cache.put(key, CachedResponse(answer, kind, backend.name, usage or None), time.time())
+            self.answers.put(key, CachedResponse(answer, kind, backend.name, usage or None), time.time())
 
 
 def hit_headers(hit: Hit) -> dict[str, str]:

@@ -20,7 +20,7 @@ from pydantic_core import PydanticCustomError
 
 from daguerre.errors import DaguerreError, DataError, InputError, unknown
 from daguerre.http.settings import Keys, sites_of
-from daguerre.router.named_files import key_in, quality_in
+from daguerre.router.quality import quality_in
 
 Operation = Literal["chat", "completions", "responses", "embeddings", "fim", "edit", "decisions"]
 Need = Literal[
@@ -389,6 +389,17 @@ def read_config(path: Path, *, files: bool = True) -> Config:
         except DaguerreError as error:
             raise _wrong(text, str(path), place, str(error)) from None
     return found
+
+
+def key_in(path: Path, backend: str) -> str:
+    """A backend's API key. InputError for a file that cannot be read or has none."""
+    try:
+        key = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"backend {backend!r}: cannot read its key from {path}: {error}") from None
+    if not key:
+        raise InputError(f"backend {backend!r}: {path} is empty")
+    return key
 
 
 def _files(config: Config) -> Iterator[tuple[tuple[Any, ...], Callable[[], object]]]:

@@ -31,9 +31,7 @@ from daguerre.errors import MissingExtra
 from daguerre.router import validity
 from daguerre.router.answers import FirstChoice, answer_of
 from daguerre.router.config import Grader
-from daguerre.router.reading import read
-
-__all__ = ["AskJudge", "FirstChoice", "answer_of", "grade"]
+from daguerre.router.reading import as_object, dicts, read
 
 LOG = logging.getLogger("daguerre.router")
 AskJudge = Callable[[dict[str, Any]], Awaitable[str]]
@@ -146,27 +144,22 @@ async def _by_schema(request: Mapping[str, Any], answer: FirstChoice, timeout: f
 
 def text_schema(request: Mapping[str, Any]) -> Any:
     """The schema that a request gives its answer, in chat's place, in that of responses, or in our own. None: none."""
-    text = request.get("text")
-    wanted = request.get("response_format") or (text.get("format") if isinstance(text, dict) else None)
-    own = request.get("daguerre")
-    if isinstance(wanted, dict) and wanted.get("type") == "json_schema":
+    wanted = as_object(request.get("response_format") or as_object(request.get("text")).get("format"))
+    if wanted.get("type") == "json_schema":
         held = wanted.get("json_schema")
         return held.get("schema") if isinstance(held, dict) else wanted.get("schema")
-    if isinstance(wanted, dict) and wanted.get("type") == "json_object":
-        return {"type": "object"}
-    return own.get("schema") if isinstance(own, dict) else None
+    return (
+        {"type": "object"} if wanted.get("type") == "json_object" else as_object(request.get("daguerre")).get("schema")
+    )
 
 
 def tool_schemas(request: Mapping[str, Any]) -> dict[str, Any]:
     """The schemas of the arguments of a request's functions, by name."""
-    out = dict[str, Any]()
-    for place in ("tools", "functions"):
-        given = request.get(place)
-        for tool in given if isinstance(given, list) else []:
-            held = tool.get("function", tool) if isinstance(tool, dict) else None
-            if isinstance(held, dict) and isinstance(held.get("name"), str):
-                out[held["name"]] = held.get("parameters") or {"type": "object"}
-    return out
+    tools = [tool for place in ("tools", "functions") for tool in dicts(request.get(place))]
+    given = dicts([tool.get("function", tool) for tool in tools])
+    return {
+        one["name"]: one.get("parameters") or {"type": "object"} for one in given if isinstance(one.get("name"), str)
+    }
 
 
 async def _by_tests(grader: Grader, request: Mapping[str, Any], answer: FirstChoice) -> float | None:

@@ -35,7 +35,7 @@ from daguerre.router.config import Config
 from daguerre.router.graders import MOST_CHECKED, checks_of, has_checks
 from daguerre.router.limits import OwnerLimits
 from daguerre.router.log import decision_line, text_hash
-from daguerre.router.named_files import quality_in
+from daguerre.router.quality import quality_in
 from daguerre.router.reading import ParsedRequest, json_of
 from daguerre.router.replies import BackendError
 from daguerre.router.requests import ObservedFeatures, features_of
@@ -77,7 +77,7 @@ class Router:
     def __init__(
         self, config: Config, upstreams: Upstreams, store: Store, classify: Classify, write: Write, keys: Keys
     ) -> None:
-        self.config, self.upstreams, self.keys, self._store = config, upstreams, keys, store
+        self.config, self.upstreams, self.keys, self.store = config, upstreams, keys, store
         self._classify, self._write = classify, write
         path, names = config.quality_model, [one.name for one in config.backends]
         self._quality = None if path is None else quality_in(path, names)
@@ -96,15 +96,11 @@ class Router:
 
     def _ended(self, trip: Trip, line: dict[str, Any]) -> None:
         """A request has its line, and its owner is charged."""
-        self._note(line | {"text_hash": text_hash(trip.body, self._store.salt)})
+        self._note(line | {"text_hash": text_hash(trip.body, self.store.salt)})
         if trip.reservation is not None:
             tokens = line.get("tokens", {"input": 0, "output": 0})
             total = int(tokens["input"] + tokens["output"])
             self._limits.settle(trip.reservation, line.get("cost", 0.0), total, time.time())
-
-    def holder(self, owner: str, key: str) -> str | None:
-        """The backend that keeps a response of an owner."""
-        return self._store.holder(owner, [key])
 
     def status(self, owner: str = "") -> dict[str, Any]:
         """How the router and its backends are doing, as JSON values. Of requests and of what owners have used an owner
@@ -127,7 +123,7 @@ class Router:
         used = {
             self.keys.name(one) or "all": asdict(usage) for one, usage in usages.items() if sees_all or one == owner
         }
-        return found | {"cache": asdict(self._kept.stats()), "used_today": used}
+        return found | {"cache": asdict(self._kept.answers.stats()), "used_today": used}
 
     async def close(self) -> None:
         """End what runs in the background, and close all connections."""
@@ -184,7 +180,7 @@ class Router:
 
     def _trip(self, request: Request, operation: str, path: str, key: str, told: Told, began: float) -> Trip:
         owner, body, asked = told.owner, told.body, told.asked
-        held = self._store.holder(owner, call_ids(operation, body))
+        held = self.store.holder(owner, call_ids(operation, body))
         features = asked.features(told.steps, told.quality, held)
         tokens = expected_tokens(features, self.config)
         state = self.upstreams.state(features, tokens, owner)
@@ -308,7 +304,7 @@ class Router:
         begun = float(attempt["begun_ms"])
         first = None if opened.chunks is None or "first_ms" not in attempt else float(attempt["first_ms"]) - begun
         self.upstreams.latencies.add(name, trip.size, first, ended - begun, time.monotonic())
-        self._store.hold(trip.owner, check.tool_calls, name)
+        self.store.hold(trip.owner, check.tool_calls, name)
         if answer is not None and (made := checks_of(trip.body, trip.operation, answer, opened.chunks is not None)):
             trip.line["checks"] = made
 

@@ -128,6 +128,15 @@ class QualityModel:
         return cls(backends=backends, requests=requests, report=report, trees=trees, **arrays)
 
 
+def quality_in(path: Path, backends: Sequence[str]) -> QualityModel:
+    """A model of quality. DataError for a file that cannot be read, is none, or knows none of the backends."""
+    found = QualityModel.load(path)
+    if set(backends).isdisjoint(found.backends):
+        said = f"{path} was fitted for {', '.join(found.backends)}, and the backends here are {', '.join(backends)}"
+        raise DataError(f"{said}: rename them, or run `daguerre route fit` on a log of these")
+    return found
+
+
 ARRAYS = {
     "counts": ("uint16", "R"),
     "center": ("float32", "M"),

@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from daguerre.errors import DataError
 from daguerre.router.config import BackendConfig, Config
-from daguerre.router.log import LogEntry, Read, Shadow, read_log, read_shadows
+from daguerre.router.log import LogEntry, Read, Shadow, no_line, read_log, read_shadows
 from daguerre.router.values import Array, spread_of
 
 CACHES = ("hit", "near", "miss")
@@ -80,11 +79,9 @@ class LoggedRequests:
     same       bool (C, K), where a configuration of the log and the other one mean the same by a name
     """
 
-    path: Path
     backends: list[str]
     steps: list[str]
     configs: list[Config]
-    other: Config | None
     cut_off: int
     orphans: int
     requests: Array
@@ -127,23 +124,16 @@ class LoggedRequests:
         within = self.answered & (self.requests["ms"] <= self.requests[slo])
         return np.where(judged, within, np.nan)
 
-    def prices(self) -> Array:
-        """Dollars by configuration and backend, float (C, K, 3): for a token in, a token out, a request; NaN where a
-        configuration has no such backend.
-        """
-        return np.array([prices_of(each, self.backends) for each in self.configs]).reshape(
-            len(self.configs), len(self.backends), 3
-        )
-
     def costs(self) -> Array:
         """Dollars of each request with each backend, had its answer had the same tokens: float (R, K)."""
-        table = self.prices()[self.requests["config"]]
+        prices = np.array([prices_of(each, self.backends) for each in self.configs])
+        table = prices.reshape(len(self.configs), len(self.backends), 3)[self.requests["config"]]
         into, out = self.requests["input"][:, None], self.requests["output"][:, None]
         return np.asarray(into * table[..., 0] + out * table[..., 1] + table[..., 2])
 
 
 def prices_of(config: Config, backends: list[str]) -> list[tuple[float, float, float]]:
-    """Dollars for a token in, a token out and a request of each backend."""
+    """Dollars for a token in, a token out and a request of each backend; NaN where it has no such backend."""
     known = {each.name: each.price for each in config.backends}
     return [
         (known[name].input / 1e6, known[name].output / 1e6, known[name].request) if name in known else (np.nan,) * 3
@@ -164,11 +154,9 @@ def read_rows(path: Path, other: Config | None = None) -> LoggedRequests:
     if num:
         given *= same[requests["config"]]
     return LoggedRequests(
-        path,
         list(reading.backends),
         list(reading.steps),
         reading.configs,
-        other,
         reading.found.cut_off,
         sum(each.backend is not None for some in reading.shadows.values() for each in some),
         requests,
@@ -201,8 +189,7 @@ class _Reading:
             try:
                 yield self._request(row, entry)
             except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-                where = f"line {entry.number} of {self.path}"
-                raise DataError(f"{where} is no line of a router's log: {error!r:.200}") from None
+                raise no_line(self.path, entry.number, error) from None
 
     def same(self, other: Config | None) -> Array:
         """Where a configuration of the log and the other one mean the same server and model by a name, bool (C, K)."""

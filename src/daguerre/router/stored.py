@@ -74,7 +74,7 @@ async def input_items(request: Request, key: Key) -> Response:
 async def _at_its_backend(request: Request, key: str, below: str) -> Response:
     """The answer of the backend that keeps a response. ApiError where none does, or it does not answer."""
     served = request.app.state.router
-    name = served.holder(getattr(request.state, "owner", ""), key)
+    name = served.store.holder(getattr(request.state, "owner", ""), [key])
     if name is None:
         raise ApiError(f"there is no response {key!r} here: it was not kept, or 30 days have passed", 404, "id")
     if request.query_params.get("stream") == "true":

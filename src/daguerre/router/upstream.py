@@ -30,9 +30,8 @@ from starlette.types import Receive, Scope, Send
 from daguerre.errors import InputError
 from daguerre.router.choose import BackendState, Features, State
 from daguerre.router.circuit import Circuit
-from daguerre.router.config import BackendConfig, Config
+from daguerre.router.config import BackendConfig, Config, key_in
 from daguerre.router.latency import RECENT, Latencies
-from daguerre.router.named_files import key_in
 from daguerre.router.replies import BackendError
 
 if TYPE_CHECKING:
