@@ -148,9 +148,8 @@ def text_schema(request: Mapping[str, Any]) -> Any:
     if wanted.get("type") == "json_schema":
         held = wanted.get("json_schema")
         return held.get("schema") if isinstance(held, dict) else wanted.get("schema")
-    return (
-        {"type": "object"} if wanted.get("type") == "json_object" else as_object(request.get("daguerre")).get("schema")
-    )
+    own = as_object(request.get("daguerre"))
+    return {"type": "object"} if wanted.get("type") == "json_object" else own.get("schema")
 
 
 def tool_schemas(request: Mapping[str, Any]) -> dict[str, Any]:
