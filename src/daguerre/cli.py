@@ -17,7 +17,6 @@ from daguerre import __version__
 from daguerre.commands import (
     asking,
     auditing,
-    chatting,
     concept_search,
     concepts,
     deciding,
@@ -26,8 +25,6 @@ from daguerre.commands import (
     models,
     overlap,
     routing,
-    routing_analyze,
-    routing_fit,
     scoring,
     serving,
 )
@@ -84,15 +81,15 @@ def demo(
 
 for command in (asking.generate, asking.complete, asking.infill, asking.fill, asking.edit):
     app.command()(command)
-for command in (chatting.chat, deciding.decide, scoring.score):
+for command in (asking.chat, deciding.decide, scoring.score):
     app.command()(command)
 app.command()(serving.serve)
 app.command()(serving.batch)
 app.add_typer(route_app, name="route")
 route_app.callback()(routing.route)
 route_app.command()(routing.replay)
-route_app.command()(routing_analyze.analyze)
-route_app.command()(routing_fit.fit)
+route_app.command()(routing.analyze)
+route_app.command()(routing.fit)
 route_app.command()(routing.schema)
 app.command()(measuring.calibrate)
 app.add_typer(data_app, name="data")

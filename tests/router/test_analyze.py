@@ -11,7 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from daguerre.commands.routing_analyze import analyze as command
+from daguerre.commands.routing import analyze as command
 from daguerre.errors import DataError, InputError
 from daguerre.router.analyze import analyze
 from daguerre.router.config import Config

@@ -17,7 +17,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from daguerre.commands import routing_fit
+from daguerre.commands import routing
 from daguerre.errors import DataError, MissingExtra
 from daguerre.router import quality_fit
 from daguerre.router.choose import choose
@@ -427,7 +427,7 @@ def test_a_decision_takes_the_prediction_in_place_of_the_table(model: QualityMod
 
 def command() -> typer.Typer:
     app = typer.Typer()
-    app.command()(routing_fit.fit)
+    app.command()(routing.fit)
     return app
 
 
@@ -441,7 +441,7 @@ def test_the_command_writes_the_model_and_reports_what_it_held_out(
     report = json.loads(found.stdout)
     assert report["rows"] == 208 and report["groups"] == 8 and report["out"] == str(out)
     assert QualityModel.load(out).report == {name: value for name, value in report.items() if name != "out"}
-    text = routing_fit.said(report, out)
+    text = routing.said(report, out)
     (pair,) = report["pairs"]
     assert 0 < pair["cpt_50"] <= pair["cpt_80"] <= 1
     numbers = ("208 requests", "8 groups", f"{pair['apgr']:.3f}", f"{pair['cpt_50']:.1%}", f"{pair['cpt_80']:.1%}")

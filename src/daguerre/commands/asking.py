@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import Annotated, Any
 
@@ -30,6 +31,7 @@ from daguerre.commands.options import (
     read_pairs,
     read_text,
 )
+from daguerre.commands.streams import check_input
 from daguerre.commands.viewing import Viewing, Watching, print_explained
 from daguerre.commands.writing import check_statement, shown, written_statement
 from daguerre.decoding.text_spans import MARK
@@ -237,3 +239,28 @@ def edit(
         print_explained(result)
     print_context(result)
     viewing.finish(result, loaded)
+
+
+@makes_request
+def chat(
+    *,
+    loading: Loading,
+    effort: Annotated[
+        str, typer.Option("--effort", help="How many forwards an answer may take: instant, low, medium or high.")
+    ] = "medium",
+    system: Annotated[str | None, typer.Option("--system", help="What the model is told first.")] = None,
+    **options: Any,
+) -> None:
+    """Converse with a model in the terminal, by its own chat template; /help says what can be typed."""
+    from rich.console import Console
+
+    from daguerre.view.conversation import ChatSession, Terminal
+
+    if options.get("n", 1) != 1:
+        raise InputError("a conversation has one answer to each question: leave out --n")
+    if options.get("explain"):
+        raise InputError("a conversation explains no answer: leave out --explain")
+    check_input()
+    with contextlib.suppress(ImportError):  # arrow keys and a history where Python has them
+        import readline  # noqa: F401
+    Terminal(ChatSession(loading.load(), effort, system, **options), Console(), input).run()

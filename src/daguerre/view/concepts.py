@@ -6,6 +6,7 @@ model thinks it at the token (for a text that was read) or its part of the logit
 
 from __future__ import annotations
 
+import html
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -194,11 +195,7 @@ def page(
     inside = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":
         inside = inside.replace(character, f"\\u{ord(character):04x}")
-    return text.replace(TITLE, _html(title)).replace(DATA, inside)
-
-
-def _html(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return text.replace(TITLE, html.escape(title, quote=False)).replace(DATA, inside)
 
 
 def _named(explanation: Explanation, number: int) -> list[str]:
