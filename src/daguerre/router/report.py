@@ -225,15 +225,11 @@ def _values(found: Sequence[Estimate | None], unit: float = 1.0) -> list[float |
 
 def _bands(found: Sequence[Estimate | None], unit: float = 1.0) -> list[tuple[float, float] | None]:
     """Intervals; an open bound is drawn at the value."""
-    return [
-        None
-        if each is None
-        else (
-            (each.value if each.low is None else each.low) / unit,
-            (each.value if each.high is None else each.high) / unit,
-        )
-        for each in found
-    ]
+
+    def bound(each: Estimate, low: float | None) -> float:
+        return (each.value if low is None else low) / unit
+
+    return [None if each is None else (bound(each, each.low), bound(each, each.high)) for each in found]
 
 
 def _others(other: Other, own: Estimate | None) -> list[str]:

@@ -63,15 +63,8 @@ class Trip:
         """Write the line of the request, once. took: its milliseconds; None: until now."""
         line, self.line = self.line, {}
         if line:
-            self.ended(
-                self,
-                line
-                | {
-                    "attempts": self.attempts,
-                    "status": status,
-                    "ms": round(self.passed() if took is None else took, 3),
-                },
-            )
+            passed = round(self.passed() if took is None else took, 3)
+            self.ended(self, line | {"attempts": self.attempts, "status": status, "ms": passed})
 
 
 def call_ids(operation: str, body: Mapping[str, Any]) -> list[str]:

@@ -8,18 +8,12 @@ import orjson
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from daguerre.http import errors
+
 PATH = "/v1/messages"
 THREADS = "thread_unsupported_request"
 """The code by which a client learns to send whole conversations."""
-TYPES = {
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    408: "timeout_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    503: "overloaded_error",
-}
+TYPES = {**errors.TYPES, 408: "timeout_error", 413: "request_too_large", 503: "overloaded_error"}
 
 
 def error_json(body: Any, status: int | None = None, request_id: str | None = None) -> dict[str, Any]:

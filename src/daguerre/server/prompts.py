@@ -90,11 +90,8 @@ def make_prompt(
     continued = continues(messages, how.continue_final, how.add_prompt)
     if template is None:
         if how.values:
-            raise ApiError(
-                "this model has no chat template, whose values these are: leave out chat_template_kwargs",
-                param="chat_template_kwargs",
-                code="unsupported",
-            )
+            message = "this model has no chat template, whose values these are: leave out chat_template_kwargs"
+            raise ApiError(message, param="chat_template_kwargs", code="unsupported")
         return Prompt(transcript(messages, tools, continued), STOPS, plain=True)
     values = {"tools": tools} if tools else {}
     own = _own_values(template.sources.values(), how)

@@ -206,19 +206,9 @@ def _named(explanation: Explanation, number: int) -> list[str]:
 def _token(token: TokenExplanation, shares: Shares) -> dict[str, Any]:
     parts = token.contributions
     rest = parts[KEPT_CONCEPTS:].sum()
-    shown = zip(
-        token.concepts[:KEPT_CONCEPTS].tolist(),
-        _rounded(parts[:KEPT_CONCEPTS]),
-        _rounded(token.weights[:KEPT_CONCEPTS]),
-        _rounded(token.added[:KEPT_CONCEPTS]),
-        strict=True,
-    )
-    out = {
-        "text": token.text,
-        "position": token.position,
-        "logit": token.logit,
-        "concepts": [list(one) for one in shown],
-    }
+    columns = [_rounded(values[:KEPT_CONCEPTS]) for values in (parts, token.weights, token.added)]
+    shown = [list(one) for one in zip(token.concepts[:KEPT_CONCEPTS].tolist(), *columns, strict=True)]
+    out = {"text": token.text, "position": token.position, "logit": token.logit, "concepts": shown}
     out |= {"known": round(shares.known, 4), "all": round(shares.aggregated, 4)}
     out |= {"rest": round(float(rest), 4), "residual": round(token.residual, 4)}
     return out | {"bans": round(float(token.bans.sum()), 4), "bias": round(token.bias, 4)}

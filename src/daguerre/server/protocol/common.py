@@ -24,16 +24,8 @@ from daguerre.server.models import Served
 from daguerre.server.protocol.shaping import check_stops, shaped
 
 B = TypeVar("B", bound=BaseModel)
-EFFORTS = {
-    "none": "instant",
-    "minimal": "instant",
-    "instant": "instant",
-    "low": "low",
-    "medium": "medium",
-    "high": "high",
-    "xhigh": "high",
-    "max": "high",
-}
+EFFORTS = {"none": "instant", "minimal": "instant", "xhigh": "high", "max": "high"}
+EFFORTS |= {name: name for name in ("instant", "low", "medium", "high")}
 """Words of OpenAI's and Mercury's clients, as efforts of `decoding.effort`."""
 Effort = Literal["none", "minimal", "instant", "low", "medium", "high", "xhigh", "max"]
 MAX_STEERED = 128

@@ -189,11 +189,8 @@ def _place_of(served: Served, body: CandidatesBody) -> tuple[Plan, Canvas, int]:
         plan = plan_of(model.denoiser, model.tokenizer, Request.of("generate", pieces[0], runs[0], **kind))
     else:
         template = OPEN.join(pieces)
-        plan = plan_of(
-            model.denoiser,
-            model.tokenizer,
-            Request.of("fill", template, runs, min_tokens=runs, mark=OPEN, search_length=False, **kind),
-        )
+        asked = Request.of("fill", template, runs, min_tokens=runs, mark=OPEN, search_length=False, **kind)
+        plan = plan_of(model.denoiser, model.tokenizer, asked)
     return plan, plan.canvas, int(np.flatnonzero(plan.canvas.open)[body.position])
 
 
