@@ -17,11 +17,11 @@ from daguerre.http.settings import Settings
 from daguerre.http.sites import allowing
 from daguerre.server.bodies import Bodies
 from daguerre.server.bounds import within_bounds
-from daguerre.server.message_errors import MessageErrors
 from daguerre.server.metrics import Metrics
 from daguerre.server.models import ModelPool
 from daguerre.server.openapi import describe
 from daguerre.server.routes import ROUTERS
+from daguerre.server.routes.messages import MessageErrors
 from daguerre.server.stored import ResponseStore
 from daguerre.server.watching import Registry
 
