@@ -21,7 +21,7 @@ from daguerre.server.edits import EditPrompt, edit_asked, merge_asked
 from daguerre.server.gaps import EditorGap, GapJob, begin_gap
 from daguerre.server.models import Served
 from daguerre.server.protocol.common import decode_options
-from daguerre.server.protocol.fim import ApplyBody, EditBody, FimBody
+from daguerre.server.protocol.completions import ApplyBody, EditBody, FimBody
 from daguerre.server.streams import Chunks, deltas, event_stream, guarded, json_answer, result_of
 
 router = APIRouter()
