@@ -1,4 +1,4 @@
-"""Bodies of completions: OpenAI's legacy ones, which have a suffix, and Mercury's for editors: gaps, next edits, merges."""
+"""Bodies of completions: OpenAI's legacy ones, which have a suffix, and Mercury's for editors (gap, edit, merge)."""
 
 from __future__ import annotations
 
