@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from starlette.datastructures import Headers, MutableHeaders, State
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from daguerre.http.errors import ApiError, answer
 from daguerre.http.incoming import MOST_BYTES, ClientLeft, Incoming, received, too_large
@@ -191,10 +191,6 @@ class _Texts:
         return {name: getattr(self, name).decode("utf-8", "replace") for name in ("request", "answer")}
 
 
-def _keep(kept: bytearray, message: Message) -> None:
-    kept += message.get("body", b"")[: LOGGED - len(kept)]
-
-
 class _Seen:
     """`send` that adds the request's id and notes the status. TimeoutError where the client reads nothing for so many
     seconds. closes: whether the connection ends with the answer.
@@ -212,7 +208,7 @@ class _Seen:
             if self._state.draining or self.closes:
                 headers["connection"] = "close"  # or a client would ask again where nobody answers, or send the rest
         if self._texts is not None:
-            _keep(self._texts.answer, message)
+            self._texts.answer += message.get("body", b"")[: LOGGED - len(self._texts.answer)]
         try:
             async with asyncio.timeout(self._seconds):
                 await self._send(message)

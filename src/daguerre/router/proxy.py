@@ -144,9 +144,8 @@ class Router:
                 return self._repeated(trip, hit)
             if trip.decision.backend is None:
                 raise self._none_can(trip.decision, trip.owner)
-            trip.reservation = self._limits.admit(
-                trip.owner, _expected_cost(trip.decision), sum(trip.size), time.time()
-            )
+            cost = next(each.cost for each in trip.decision.candidates if each.name == trip.decision.backend)
+            trip.reservation = self._limits.admit(trip.owner, cost, sum(trip.size), time.time())
             opened = await _unless_gone(request, self._attempts.answer(trip))
             if opened is None:
                 trip.end(GONE)
@@ -347,7 +346,3 @@ async def _unless_gone(request: Request, answer: Awaitable[Opened]) -> Opened | 
         return None
     finally:
         gone.cancel()
-
-
-def _expected_cost(decision: RoutingDecision) -> float:
-    return next(each.cost for each in decision.candidates if each.name == decision.backend)

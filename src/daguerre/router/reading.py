@@ -260,11 +260,9 @@ def _prompt(value: object) -> str:
         return value
     if not isinstance(value, list):
         return " ".join(strings(value))
-    return "\n".join(one if isinstance(one, str) else "0000" * _tokens(one) for one in value)
-
-
-def _tokens(value: object) -> int:
-    return len(value) if isinstance(value, list) else 1
+    return "\n".join(
+        one if isinstance(one, str) else "0000" * (len(one) if isinstance(one, list) else 1) for one in value
+    )
 
 
 def _choice(body: dict[str, Any]) -> str:

@@ -236,7 +236,11 @@ def _others(other: Other, own: Estimate | None) -> list[str]:
     quality: list[tuple[str, Estimate | None]] = [("the log itself", own)]
     quality += [(ESTIMATORS[name], each) for name, each in other.quality.estimates.items()]
     quality.append(("both backends graded (shadows)", other.both_known))
-    out = [_bars("Quality of the other configuration", quality, percent)] if len(_known(quality)) > 1 else []
+    out = (
+        [_bars("Quality of the other configuration", quality, percent)]
+        if sum(each is not None for _, each in quality) > 1
+        else []
+    )
     shares = list[Bar]()
     for name, target in other.overall.target.items():
         given = other.overall.given[name]
@@ -246,7 +250,3 @@ def _others(other: Other, own: Estimate | None) -> list[str]:
                 Bar(f"{name}: the other", target, target, target),
             ]
     return [*out, bars("Where requests go", shares, percent, least=0.0)] if shares else out
-
-
-def _known(found: Sequence[tuple[str, Estimate | None]]) -> list[str]:
-    return [name for name, each in found if each is not None]

@@ -99,7 +99,7 @@ def needs_of(reading: ParsedRequest) -> tuple[str, ...]:
     """What only some backends can do, sorted. What an operation is about it does not also need: serving `fim` is
     knowing suffixes, and serving `decisions` is knowing questions.
     """
-    apart = reading.operation
+    apart, uses_tools = reading.operation, any(turn.calls or turn.role == "tool" for turn in reading.turns)
     found = {
         "suffix": bool(reading.suffix) and apart != "fim",
         "pins": "pins" in reading.own,
@@ -108,16 +108,12 @@ def needs_of(reading: ParsedRequest) -> tuple[str, ...]:
         "decisions": "questions" in reading.own and apart != "decisions",
         "schema": reading.format != "text",
         "strict_schema": reading.strict,
-        "tools": (bool(reading.tools) and reading.choice != "none") or _uses_tools(reading),
+        "tools": (bool(reading.tools) and reading.choice != "none") or uses_tools,
         "images": reading.images > 0,
         "logprobs": reading.logprobs,
         "daguerre": bool(reading.own - SPANS - EDITS - {"pins", "questions", "kind"}),
     }
     return tuple(sorted(name for name, needed in found.items() if needed))
-
-
-def _uses_tools(reading: ParsedRequest) -> bool:
-    return any(turn.calls or turn.role == "tool" for turn in reading.turns)
 
 
 def input_tokens(reading: ParsedRequest) -> int:

@@ -157,16 +157,14 @@ class ModelPool:
 
     def _make_room(self, new: int) -> None:
         """Unload idle models until there is room for as many bytes; the caller has the lock."""
-        while self._memory is not None and self._served and new + self._num_bytes > self._memory:
+        while self._memory is not None and self._served:
+            if new + sum(self._sizes[one.name] for one in self.loaded) <= self._memory:
+                return
             able = [one for one in self.loaded if one.idle]
             if not able:
                 LOG.warning("the models take more memory than they may: all are at work")
                 return
             del self._served[min(able, key=lambda one: one.used).name]
-
-    @property
-    def _num_bytes(self) -> int:
-        return sum(self._sizes[one.name] for one in self.loaded)
 
     def close(self, drain: float = 0.0) -> None:
         """Stop all engines, each after at most `drain` seconds for what was accepted."""

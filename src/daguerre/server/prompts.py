@@ -138,7 +138,9 @@ def transcript(
     lines = [json.dumps(tool["function"], ensure_ascii=False) for tool in tools]
     turns = list[tuple[str, str]]()
     for message in messages:
-        calls = [written(call["function"]["name"], call["function"]["arguments"]) for call in _calls(message)]
+        calls = [
+            written(call["function"]["name"], call["function"]["arguments"]) for call in message.get("tool_calls") or ()
+        ]
         turns.append((ROLES[message["role"]], (message["content"] or "") + "".join(calls)))
     if turns[-1][0] != "Assistant" or not continued:
         turns.append(("Assistant", ""))
@@ -199,10 +201,6 @@ def content_text(content: Any, place: str) -> str | None:
             what = "needs a text" if kind in TEXT_PARTS else f"has the type {kind!r:.40}, and this model reads text"
             raise ApiError(f"{where} {what}: send a part of type text", 400, f"{where}.type", "unsupported_content")
     return "".join(texts)
-
-
-def _calls(message: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    return message.get("tool_calls") or ()
 
 
 def _for_template(message: Mapping[str, Any]) -> dict[str, Any]:

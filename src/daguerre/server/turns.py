@@ -15,7 +15,6 @@ from itertools import accumulate
 from typing import Any
 
 from daguerre.decoding.defaults import with_sampling
-from daguerre.decoding.request import Text
 from daguerre.decoding.result import Result, StreamEvent
 from daguerre.engine.job import Job
 from daguerre.errors import QueueFullError
@@ -154,7 +153,8 @@ def begin_turn(
         form = None if given.plain or any(name in asked for name in WHOLE) else format_of(served.model.tokenizer)
         asked |= _constraint(body, form, asked.get("logit_bias"))
         form = None if any(name in asked for name in WHOLE) and "tools" not in asked else form
-        thinks = given.thinks if form is None else form.thinks(served.model.tokenizer, _ids(given.text))
+        ids = () if isinstance(given.text, str) else given.text
+        thinks = given.thinks if form is None else form.thinks(served.model.tokenizer, ids)
         asked |= {} if form is None else {"chat_format": thinks}
         options = with_sampling(asked, served.model.chat_sampling)
         shaped = any(options.get(name) for name in SHAPING)
@@ -175,10 +175,6 @@ def num_tokens(served: Served, body: ChatBody) -> int:
     tools = [tool_json(tool) for tool in body.usable_tools]
     prompt = make_prompt(served.model, checked(body.messages), tools, body.template).text
     return len(served.model.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt)
-
-
-def _ids(prompt: Text) -> Sequence[int]:
-    return () if isinstance(prompt, str) else prompt
 
 
 def _start(served: Served, prompt: Any, most: int, body: ChatBody, options: dict[str, Any]) -> Job:
@@ -298,13 +294,16 @@ async def pieces(turn: Turn) -> AsyncIterator[ChoiceDelta]:
     plan, num = turn.job.plan, len(turn.job.samples)
     readers, ended = [turn.reader() for _ in range(num)], set[int]()
     logs = [TokenLog(plan, turn.recorder) for _ in range(num)]
-    async with aclosing(deltas([turn.job], _reads_steps(turn))) as source:  # type: ignore[type-var]
+    options = turn.body.stream_options
+    reads_tokens = turn.body.logprobs or (options is not None and options.continuous_usage_stats)
+    every = reads_tokens or turn.body.daguerre.frames or turn.body.diffusing
+    async with aclosing(deltas([turn.job], every)) as source:  # type: ignore[type-var]
         async for delta in source:
             index, reader, log = delta.index, readers[delta.index], logs[delta.index]
             last = delta.result is not None
             feed, whole = partial(reader.feed, delta.text, last), last and turn.tools
             said = await asyncio.to_thread(feed) if whole else feed()  # whole answers may be calls without marks
-            tokens = log.follow(delta) if last or _reads_tokens(turn) else ()
+            tokens = log.follow(delta) if last or reads_tokens else ()
             if reader.stopped and not last and index not in ended:
                 ended.add(index)
                 turn.job.stop(index)
@@ -314,17 +313,6 @@ async def pieces(turn: Turn) -> AsyncIterator[ChoiceDelta]:
                 continue
             result, finish = _until_stop(reader, delta.result), _finish(reader, delta.result)
             yield ChoiceDelta(index, said, shown, log.num_told, None, result, finish, _num_thought(reader, result))
-
-
-def _reads_tokens(turn: Turn) -> bool:
-    """Whether tokens are read in every step."""
-    options = turn.body.stream_options
-    return turn.body.logprobs or (options is not None and options.continuous_usage_stats)
-
-
-def _reads_steps(turn: Turn) -> bool:
-    """Whether tokens or drafts are."""
-    return _reads_tokens(turn) or turn.body.daguerre.frames or turn.body.diffusing
 
 
 def _finish(reader: CallReader, result: Result) -> str:

@@ -122,13 +122,10 @@ def _lines(one: AnyOf) -> list[tuple[str, Json | None]]:
     if isinstance(one, Predicate):
         return []
     if isinstance(one, Options):
-        return [(_written(choice.value), choice.description) for choice in one.choices]
+        texts = [each.value if isinstance(each.value, str) else str(each.value).lower() for each in one.choices]
+        return [(text, each.description) for text, each in zip(texts, one.choices, strict=True)]
     texts = [level.label + (f", {level.description}" if level.description else "") for level in one.levels]
     return [(str(number), text) for number, text in enumerate(texts)]
-
-
-def _written(value: str | bool) -> str:
-    return value if isinstance(value, str) else str(value).lower()
 
 
 def _asked(name: str, instructions: str, one: AnyOf) -> LabeledQuestion:

@@ -41,7 +41,7 @@ async def messages(request: Request, body: MessagesBody) -> Response | dict[str,
     turn = await asyncio.to_thread(_begin, served, body, request.state.owner, request.app.state.settings)
     head = {"id": new_id("msg_"), "type": "message", "role": "assistant", "model": served.name}
     if body.stream:
-        return event_stream(guarded(_events(turn, body, head), _ending))
+        return event_stream(guarded(_events(turn, body, head), lambda error: [sse(error_json(error), "error")]))
     result = await result_of(request, turn.job, stopping(turn))
     (answer,) = await asyncio.to_thread(answers, turn, result)
     content: list[dict[str, Any]] = [_thinking(answer.thought)] if answer.thought else []
@@ -129,10 +129,6 @@ def _stop_in(turn: Turn, stops: Sequence[str]) -> str | None:
     found = [(place, stop not in stops, stop) for stop in every if (place := text.find(stop)) >= 0]
     _, own, stop = min(found, default=(0, True, ""))
     return None if own else stop
-
-
-def _ending(error: dict[str, Any]) -> Sequence[bytes]:
-    return [sse(error_json(error), "error")]
 
 
 async def _events(turn: Turn, body: MessagesBody, head: dict[str, Any]) -> AsyncIterator[bytes]:
