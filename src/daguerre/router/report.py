@@ -236,11 +236,8 @@ def _others(other: Other, own: Estimate | None) -> list[str]:
     quality: list[tuple[str, Estimate | None]] = [("the log itself", own)]
     quality += [(ESTIMATORS[name], each) for name, each in other.quality.estimates.items()]
     quality.append(("both backends graded (shadows)", other.both_known))
-    out = (
-        [_bars("Quality of the other configuration", quality, percent)]
-        if sum(each is not None for _, each in quality) > 1
-        else []
-    )
+    known = sum(each is not None for _, each in quality)
+    out = [_bars("Quality of the other configuration", quality, percent)] if known > 1 else []
     shares = list[Bar]()
     for name, target in other.overall.target.items():
         given = other.overall.given[name]

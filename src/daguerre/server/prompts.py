@@ -138,9 +138,8 @@ def transcript(
     lines = [json.dumps(tool["function"], ensure_ascii=False) for tool in tools]
     turns = list[tuple[str, str]]()
     for message in messages:
-        calls = [
-            written(call["function"]["name"], call["function"]["arguments"]) for call in message.get("tool_calls") or ()
-        ]
+        functions = [call["function"] for call in message.get("tool_calls") or ()]
+        calls = [written(one["name"], one["arguments"]) for one in functions]
         turns.append((ROLES[message["role"]], (message["content"] or "") + "".join(calls)))
     if turns[-1][0] != "Assistant" or not continued:
         turns.append(("Assistant", ""))

@@ -3,11 +3,9 @@
 import { element } from "./elements.js";
 import { OPTIONS } from "./options.js"; // which the server makes of its table of options
 
-const SHOWN = ["mode", "policy", "effort", "block_size", "steps", "threshold", "temperature", "seed"];
 const EMPTY = { mode: "automatic", policy: "default", effort: "not set" };
 
-const FIELDS = SHOWN.map((name) => {
-  const { values, ...rest } = OPTIONS[name];
+const FIELDS = Object.entries(OPTIONS).map(([name, { values, ...rest }]) => {
   const label = (name[0].toUpperCase() + name.slice(1)).replace("_", " ");
   return { name, label, ...rest, ...(values ? { options: ["", ...values], empty: EMPTY[name] } : {}) };
 });
