@@ -169,9 +169,8 @@ def _tool(tool: CustomTool, number: int) -> dict[str, Any]:
     if tool.type not in (None, "custom"):
         message = f"tools.{number} has the type {tool.type!r:.40}: the server runs no tools; give an input_schema"
         raise ApiError(message, param=f"tools.{number}.type", code="unsupported")
-    function = {"name": tool.name, "parameters": tool.input_schema or {"type": "object"}, "strict": tool.strict}
-    described = {} if tool.description is None else {"description": tool.description}
-    return {"type": "function", "function": function | described}
+    function = {"name": tool.name, "description": tool.description, "strict": tool.strict}
+    return {"type": "function", "function": function | {"parameters": tool.input_schema or {"type": "object"}}}
 
 
 def _choice(choice: Choice | None, tools: bool) -> Any:
