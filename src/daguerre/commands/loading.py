@@ -144,15 +144,13 @@ def load_folder_of(
     folder: Path, dtype: str, *, family: str | None, adapter: str | None, rope_scaling: Any = None
 ) -> Any:
     """`daguerre.models.loading.load_folder`, with a bar."""
-    import torch
-
     from daguerre.models import loading
 
     beside = None if adapter is None else loading.model_folder(adapter)
     words = loading.tokenizer_folder(folder, None, family)
     how: dict[str, Any] = {"family": family, "adapter": beside, "tokenizer": words, "rope_scaling": rope_scaling}
     with loading_bar() as progress:
-        return loading.load_folder(folder, getattr(torch, dtype), progress=progress, **how)
+        return loading.load_folder(folder, dtype, progress=progress, **how)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from daguerre.commands.capabilities import RECORDER, capability
 from daguerre.errors import InputError
 
 
@@ -111,9 +112,7 @@ class Viewing(Watching):
             if self.audit is None:
                 yield model, more
                 return
-            from daguerre.audit import Recorder
-
-            with Recorder(self.audit, model, self.audit_key, name=name) as recorder:
+            with capability(RECORDER)(self.audit, model, self.audit_key, name=name) as recorder:
                 yield recorder, more
 
     def finish(self, result: Any, model: Any, before: str = "", after: str = "") -> None:

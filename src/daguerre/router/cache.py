@@ -30,11 +30,11 @@ import orjson
 import daguerre
 from daguerre.errors import InputError
 from daguerre.router.attempts import Opened
-from daguerre.router.config import CacheConfig, Config
+from daguerre.router.config import Cache, Config
 from daguerre.router.near import marks_of, nearest, vector_of
 from daguerre.router.reading import dicts
+from daguerre.router.routed_request import RoutedRequest
 from daguerre.router.store import Store
-from daguerre.router.trip import Trip
 from daguerre.router.upstream import merged
 
 LOG = logging.getLogger("daguerre.router")
@@ -56,7 +56,7 @@ ENDS = ("stop", "length", "tool_calls", "function_call")
 MOST_COMPARED = 1000
 """Entries, the newest, that a text is compared with."""
 MOST_FORGOTTEN = 256
-"""Entries whose time is over that are deleted at once, so that no request waits long."""
+"""How many expired entries are deleted at a time, so that no request waits long."""
 NEAR_CHARACTERS = 4000
 """Longer texts are near to none: the longer they are, the less one word changes the similarity."""
 OVERHEAD = 512
@@ -113,7 +113,7 @@ class CacheStats:
     failures: int = 0
 
 
-def may_cache(operation: str, body: Mapping[str, Any], wishes: Mapping[str, Any], table: CacheConfig) -> bool:
+def may_cache(operation: str, body: Mapping[str, Any], wishes: Mapping[str, Any], table: Cache) -> bool:
     """Whether the answer to a request may be looked up and kept. InputError for a wish that the configuration refuses.
 
     A wish `on` allows tools and any temperature; nothing allows what depends on the state of a server or on the clock.
@@ -276,7 +276,7 @@ class AnswerCache:
     not kept. The first failure is logged, and all are counted.
     """
 
-    def __init__(self, db: sqlite3.Connection, table: CacheConfig) -> None:
+    def __init__(self, db: sqlite3.Connection, table: Cache) -> None:
         self._db, self._table, self._counts = db, table, Counter[str]()
         self._entries = self._bytes = 0
         try:
@@ -391,37 +391,37 @@ class ResponseCache:
         self._config, self.answers = config, AnswerCache(store.db, config.cache)
         self._answerers = f"{daguerre.__version__} {config.sha256} {version}"
 
-    def key(self, trip: Trip) -> CacheKey | None:
+    def key(self, routed: RoutedRequest) -> CacheKey | None:
         """The key of a request; None: no answer to it is kept. InputError for a wish that the file does not allow."""
-        table, wishes = self._config.cache, trip.asked.wishes
-        if not may_cache(trip.operation, trip.body, wishes, table):
+        table, wishes = self._config.cache, routed.asked.wishes
+        if not may_cache(routed.operation, routed.body, wishes, table):
             return None
         return key_of(
-            trip.operation,
-            trip.body,
+            routed.operation,
+            routed.body,
             answerers=self._answerers,
-            owner=trip.owner,
+            owner=routed.owner,
             wishes=wishes,
-            beta=trip.headers.get("openai-beta"),
+            beta=routed.headers.get("openai-beta"),
             near=table.near is not None,
         )
 
-    def get(self, trip: Trip, key: CacheKey) -> Hit | None:
+    def get(self, routed: RoutedRequest, key: CacheKey) -> Hit | None:
         """The answer that is kept for a request."""
-        found = self.answers.get(key, time.time(), near=trip.asked.wishes.get("cache") == "near")
-        trip.line["cache"] = "miss" if found is None else "hit" if found.similarity is None else "near"
+        found = self.answers.get(key, time.time(), near=routed.asked.wishes.get("cache") == "near")
+        routed.line["cache"] = "miss" if found is None else "hit" if found.similarity is None else "near"
         return found
 
-    def keep(self, trip: Trip, key: CacheKey, opened: Opened, answer: bytes) -> None:
+    def keep(self, routed: RoutedRequest, key: CacheKey, opened: Opened, answer: bytes) -> None:
         """Keep a whole answer, unless it is one of a backend that is not good enough: the others may be back soon."""
-        backend, floor = self._config.backend(opened.backend), self._config.rule(trip.features.step).quality
-        good = {each.name for each in trip.decision.candidates if each.quality >= floor}
-        sent = merged(trip.body, backend.body)
+        backend, floor = self._config.backend(opened.backend), self._config.rule(routed.features.step).quality
+        good = {each.name for each in routed.decision.candidates if each.quality >= floor}
+        sent = merged(routed.body, backend.body)
         kind, usage = opened.headers.get("content-type", "application/json"), dict[str, Any](opened.check.usage)
         if good and backend.name not in good:
             return
         if may_keep(opened.status, kind, answer) and may_cache(
-            trip.operation, sent, trip.asked.wishes, self._config.cache
+            routed.operation, sent, routed.asked.wishes, self._config.cache
         ):
             self.answers.put(key, CachedResponse(answer, kind, backend.name, usage or None), time.time())
 

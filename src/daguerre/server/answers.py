@@ -13,8 +13,7 @@ from typing import Any
 import orjson
 
 from daguerre.decoding.explanation import Explanation
-from daguerre.decoding.reading import read
-from daguerre.decoding.result import Result
+from daguerre.decoding.result import Result, read
 from daguerre.engine.job import Job
 from daguerre.errors import ContextError, InputError, UnsupportedError
 from daguerre.http.errors import ApiError
@@ -44,7 +43,7 @@ FIELDS = {
     "suffix": "suffix",
     "infill": "suffix",
 }
-"""The fields of bodies that options of `Decode`, or words of errors, stand for."""
+"""The field of a body for each option of `Decode`, or word of its errors: what an error of a request names."""
 HARMLESS_TIERS = (None, "auto", "default")
 REFUSED: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "audio": ((None,), "no audio is made: leave it out"),
@@ -85,7 +84,7 @@ def usage_of(results: Sequence[Result], job: Job, effort: str | None = None, tho
 def join_usages(
     parts: Sequence[tuple[Sequence[Result], Job]], effort: str | None = None, thought: int = 0
 ) -> dict[str, Any]:
-    """The same of several jobs, each with its results."""
+    """OpenAI's usage, as of `usage_of`, of several jobs together, each with its results."""
     each = [one.usage for results, _ in parts for one in results]
     forwards, new = sum(one.forwards for one in each), sum(one.completion_tokens for one in each)
     usage = plain_usage(

@@ -1,6 +1,6 @@
-"""Parts that are done, kept in a folder, so that a measurement that was stopped goes on where it was.
+"""Results of finished parts, kept in a folder, so that a measurement that was stopped can go on.
 
-Without a folder nothing is kept. A folder belongs to one measurement: what was measured with is written into it.
+Without a folder nothing is kept. A folder belongs to one measurement, whose settings are written into it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from daguerre.files import atomic_write
 FACTS = "measured.json"
 
 
-class KeptParts:
+class PartialResults:
     """Parts by their names. DataError for a folder with parts of a measurement with other `facts`."""
 
     def __init__(self, folder: Path | None, facts: Mapping[str, Any]) -> None:

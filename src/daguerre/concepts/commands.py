@@ -13,6 +13,7 @@ from rich.table import Table
 
 from daguerre.commands.loading import BackendName, ConceptModel, DtypeName, takes_groups
 from daguerre.commands.options import AsJson, read_file, read_text
+from daguerre.concepts.search_commands import find, search
 from daguerre.errors import DataError
 
 CONTEXT = 2
@@ -25,6 +26,16 @@ LEFT = {
     "unreadable": "are not UTF-8 and have no labels",
 }
 """What `concepts label` says of counts that are not zero."""
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add `concepts` to the command line."""
+    group = typer.Typer(help="Concepts of Python source: labels, examples, explanations.", no_args_is_help=True)
+    group.command()(label)
+    group.command("list")(list_concepts)
+    for command in (show, explain, find, search):
+        group.command()(command)
+    app.add_typer(group, name="concepts")
 
 
 def label(

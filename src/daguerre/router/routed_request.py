@@ -19,7 +19,7 @@ Write = Callable[[dict[str, Any]], None]
 
 
 @dataclass
-class Trip:
+class RoutedRequest:
     """A request. tokens: expected ones of its answer, by whose number latencies are kept."""
 
     id: str
@@ -32,7 +32,7 @@ class Trip:
     features: Features
     decision: RoutingDecision
     tokens: int
-    ended: Callable[[Trip, dict[str, Any]], None]
+    ended: Callable[[RoutedRequest, dict[str, Any]], None]
     line: dict[str, Any]
     """What is known so far; empty once it is written."""
     reservation: Reservation | None = None

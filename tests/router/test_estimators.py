@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from daguerre.evals.statistics import wilson as wilson_elsewhere
-from daguerre.router import values
+from daguerre.router import estimators
 from daguerre.router.choose import BackendState, choose
-from daguerre.router.values import (
+from daguerre.router.estimators import (
     Estimate,
-    Logged,
-    Seen,
+    LoggedOutcomes,
+    ObservedOutcomes,
     effective,
     quantile,
     ranks,
@@ -146,8 +146,8 @@ TRUTH = float((TARGET * RIGHT).sum(1).mean())
 def test_over_all_logs_inverse_propensity_and_doubly_robust_are_right_on_average(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(values, "LEAST_ESS", 0.0)
-    monkeypatch.setattr(values, "DRAWS", 2)
+    monkeypatch.setattr(estimators, "LEAST_ESS", 0.0)
+    monkeypatch.setattr(estimators, "DRAWS", 2)
     models = {"wrong": np.full((3, 3), 0.33), "right": RIGHT}
     for model in models.values():
         means, total = {"ips": 0.0, "dr": 0.0}, 0.0
@@ -159,7 +159,7 @@ def test_over_all_logs_inverse_propensity_and_doubly_robust_are_right_on_average
                 )
                 if not chance:
                     continue
-                log = Logged(np.array(rewards, float), np.array(arms), GIVEN, TARGET, model, bounded=False)
+                log = LoggedOutcomes(np.array(rewards, float), np.array(arms), GIVEN, TARGET, model, bounded=False)
                 weights = log.weights()
                 if not weights.any():
                     estimates = {"ips": 0.0, "dr": float((TARGET * model).sum(1).mean())}
@@ -174,19 +174,21 @@ def test_over_all_logs_inverse_propensity_and_doubly_robust_are_right_on_average
 
 def some_log(
     rng: np.random.Generator, num: int, model: float | None = None, bounded: bool = True
-) -> tuple[Logged, float]:
+) -> tuple[LoggedOutcomes, float]:
     """A log of `num` requests, three kinds of them in turn, and the other configuration's value on them."""
     kind = np.arange(num) % 3
     arm = np.array([rng.choice(3, p=GIVEN[each]) for each in kind])
     reward = (rng.random(num) < RIGHT[kind, arm]).astype(float)
     modeled = RIGHT[kind] if model is None else np.full((num, 3), model)
-    return Logged(reward, arm, GIVEN[kind], TARGET[kind], modeled, bounded), float((TARGET * RIGHT)[kind].sum(1).mean())
+    return LoggedOutcomes(reward, arm, GIVEN[kind], TARGET[kind], modeled, bounded), float(
+        (TARGET * RIGHT)[kind].sum(1).mean()
+    )
 
 
 def test_doubly_robust_is_exact_where_outcomes_are_what_the_model_says() -> None:
     log, truth = some_log(np.random.default_rng(7), 90, bounded=False)
     kind = np.arange(90) % 3
-    exact = Logged(RIGHT[kind, log.arm], log.arm, log.given, log.target, log.model, bounded=False)
+    exact = LoggedOutcomes(RIGHT[kind, log.arm], log.arm, log.given, log.target, log.model, bounded=False)
     found = value_of(exact).estimates
     assert found["dr"].value == pytest.approx(truth)
     assert found["ips"].value != pytest.approx(truth, abs=1e-6) and width(found["dr"]) < width(found["ips"]) / 2
@@ -194,13 +196,13 @@ def test_doubly_robust_is_exact_where_outcomes_are_what_the_model_says() -> None
 
 def test_self_normalized_weights_follow_a_shift_of_all_rewards() -> None:
     log, _ = some_log(np.random.default_rng(8), 90, bounded=False)
-    up = Logged(log.reward + 5, log.arm, log.given, log.target, log.model, bounded=False)
+    up = LoggedOutcomes(log.reward + 5, log.arm, log.given, log.target, log.model, bounded=False)
     assert value_of(up).estimates["snips"].value == pytest.approx(value_of(log).estimates["snips"].value + 5)
 
 
 def test_the_same_configuration_is_worth_what_the_log_shows() -> None:
     log, _ = some_log(np.random.default_rng(9), 120, model=0.4)
-    found = value_of(Logged(log.reward, log.arm, log.given, log.given, log.model, bounded=True))
+    found = value_of(LoggedOutcomes(log.reward, log.arm, log.given, log.given, log.model, bounded=True))
     assert found.ess == 120 and found.unsupported == 0
     assert found.estimates["ips"].value == pytest.approx(log.reward.mean())
     assert found.estimates["snips"].value == pytest.approx(log.reward.mean())
@@ -214,21 +216,28 @@ def test_the_effective_sample_size_is_the_number_of_equal_weights_and_less_of_ot
 
 def test_without_support_there_is_no_number_but_the_reason() -> None:
     ones, given = np.ones(200), np.tile([1.0, 0.0], (200, 1))
-    never = Logged(ones, np.zeros(200, int), given, np.tile([0.9, 0.1], (200, 1)), np.zeros((200, 2)), bounded=True)
+    never = LoggedOutcomes(
+        ones, np.zeros(200, int), given, np.tile([0.9, 0.1], (200, 1)), np.zeros((200, 2)), bounded=True
+    )
     found = value_of(never)
     assert found.unsupported == pytest.approx(0.1) and not found.estimates and found.gain is None
     assert found.why is not None and "10.0%" in found.why
-    few = Logged(ones[:15], np.zeros(15, int), given[:15], given[:15], np.zeros((15, 2)), bounded=True)
+    few = LoggedOutcomes(ones[:15], np.zeros(15, int), given[:15], given[:15], np.zeros((15, 2)), bounded=True)
     why = value_of(few).why
     assert why is not None and "15.0" in why
-    assert value_of(Logged(ones[:0], np.zeros(0, int), given[:0], given[:0], np.zeros((0, 2)), True)).why is not None
+    assert (
+        value_of(LoggedOutcomes(ones[:0], np.zeros(0, int), given[:0], given[:0], np.zeros((0, 2)), True)).why
+        is not None
+    )
 
 
 def test_what_little_has_no_support_widens_the_interval_by_as_much() -> None:
     rng = np.random.default_rng(10)
     reward, given = (rng.random(400) < 0.7).astype(float), np.tile([1.0, 0.0], (400, 1))
-    all_ = Logged(reward, np.zeros(400, int), given, given, np.zeros((400, 2)), bounded=True)
-    less = Logged(reward, np.zeros(400, int), given, np.tile([0.96, 0.04], (400, 1)), np.zeros((400, 2)), bounded=True)
+    all_ = LoggedOutcomes(reward, np.zeros(400, int), given, given, np.zeros((400, 2)), bounded=True)
+    less = LoggedOutcomes(
+        reward, np.zeros(400, int), given, np.tile([0.96, 0.04], (400, 1)), np.zeros((400, 2)), bounded=True
+    )
     for name, found in value_of(less).estimates.items():
         whole = value_of(all_).estimates[name]
         assert whole.low is not None and whole.high is not None
@@ -236,13 +245,13 @@ def test_what_little_has_no_support_widens_the_interval_by_as_much() -> None:
         assert (found.low, found.high) == (pytest.approx(0.96 * whole.low), pytest.approx(0.96 * whole.high + 0.04))
 
 
-def partly_changed(num: int, changed: int, seen: int, chance: float) -> Logged:
+def partly_changed(num: int, changed: int, seen: int, chance: float) -> LoggedOutcomes:
     """A log: of its first `changed` requests, `seen` are explored, which the other configuration does with all."""
     given, target = np.tile([1.0, 0.0], (num, 1)), np.tile([1.0, 0.0], (num, 1))
     given[:changed], target[:changed] = [1 - chance, chance], [0.0, 1.0]
     arm = (np.arange(num) < seen).astype(int)
     reward = (np.random.default_rng(14).random(num) < 0.8).astype(float)
-    return Logged(reward, arm, given, target, np.full((num, 2), 0.8), bounded=True)
+    return LoggedOutcomes(reward, arm, given, target, np.full((num, 2), 0.8), bounded=True)
 
 
 def test_decisions_that_change_and_were_hardly_seen_may_be_worth_anything() -> None:
@@ -264,13 +273,13 @@ def test_weights_are_clipped_at_the_root_of_the_number_and_what_is_clipped_off_h
     target = np.tile([0.9, 0.1], (400, 1))
     arm = np.zeros(400, int)
     arm[:2] = 1
-    found = value_of(Logged(np.ones(400), arm, given, target, np.zeros((400, 2)), bounded=True))
+    found = value_of(LoggedOutcomes(np.ones(400), arm, given, target, np.zeros((400, 2)), bounded=True))
     assert found.clip == 20 and found.unsupported == pytest.approx(0.1 - 20 * 0.002)
 
 
 def test_outcomes_that_are_all_alike_have_an_interval_and_no_gain() -> None:
     log, _ = some_log(np.random.default_rng(11), 240)
-    found = value_of(Logged(np.ones(240), log.arm, log.given, log.target, np.ones((240, 3)), bounded=True))
+    found = value_of(LoggedOutcomes(np.ones(240), log.arm, log.given, log.target, np.ones((240, 3)), bounded=True))
     low = found.estimates["dr"].low
     assert low is not None and low == pytest.approx(wilson(1.0, found.ess)[0]) and found.gain is None
 
@@ -295,7 +304,7 @@ def test_the_reward_model_is_the_mean_error_drawn_towards_the_backends_and_all()
     step, arm = np.arange(num) % 2, np.arange(num) // 2 % 2
     predicted = np.tile([0.5, 0.2], (num, 1))
     reward = np.where(arm == 0, 0.8, np.where(step == 0, 0.3, 0.1))
-    model = reward_model(step, predicted, Seen(np.arange(num), arm, reward), bounded=True)
+    model = reward_model(step, predicted, ObservedOutcomes(np.arange(num), arm, reward), bounded=True)
     for row in range(num):
         use = np.arange(num) % 5 != row % 5
         error = reward - predicted[np.arange(num), arm]
@@ -311,10 +320,10 @@ def test_the_reward_model_is_the_mean_error_drawn_towards_the_backends_and_all()
 def test_a_request_is_modeled_without_its_own_outcome() -> None:
     rng = np.random.default_rng(13)
     step, arm, reward = rng.integers(0, 3, 80), rng.integers(0, 2, 80), rng.random(80)
-    before = reward_model(step, np.full((80, 2), 0.5), Seen(np.arange(80), arm, reward), bounded=False)
+    before = reward_model(step, np.full((80, 2), 0.5), ObservedOutcomes(np.arange(80), arm, reward), bounded=False)
     changed = reward.copy()
     changed[17] += 100
-    after = reward_model(step, np.full((80, 2), 0.5), Seen(np.arange(80), arm, changed), bounded=False)
+    after = reward_model(step, np.full((80, 2), 0.5), ObservedOutcomes(np.arange(80), arm, changed), bounded=False)
     assert (before[17] == after[17]).all() and (before[18] != after[18]).any()
-    nothing = Seen(np.zeros(0, int), np.zeros(0, int), np.zeros(0))
+    nothing = ObservedOutcomes(np.zeros(0, int), np.zeros(0, int), np.zeros(0))
     assert (reward_model(step, np.full((80, 2), 0.5), nothing, bounded=True) == 0.5).all()

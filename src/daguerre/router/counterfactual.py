@@ -7,15 +7,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from daguerre.router.config import Config
-from daguerre.router.rows import LoggedRequests, prices_of
-from daguerre.router.values import (
+from daguerre.router.estimators import (
     LEAST_ESS,
     MOST_UNSUPPORTED,
     Array,
     Estimate,
-    Logged,
-    Seen,
-    Valued,
+    LoggedOutcomes,
+    ObservedOutcomes,
+    PolicyValue,
     bounds_of,
     drawn_ratios,
     ratio,
@@ -24,6 +23,7 @@ from daguerre.router.values import (
     weighted_quantiles,
     wilson,
 )
+from daguerre.router.rows import LoggedRequests, prices_of
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Measure:
 
 
 @dataclass(frozen=True)
-class Other:
+class Counterfactual:
     """The value of another configuration.
 
     refused      requests that it could not serve; all else is of the others
@@ -69,17 +69,17 @@ class Other:
     refused: int
     cost: Estimate | None
     more_cost: Estimate | None
-    quality: Valued
-    by_step: dict[str, Valued]
-    within: Valued | None
-    ms: Valued
+    quality: PolicyValue
+    by_step: dict[str, PolicyValue]
+    within: PolicyValue | None
+    ms: PolicyValue
     quantiles: list[Estimate]
     both_known: Estimate | None
     both_known_why: str | None
     notes: list[str] = field(default_factory=list)
 
 
-def other_of(rows: LoggedRequests, other: Config) -> Other:
+def counterfactual_of(rows: LoggedRequests, other: Config) -> Counterfactual:
     """What another configuration would have done; `rows` were read with it."""
     assert rows.target is not None
     served = rows.target.sum(1) > 0
@@ -92,7 +92,7 @@ def other_of(rows: LoggedRequests, other: Config) -> Other:
     ms = Measure(np.where(rows.answered, rows.requests["ms"], np.nan), bounded=False)
     grade = Measure(rows.requests["grade"], bounded=True, graded=True)
     known, why = _both_known(rows, use)
-    return Other(
+    return Counterfactual(
         config=other.sha256,
         overall=overall,
         steps=steps,
@@ -142,33 +142,33 @@ def _costs(rows: LoggedRequests, other: Config, use: Array) -> tuple[Estimate | 
     return ratio(theirs), more
 
 
-def logged_of(rows: LoggedRequests, use: Array, measure: Measure) -> Logged:
+def logged_of(rows: LoggedRequests, use: Array, measure: Measure) -> LoggedOutcomes:
     """What is known of the requests that have the outcome."""
     assert rows.target is not None
     has = np.flatnonzero(use & np.isfinite(measure.reward) & (rows.requests["decided"] >= 0))
     arm, reward = rows.requests["decided"][has].astype(np.int64), measure.reward[has]
     given, target = rows.given[has].astype(np.float64), rows.target[has].astype(np.float64)
-    predicted, seen = np.zeros(given.shape), Seen(np.arange(len(has)), arm, reward)
+    predicted, seen = np.zeros(given.shape), ObservedOutcomes(np.arange(len(has)), arm, reward)
     if measure.graded:
         predicted, seen = rows.predicted[has].astype(np.float64), _with_shadows(rows, has, seen)
     model = reward_model(rows.requests["step"][has], predicted, seen, measure.bounded)
-    return Logged(reward, arm, given, target, model, measure.bounded)
+    return LoggedOutcomes(reward, arm, given, target, model, measure.bounded)
 
 
-def _with_shadows(rows: LoggedRequests, has: Array, seen: Seen) -> Seen:
+def _with_shadows(rows: LoggedRequests, has: Array, seen: ObservedOutcomes) -> ObservedOutcomes:
     """The grades of shadows, too."""
     place = np.full(len(rows.requests), -1)
     place[has] = np.arange(len(has))
     row = place[rows.pairs["row"]]
     good = (row >= 0) & rows.both_graded
-    return Seen(
+    return ObservedOutcomes(
         np.concatenate([seen.row, row[good]]),
         np.concatenate([seen.arm, rows.pairs["backend"][good].astype(np.int64)]),
         np.concatenate([seen.reward, rows.pairs["grade"][good]]),
     )
 
 
-def _value(rows: LoggedRequests, use: Array, measure: Measure, changed: Changed) -> Valued:
+def _value(rows: LoggedRequests, use: Array, measure: Measure, changed: Changed) -> PolicyValue:
     """The value by one measure; none where the log cannot speak for all requests, with this outcome or not."""
     found = value_of(logged_of(rows, use, measure))
     if changed.unsupported > MOST_UNSUPPORTED and found.estimates:

@@ -1,8 +1,8 @@
 """Whether somebody still waits for what a thread computes.
 
-A server says so once for each request (`Asker`), and the loops that take long look at it through their budgets. It is
-the one thing that is not passed as an argument: what it would have to be passed through, from a route over planners to
-the states of an automaton, has nothing to do with requests.
+A server makes one `Cancellation` for each request, and long loops check it through their budgets. It is the one thing
+that is not passed as an argument but kept in a context variable: the functions in between, from routes over planners to
+the states of an automaton, know nothing of requests.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from contextvars import ContextVar
 from daguerre.errors import CancelledError, TimeUpError
 
 
-class Asker:
-    """Who waits for a computation. `left` is set once, from any thread; compiled code reads it at `address`.
+class Cancellation:
+    """Whether, and until when, somebody waits for a computation. Any thread may cancel it, once and for good; compiled
+    code reads that at `address`.
 
     max_bytes  of the memory of one compilation; None: what budgets have by default
     owner      whose request it is
@@ -26,43 +27,43 @@ class Asker:
 
     def __init__(self, max_bytes: int | None = None, owner: str = "", until: float | None = None) -> None:
         self.max_bytes, self.owner, self.until = max_bytes, owner, until
-        self._left = ctypes.c_int32(0)
+        self._cancelled = ctypes.c_int32(0)
 
     @property
-    def left(self) -> bool:
+    def cancelled(self) -> bool:
         """Whether nobody waits any more."""
-        return bool(self._left.value)
+        return bool(self._cancelled.value)
 
     @property
     def address(self) -> int:
         """Where the int32 is that is 1 once nobody waits; it lives as long as this object."""
-        return ctypes.addressof(self._left)
+        return ctypes.addressof(self._cancelled)
 
-    def leave(self) -> None:
+    def cancel(self) -> None:
         """Nobody waits any more."""
-        self._left.value = 1
+        self._cancelled.value = 1
 
     def check(self) -> None:
         """CancelledError once nobody waits any more, TimeUpError once time is up."""
-        if self.left:
+        if self.cancelled:
             raise CancelledError("nobody waits for this any more")
         if self.until is not None and time.monotonic() > self.until:
             raise TimeUpError("the request was not done in the time that this server allows: ask for less")
 
 
-NOBODY_LEFT = Asker()
-"""Of whoever is not the request of a server."""
-_ASKER = ContextVar("asker", default=NOBODY_LEFT)
+NEVER_CANCELLED = Cancellation()
+"""Of callers that are no request of a server."""
+_CANCELLATION = ContextVar("cancellation", default=NEVER_CANCELLED)
 
 
-def asker() -> Asker:
-    """Who waits for what is computed here; `asyncio.to_thread` takes it along."""
-    return _ASKER.get()
+def current_cancellation() -> Cancellation:
+    """That of the computation under way; `asyncio.to_thread` takes it along."""
+    return _CANCELLATION.get()
 
 
-def asked_by(one: Asker) -> None:
-    """Say who waits for what is computed in this context from here on."""
-    _ASKER.set(one)
+def use_cancellation(cancellation: Cancellation) -> None:
+    """Let it hold for what is computed in this context from here on."""
+    _CANCELLATION.set(cancellation)
 
 
 Place = Callable[[], AbstractContextManager[None]]

@@ -16,6 +16,19 @@ from rich.console import Console
 
 from daguerre.commands.options import AsJson
 from daguerre.errors import InputError
+from daguerre.train.overlap_commands import data_where
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add `data`, `train` and `average` to the command line."""
+    data = typer.Typer(help="Collect training data.", no_args_is_help=True)
+    data.command("python")(data_python)
+    data.command("self")(data_self)
+    data.command("index")(data_index)
+    data.command("where")(data_where)
+    app.add_typer(data, name="data")
+    app.command()(train)
+    app.command()(average)
 
 
 def data_python(
@@ -235,6 +248,15 @@ def write_sample(model: Path, begins: str) -> None:
     result = load(model, backend="torch").generate(begins, SAMPLE_TOKENS, temperature=0.6)
     typer.echo("it writes, for example:", err=True)
     typer.echo("\n".join(f"    {line}" for line in (begins + result.text).split("\n")), err=True)
+
+
+def print_needs(folder: Path, recipe: str, family: str | None, devices: int, as_json: bool) -> None:
+    """Print the memory that training a model by a recipe takes: `inspect --train`."""
+    from daguerre.train.needs import training_facts, training_lines
+    from daguerre.train.recipe import load_recipe
+
+    needs = training_facts(folder, load_recipe(recipe), family, devices)
+    typer.echo(json.dumps(needs) if as_json else training_lines(needs))
 
 
 def average(

@@ -183,7 +183,7 @@ def spread_of(decision: Mapping[str, Any], config: Config) -> dict[str, float]:
 
 
 @dataclass(frozen=True)
-class Valued:
+class PolicyValue:
     """What another configuration is worth by one measure.
 
     num, ess      requests with an outcome, and how many they are worth under the other configuration
@@ -216,7 +216,7 @@ class Valued:
 
 
 @dataclass(frozen=True)
-class Logged:
+class LoggedOutcomes:
     """Requests whose outcome is known: R of them, K backends.
 
     reward   float (R,)
@@ -260,15 +260,15 @@ def effective(weights: Array) -> float:
     return float(weights.sum()) ** 2 / total if total else 0.0
 
 
-def value_of(logged: Logged) -> Valued:
+def value_of(logged: LoggedOutcomes) -> PolicyValue:
     """What the other configuration is worth."""
     num = len(logged.reward)
     if not num:
-        return Valued(0, 0.0, 0.0, 0.0, 1.0, logged.clip, why="no support: no request of the log has this outcome")
+        return PolicyValue(0, 0.0, 0.0, 0.0, 1.0, logged.clip, why="no support: no request of the log has this outcome")
     kept, weights = logged.kept(), logged.weights()
     missing = max(0.0, 1 - float(kept.sum(1).mean()))
     moved = max(0.0, 1 - float(np.minimum(logged.target, logged.given).sum(1).mean()))
-    out = Valued(
+    out = PolicyValue(
         num,
         effective(weights),
         moved if moved > ROUNDING else 0.0,
@@ -287,13 +287,13 @@ def value_of(logged: Logged) -> Valued:
     return replace(out, estimates=_estimates(logged, kept, weights, out), gain=_gain(logged, kept, weights, out))
 
 
-def _corrected(logged: Logged, kept: Array, weights: Array) -> Array:
+def _corrected(logged: LoggedOutcomes, kept: Array, weights: Array) -> Array:
     """The doubly robust value of each request, float (R,)."""
     modeled = logged.model[np.arange(len(weights)), logged.arm]
     return np.asarray((kept * logged.model).sum(1) + weights * (logged.reward - modeled))
 
 
-def _estimates(logged: Logged, kept: Array, weights: Array, of: Valued) -> dict[str, Estimate]:
+def _estimates(logged: LoggedOutcomes, kept: Array, weights: Array, of: PolicyValue) -> dict[str, Estimate]:
     supported = kept.sum(1)
     sums = {
         "ips": (weights * logged.reward, supported),
@@ -313,7 +313,7 @@ def _estimates(logged: Logged, kept: Array, weights: Array, of: Valued) -> dict[
     return out
 
 
-def _gain(logged: Logged, kept: Array, weights: Array, of: Valued) -> Estimate | None:
+def _gain(logged: LoggedOutcomes, kept: Array, weights: Array, of: PolicyValue) -> Estimate | None:
     """None also where all outcomes are alike, of which no interval can be drawn."""
     if of.thin:
         return None
@@ -330,7 +330,7 @@ def _gain(logged: Logged, kept: Array, weights: Array, of: Valued) -> Estimate |
 
 
 @dataclass(frozen=True)
-class Seen:
+class ObservedOutcomes:
     """Outcomes that a reward model is fitted on, F of them: the request, int (F,), the backend, int (F,), and the
     outcome, float (F,).
     """
@@ -340,7 +340,7 @@ class Seen:
     reward: Array
 
 
-def reward_model(step: Array, predicted: Array, seen: Seen, bounded: bool) -> Array:
+def reward_model(step: Array, predicted: Array, seen: ObservedOutcomes, bounded: bool) -> Array:
     """The expected outcome of each request with each backend, float (R, K): what was `predicted`, float (R, K), and the
     mean error of it by backend and step type, drawn towards the backend's and that towards the mean of all, as if PRIOR
     outcomes had said so. A request's own outcomes, and those of a fifth of all, are left out.

@@ -39,7 +39,7 @@ from daguerre.audit.summary import concept_summary
 from daguerre.canvas import Decision
 from daguerre.decoding.generate import Request
 from daguerre.decoding.plan import Plan
-from daguerre.decoding.reading import joined, read
+from daguerre.decoding.result import joined, read
 from daguerre.errors import DaguerreError
 from daguerre.model import Model
 from daguerre.models.session import Asking, compute, together
@@ -263,8 +263,8 @@ def _of_evidence(record: Mapping[str, Any], content: Mapping[str, Any], plan: Pl
 
 
 def _without_forward(plan: Plan, opened: np.ndarray, positions: np.ndarray, span: tuple[int, int]) -> np.ndarray:
-    """Bool (k,): tokens that may have been committed without asking the model: those that a constraint forced, the
-    fillers of a gap that has ended, and those that follow from another one outside of the span.
+    """Bool (k,): tokens that may have been committed without asking the model: forced by a constraint, fillers
+    of a gap that has ended, or outside of the span and implied by another token.
     """
     if plan.constraint is not None or plan.mode.distribution == "search" or plan.decode.commit_policy.sequential:
         return np.ones(len(positions), dtype=bool)
@@ -311,7 +311,7 @@ def _compare(job: _Job, found: Sequence[ReplayedTokens]) -> None:
 def _compare_token(
     job: _Job, part: ReplayedTokens, index: int, decision: Decision, place: int, again: ConceptAttribution
 ) -> None:
-    """The same of one token: `index` of what was found, `place` of its step."""
+    """Compare the evidence of one token: its `index` in the replay, its `place` in the step."""
     checked, columns = job.checked, job.content["evidence"][part.step]
     where = f"token {int(decision.tokens[place])} at position {int(decision.positions[place])}"
     checked.problems += [f"{where}: {what}" for what in differences(columns, place, again, job.tolerance)]

@@ -21,6 +21,14 @@ SHOWN = 20
 """Problems that are printed."""
 
 
+def add_commands(app: typer.Typer) -> None:
+    """Add `audit` to the command line."""
+    group = typer.Typer(help="Ledgers of generations: check, show, erase.", no_args_is_help=True)
+    for command in (key, verify, show, head, note, erase, schema):
+        group.command()(command)
+    app.add_typer(group, name="audit")
+
+
 def key(
     path: Annotated[
         Path, typer.Argument(metavar="FILE", help="Where the private key goes; FILE.pub is the public one.")
@@ -56,7 +64,7 @@ def verify(
 ) -> None:
     """Check a ledger: its lines, its chain, its signatures, and by replay what the model says of each token."""
     from daguerre.audit.keys import read_public
-    from daguerre.audit.verify import verify as check
+    from daguerre.audit.verification import verify as check
 
     def load(record: Mapping[str, Any]) -> Any:
         return load_model(record, model, backend, device)

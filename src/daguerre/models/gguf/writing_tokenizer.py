@@ -10,7 +10,7 @@ from daguerre.models.core.config import ModelConfig
 from daguerre.models.gguf.facts import FIM_KEYS
 from daguerre.models.gguf.splits import SPLITS, splitting
 from daguerre.models.gguf.token_types import ADDED, CONTROL, TEXT, UNUSED
-from daguerre.models.gguf.words import NAMED, WHOLE, unpacked
+from daguerre.models.gguf.tokenizer import NAMED, WHOLE, unpacked
 from daguerre.models.published_tokenizer import KEPT, PublishedTokenizer
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.models.tokenizer_json import parts

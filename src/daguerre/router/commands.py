@@ -11,14 +11,23 @@ from typing import Annotated, Any
 import typer
 
 from daguerre.commands.options import AsJson
-from daguerre.commands.serving import KEYS, need_serve
-from daguerre.errors import DataError, InputError, MissingExtra
+from daguerre.commands.serving import KEYS, need_route
+from daguerre.errors import DataError, InputError
 from daguerre.files import atomic_write
 
 SHOWN = 20
 """Lines that are named where they differ."""
 MOST_COLUMNS = 6
 FOLDS = 5
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add `route` to the command line."""
+    group = typer.Typer(invoke_without_command=True)
+    group.callback()(route)
+    for command in (replay, analyze, fit, schema):
+        group.command()(command)
+    app.add_typer(group, name="route")
 
 
 def route(
@@ -74,17 +83,6 @@ def schema() -> None:
     from daguerre.router.config import Config
 
     typer.echo(json.dumps(Config.model_json_schema(), indent=2))
-
-
-def need_route() -> None:
-    """MissingExtra unless what the router needs is installed."""
-    need_serve()
-    try:
-        import aiohttp  # noqa: F401
-        import ddsketch  # noqa: F401
-        import httptools  # noqa: F401
-    except ImportError:
-        raise MissingExtra("ddsketch", "route") from None
 
 
 def analyze(

@@ -54,7 +54,7 @@ class AnswerCounter(Protocol):
         """An answer of a route, by its path, with this status."""
 
 
-class Gate:
+class RequestMiddleware:
     """The middleware. While the application's state is `draining`, no more requests are taken."""
 
     def __init__(self, app: ASGIApp, settings: Settings, metrics: AnswerCounter) -> None:
@@ -63,8 +63,8 @@ class Gate:
         self._running: dict[str, int] = defaultdict(int)
         self._incoming = Incoming(settings.body_timeout, most_bytes=max(MOST_BYTES, settings.max_body))
 
-    def around(self, app: ASGIApp) -> Gate:
-        """The same limits and counts before another application."""
+    def around(self, app: ASGIApp) -> RequestMiddleware:
+        """A copy in front of another application, which shares the limits and counts."""
         other = copy.copy(self)
         other._app = app
         return other
