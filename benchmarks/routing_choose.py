@@ -20,9 +20,8 @@ from routing_backends import quantiles
 from routing_requests import STEPS, request
 
 from daguerre.evals.machine import machine_facts
-from daguerre.router.choose import choose
+from daguerre.router.choose import BackendState, choose
 from daguerre.router.config import Config
-from daguerre.router.features import BackendState
 from daguerre.router.requests import features_of
 from daguerre.router.steps import classify
 

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from daguerre.decoding.sample import Together
 from daguerre.decoding.generate import Request, plan_of
 from daguerre.decoding.result import Result
-from daguerre.decoding.sample import Sample
+from daguerre.decoding.sample import Sample, Together
 from daguerre.evals.statistics import wilson
 from daguerre.evals.tables import between
 from daguerre.model import Model
