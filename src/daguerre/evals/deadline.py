@@ -127,7 +127,7 @@ def trials(
         exactly, suffix = replace(decode, min_tokens=length), span.suffix if shown else None
         plan = make_plan(model.config, model.tokenizer, exactly, span.prefix, suffix, length, False)
         shared = SharedSession(model.denoiser, plan.canvas, backend)
-        shared.prefill(plan.canvas, plan.spans(plan.canvas)[0])
+        shared.prefill(plan, plan.spans(plan.canvas)[0])
         plain = _run(shared, backend, plan, None)
         usage = plain.result().usage
         cut = [_committed_by(plan, plain, limit) for limit in forwards]

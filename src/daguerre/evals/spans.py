@@ -139,7 +139,7 @@ def fill_span(model: Model, decodes: Sequence[Decode], span: MissingSpan) -> lis
     out = []
     for plan in plans:
         (gap,) = plan.canvas.gaps
-        shared.prefill(plan.canvas, gap if plan.infilling else (gap[0], gap[0] + 1))
+        shared.prefill(plan)
         started = time.perf_counter()
         *_, last = drive(Sample(shared, plan, 0, None))
         seconds = time.perf_counter() - started

@@ -64,9 +64,9 @@ def plus_minus(error: float | None, digits: int = 2) -> str:
     return "" if error is None else f" ± {error:.{digits}f}"
 
 
-def counted(num: int, name: str) -> str:
+def counted(num: int | str, name: str) -> str:
     """1 thread, 2 threads."""
-    return f"{num} {name}" if num == 1 else f"{num} {name}s"
+    return f"{num} {name}" if int(num) == 1 else f"{num} {name}s"
 
 
 def layout_name(layout: str) -> str:

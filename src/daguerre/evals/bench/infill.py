@@ -14,7 +14,6 @@ from daguerre.decoding.planning import make_plan
 from daguerre.decoding.request import Decode
 from daguerre.errors import DataError
 from daguerre.evals.bench.job import FORCED, RANDOM, BenchShape, Progress, random_model, random_tokens
-from daguerre.evals.bench.timed import infilling
 from daguerre.evals.shared import SharedSession
 from daguerre.heldout import load_frozen
 from daguerre.model import Model, load
@@ -56,8 +55,8 @@ def _figure(
         prefix, suffix = ids[:PREFIX], ids[PREFIX + NEW :]
         plan = make_plan(model.config, model.tokenizer, decode, prefix, suffix, NEW, heal=False)
         shared = SharedSession(model.denoiser, plan.canvas)
-        infilling(shared, plan)  # leaves the prefix and the suffix in the cache
-        took.append(infilling(shared, plan))
+        shared.timed(plan)  # leaves the prefix and the suffix in the cache
+        took.append(shared.timed(plan))
     return {
         "model": name,
         "policy": policy,
