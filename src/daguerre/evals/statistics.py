@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -31,6 +32,22 @@ def wilson(successes: float, num: float, z: float = Z95) -> tuple[float, float]:
     center = (share + spread / 2) / (1 + spread)
     half = z / (1 + spread) * math.sqrt(share * (1 - share) / num + spread / (4 * num))
     return max(0.0, center - half), min(1.0, center + half)
+
+
+def shares(cases: Sequence[object], *names: str) -> dict[str, Any]:
+    """Of attributes that are true or false of each case: the share of cases, by the attribute's name, and its 95%
+    interval (Wilson), by the name and "_interval".
+    """
+    num, out = len(cases), dict[str, Any]()
+    for name in names:
+        true = sum(getattr(case, name) for case in cases)
+        out |= {name: true / num, f"{name}_interval": wilson(true, num)}
+    return out
+
+
+def means(cases: Sequence[object], *names: str) -> dict[str, float]:
+    """The means of attributes over cases, by name."""
+    return {name: sum(getattr(case, name) for case in cases) / len(cases) for name in names}
 
 
 def mcnemar(only_first: int, only_second: int) -> float:
