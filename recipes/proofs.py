@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,9 +13,11 @@ from daguerre.decoding.drive import Together
 from daguerre.decoding.generate import Request, plan_of
 from daguerre.decoding.result import Result
 from daguerre.decoding.sample import Sample
+from daguerre.errors import TrainingError
 from daguerre.evals.statistics import wilson
 from daguerre.evals.tables import between
 from daguerre.model import Model
+from daguerre.models.loading import read_extra
 from daguerre.train.checkpoint import CHECKPOINTS, list_checkpoints
 from daguerre.train.run import run_training
 
@@ -63,9 +66,11 @@ def trained(
     data: Path | Sequence[Path] | None = None,
     minutes: float | None = None,
 ) -> Path:
-    """The model of a run on the CPU, trained or resumed, whose minutes are those of the processor."""
+    """The model of a run on the CPU, trained or resumed, whose minutes are those of the processor. TrainingError for a
+    run that was stopped before so many minutes, and before the last step of its recipe.
+    """
     resume = bool(list_checkpoints(out / CHECKPOINTS))
-    return run_training(
+    made = run_training(
         str(recipe),
         overrides=overrides,
         resume=resume,
@@ -76,6 +81,12 @@ def trained(
         device="cpu",
         clock=time.process_time,
     )
+    done, steps = read_extra(made)["trained"], json.loads((out / "recipe.json").read_text(encoding="utf-8"))["steps"]
+    if minutes is not None and done["minutes"] < 0.9 * minutes and done["step"] != steps:
+        raise TrainingError(
+            f"{out} was stopped after {done['minutes']:.1f} of its {minutes:g} minutes: run it again to go on"
+        )
+    return made
 
 
 def arguments(about: str | None, out: str) -> argparse.ArgumentParser:
