@@ -24,6 +24,12 @@ def ratio_stderr(above: np.ndarray, below: np.ndarray, group: np.ndarray) -> flo
     return float(np.sqrt(num / (num - 1) * (residual**2).sum()) / below.sum()) if num > 1 else float("nan")
 
 
+def mean_stderr(values: np.ndarray, group: np.ndarray) -> float | None:
+    """Standard error of the mean of samples (W,), with the samples of a group taken together; None for one group."""
+    error = ratio_stderr(values.astype(np.float64), np.ones(len(values)), group)
+    return None if np.isnan(error) else error
+
+
 def wilson(successes: float, num: float, z: float = Z95) -> tuple[float, float]:
     """Wilson's score interval of a share, by default at 95%; (0, 1) where `num` is 0."""
     if num == 0:

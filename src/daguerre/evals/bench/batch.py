@@ -28,7 +28,8 @@ from daguerre.decoding.plan import Plan
 from daguerre.decoding.planning import make_plan
 from daguerre.decoding.request import Decode
 from daguerre.decoding.sample import Sample
-from daguerre.evals.bench.job import FORCED, RANDOM, BenchJob, BenchShape, Progress, model_of, prompts
+from daguerre.evals.bench.job import FORCED, RANDOM, BenchJob, BenchShape, model_of, prompts
+from daguerre.evals.workers import Progress
 from daguerre.model import Model
 from daguerre.models.backends.library import library
 from daguerre.models.forward import Backend, DraftStep, Forward

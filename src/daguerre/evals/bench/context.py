@@ -13,8 +13,9 @@ from typing import Any
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.planning import make_plan
 from daguerre.decoding.request import Decode
-from daguerre.evals.bench.job import FORCED, BenchShape, Progress, random_model, random_tokens
+from daguerre.evals.bench.job import FORCED, BenchShape, random_model, random_tokens
 from daguerre.evals.shared import SharedSession
+from daguerre.evals.workers import Progress
 
 CONTEXTS = (512, 1024, 2048, 4096)
 KV_HEADS = (2, 8)

@@ -13,8 +13,9 @@ from typing import Any
 from daguerre.decoding.planning import make_plan
 from daguerre.decoding.request import Decode
 from daguerre.errors import DataError
-from daguerre.evals.bench.job import FORCED, RANDOM, BenchShape, Progress, random_model, random_tokens
+from daguerre.evals.bench.job import FORCED, RANDOM, BenchShape, random_model, random_tokens
 from daguerre.evals.shared import SharedSession
+from daguerre.evals.workers import Progress
 from daguerre.heldout import load_frozen
 from daguerre.model import Model, load
 
