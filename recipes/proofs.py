@@ -1,4 +1,4 @@
-"""What the scripts of experiments share: runs that go on where they were stopped, answers in one batch, and shares."""
+"""What experiments share: runs that go on where they were stopped, answers in one batch, shares and their curves."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from daguerre.decoding.drive import Together
 from daguerre.decoding.generate import Request, plan_of
@@ -47,6 +48,15 @@ class ExactShare:
     def errors(self) -> tuple[float, float]:
         """How far the interval reaches below and above: at a share of 0 its lower bound is 0 but for rounding."""
         return max(0.0, self.exact - self.low), max(0.0, self.high - self.exact)
+
+
+def draw_shares(panel: Any, points: Iterable[tuple[float, ExactShare]], **style: Any) -> None:
+    """A curve of shares with their 95% intervals; nothing where there is no point."""
+    points = sorted(points, key=lambda point: point[0])
+    if points:
+        xs, ys = [x for x, _ in points], [one.exact for _, one in points]
+        errors = list(zip(*(one.errors for _, one in points), strict=True))
+        panel.errorbar(xs, ys, yerr=errors, marker="o", markersize=4, capsize=2, **style)
 
 
 def answered(model: Model, requests: Iterable[Request], num: int = 1) -> list[Result]:

@@ -19,7 +19,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "sudoku"), str(HERE.parent)]
 
 from evaluate import SolvedPuzzles, cells_of, kept_points, read_rows  # noqa: E402
-from proofs import RESULTS, arguments, trained  # noqa: E402
+from proofs import RESULTS, arguments, draw_shares, trained  # noqa: E402
 from puzzles import GAPS, HELD  # noqa: E402
 
 from daguerre.errors import DataError  # noqa: E402
@@ -113,10 +113,7 @@ def draw(values: dict[str, Any]) -> Any:
     for panel, policy in zip(panels, policies, strict=True):
         for color, (name, run) in enumerate(values["runs"].items()):
             chosen = (SolvedPuzzles(**point) for point in run["points"] if point["policy"] == policy)
-            mine = sorted(chosen, key=lambda one: one.forwards)
-            points, errors = [(one.forwards, one.exact) for one in mine], [one.errors for one in mine]
-            style = {"marker": "o", "markersize": 4, "capsize": 2, "color": f"C{color}", "label": name}
-            panel.errorbar(*zip(*points, strict=True), yerr=list(zip(*errors, strict=True)), **style)
+            draw_shares(panel, ((one.forwards, one) for one in chosen), color=f"C{color}", label=name)
         titled(panel, policy.replace("_", " "), "forwards a puzzle")
     in_percent(*panels)
     panels[0].set_xscale("log", base=2)

@@ -21,7 +21,7 @@ from typing import Any
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from evaluate import ADAPTIVE, COLUMNS, POINTS, STATIC, SolvedPuzzles, best, cells_of, kept_points, read_rows
-from proofs import RESULTS, arguments, trained
+from proofs import RESULTS, arguments, draw_shares, trained
 from puzzles import GAPS, HELD, TRAIN
 
 from daguerre.errors import DataError
@@ -140,7 +140,7 @@ def draw(values: dict[str, Any]) -> Any:
         points = [
             (run["minutes"], SolvedPuzzles(**run["best"])) for run in values["runs"] if run["side"].endswith(side)
         ]
-        _line(time_panel, points, color=f"C{color}", label=SIDES[side].what)
+        draw_shares(time_panel, points, color=f"C{color}", label=SIDES[side].what)
     titled(time_panel, "Held-out puzzles solved exactly, by training", "minutes of one core, each a run of its own")
     titled(effort_panel, "", "forwards a puzzle (dashed: the policy decides)")
     for name, values_of in values["effort"].items():
@@ -148,7 +148,7 @@ def draw(values: dict[str, Any]) -> Any:
         for color, policy in enumerate([*STATIC, *ADAPTIVE]):
             points = [(one.forwards, one) for one in measured if one.policy == policy]
             style = "--" if policy in ADAPTIVE else "-"
-            _line(effort_panel, points, color=f"C{color}", label=policy.replace("_", " "), linestyle=style)
+            draw_shares(effort_panel, points, color=f"C{color}", label=policy.replace("_", " "), linestyle=style)
         effort_panel.set_title(f"The same by effort: {name}", loc="left", fontsize=12)
     for panel in (time_panel, effort_panel):
         panel.set_xscale("log", base=2)
@@ -158,15 +158,6 @@ def draw(values: dict[str, Any]) -> Any:
             panel.legend(frameon=False)
     in_percent(time_panel, effort_panel)
     return figure
-
-
-def _line(panel: Any, points: list[tuple[float, SolvedPuzzles]], **style: Any) -> None:
-    """A curve with its 95% intervals; nothing where there is no point."""
-    if points:
-        points = sorted(points, key=lambda point: point[0])
-        xs, ys = [x for x, _ in points], [one.exact for _, one in points]
-        errors = list(zip(*(one.errors for _, one in points), strict=True))
-        panel.errorbar(xs, ys, yerr=errors, marker="o", markersize=4, capsize=2, **style)
 
 
 def report(out: Path, results: Path = RESULTS / "sudoku.json") -> None:
