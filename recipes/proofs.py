@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from daguerre.decoding.drive import Together
 from daguerre.decoding.generate import Request, plan_of
 from daguerre.decoding.result import Result
-from daguerre.decoding.sample import Sample
+from daguerre.decoding.sample import Sample, Together
 from daguerre.errors import TrainingError
 from daguerre.evals.statistics import wilson
 from daguerre.evals.tables import between

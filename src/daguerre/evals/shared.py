@@ -7,9 +7,8 @@ import time
 import numpy as np
 
 from daguerre.canvas import Canvas, Span
-from daguerre.decoding.drive import drive
 from daguerre.decoding.plan import Plan
-from daguerre.decoding.sample import Sample
+from daguerre.decoding.sample import Sample, drive
 from daguerre.models.backbone_session import BackboneSession
 from daguerre.models.denoiser import BackboneDenoiser, CacheMode
 from daguerre.models.forward import Backend, Logits

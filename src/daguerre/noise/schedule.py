@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from daguerre.errors import InputError
+from daguerre.noise.checks import check_step as check_step
 
 
 class Schedule(ABC):
@@ -80,12 +81,6 @@ class Polynomial(Schedule):
 
 
 SCHEDULES: dict[str, type[Schedule]] = {"linear": Linear, "cosine": Cosine, "polynomial": Polynomial}
-
-
-def check_step(t: float, s: float) -> None:
-    """InputError unless 0 <= s < t <= 1."""
-    if not 0 <= s < t <= 1:
-        raise InputError(f"the posterior goes from t to an earlier s: 0 <= s < t <= 1, not s={s}, t={t}")
 
 
 def check_inside(t_B: Tensor) -> None:

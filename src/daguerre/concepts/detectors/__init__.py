@@ -48,7 +48,7 @@ class ConceptGroup:
         return self._register(name, "header", description, **more)
 
     def body(self, name: str, description: str, **more: Any) -> Register:
-        """One that covers what is below that."""
+        """Register a detector whose spans cover the body below the header."""
         return self._register(name, "body", description, **more)
 
     def token(self, name: str, description: str, **more: Any) -> Register:

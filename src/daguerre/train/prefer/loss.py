@@ -90,7 +90,7 @@ def log_probs(model: Backbone, batch: PairBatch, attn_impl: str = "sdpa") -> Ans
 
 
 def log_probs_of(model: Backbone, batch: PairBatch, hidden: Tensor) -> AnswerLogProbs:
-    """The same from hidden states (B, R, D)."""
+    """The log-probabilities of a batch's answers, from hidden states (B, R, D)."""
     learned = batch.target != IGNORE
     found = -F.cross_entropy(model.logits(hidden[learned]).float(), batch.target[learned], reduction="none")
     weighted, text, draw = batch.weight[learned] * found, batch.text[learned], batch.draw[learned]
@@ -179,7 +179,7 @@ class Preferring(FineTuning):
         if not is_pairs(shard.folder):
             raise InputError(
                 f"{shard.folder} has no pairs of answers, which recipe {self.recipe.name!r} trains on: give --data "
-                "files of prompts, each with a chosen and a rejected answer (docs/training.md)"
+                "files of prompts, each with a chosen and a rejected answer (docs/prefer.md)"
             )
 
     def maker(self, shard: Shard, seed: int) -> PairBatches:
