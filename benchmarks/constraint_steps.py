@@ -33,7 +33,7 @@ from daguerre.models.tokenizer import Tokenizer
 from daguerre.sampling.constrained import Constraint
 from daguerre.sampling.constraints import Budget, TokenAutomaton
 from daguerre.sampling.constraints.compile import DEPTH, schema_dfa
-from daguerre.sampling.constraints.tokens import Vocabulary, lift
+from daguerre.sampling.constraints.tokens import VocabularyBytes, lift
 from daguerre.sampling.constraints.tools import AUTO, CLOSING, OPENING, tools_dfa
 from daguerre.sampling.logits import SamplingParams
 
@@ -67,7 +67,7 @@ def tools(bounded: bool) -> list[dict[str, Any]]:
     ]
 
 
-def vocabulary(size: int) -> Vocabulary:
+def vocabulary(size: int) -> VocabularyBytes:
     """The bytes of so many tokens; the first few are special."""
     tokenizer = Tokenizer.default("2k" if size <= 2048 else "8k")
     texts = [tokenizer.token_bytes(token) for token in range(min(size, tokenizer.vocab_size))]
@@ -77,7 +77,7 @@ def vocabulary(size: int) -> Vocabulary:
         if text not in known:
             known.add(text)
             texts.append(text)
-    return Vocabulary.of(texts)
+    return VocabularyBytes.of(texts)
 
 
 def compiled(functions: Sequence[dict[str, Any]], size: int, filler: int) -> TokenAutomaton:
@@ -155,7 +155,7 @@ def compiling(folder: Path) -> dict[str, Any]:
     return {"schemas": len(files), "refused": refused, "repeats": REPEATS, "milliseconds": quantiles}
 
 
-def compile_times(schema: object, texts: dict[int, Vocabulary]) -> dict[int, float]:
+def compile_times(schema: object, texts: dict[int, VocabularyBytes]) -> dict[int, float]:
     """Milliseconds of compiling a schema once, by vocabulary."""
     began = time.thread_time()
     dfa, _ = schema_dfa(schema, budget := Budget(), lenient=True)

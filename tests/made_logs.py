@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from daguerre.router.choose import Decision, choose
+from daguerre.router.choose import RoutingDecision, choose
 from daguerre.router.config import Config
 from daguerre.router.features import BackendState, Features, State
 from daguerre.router.log import config_line, decision_line
@@ -20,7 +20,7 @@ Made = list[dict[str, Any]]
 
 def decided(
     number: int, features: Features, config: Config, state: State | None = None
-) -> tuple[dict[str, Any], Decision]:
+) -> tuple[dict[str, Any], RoutingDecision]:
     """The beginning of a line, before anything was tried, and its decision."""
     some = state or {}
     decision = choose(features, some, config)

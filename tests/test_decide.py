@@ -17,9 +17,9 @@ from daguerre.models.session import Counts, compute
 from daguerre.scoring.calibration import Calibration
 from daguerre.scoring.decisions import (
     MOST_LABELS,
-    Answer,
     Choice,
     Question,
+    QuestionAnswer,
     Score,
     ScoredLabel,
     YesNo,
@@ -41,7 +41,7 @@ QUESTIONS: tuple[Question, ...] = (
 NAMES = ["causal", "causal_unshifted", "full", "full_unshifted", "block", "block_shifted", "reordered"]
 
 
-def all_scores(answers: list[Answer]) -> list[float]:
+def all_scores(answers: list[QuestionAnswer]) -> list[float]:
     return [score for answer in answers for score in answer.scores.values()]
 
 

@@ -19,7 +19,7 @@ from daguerre import load
 from daguerre.canvas import Canvas
 from daguerre.decoding import generate as main_path
 from daguerre.decoding.drive import Together
-from daguerre.decoding.modes.windows import OPEN, Slot, Window, difference
+from daguerre.decoding.modes.windows import OPEN, Window, WindowSlot, difference
 from daguerre.decoding.planning import make_plan
 from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
@@ -514,21 +514,21 @@ def test_the_command_line_fills_a_gap(
     assert json.loads(capsys.readouterr().out)["text"] == want.text
 
 
-def random_windows(rng: np.random.Generator, pool: list[Slot]) -> Window:
+def random_windows(rng: np.random.Generator, pool: list[WindowSlot]) -> Window:
     chosen = rng.integers(len(pool), size=rng.integers(0, 7))
     return Window((2, 8), tuple(pool[i] for i in chosen), 0, 6, 6)
 
 
 def cases() -> Iterator[tuple[Window, Window]]:
     rng = np.random.default_rng(3)
-    pool = [OPEN, *(Slot(token, 0.1 * token, 0.5, np.array([token], dtype=np.float32)) for token in (1, 2, 3, 3))]
+    pool = [OPEN, *(WindowSlot(token, 0.1 * token, 0.5, np.array([token], dtype=np.float32)) for token in (1, 2, 3, 3))]
     for _ in range(300):
         yield random_windows(rng, pool), random_windows(rng, pool)
 
 
 def test_the_difference_of_two_windows_turns_one_canvas_into_the_other() -> None:
     def canvas_of(window: Window) -> Canvas:
-        held = [*window.slots, *[Slot(9)] * (6 - len(window.slots))]
+        held = [*window.slots, *[WindowSlot(9)] * (6 - len(window.slots))]
         tokens = np.array([7, 7, *(slot.token for slot in held), 7])
         return Canvas(tokens, np.array([False, False, *(slot is OPEN for slot in held), False]), ((2, 8),))
 

@@ -15,8 +15,7 @@ from daguerre.sampling.constraints import Budget
 from daguerre.sampling.constraints.indices import NONE
 from daguerre.sampling.constraints.reference.lift import distinct
 from daguerre.sampling.constraints.regex import regex_dfa
-from daguerre.sampling.constraints.tokens import Vocabulary as TokenVocabulary
-from daguerre.sampling.constraints.tokens import lift
+from daguerre.sampling.constraints.tokens import VocabularyBytes, lift
 from daguerre.scoring.decisions import Choice, decide
 from published_runs import SCHEMA, model_of, run, tokens_of
 
@@ -25,9 +24,9 @@ pytestmark = pytest.mark.slow
 
 def test_its_tables_are_made_once() -> None:
     tokenizer = mt.made("synthetic")
-    vocabulary, tokens = Vocabulary(tokenizer), TokenVocabulary.make(tokenizer)
+    vocabulary, tokens = Vocabulary(tokenizer), VocabularyBytes.make(tokenizer)
     assert Vocabulary.make(tokenizer) is Vocabulary.make(tokenizer.sized(tokenizer.vocab_size))
-    assert TokenVocabulary.make(tokenizer) is tokens
+    assert VocabularyBytes.make(tokenizer) is tokens
     scan = [t for t in range(tokenizer.vocab_size) if tokenizer.token_bytes(t).startswith(b" th")]
     assert sorted(vocabulary.beginning_with(b" th")) == scan and len(scan) > 300
     assert num_to_take_back(tokenizer.encode("the "), vocabulary) == 1
@@ -36,7 +35,7 @@ def test_its_tables_are_made_once() -> None:
 @pytest.mark.parametrize("pattern", ["[^]*", r"\w+( \w+){0,3}\.", "(é|日本){2,5}", "={3,9}"])
 def test_a_token_does_what_its_bytes_do(pattern: str) -> None:
     tokenizer, dfa = mt.made("synthetic"), regex_dfa(pattern, Budget())
-    automaton = lift(dfa, TokenVocabulary.make(tokenizer), Budget())
+    automaton = lift(dfa, VocabularyBytes.make(tokenizer), Budget())
     for token in range(0, tokenizer.vocab_size, 97):
         text = tokenizer.token_bytes(token)
         states = [dfa.table.run(text, state) for state in range(len(dfa))] if text else [NONE] * len(dfa)

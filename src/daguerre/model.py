@@ -54,7 +54,7 @@ from daguerre.models.tokenizer import Tokenizer
 from daguerre.scoring.attribution import ARGUMENTS as ATTRIBUTE
 from daguerre.scoring.attribution import STEPS, Attribution, attribute
 from daguerre.scoring.calibration import Calibration, load_calibrations
-from daguerre.scoring.decisions import Answer, Question, decide
+from daguerre.scoring.decisions import Question, QuestionAnswer, decide
 from daguerre.scoring.embedding import EmbeddingKind, embed
 from daguerre.scoring.likelihood import Order, SpanLayout, TokenScores
 from daguerre.scoring.text_concepts import TextConcepts, text_concepts
@@ -362,7 +362,7 @@ class Model:
         """
         return attribute(self.backbone, self.tokenizer, self.concepts, result, token, num_steps)
 
-    def decide(self, state: str, questions: Sequence[Question], context: Showing = "auto") -> list[Answer]:
+    def decide(self, state: str, questions: Sequence[Question], context: Showing = "auto") -> list[QuestionAnswer]:
         """The answers to questions about `state`, a text, all in one forward.
 
         questions: `YesNo`, `Choice` and `Score` of `daguerre.scoring.decisions`. context: "auto" shows the last lines

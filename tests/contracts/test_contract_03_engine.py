@@ -22,15 +22,15 @@ from contracts.test_contract_03_alone import (  # noqa: F401
     check_same,
     finished_together,
 )
-from daguerre.engine.scheduler import Limits, Scheduler, Stats
+from daguerre.engine.scheduler import EngineLimits, Scheduler, Stats
 from daguerre.engine.task import SampleWork, Task
 from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.models.tokenizer import Tokenizer
 
-ROOMY = Limits()
-TIGHT = Limits(max_running=12, max_rows=64, cache_rows=320)
+ROOMY = EngineLimits()
+TIGHT = EngineLimits(max_running=12, max_rows=64, cache_rows=320)
 """Prompts are divided, and tasks give up their memory."""
-LIMITS = {"roomy": ROOMY, "tight": TIGHT, "none stored": Limits(max_rows=96, store_prefixes=False)}
+LIMITS = {"roomy": ROOMY, "tight": TIGHT, "none stored": EngineLimits(max_rows=96, store_prefixes=False)}
 
 
 class Unaware(SampleWork):
@@ -40,7 +40,7 @@ class Unaware(SampleWork):
         super().beside(1)
 
 
-def run_all(samples: list[Kept], limits: Limits, seed: int, backend: Any = None) -> Stats:
+def run_all(samples: list[Kept], limits: EngineLimits, seed: int, backend: Any = None) -> Stats:
     """All samples in one engine, each arriving at a random step, in a random order; returns what it has done."""
     rng = random.Random(seed)
     arrivals = sorted((rng.randrange(30), rng.random(), index) for index in range(len(samples)))
@@ -108,7 +108,9 @@ def test_a_request_that_gave_up_its_memory_goes_on_as_if_it_had_not(
         with subtests.test(f"{max_rows} rows"):
             samples = begin(denoiser, tokenizer, requests)
             stats = run_all(
-                samples, Limits(max_rows=max_rows, cache_rows=384, step_seconds=None, store_prefixes=max_rows == 64), 1
+                samples,
+                EngineLimits(max_rows=max_rows, cache_rows=384, step_seconds=None, store_prefixes=max_rows == 64),
+                1,
             )
             assert stats.preemptions > 2
             for got, want in zip(samples, alone, strict=True):

@@ -15,7 +15,7 @@ from daguerre.engine import scheduler
 from daguerre.engine.engine import Engine
 from daguerre.engine.pace import Pace, fair_parts
 from daguerre.engine.pieces import CleanRows
-from daguerre.engine.task import BatchWork, Piece
+from daguerre.engine.task import BatchWork, PendingForward
 from daguerre.model import Model
 from daguerre.models.forward import Answer, DraftStep, Forward, Hidden, Layout, LogProbs
 from daguerre.models.processor import row_time
@@ -161,7 +161,7 @@ def test_what_was_wanted_before_memory_was_given_up_is_in_the_answer_once(model:
     tokens, place = np.array(prompt(model, num, 3))[:num], np.arange(num)
     layout, wanted = Layout(place, (place + 1).astype(np.int32), num), np.arange(5, num, dtype=np.int32)
     (whole,) = backend.forward([Forward(tokens, layout, None, wanted, Hidden())])
-    piece = Piece(Forward(tokens, layout, backend.cache(num), wanted, Hidden()), CleanRows())
+    piece = PendingForward(Forward(tokens, layout, backend.cache(num), wanted, Hidden()), CleanRows())
     for number in range(20):
         part = piece.part(70, whole=False)
         assert part is not None

@@ -10,7 +10,7 @@ import pytest
 
 from daguerre.engine.engine import Engine
 from daguerre.engine.job import Job
-from daguerre.engine.shares import Shares
+from daguerre.engine.shares import OwnerShares
 from daguerre.errors import QueueFullError
 from daguerre.model import Model
 
@@ -124,7 +124,7 @@ def test_a_step_is_not_one_owners_prompts_alone(model: Model) -> None:
 
 
 def test_who_overdrew_a_step_waits_for_its_parts_of_later_ones() -> None:
-    shares = Shares(lambda owner: 3.0 if owner == "ann" else 1.0)
+    shares = OwnerShares(lambda owner: 3.0 if owner == "ann" else 1.0)
     shares.overdrew("hog", 5.0)
     parts = {"ann": 6.0, "hog": 2.0}
     assert [shares.pay(parts) for _ in range(4)] == [{"hog"}, {"hog"}, set(), set()]
@@ -133,7 +133,7 @@ def test_who_overdrew_a_step_waits_for_its_parts_of_later_ones() -> None:
 
 
 def test_a_crowd_counts_as_many_tasks_of_each_owner_as_of_oneself() -> None:
-    shares = Shares(lambda owner: 2.0 if owner == "ann" else 1.0)
+    shares = OwnerShares(lambda owner: 2.0 if owner == "ann" else 1.0)
     tasks = {"ann": 1, "ben": 1, "hog": 30}
     assert [shares.crowd(owner, tasks) for owner in tasks] == [2, 4, 120]
 

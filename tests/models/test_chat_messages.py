@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from daguerre.errors import InputError
-from daguerre.models.chat_messages import Calls, apart, fitted
+from daguerre.models.chat_messages import CallStyle, apart, fitted
 from daguerre.models.chat_template import ChatTemplate
 
 Json = dict[str, Any]
@@ -244,7 +244,7 @@ def test_what_yields_values_is_written_as_json() -> None:
 
 
 def test_how_calls_are_wanted_is_told() -> None:
-    assert ChatTemplate.of(each(TURN + AS_JSON)).wants().calls == Calls()
+    assert ChatTemplate.of(each(TURN + AS_JSON)).wants().calls == CallStyle()
     assert ChatTemplate.of(each(TURN)).wants().calls is None
 
 

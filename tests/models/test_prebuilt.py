@@ -61,9 +61,9 @@ def test_every_level_has_flags_for_the_compiler() -> None:
 def test_a_name_changes_with_the_sources_and_the_flags(tmp_path: Path) -> None:
     folder = tmp_path / "native"
     shutil.copytree(prebuilt.CONSTRAINTS.folder, folder)
-    same = prebuilt.Source("constraints", "", folder, "automata.cpp", prebuilt.CONSTRAINTS.flags)
+    same = prebuilt.LibrarySource("constraints", "", folder, "automata.cpp", prebuilt.CONSTRAINTS.flags)
     assert prebuilt.path_of(same, "avx2") == prebuilt.path_of(prebuilt.CONSTRAINTS, "avx2")
-    other = prebuilt.Source("constraints", "", folder, "automata.cpp", ("-O0",))
+    other = prebuilt.LibrarySource("constraints", "", folder, "automata.cpp", ("-O0",))
     assert prebuilt.path_of(other, "avx2") != prebuilt.path_of(same, "avx2")
     with (folder / "automata.cpp").open("a") as file:
         file.write("// more\n")

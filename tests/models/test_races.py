@@ -14,7 +14,7 @@ import pytest
 
 from backends import ISAS, flags_of, of_isa
 from daguerre.models.backends.library import find_compiler
-from daguerre.models.prebuilt import CONSTRAINTS, NATIVE, Source
+from daguerre.models.prebuilt import CONSTRAINTS, NATIVE, LibrarySource
 
 FOLDER = Path(__file__).with_name("native")
 WAITS = """
@@ -37,7 +37,7 @@ int main() {
 pytestmark = pytest.mark.skipif(os.environ.get("SANITIZER") != "thread", reason="takes minutes: make sanitize")
 
 
-def ran(source: Path, folder: Path, *flags: str, library: Source = NATIVE) -> str:
+def ran(source: Path, folder: Path, *flags: str, library: LibrarySource = NATIVE) -> str:
     """What a program says, compiled with our own threads and the sanitizer."""
     program = folder / "program"
     compiler = [find_compiler(), *library.flags, "-O1", "-g", "-fsanitize=thread", *flags]

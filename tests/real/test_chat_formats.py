@@ -31,7 +31,7 @@ from daguerre.models.published_tokenizer import PublishedTokenizer
 from daguerre.sampling.constraints.answers import answer_dfa, code_of, coded
 from daguerre.sampling.constraints.budget import Budget
 from daguerre.sampling.constraints.call_arguments import ArgumentLanguage
-from daguerre.sampling.constraints.tokens import TokenAutomaton, Vocabulary, lift
+from daguerre.sampling.constraints.tokens import TokenAutomaton, VocabularyBytes, lift
 from real.conftest import FULL, some
 from real.files import bring_llama_cpp_files
 from real.peer_answers import Case, Name, cases, tool
@@ -212,7 +212,7 @@ def automaton_of(form: Format, choice: str, thinks: str | None, special: dict[st
     tools = {name: ArgumentLanguage(schema, 3, budget, {}, spelled) for name, schema in SCHEMAS.items()}
     dfa = answer_dfa(form, tools, choice, special, budget, thinks=thinks)
     texts = [b"" if b"\xff" in text else text for text in qwen2()]
-    return lift(dfa, Vocabulary.of(texts + [code_of(token) for token in special.values()]), budget)
+    return lift(dfa, VocabularyBytes.of(texts + [code_of(token) for token in special.values()]), budget)
 
 
 class Walks:

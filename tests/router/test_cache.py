@@ -17,13 +17,23 @@ from hypothesis import strategies as st
 
 from daguerre.errors import InputError
 from daguerre.router import cache
-from daguerre.router.cache import OVERHEAD, Answer, AnswerCache, CacheKey, Hit, Stats, key_of, may_cache, may_keep
-from daguerre.router.config import Cache
+from daguerre.router.cache import (
+    OVERHEAD,
+    AnswerCache,
+    CachedResponse,
+    CacheKey,
+    CacheStats,
+    Hit,
+    key_of,
+    may_cache,
+    may_keep,
+)
+from daguerre.router.config import CacheConfig
 from daguerre.router.near import DIMENSIONS, marks_of, nearest, vector_of
 from scripted_backends import answer, events
 
-TABLE = Cache(ttl=60)
-NEAR = Cache(ttl=60, near=0.8)
+TABLE = CacheConfig(ttl=60)
+NEAR = CacheConfig(ttl=60, near=0.8)
 
 
 def database(path: Path | str = ":memory:") -> sqlite3.Connection:
@@ -40,8 +50,8 @@ def key(body: dict[str, Any], operation: str = "chat", **more: Any) -> CacheKey:
     return found
 
 
-def said(text: str = "answer", **more: Any) -> Answer:
-    return Answer(answer(text), "application/json", "one", **more)
+def said(text: str = "answer", **more: Any) -> CachedResponse:
+    return CachedResponse(answer(text), "application/json", "one", **more)
 
 
 def body_of(hit: Hit | None) -> bytes | None:
@@ -120,7 +130,7 @@ def test_responses_with_calls_in_their_input_are_kept_only_if_it_is_wished() -> 
 def test_a_chat_that_is_to_be_stored_and_a_wish_to_be_left_alone_are_never_answered_from_the_cache() -> None:
     assert not may_cache("chat", chat(store=True), {"cache": "on"}, TABLE)
     assert not may_cache("chat", chat(), {"cache": "off"}, TABLE)
-    assert not may_cache("chat", chat(), {"cache": "on"}, Cache())
+    assert not may_cache("chat", chat(), {"cache": "on"}, CacheConfig())
 
 
 def test_a_wish_for_near_answers_is_refused_where_the_configuration_has_none() -> None:
@@ -314,7 +324,7 @@ def test_an_equal_request_has_the_same_bytes_again_and_another_owner_has_not() -
     one.put(first, said(usage={"prompt_tokens": 7}), 100.0)
     assert one.get(key(chat(user="x")), 130.0) == Hit(said(usage={"prompt_tokens": 7}), 30.0)
     assert one.get(key(chat(), owner="ann"), 130.0) is None
-    assert one.stats() == Stats(hits=1, misses=2, entries=1, bytes=len(answer("answer")) + OVERHEAD)
+    assert one.stats() == CacheStats(hits=1, misses=2, entries=1, bytes=len(answer("answer")) + OVERHEAD)
 
 
 def test_an_answer_is_given_until_its_time_is_over_and_no_longer_and_not_before_it_was_written() -> None:
@@ -339,11 +349,11 @@ def test_the_last_answer_to_a_request_stays_and_counts_once() -> None:
 @settings(max_examples=50, deadline=None)
 @given(sizes=st.lists(st.integers(0, 3000), max_size=30), most=st.integers(OVERHEAD + 1, 8000))
 def test_the_oldest_go_first_and_all_together_never_have_more_bytes_than_they_may(sizes: list[int], most: int) -> None:
-    one = AnswerCache(database(), Cache(ttl=60, most_bytes=most))
+    one = AnswerCache(database(), CacheConfig(ttl=60, most_bytes=most))
     kept = list[tuple[int, int]]()
     for number, size in enumerate(sizes):
         body = b"x" * size
-        one.put(key(chat(str(number))), Answer(body, "k", "b"), 100.0)
+        one.put(key(chat(str(number))), CachedResponse(body, "k", "b"), 100.0)
         if size + OVERHEAD <= most:
             kept.append((number, size + OVERHEAD))
         while sum(held for _, held in kept) > most:
@@ -354,11 +364,11 @@ def test_the_oldest_go_first_and_all_together_never_have_more_bytes_than_they_ma
 
 
 def test_hundreds_of_small_entries_make_room_for_a_large_one() -> None:
-    one = AnswerCache(database(), Cache(ttl=60, most_bytes=200 * (OVERHEAD + 10)))
+    one = AnswerCache(database(), CacheConfig(ttl=60, most_bytes=200 * (OVERHEAD + 10)))
     for number in range(200):
-        one.put(key(chat(str(number))), Answer(b"x" * 10, "k", "b"), 100.0)
+        one.put(key(chat(str(number))), CachedResponse(b"x" * 10, "k", "b"), 100.0)
     assert one.stats().entries == 200
-    one.put(key(chat()), Answer(b"x" * 199 * OVERHEAD, "k", "b"), 100.0)
+    one.put(key(chat()), CachedResponse(b"x" * 199 * OVERHEAD, "k", "b"), 100.0)
     assert one.stats().bytes <= 200 * (OVERHEAD + 10) and one.get(key(chat()), 100.0) is not None
 
 
@@ -367,7 +377,7 @@ def test_answers_outlast_a_restart_and_are_counted_again(tmp_path: Path) -> None
     AnswerCache(db, TABLE).put(key(chat()), said(), 100.0)
     db.close()
     again = AnswerCache(database(tmp_path / "state.db"), TABLE)
-    assert again.stats() == Stats(entries=1, bytes=len(answer("answer")) + OVERHEAD)
+    assert again.stats() == CacheStats(entries=1, bytes=len(answer("answer")) + OVERHEAD)
     assert body_of(again.get(key(chat()), 101.0)) == answer("answer")
 
 
@@ -380,7 +390,7 @@ def test_a_body_that_changed_on_disk_is_not_given(caplog: pytest.LogCaptureFixtu
     one.put(key(chat()), said("right"), 100.0)
     db.execute("UPDATE answers SET body = ?", (answer("wrong"),))
     assert one.get(key(chat()), 101.0) is None and one.get(key(chat()), 101.0) is None
-    assert one.stats() == Stats(misses=2, failures=1) and "not what was written" in caplog.text
+    assert one.stats() == CacheStats(misses=2, failures=1) and "not what was written" in caplog.text
 
 
 def test_a_damaged_file_fails_no_request_and_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -416,7 +426,7 @@ def test_a_full_disk_fails_no_request_and_what_was_kept_is_still_given() -> None
     db.execute(f"PRAGMA max_page_count = {db.execute('PRAGMA page_count').fetchone()[0]}")
     one.put(key(chat("large")), said("x" * 100_000), 100.0)
     assert one.get(key(chat("large")), 101.0) is None and one.get(key(chat()), 101.0) is not None
-    assert one.stats() == Stats(hits=1, misses=1, entries=1, bytes=len(answer("answer")) + OVERHEAD, failures=1)
+    assert one.stats() == CacheStats(hits=1, misses=1, entries=1, bytes=len(answer("answer")) + OVERHEAD, failures=1)
     assert not db.in_transaction
     db.execute("DELETE FROM answers")
     one.put(key(chat("large")), said("x" * 100_000), 101.0)
@@ -427,7 +437,7 @@ def test_a_full_disk_fails_no_request_and_what_was_kept_is_still_given() -> None
 
 
 def near_hit(kept: dict[str, Any], asked: dict[str, Any], least: float = 0.5, **more: Any) -> Hit | None:
-    one = AnswerCache(database(), Cache(ttl=60, near=least))
+    one = AnswerCache(database(), CacheConfig(ttl=60, near=least))
     one.put(key(kept, near=True, **more), said(), 100.0)
     return one.get(key(asked, near=True, **more), 101.0, near=True)
 
@@ -442,7 +452,7 @@ def test_a_request_with_a_near_text_has_the_answer_if_it_wishes() -> None:
     equal = one.get(key(chat("What is the capital of France?"), near=True), 101.0, near=True)
     assert equal is not None and equal.similarity is None
     assert one.get(key(chat("Where does the river Seine begin?"), near=True), 101.0, near=True) is None
-    assert one.stats() == Stats(hits=1, near=1, misses=2, entries=1, bytes=one.stats().bytes)
+    assert one.stats() == CacheStats(hits=1, near=1, misses=2, entries=1, bytes=one.stats().bytes)
 
 
 TURNED = (
@@ -538,7 +548,7 @@ def test_owners_are_not_near_each_other() -> None:
 
 
 def test_the_most_similar_of_the_newest_entries_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = AnswerCache(database(), Cache(ttl=60, near=0.3))
+    one = AnswerCache(database(), CacheConfig(ttl=60, near=0.3))
     for number, text in enumerate(
         ("tell me about dogs and cats", "tell me about dogs", "tell me about birds and cats")
     ):

@@ -108,7 +108,7 @@ def test_a_backend_that_slows_down_is_slower_for_all_sizes_after_three_answers()
 
 
 def test_what_lasts_for_a_half_life_is_usual_and_two_slow_answers_are_an_accident() -> None:
-    pace = latency.Pace(memory=8.0, lasting=60.0)
+    pace = latency.Slowdown(memory=8.0, lasting=60.0)
     for _ in range(2):
         pace.add(9.0, 0.0)
     assert pace.now(0.0) == 1.0
@@ -126,7 +126,7 @@ def test_what_lasts_for_a_half_life_is_usual_and_two_slow_answers_are_an_acciden
 
 
 def test_one_request_at_a_time_finds_out_whether_a_slow_backend_still_is() -> None:
-    pace = latency.Pace(memory=8.0, lasting=600.0)
+    pace = latency.Slowdown(memory=8.0, lasting=600.0)
     for at in range(3):
         pace.add(4.0, float(at))
     assert pace.now(9.9) == 4.0 and not pace.doubtful(9.9)
@@ -143,7 +143,7 @@ def test_one_request_at_a_time_finds_out_whether_a_slow_backend_still_is() -> No
 
 
 def test_requests_that_wait_longer_than_usual_count_before_they_are_answered() -> None:
-    pace = latency.Pace(memory=8.0, lasting=600.0)
+    pace = latency.Slowdown(memory=8.0, lasting=600.0)
     for at in range(5):
         pace.add(1.0, float(at))
     assert pace.now(5.0, [3.0, 1.2, 5.0]) == 1.0, "two are an accident"

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daguerre.router.config import KeyLimits
-from daguerre.router.limits import DAY, KEPT_DAYS, MINUTE, LimitError, Limits, Reservation, Usage
+from daguerre.router.limits import DAY, KEPT_DAYS, MINUTE, DailyUsage, LimitError, OwnerLimits, Reservation
 
 NOON = 20_000 * DAY + DAY / 2
 
@@ -24,8 +24,8 @@ def about(number: float) -> Any:
     return pytest.approx(number)
 
 
-def limits(**default: Any) -> Limits:
-    return Limits(database(), {"default": KeyLimits(**default)})
+def limits(**default: Any) -> OwnerLimits:
+    return OwnerLimits(database(), {"default": KeyLimits(**default)})
 
 
 def test_requests_are_let_in_up_to_the_number_a_minute_and_again_as_the_oldest_leaves() -> None:
@@ -77,10 +77,10 @@ def test_a_budget_lasts_until_midnight_of_utc() -> None:
     with pytest.raises(LimitError, match=r"0\.3 dollars a day") as refused:
         one.admit("ann", 0.1, 5, NOON + 0.5)
     assert refused.value.code == "budget_exceeded" and refused.value.retry_after == DAY // 2
-    assert one.usage("ann", NOON) == Usage(about(0.3), 15, 3)
+    assert one.usage("ann", NOON) == DailyUsage(about(0.3), 15, 3)
     one.admit("ann", 0.0, 5, NOON)
     one.admit("ann", 0.1, 5, NOON + DAY / 2)
-    assert one.usage("ann", NOON + DAY / 2) == Usage()
+    assert one.usage("ann", NOON + DAY / 2) == DailyUsage()
 
 
 def test_requests_at_once_do_not_exceed_a_budget_that_their_expectations_keep() -> None:
@@ -111,18 +111,20 @@ def test_settling_twice_counts_once() -> None:
     first = one.admit("", 1, 50, NOON)
     one.settle(first, 1, 50, NOON)
     one.settle(first, 1, 50, NOON)
-    assert one.usage(None, NOON) == Usage(1, 50, 1)
+    assert one.usage(None, NOON) == DailyUsage(1, 50, 1)
     one.admit("", 1, 50, NOON)
 
 
 def test_an_owner_with_limits_of_his_own_has_not_those_of_the_others_and_without_a_default_there_are_none() -> None:
-    one = Limits(database(), {"ann": KeyLimits(requests_per_minute=1)})
+    one = OwnerLimits(database(), {"ann": KeyLimits(requests_per_minute=1)})
     one.admit("ann", 0, 0, NOON)
     with pytest.raises(LimitError):
         one.admit("ann", 0, 0, NOON)
     for _ in range(50):
         one.admit("bob", 1e9, 10**9, NOON)
-    both = Limits(database(), {"ann": KeyLimits(requests_per_minute=2), "default": KeyLimits(requests_per_minute=1)})
+    both = OwnerLimits(
+        database(), {"ann": KeyLimits(requests_per_minute=2), "default": KeyLimits(requests_per_minute=1)}
+    )
     both.admit("ann", 0, 0, NOON)
     both.admit("ann", 0, 0, NOON)
     both.admit("bob", 0, 0, NOON)
@@ -133,22 +135,22 @@ def test_an_owner_with_limits_of_his_own_has_not_those_of_the_others_and_without
 def test_what_was_spent_outlasts_a_restart_and_old_days_are_deleted(tmp_path: Path) -> None:
     path, table = tmp_path / "state.db", {"default": KeyLimits(dollars_per_day=1.0)}
     db = database(path)
-    one = Limits(db, table)
+    one = OwnerLimits(db, table)
     one.settle(one.admit("ann", 0.9, 7, NOON), 0.8, 7, NOON)
     db.close()
     db = database(path)
-    again = Limits(db, table)
-    assert again.usages(NOON) == {"ann": Usage(0.8, 7, 1)}
+    again = OwnerLimits(db, table)
+    assert again.usages(NOON) == {"ann": DailyUsage(0.8, 7, 1)}
     with pytest.raises(LimitError):
         again.admit("ann", 0.3, 1, NOON)
     again.settle(again.admit("ann", 0.1, 1, NOON), 0.1, 1, NOON)
-    assert again.usage("ann", NOON) == Usage(about(0.9), 8, 2)
+    assert again.usage("ann", NOON) == DailyUsage(about(0.9), 8, 2)
     later = NOON + KEPT_DAYS * DAY
     again.settle(again.admit("bob", 0.1, 1, later - DAY), 0.1, 1, later - DAY)
     assert db.execute("SELECT COUNT(*) FROM spent").fetchone() == (2,)
     again.settle(again.admit("bob", 0.1, 1, later), 0.1, 1, later)
     assert db.execute("SELECT owner FROM spent").fetchall() == [("bob",), ("bob",)]
-    assert again.usages(later) == {"bob": Usage(0.1, 1, 1)}
+    assert again.usages(later) == {"bob": DailyUsage(0.1, 1, 1)}
 
 
 def test_a_clock_that_is_set_back_locks_nobody_out() -> None:
@@ -161,13 +163,13 @@ def test_a_clock_that_is_set_back_locks_nobody_out() -> None:
 
 def test_a_database_that_fails_is_logged_once_and_budgets_hold_without_it(caplog: pytest.LogCaptureFixture) -> None:
     db = database()
-    one = Limits(db, {"default": KeyLimits(tokens_per_day=100)})
+    one = OwnerLimits(db, {"default": KeyLimits(tokens_per_day=100)})
     db.execute("DROP TABLE spent")
     one.settle(one.admit("ann", 0, 60, NOON), 0, 60, NOON)
     with pytest.raises(LimitError):
         one.admit("ann", 0, 60, NOON)
     one.settle(one.admit("ann", 0, 40, NOON), 0, 40, NOON)
-    assert one.usages(NOON) == {"ann": Usage(0, 100, 2)}
+    assert one.usages(NOON) == {"ann": DailyUsage(0, 100, 2)}
     assert one.failures >= 3 and len(caplog.records) == 1 and "it is counted until" in caplog.text
 
 
@@ -210,7 +212,7 @@ def test_limits_are_those_of_a_slow_restatement(
     table = KeyLimits(
         requests_per_minute=requests, tokens_per_minute=minute, tokens_per_day=day, dollars_per_day=dollars
     )
-    fast, slow, now = Limits(database(), {"default": table}), Slow(table), NOON
+    fast, slow, now = OwnerLimits(database(), {"default": table}), Slow(table), NOON
     under_way = list[tuple[Reservation, dict[str, Any]]]()
     for settles, passed, cost, tokens in steps:
         now += passed
@@ -239,4 +241,4 @@ def test_limits_are_those_of_a_slow_restatement(
             assert slow.admits(cost, tokens, now + after) and not slow.admits(cost, tokens, now + after - 1)
     today = [one for one in slow.all if one["ended"] is not None and one["ended"] // DAY == now // DAY]
     sums = (sum(one["dollars"] for one in today), sum(one["tokens"] for one in today), len(today))
-    assert fast.usage("x", now) == Usage(*sums)
+    assert fast.usage("x", now) == DailyUsage(*sums)

@@ -24,7 +24,7 @@ from daguerre.router import proxy, trip
 from daguerre.router.app import make_app, make_router
 from daguerre.router.attempts import Opened
 from daguerre.router.log import replay
-from daguerre.router.proxy import Whole
+from daguerre.router.proxy import WholeResponse
 from daguerre.router.replies import EventCheck
 from daguerre.router.store import Store
 from daguerre.router.upstream import Upstreams, merged, seconds_of
@@ -593,7 +593,7 @@ def test_an_answer_is_noted_when_it_was_sent_and_where_it_cannot_be(gone: bool) 
     async def receive() -> dict[str, str]:
         return {"type": "http.disconnect"}
 
-    answer = Whole(opened, {}, happened.append, 12.5)
+    answer = WholeResponse(opened, {}, happened.append, 12.5)
     with pytest.raises(ConnectionError) if gone else nullcontext():
         asyncio.run(answer({"type": "http"}, receive, send))
     assert happened == [*([] if gone else ["http.response.start", "http.response.body"]), 12.5]

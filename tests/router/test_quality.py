@@ -26,7 +26,7 @@ from daguerre.router.measures import MEASURES, ROWS, SETTINGS_HASH, counted, has
 from daguerre.router.quality import ARRAYS, PARTS, SHARE, TREES, QualityModel, standard
 from daguerre.router.quality_fit import apgr, calibration_error, cpt, curve, fit_quality, folds_of, scales_of
 from daguerre.router.quality_rows import Outcomes, read_outcomes
-from daguerre.router.reading import Reading, read
+from daguerre.router.reading import ParsedRequest, read
 from daguerre.router.trees import Forest, plant
 from routing import backend, config, request
 
@@ -34,7 +34,7 @@ DATA = Path(__file__).parents[3] / "shared" / "data" / "routing" / "outcomes.jso
 SUBJECTS = ("apples", "bridges", "clouds", "dragons", "engines", "forests", "gardens", "harbors")
 
 
-def of(prompt: str) -> Reading:
+def of(prompt: str) -> ParsedRequest:
     return read("completions", {"prompt": prompt})
 
 

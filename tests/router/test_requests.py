@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from daguerre.errors import InputError
 from daguerre.router.config import NEEDS, OPERATIONS, Config
 from daguerre.router.reading import read, sized, strings
-from daguerre.router.requests import Asked, draw_of, features_of
+from daguerre.router.requests import ObservedFeatures, draw_of, features_of
 from routing import backend, config
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
@@ -64,7 +64,9 @@ def every_override(**more: Any) -> Config:
     return config(backend("near"), backend("far"), overrides=names, **more)
 
 
-def asked(body: object, operation: str = "chat", headers: dict[str, str] | None = None, **more: Any) -> Asked:
+def asked(
+    body: object, operation: str = "chat", headers: dict[str, str] | None = None, **more: Any
+) -> ObservedFeatures:
     return features_of(operation, body, headers or {}, more.get("config", every_override()), "request")
 
 

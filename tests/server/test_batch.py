@@ -19,7 +19,7 @@ from commands import Running
 from daguerre.errors import DataError, EngineError
 from daguerre.model import Model
 from daguerre.server import batch as batches
-from daguerre.server.batch import Writer, answer_file, read_answers, read_requests
+from daguerre.server.batch import BatchWriter, answer_file, read_answers, read_requests
 from daguerre.server.models import ModelPool
 from server.processes import run
 
@@ -154,14 +154,14 @@ def test_two_runs_do_not_write_one_file(answer: Callable[..., Any], tmp_path: Pa
 def test_a_full_disk_is_one_line_and_the_next_run_goes_on(
     answer: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, requests = Writer.write, [request(number) for number in range(6)]
+    real, requests = BatchWriter.write, [request(number) for number in range(6)]
 
-    def full(writer: Writer, line: dict[str, Any]) -> None:
+    def full(writer: BatchWriter, line: dict[str, Any]) -> None:
         if len(lines(tmp_path / "out")) == 3:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         real(writer, line)
 
-    monkeypatch.setattr(Writer, "write", full)
+    monkeypatch.setattr(BatchWriter, "write", full)
     with pytest.raises(DataError, match="No space left on device; run again"):
         answer(requests, together=2)
     monkeypatch.undo()

@@ -126,7 +126,9 @@ def test_questions_that_need_several_forwards_have_the_same_answers(
 
 
 def test_questions_are_grouped_by_their_size(trained: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = [decisions.Asked(str(size), True, "x\n" * size, (" a", " b"), "\n", None) for size in (9, 9, 200, 1, 1)]
+    asked = [
+        decisions.LabeledQuestion(str(size), True, "x\n" * size, (" a", " b"), "\n", None) for size in (9, 9, 200, 1, 1)
+    ]
     monkeypatch.setattr(decisions, "ROWS", 60)
     groups = list(decisions._groups(asked, trained.tokenizer.encode))
     assert [[one.name for one in group] for group in groups] == [["9", "9"], ["200"], ["1", "1"]]

@@ -12,7 +12,7 @@ from daguerre.model import Model
 from daguerre.models.forward import Forward, Layout, Logits
 from daguerre.sampling.logits import log_softmax
 from daguerre.server.logprobs import TokenLog
-from daguerre.server.scorers import Penalties, Recorder
+from daguerre.server.scorers import LogprobRecorder, Penalties
 
 
 def next_logits(model: Model, ids: list[int]) -> np.ndarray:
@@ -66,7 +66,7 @@ def test_penalties_change_what_is_written(causal: Model) -> None:
 def test_alternatives_are_those_of_the_forward_that_committed_the_token(causal: Model, how: dict[str, Any]) -> None:
     prompt = causal.tokenizer.encode("def f(x):\n")
     options: dict[str, Any] = {"heal": False, "temperature": 1.0, "seed": 4, "n": 3, "min_tokens": 12, **how}
-    recorder = Recorder(5, bias=how.get("logit_bias") or {})
+    recorder = LogprobRecorder(5, bias=how.get("logit_bias") or {})
     result = causal.generate(prompt, 12, scorer=recorder, **options)
     assert result.choices[0].text != result.choices[1].text
     for one in result.choices:
@@ -91,7 +91,7 @@ def test_alternatives_are_those_of_the_forward_that_committed_the_token(causal: 
 def test_in_blocks_alternatives_are_those_of_the_last_forward_before_the_commit(
     models: dict[str, Model], name: str
 ) -> None:
-    model, recorder = models[name], Recorder(1)
+    model, recorder = models[name], LogprobRecorder(1)
     result = model.generate("a = 1\n", 16, mode="block", block_size=8, policy="confidence", scorer=recorder)
     canvas, num = result.trace.canvas, 0
     for step, after in zip(result.trace.steps, result.trace.replay(), strict=True):

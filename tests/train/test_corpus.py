@@ -15,7 +15,7 @@ from daguerre.train import bpe
 from daguerre.train.corpus import encode, harvest
 from daguerre.train.corpus.collect import collect_python
 from daguerre.train.corpus.dedup import NUM_PERM, NearIndex, best_bands, signature
-from daguerre.train.corpus.document import Document
+from daguerre.train.corpus.document import CorpusDocument
 from daguerre.train.corpus.parallel import WorkerPool
 from daguerre.train.corpus.report import CorpusSummary
 from daguerre.train.corpus.selection import cap_packages
@@ -81,8 +81,8 @@ def test_signatures_agree_in_about_the_share_that_the_sets_have_in_common() -> N
         assert abs(agree - share) < 0.2
 
 
-def documents(package: str, count: int, size: int, spdx: str = "MIT") -> list[Document]:
-    return [Document(package, "1", spdx, f"{i}.py", f"{package}{i:03}", size, "") for i in range(count)]
+def documents(package: str, count: int, size: int, spdx: str = "MIT") -> list[CorpusDocument]:
+    return [CorpusDocument(package, "1", spdx, f"{i}.py", f"{package}{i:03}", size, "") for i in range(count)]
 
 
 def test_a_large_package_is_cut_to_its_share() -> None:

@@ -12,11 +12,11 @@ from daguerre.commands.explaining import ExplainPage, Why, check_explained, prin
 from daguerre.commands.files import (
     At,
     Backup,
-    Change,
     ContextOption,
+    FileChange,
+    InputText,
     Lines,
     ShowDiff,
-    Source,
     Write,
     print_context,
     read_gap,
@@ -118,7 +118,7 @@ def infill(
     **options: Any,
 ) -> None:
     """Fill the gap between two texts, or in a file: `FILE --at LINE:COLUMN`, or `FILE --lines FIRST:LAST`."""
-    change = Change(diff, write, backup)
+    change = FileChange(diff, write, backup)
     change.check(prefix, as_json, options)
     check_picture(picture, options)
     check_explained(explain_html, why, options)
@@ -145,8 +145,8 @@ def infill(
 
 
 def _around(
-    prefix: str, suffix: str | None, at: str | None, lines: list[str] | None, change: Change
-) -> tuple[Source | None, str, str]:
+    prefix: str, suffix: str | None, at: str | None, lines: list[str] | None, change: FileChange
+) -> tuple[InputText | None, str, str]:
     """The texts around the gap: those given, or of a file, which is the first of the three."""
     if at is not None or lines:
         if suffix is not None:
@@ -192,7 +192,7 @@ def complete(
     """Write on in a file: at its end, in a new line behind line LINE, or at a column, counted from 1. What stands
     behind the place is not read. To fill in between: `daguerre infill FILE --at LINE:COLUMN`.
     """
-    change = Change(diff, write, backup)
+    change = FileChange(diff, write, backup)
     change.check(place, as_json, options)
     one = check_statement(statement, {**options, "watch": watch})
     source, at, opened = read_place(place)
@@ -281,7 +281,7 @@ def edit(
     **options: Any,
 ) -> None:
     """Rewrite parts of a file and keep the rest verbatim; print the whole, or the difference, or write the file."""
-    change = Change(diff, write, backup)
+    change = FileChange(diff, write, backup)
     change.check(file, as_json, options)
     if options.get("n", 1) != 1 and not as_json:
         raise InputError("edit prints one text: leave out --n, or take --json for all samples")
@@ -289,7 +289,7 @@ def edit(
     chosen |= {"strength": strength, "search_length": search_length, "context": context}
     check_picture(picture, options)
     check_explained(explain_html, why, options)
-    source = Source.read(file)
+    source = InputText.read(file)
     check_watched(watch, watch_rate, audit, options)
     loaded = load(model, backend=backend, quantize=quantize, dtype=dtype)
     with recorded(loaded, model, audit, audit_key) as asked, watched(loaded, watch, watch_rate) as more:

@@ -39,14 +39,14 @@ STDIN_NAME = "stdin"
 
 
 @dataclass(frozen=True)
-class Source:
+class InputText:
     """A file, or standard input, and its text. path: None for standard input."""
 
     path: Path | None
     text: str
 
     @classmethod
-    def read(cls, name: str) -> Source:
+    def read(cls, name: str) -> InputText:
         """The file of that name; `-` is standard input."""
         return cls(None, read_text(STDIN)) if name == STDIN else cls(Path(name), read_file(name))
 
@@ -94,7 +94,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Change:
+class FileChange:
     """What is done with the text that a file would have: shown as a difference, written, or neither."""
 
     diff: bool
@@ -117,7 +117,7 @@ class Change:
         if self.wanted and options.get("n", 1) != 1:
             raise InputError("--diff and --write are of one text: leave out --n")
 
-    def apply(self, source: Source, text: str) -> None:
+    def apply(self, source: InputText, text: str) -> None:
         """Print the difference and write the file, as asked for; a note on standard error says what was written."""
         if self.diff:
             sys.stdout.buffer.write(source.diff(text).encode("utf-8"))
@@ -128,21 +128,21 @@ class Change:
             typer.echo(f"daguerre: wrote {source.path}" + (f", and {source.path}.bak" * self.backup), err=True)
 
 
-def read_place(argument: str) -> tuple[Source, int, str]:
+def read_place(argument: str) -> tuple[InputText, int, str]:
     """FILE[:LINE[:COLUMN]]: the file, the place in it in characters, and what is put there first: the break of a new
     line behind a line. The end where no line is given. A file whose name looks like a place is taken as the file.
     """
     whole = None if argument == STDIN or Path(argument).exists() else PLACE.fullmatch(argument)
     if whole is None or whole["line"] is None:
-        source = Source.read(argument)
+        source = InputText.read(argument)
         return source, len(source.text), ""
-    source = Source.read(whole["path"])
+    source = InputText.read(whole["path"])
     if whole["column"] is not None:
         return source, source.offset(int(whole["line"]), int(whole["column"])), ""
     return source, source.offset(int(whole["line"]), None), "\n"
 
 
-def read_gap(name: str, at: str | None, lines: list[str] | None) -> tuple[Source, int, int]:
+def read_gap(name: str, at: str | None, lines: list[str] | None) -> tuple[InputText, int, int]:
     """A file, and the characters in it that a gap replaces: none, `at` a place, or those of `lines`. InputError unless
     one of the two is given.
     """
@@ -151,7 +151,7 @@ def read_gap(name: str, at: str | None, lines: list[str] | None) -> tuple[Source
     found = None if at is None else re.fullmatch(r"(\d+)(?::(\d+))?", at)
     if at is not None and found is None:
         raise InputError(f"{at!r} is no place: give --at LINE:COLUMN, such as 12:5")
-    source = Source.read(name)
+    source = InputText.read(name)
     if found is not None:
         place = source.offset(int(found[1]), None if found[2] is None else int(found[2]))
         return source, place, place

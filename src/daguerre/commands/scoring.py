@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from daguerre.commands.files import Source
+from daguerre.commands.files import InputText
 from daguerre.commands.loading import chooses_model, load
 from daguerre.commands.options import AsJson, BackendName, DtypeName, ModelName, QuantizeName
 from daguerre.errors import InputError
@@ -36,7 +36,7 @@ def score(
     """
     from daguerre.scoring.lines import by_line
 
-    source = Source.read(file)
+    source = InputText.read(file)
     if not source.text:
         raise InputError(f"{source.path or 'standard input'} is empty: there is nothing to score")
     loaded = load(model, backend=backend, quantize=quantize, dtype=dtype)

@@ -97,7 +97,7 @@ class TokenExplanation:
 
 
 @dataclass(frozen=True)
-class Share:
+class ConceptShare:
     """A concept's part of a text.
 
     share         the mean over the text's tokens of |contribution| / (sum of all |contributions| + |residual|)
@@ -134,7 +134,7 @@ class LineExplanation:
     number: int
     text: str
     shares: Shares
-    top: tuple[Share, ...]
+    top: tuple[ConceptShare, ...]
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ class Explanation:
         """The tokens that the model was asked for."""
         return tuple(token for token in self.tokens if token.logit is not None)
 
-    def top(self, num: int = TOP, *, named: bool = False) -> tuple[Share, ...]:
+    def top(self, num: int = TOP, *, named: bool = False) -> tuple[ConceptShare, ...]:
         """The concepts with the largest shares of the text; named: of those that have names."""
         return _top(self.explained, self.catalog, num, named)
 
@@ -219,7 +219,7 @@ def _shares(token: TokenExplanation, num_known: int) -> tuple[float, float, floa
     return (known + discovered) / total, known / total, each / max(each + rest, tiny)
 
 
-def _top(tokens: Sequence[TokenExplanation], catalog: Catalog, num: int, named: bool) -> tuple[Share, ...]:
+def _top(tokens: Sequence[TokenExplanation], catalog: Catalog, num: int, named: bool) -> tuple[ConceptShare, ...]:
     shares, sums, nums = defaultdict[int, float](float), defaultdict[int, float](float), defaultdict[int, int](int)
     for token in tokens:
         parts, size = token.contributions, max(token.size, np.finfo(np.float64).tiny)
@@ -229,7 +229,7 @@ def _top(tokens: Sequence[TokenExplanation], catalog: Catalog, num: int, named: 
             nums[number] += 1
     some = [number for number in shares if number < catalog.num_known or not named]
     best = sorted(some, key=lambda number: (-shares[number], number))[:num]
-    return tuple(Share(one, catalog.name(one), shares[one] / len(tokens), sums[one], nums[one]) for one in best)
+    return tuple(ConceptShare(one, catalog.name(one), shares[one] / len(tokens), sums[one], nums[one]) for one in best)
 
 
 def _by_line(tokens: Sequence[TokenExplanation]) -> dict[int, list[TokenExplanation]]:

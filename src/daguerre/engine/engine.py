@@ -22,7 +22,7 @@ from daguerre.decoding.text_spans import CharSpan
 from daguerre.engine.job import Job
 from daguerre.engine.pieces import asks_for_rows
 from daguerre.engine.prefixes import PAGE
-from daguerre.engine.scheduler import Limits, Scheduler, Stats
+from daguerre.engine.scheduler import EngineLimits, Scheduler, Stats
 from daguerre.engine.task import Asked, BatchWork, SampleWork, Task, Work, num_pages
 from daguerre.errors import EngineError, InputError, QueueFullError
 from daguerre.model import CHAT_TOKENS, Model
@@ -53,12 +53,12 @@ class Engine:
     of all, and of the owner's, more than its share.
 
     `model` is the model, whose other calls (`decide`, `nll`) are computed beside the requests. The model's weights must
-    not change. `on_done` is called with each job that is done, in the engine's thread. `limits` are those of `Limits`.
-    Without `with`, call `start` and `close`; or call `step` yourself.
+    not change. `on_done` is called with each job that is done, in the engine's thread. `limits` are those of
+    `EngineLimits`. Without `with`, call `start` and `close`; or call `step` yourself.
     """
 
     def __init__(self, model: Model, on_done: Callable[[Job], None] | None = None, **limits: Any) -> None:
-        self.limits, self.on_done = Limits(**limits), on_done
+        self.limits, self.on_done = EngineLimits(**limits), on_done
         self._denoiser = model.denoiser.fixed()
         self.model = copy.copy(model)
         self.model.denoiser = SharedDenoiser(self, self._denoiser)  # type: ignore[assignment]

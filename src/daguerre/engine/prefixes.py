@@ -29,7 +29,7 @@ PART = 8
 
 
 @dataclass(eq=False)
-class Stored:
+class CachedPage:
     """A page, whether all layers have its rows (`KeyCache.kept_from`), the hashes of its first rows, and how many tasks
     read it.
     """
@@ -47,7 +47,7 @@ class Prefixes:
     """
 
     def __init__(self) -> None:
-        self._pages: OrderedDict[bytes, Stored] = OrderedDict()
+        self._pages: OrderedDict[bytes, CachedPage] = OrderedDict()
         self._parts = dict[bytes, bytes]()
         self.asked = self.found = self.num_read = 0
 
@@ -109,7 +109,7 @@ class Prefixes:
 
     def _put(self, key: bytes, cache: KeyCache, number: int, parts: list[bytes]) -> None:
         whole = number * PAGE >= cache.kept_from
-        self._pages[key] = Stored(cache.copy(number * PAGE, (number + 1) * PAGE), whole, parts)
+        self._pages[key] = CachedPage(cache.copy(number * PAGE, (number + 1) * PAGE), whole, parts)
         self._find_parts(key)
 
     def _find_parts(self, key: bytes) -> None:

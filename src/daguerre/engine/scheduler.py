@@ -28,8 +28,8 @@ from daguerre.decoding.sample import Sample
 from daguerre.engine.job import Job
 from daguerre.engine.pace import TIMED, Pace
 from daguerre.engine.prefixes import PAGE, Prefixes
-from daguerre.engine.shares import Shares, Weight, alike
-from daguerre.engine.steps import Part, choose
+from daguerre.engine.shares import OwnerShares, Weight, alike
+from daguerre.engine.steps import PieceRows, choose
 from daguerre.engine.task import SampleWork, Task, Work, num_pages
 from daguerre.errors import EngineError, InputError
 from daguerre.models.forward import Answer, Backend
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Limits:
+class EngineLimits:
     """How much an engine takes on.
 
     max_running   how many samples share a step; more wait
@@ -100,12 +100,12 @@ class Scheduler:
     def __init__(
         self,
         backend: Backend,
-        limits: Limits,
+        limits: EngineLimits,
         left: Callable[[Task], None] = lambda task: None,
         weight: Weight = alike,
     ) -> None:
         self.backend, self.limits, self._left = backend, limits, left
-        self._shares, self._pace = Shares(weight), Pace(backend.config, limits.step_seconds)
+        self._shares, self._pace = OwnerShares(weight), Pace(backend.config, limits.step_seconds)
         self._pages, self._prefixes = num_pages(limits.cache_rows), Prefixes() if limits.store_prefixes else None
         self._running, self._waiting = list[Task](), list[Task]()
         self._calls: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
@@ -211,7 +211,7 @@ class Scheduler:
         return True
 
     def _gives_way(self, measure: Callable[[Task], int], task: Task | None = None) -> bool:
-        """Let the task wait that has to (`Shares.over`); returns whether there is one."""
+        """Let the task wait that has to (`OwnerShares.over`); returns whether there is one."""
         last = self._shares.over(self._running, measure, task)
         if last is None:
             return False
@@ -240,7 +240,7 @@ class Scheduler:
         if self._prefixes is not None:
             task.release(self._prefixes)
 
-    def _compute(self, parts: Sequence[Part]) -> list[tuple[Part, Answer]]:
+    def _compute(self, parts: Sequence[PieceRows]) -> list[tuple[PieceRows, Answer]]:
         """Parts and their answers. Where a batch fails, tasks are computed one by one: an error ends its own task."""
         if not parts:
             return []

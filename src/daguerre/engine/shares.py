@@ -22,7 +22,7 @@ def alike(owner: str) -> float:
     return 1.0
 
 
-class Shares:
+class OwnerShares:
     """What owners have had since they first had to wait for each other."""
 
     def __init__(self, weight: Weight = alike) -> None:

@@ -13,21 +13,21 @@ from dataclasses import dataclass, field
 
 from daguerre.engine.pace import TIMED, Pace, fair_parts
 from daguerre.engine.prefixes import PAGE
-from daguerre.engine.shares import Shares
-from daguerre.engine.task import Asked, Piece, Task, num_rows
+from daguerre.engine.shares import OwnerShares
+from daguerre.engine.task import Asked, PendingForward, Task, num_rows
 
 
 @dataclass(eq=False)
-class Part:
+class PieceRows:
     """What a step computes of a piece of a task."""
 
     task: Task
-    piece: Piece
+    piece: PendingForward
     asked: Asked
 
 
 @dataclass(eq=False)
-class Step:
+class StepPlan:
     """A step that is being chosen.
 
     rows, work           what is left of it
@@ -38,7 +38,7 @@ class Step:
     rows: int
     work: float
     short: set[str]
-    parts: list[Part] = field(default_factory=list)
+    parts: list[PieceRows] = field(default_factory=list)
     num_rows: int = 0
     num_work: float = 0.0
 
@@ -54,17 +54,19 @@ class Step:
             if rows < piece.num_next:
                 self.short.add(task.owner)
             if asked is not None:
-                taken += self._add(Part(task, piece, asked), rows, pace.work(asked))
+                taken += self._add(PieceRows(task, piece, asked), rows, pace.work(asked))
         return taken
 
-    def _add(self, part: Part, rows: int, work: float) -> float:
+    def _add(self, part: PieceRows, rows: int, work: float) -> float:
         self.parts.append(part)
         self.rows, self.work = self.rows - rows, self.work - work
         self.num_rows, self.num_work = self.num_rows + rows, self.num_work + work
         return work
 
 
-def choose(shares: Shares, pace: Pace, max_rows: int, running: Sequence[Task], waiting: Sequence[Task]) -> Step:
+def choose(
+    shares: OwnerShares, pace: Pace, max_rows: int, running: Sequence[Task], waiting: Sequence[Task]
+) -> StepPlan:
     """The next step of the tasks that run."""
     needs = defaultdict[str, float](float)
     for task in running:
@@ -72,7 +74,7 @@ def choose(shares: Shares, pace: Pace, max_rows: int, running: Sequence[Task], w
     weights = {owner: shares.weight(owner) for owner in needs}
     most, total = pace.most([(weights[owner], need) for owner, need in needs.items()]), sum(weights.values())
     owing = shares.pay({owner: most * weight / total for owner, weight in weights.items()})
-    step = Step(max_rows, most, {task.owner for task in waiting})
+    step = StepPlan(max_rows, most, {task.owner for task in waiting})
     writing = [task for task in running if is_writing(task)]
     reading = [task for task in running if not is_writing(task)]
     even = [task for task in reading if task.owner not in owing]
@@ -95,7 +97,7 @@ def is_writing(task: Task) -> bool:
     return task.stored and task.num_next <= PAGE
 
 
-def _read(step: Step, shares: Shares, pace: Pace, reading: Sequence[Task]) -> None:
+def _read(step: StepPlan, shares: OwnerShares, pace: Pace, reading: Sequence[Task]) -> None:
     """The part of a step that prompts have: as many of them as can have some rows each."""
     order = [*shares.order(reading)]
     some = order[: max(1, int(step.work) // TIMED)]

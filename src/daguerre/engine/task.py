@@ -82,7 +82,7 @@ class BatchWork:
         self.answers.set_exception(error)
 
 
-class Piece:
+class PendingForward:
     """A forward of a task on its way: what is still to be computed for it, and its answer in the end.
 
     rows  the clean rows of its cache; None without a cache
@@ -191,7 +191,7 @@ class Task:
     job: Job | None = None
     turn: int = -1
     stored: bool = False
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[PendingForward] = field(default_factory=list)
     _caches: dict[int, KeyCache] = field(default_factory=dict)
     _rows: dict[int, CleanRows] = field(default_factory=dict)
     _read: list[bytes] = field(default_factory=list)
@@ -200,7 +200,7 @@ class Task:
     def advance(self, answers: list[Answer] | None) -> bool:
         """Go on to the next forwards; returns whether there are any."""
         asked, self._pages = self.work.advance(answers), None
-        self.pieces = [Piece(one, self._rows_of(one)) for one in asked or []]
+        self.pieces = [PendingForward(one, self._rows_of(one)) for one in asked or []]
         return asked is not None
 
     def _rows_of(self, asked: Asked) -> CleanRows | None:

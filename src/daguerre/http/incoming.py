@@ -29,7 +29,7 @@ class ClientLeft(Exception):
     """The client went away before its request was whole."""
 
 
-class Body:
+class IncomingBody:
     """One of them, of an owner, from an address."""
 
     def __init__(self, owner: str, address: str, seconds: float) -> None:
@@ -57,13 +57,13 @@ class Incoming:
 
     def __init__(self, seconds: float, most: int = MOST_BODIES, most_bytes: int = MOST_BYTES) -> None:
         self._seconds, self._most, self._most_bytes = seconds, most, most_bytes
-        self._open = dict[Body, None]()
+        self._open = dict[IncomingBody, None]()
 
     async def read(self, receive: Receive, owner: str, address: str, most: int) -> bytes:
         """A whole body. ApiError for one of more than `most` bytes, one that is late, and one that is given up;
         ClientLeft where the client goes away.
         """
-        body = Body(owner, address, self._seconds)
+        body = IncomingBody(owner, address, self._seconds)
         self._open[body] = None
         try:
             async with body.timeout:
@@ -76,7 +76,7 @@ class Incoming:
             self._open.pop(body, None)
         return b"".join(body.parts)
 
-    async def _part(self, body: Body, receive: Receive, most: int) -> bool:
+    async def _part(self, body: IncomingBody, receive: Receive, most: int) -> bool:
         """Read the next part; whether others follow."""
         body.wait()
         message: Message = await receive()
@@ -89,7 +89,7 @@ class Incoming:
             raise too_large(most)
         return bool(message.get("more_body"))
 
-    def _share(self, body: Body) -> None:
+    def _share(self, body: IncomingBody) -> None:
         """Give bodies up until the others are within the limits. ApiError where it is this one."""
         while (many := len(self._open) > self._most) or sum(one.size for one in self._open) > self._most_bytes:
             other = self._of_most(body, (lambda one: 1) if many else (lambda one: one.size))
@@ -98,7 +98,7 @@ class Incoming:
             self._open.pop(other)
             other.give_up()
 
-    def _of_most(self, body: Body, measure: Callable[[Body], int]) -> Body:
+    def _of_most(self, body: IncomingBody, measure: Callable[[IncomingBody], int]) -> IncomingBody:
         """The body to be given up."""
         owners = Counter[str]()
         for one in self._open:

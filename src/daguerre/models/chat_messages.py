@@ -48,7 +48,7 @@ TOOL = {
 
 
 @dataclass(frozen=True)
-class Calls:
+class CallStyle:
     """How a template wants a call of a tool.
 
     arguments  "object", or "string": of JSON
@@ -122,9 +122,9 @@ class Wants:
         return USER in text and (not self.text or text == self._written(_said("user", USER)))
 
     @cached_property
-    def calls(self) -> Calls | None:
+    def calls(self) -> CallStyle | None:
         """How calls are written; None: they are not."""
-        forms = [Calls(form, beside, ids) for ids in IDS for beside in BESIDE for form in ("object", "string")]
+        forms = [CallStyle(form, beside, ids) for ids in IDS for beside in BESIDE for form in ("object", "string")]
         written = [(form, self._called(form)) for form in forms]
         known = [(form, text) for form, text in written if VALUE in text and (NAME in text or _probe_id(form) in text)]
         clean = [one for one in known if _is_clean(*one)]
@@ -133,7 +133,7 @@ class Wants:
             return replace(form, ids="named") if named else form
         return None
 
-    def _called(self, form: Calls) -> str:
+    def _called(self, form: CallStyle) -> str:
         """A call, with its result where results are known at all."""
         turns = (_said("user", USER), _probe(form), {**_said("tool", RESULT), "tool_call_id": _probe_id(form)})
         return self._written(*turns) or self._written(*turns[:2])
@@ -218,7 +218,7 @@ def _part(text: str) -> dict[str, str]:
     return {"type": "text", "text": text}
 
 
-def _probe(form: Calls, number: int = 0) -> dict[str, Any]:
+def _probe(form: CallStyle, number: int = 0) -> dict[str, Any]:
     """A message with a call whose parts are known."""
     given = {KEY: VALUES[number]}
     arguments: object = given if form.arguments == "object" else json.dumps(given)
@@ -226,11 +226,11 @@ def _probe(form: Calls, number: int = 0) -> dict[str, Any]:
     return {**_said("assistant", BESIDE[form.beside]), "tool_calls": [call]}
 
 
-def _probe_id(form: Calls, number: int = 0) -> str:
+def _probe_id(form: CallStyle, number: int = 0) -> str:
     return _named_id(NAME, number) if form.ids == "named" else (NINES if form.ids == "nine" else CALL_IDS)[number]
 
 
-def _is_clean(form: Calls, text: str) -> bool:
+def _is_clean(form: CallStyle, text: str) -> bool:
     """Whether arguments are not written as Python writes a dictionary, nor as a string within JSON."""
     quoted = json.dumps(json.dumps(ARGUMENTS))[1:-1]
     return quoted not in text if form.arguments == "string" else str(ARGUMENTS) not in text
@@ -270,7 +270,7 @@ def _is_text(part: Any) -> bool:
     return isinstance(part, Mapping) and part.get("type") == "text" and isinstance(part.get("text"), str)
 
 
-def _with_ids(messages: list[dict[str, Any]], form: Calls | None) -> list[dict[str, Any]]:
+def _with_ids(messages: list[dict[str, Any]], form: CallStyle | None) -> list[dict[str, Any]]:
     """Messages whose calls and results have ids of the form that is wanted."""
     made, number = dict[str, str](), 0
     out = list[dict[str, Any]]()
@@ -289,7 +289,7 @@ def _with_ids(messages: list[dict[str, Any]], form: Calls | None) -> list[dict[s
     return out
 
 
-def _id(form: Calls, given: str, name: str, number: int) -> str:
+def _id(form: CallStyle, given: str, name: str, number: int) -> str:
     """The id of a call, the number of those before it."""
     if form.ids == "named":
         return _named_id(name, number)
@@ -302,7 +302,7 @@ def _named_id(name: str, number: int) -> str:
     return f"functions.{name}:{number}"
 
 
-def _with_calls(message: dict[str, Any], form: Calls | None) -> list[dict[str, Any]]:
+def _with_calls(message: dict[str, Any], form: CallStyle | None) -> list[dict[str, Any]]:
     """A message with its calls as they are wanted; as text where there is no place for them."""
     if not _calls(message):
         return [message]
@@ -316,7 +316,7 @@ def _with_calls(message: dict[str, Any], form: Calls | None) -> list[dict[str, A
     return [said, alone] if message.get("content") else [alone]
 
 
-def _function(function: Mapping[str, Any], form: Calls) -> dict[str, Any]:
+def _function(function: Mapping[str, Any], form: CallStyle) -> dict[str, Any]:
     given = function.get("arguments")
     return {**function, "arguments": parsed(given) if form.arguments == "object" else as_json(given)}
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # which would bring Jinja to models that have no template
 Message = Mapping[str, Any]
 
 
-class Words(Protocol):
+class ChatTokenizer(Protocol):
     """What a tokenizer has that conversations need; `daguerre.models.tokenizer`, whose `chat` they are, is above."""
 
     def find_special(self, text: str) -> list[tuple[int, int]]: ...
@@ -61,7 +61,7 @@ def _text_of(message: Message) -> str:
 
 
 def encode_chat(
-    tokenizer: Words,
+    tokenizer: ChatTokenizer,
     template: ChatTemplate,
     messages: Sequence[Message],
     *,
@@ -114,7 +114,7 @@ def check_messages(messages: object) -> None:
         )
 
 
-def chat_ids(tokenizer: Words, messages: Sequence[Message], first: Sequence[int], **template: Any) -> list[int]:
+def chat_ids(tokenizer: ChatTokenizer, messages: Sequence[Message], first: Sequence[int], **template: Any) -> list[int]:
     """`encode_chat` by the tokenizer's own template, without what every canvas begins with, `first`.
 
     UnsupportedError for a tokenizer without a chat template; InputError for what is no list of messages.

@@ -65,7 +65,7 @@ class Layout:
 NO_BANS = np.zeros((0, 3), dtype=np.int64)
 
 
-class Uniform(Protocol):
+class RandomNumbers(Protocol):
     """Counter-based random numbers, a function of their keys alone (`sampling.random.Counter`)."""
 
     @property
@@ -98,7 +98,7 @@ class Rules:
     bans: np.ndarray = field(default_factory=lambda: NO_BANS)
     allowed_at: int | None = None
     allowed: np.ndarray | None = None
-    rng: Uniform | None = None
+    rng: RandomNumbers | None = None
     purpose: int = 0
     step: int = 0
     min_p: float = 0.0

@@ -54,7 +54,7 @@ class Factors(nn.Module):
 
 
 @dataclass(frozen=True)
-class Part:
+class FactorBlock:
     """Factors of the rows [start, stop) of a matrix of ours, and the published matrix that these are."""
 
     start: int
@@ -65,7 +65,7 @@ class Part:
 class Adapted(nn.Module):
     """The factors of the parts of one matrix. Dropout is of the inputs, and only where gradients are computed."""
 
-    def __init__(self, num_out: int, parts: Sequence[tuple[Part, Factors]], dropout: float) -> None:
+    def __init__(self, num_out: int, parts: Sequence[tuple[FactorBlock, Factors]], dropout: float) -> None:
         super().__init__()
         self.parts = nn.ModuleList(factors for _, factors in parts)
         self.published = [part for part, _ in parts]
@@ -103,7 +103,7 @@ def attach(backbone: Backbone, pieces: Sequence[Piece], rank: int, scale: float,
             rows_of(piece, rows.stop - rows.start)  # which refuses what cannot be written
             factors = Factors(num_in, rows.stop - rows.start, rank, scale, embedding=embedding)
             factors.initialize(generator)
-            parts.append((Part(rows.start, rows.stop, piece), factors))
+            parts.append((FactorBlock(rows.start, rows.stop, piece), factors))
         matrix.add_module(NAME, Adapted(num_out, parts, dropout))
         matrix.register_forward_hook(_add)
 

@@ -17,7 +17,7 @@ FOLDER = PACKAGE / "prebuilt"
 
 
 @dataclass(frozen=True)
-class Source:
+class LibrarySource:
     """A library: its name, what it is, the folder of its sources, the file that includes the others, and the
     compiler's flags for every processor.
     """
@@ -30,14 +30,14 @@ class Source:
 
 
 SOURCES = (
-    Source(
+    LibrarySource(
         "native",
         "the native backend",
         PACKAGE / "models" / "backends" / "native",
         "forward.cpp",
         ("-O3", "-std=c++17", "-fno-math-errno", "-fPIC", "-fopenmp", "-Wno-psabi"),
     ),
-    Source(
+    LibrarySource(
         "constraints",
         "the library of constraints",
         PACKAGE / "sampling" / "constraints" / "native",
@@ -74,7 +74,7 @@ def levels(machine: str) -> dict[str, tuple[str, ...]]:
     return {machine: BASELINES[machine]} | {name: flags for name, (_, flags) in LEVELS[machine].items()}
 
 
-def path_of(source: Source, level: str, folder: Path | None = None) -> Path:
+def path_of(source: LibrarySource, level: str, folder: Path | None = None) -> Path:
     """Where a wheel has a library for a level, or where `folder` has it. Its name has a hash of the sources, so that
     none is loaded that was compiled from others.
     """

@@ -18,7 +18,7 @@ from daguerre.errors import CheckpointError, DataError, InputError, shown
 from daguerre.models.gguf.facts import gguf_facts, stored_kinds
 from daguerre.models.gguf.file import GgufFile
 from daguerre.models.gguf.header import Header, is_gguf, parts_of, read_header, size_of
-from daguerre.models.gguf.values import Values
+from daguerre.models.gguf.values import GgufMetadata
 from daguerre.models.gguf.words import gguf_tokenizer, tokenizer_config
 from daguerre.models.json_files import read_json
 from daguerre.models.published_facts import Published
@@ -134,7 +134,7 @@ class GgufReader:
 
     @property
     def arch(self) -> str:
-        return Values(self.header).arch
+        return GgufMetadata(self.header).arch
 
     @property
     def file_bytes(self) -> int:

@@ -36,7 +36,7 @@ def join_others(device: torch.device) -> torch.device:
 
 
 @dataclass(frozen=True)
-class Split:
+class MatrixSplit:
     """How a matrix is cut: along a dimension, into parts of `sizes` that are stacked there, each shared alike."""
 
     dim: int
@@ -66,25 +66,25 @@ class Split:
         return whole
 
 
-def splits_of(config: ModelConfig, group: Any) -> dict[str, Split]:
+def splits_of(config: ModelConfig, group: Any) -> dict[str, MatrixSplit]:
     """How each matrix of a backbone's layers is cut, by the name of its weight or bias; the rest is not cut."""
     head, inner = config.head_width, (config.mlp_width,)
     heads = tuple(num * head for num in (config.num_heads, config.num_kv_heads, config.num_kv_heads))
     first, sizes = ("gate_up", inner * 2) if config.gated_mlp else ("up", inner)
-    out = dict[str, Split]()
+    out = dict[str, MatrixSplit]()
     for layer in range(config.num_layers):
         for name, biased, parts in (
             ("attention.qkv", config.qkv_bias, heads),
             (f"mlp.{first}", config.mlp_bias, sizes),
         ):
             for kind in ("weight", "bias") if biased else ("weight",):
-                out[f"layers.{layer}.{name}.{kind}"] = Split(0, parts, group)
-        out[f"layers.{layer}.attention.out.weight"] = Split(1, heads[:1], group)
-        out[f"layers.{layer}.mlp.down.weight"] = Split(1, inner, group)
+                out[f"layers.{layer}.{name}.{kind}"] = MatrixSplit(0, parts, group)
+        out[f"layers.{layer}.attention.out.weight"] = MatrixSplit(1, heads[:1], group)
+        out[f"layers.{layer}.mlp.down.weight"] = MatrixSplit(1, inner, group)
         for name, split in (
-            ("attention.qkv_draft.b", Split(0, heads, group)),
-            ("attention.out_draft.a", Split(1, heads[:1], group)),
-            ("mlp.down_draft.a", Split(1, inner, group)),
+            ("attention.qkv_draft.b", MatrixSplit(0, heads, group)),
+            ("attention.out_draft.a", MatrixSplit(1, heads[:1], group)),
+            ("mlp.down_draft.a", MatrixSplit(1, inner, group)),
         ):
             if config.draft_rank_of(name.partition(".")[2].partition("_")[0]):
                 out[f"layers.{layer}.{name}.weight"] = split

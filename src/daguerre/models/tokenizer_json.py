@@ -39,7 +39,7 @@ FLAGS = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class TokenizerFile:
     """A `tokenizer.json`, read.
 
     packed  the file, with all added tokens, in UTF-8 and compressed: a text of that size would stay in memory
@@ -140,7 +140,7 @@ def special_token(index: int, content: str) -> dict[str, Any]:
     return {"id": index, "content": content, **dict.fromkeys(FLAGS[1:-1], False), "special": True}
 
 
-def read_layout(content: str, more: Sequence[Json] = (), named: Collection[str] = ()) -> Layout:
+def read_layout(content: str, more: Sequence[Json] = (), named: Collection[str] = ()) -> TokenizerFile:
     """Read a `tokenizer.json`. `more` are added tokens that it may lack; tokens that are `named` are special ones.
     DataError if it is none, or if two tokens have one id.
     """
@@ -198,7 +198,7 @@ def _added(
     return sorted(found.values(), key=lambda token: int(token["id"]))
 
 
-def _layout(content: str, inner: tokenizers.Tokenizer, values: Json, added: Sequence[Json]) -> Layout:
+def _layout(content: str, inner: tokenizers.Tokenizer, values: Json, added: Sequence[Json]) -> TokenizerFile:
     inner.no_truncation()
     inner.no_padding()
     model = values["model"]
@@ -207,7 +207,7 @@ def _layout(content: str, inner: tokenizers.Tokenizer, values: Json, added: Sequ
     unk_id = model.get("unk_id")
     if model.get("unk_token") is not None:
         unk_id = inner.token_to_id(model["unk_token"])
-    return Layout(
+    return TokenizerFile(
         zlib.compress(content.encode(), 1),
         inner,
         values.get("normalizer"),
@@ -250,7 +250,7 @@ def _rebuilt(component: Json | None, begins: bool, exact: bool) -> Json | None:
     return {**component, "add_prefix_space": False, **scheme}
 
 
-def token_texts(layout: Layout) -> tuple[TokenBytes, dict[int, int], str | None]:
+def token_texts(layout: TokenizerFile) -> tuple[TokenBytes, dict[int, int], str | None]:
     """(the bytes of every token, by id; the token of each byte that has one; why tokens cannot be read as bytes, or
     None).
 
@@ -285,7 +285,7 @@ def _check_ids(ids: Iterable[int]) -> None:
             raise DataError(f"the tokenizer has a token of id {index}, which no vocabulary has: copy its files again")
 
 
-def _reader(layout: Layout) -> Callable[[str], bytes]:
+def _reader(layout: TokenizerFile) -> Callable[[str], bytes]:
     """The bytes of a token, from its text in the vocabulary of the model."""
     mark, alphabet, shown = layout.mark, byte_of_character(), layout.inner.decoder
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from daguerre.errors import InputError
-from daguerre.noise.replacing import Level, Replacing
+from daguerre.noise.replacing import Marginals, Replacing
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,10 @@ class Hybrid(Replacing):
         """All masks; `u` is not used."""
         return torch.full_like(u, self.mask_id, dtype=torch.int64)
 
-    def level(self, t: Tensor) -> Level:
+    def level(self, t: Tensor) -> Marginals:
         """The three shares of the class, that of random tokens over N."""
         c = self._odds(t)
-        return Level((1 - t) / (1 + c), c / (1 + c) / self.num_noise, t / (1 + c))
+        return Marginals((1 - t) / (1 + c), c / (1 + c) / self.num_noise, t / (1 + c))
 
     def arrival(self, t: Tensor) -> tuple[Tensor, Tensor]:
         """(c + (1-t)c') / (C N (1-t)) for each and 1/(C(1-t)) for the mask, c' = gamma/2 (1-2t)/(t(1-t)) c."""

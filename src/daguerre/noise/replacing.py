@@ -33,7 +33,7 @@ from daguerre.noise.schedule import check_inside, check_step
 
 
 @dataclass(frozen=True, eq=False)
-class Level:
+class Marginals:
     """alpha_t, and noise_t of each noise token and of the mask; their sum alpha + N each + mask is 1. Tensors (B,)."""
 
     alpha: Tensor
@@ -66,7 +66,7 @@ class Replacing(ABC):
             raise InputError(f"the mask {self.mask_id} must lie outside of noise_ids {self.noise_ids}")
 
     @abstractmethod
-    def level(self, t: Tensor) -> Level:
+    def level(self, t: Tensor) -> Marginals:
         """alpha and noise at times t in [0, 1], any shape."""
 
     @abstractmethod

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from daguerre.noise.replacing import Level, Replacing
+from daguerre.noise.replacing import Marginals, Replacing
 from daguerre.noise.schedule import Linear, Schedule
 
 
@@ -25,10 +25,10 @@ class Uniform(Replacing):
         """Any of noise_ids, each as likely."""
         return self.uniform_tokens(u)
 
-    def level(self, t: Tensor) -> Level:
+    def level(self, t: Tensor) -> Marginals:
         """noise = (1 - alpha)/N for each."""
         alpha = self.schedule.alpha(t)
-        return Level(alpha, (1 - alpha) / self.num_noise, torch.zeros_like(alpha))
+        return Marginals(alpha, (1 - alpha) / self.num_noise, torch.zeros_like(alpha))
 
     def arrival(self, t: Tensor) -> tuple[Tensor, Tensor]:
         """-alpha'/(alpha N) for each."""

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from daguerre.router.config import Config
-from daguerre.router.oracle import Shadows, shadows_of
+from daguerre.router.oracle import ShadowResults, shadows_of
 from daguerre.router.other import Other, other_of
-from daguerre.router.rows import CACHES, GONE, Rows, read_rows
+from daguerre.router.rows import CACHES, GONE, LoggedRequests, read_rows
 from daguerre.router.values import Array, Estimate, quantile, ratio, share
 
 BUDGET = 0.05
@@ -61,7 +61,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Asked:
+class BackendTotals:
     """A backend: what it was asked, hedges included, and how long its own answers took. answers: what it answered."""
 
     attempts: int
@@ -112,9 +112,9 @@ class Analysis:
     cut_off: int
     overall: Group
     steps: dict[str, Group]
-    backends: dict[str, Asked]
+    backends: dict[str, BackendTotals]
     baselines: list[Baseline]
-    shadows: Shadows
+    shadows: ShadowResults
     spans: list[Span]
     other: Other | None
     notes: list[str]
@@ -150,7 +150,7 @@ def analyze(path: Path, other: Config | None = None) -> Analysis:
     )
 
 
-def _group(rows: Rows, use: Array) -> Group:
+def _group(rows: LoggedRequests, use: Array) -> Group:
     some, answered, failed = rows.requests[use], rows.answered[use], rows.failed[use]
     left = some["status"] == GONE
     cache = {name: int((some["cache"] == place).sum()) for place, name in enumerate(CACHES)}
@@ -182,11 +182,11 @@ def _group(rows: Rows, use: Array) -> Group:
     )
 
 
-def _asked(rows: Rows, place: int) -> Asked:
+def _asked(rows: LoggedRequests, place: int) -> BackendTotals:
     mine = rows.attempts[rows.attempts["backend"] == place]
     good = mine[mine["answered"]]
     first, through = _of(good["first"]), _of(good["ms"])
-    return Asked(
+    return BackendTotals(
         attempts=len(mine),
         failures=share(mine["failed"].astype(float)),
         first_p50=quantile(first, 0.5),
@@ -209,7 +209,7 @@ def _mapped(found: Estimate | None, change: Callable[[float], float]) -> Estimat
     return Estimate(change(found.value), change(found.high), change(found.low), found.num, found.by)
 
 
-def _baselines(rows: Rows) -> list[Baseline]:
+def _baselines(rows: LoggedRequests) -> list[Baseline]:
     """Of each backend that a configuration of the log has."""
     paid = rows.requests["cost"]
     known = np.isfinite(paid) & np.isfinite(rows.requests["input"])
@@ -224,7 +224,7 @@ def _baselines(rows: Rows) -> list[Baseline]:
     return out
 
 
-def _spans(rows: Rows) -> list[Span]:
+def _spans(rows: LoggedRequests) -> list[Span]:
     """The log in parts of equal length, those without a request left out."""
     times = rows.requests["time"]
     if not len(times):
@@ -258,7 +258,7 @@ def _spans(rows: Rows) -> list[Span]:
     return out
 
 
-def _notes(rows: Rows) -> list[str]:
+def _notes(rows: LoggedRequests) -> list[str]:
     """What is assumed, and what is missing."""
     out = [
         "Intervals are of 95%, for requests like these. Sums of the log have none.",

@@ -13,7 +13,7 @@ from daguerre.router.reading import dicts
 
 
 @dataclass(frozen=True)
-class Answer:
+class FirstChoice:
     """The first choice of an answer.
 
     text        what it says; of decisions, the decided labels as JSON, without their probabilities
@@ -26,7 +26,7 @@ class Answer:
     finish: str | None = None
 
 
-def answer_of(operation: str, body: bytes, streamed: bool) -> Answer | None:
+def answer_of(operation: str, body: bytes, streamed: bool) -> FirstChoice | None:
     """The answer in the bytes of a body, or of a stream of events; what a stream holds before it breaks off is an
     answer without a finish. None: the operation has no text (embeddings), or the bytes are an error or no answer.
     """
@@ -92,7 +92,7 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _of_choices(values: Iterable[dict[str, Any]]) -> Answer | None:
+def _of_choices(values: Iterable[dict[str, Any]]) -> FirstChoice | None:
     """Chat, completions, fim and edit: whole answers, and streams of deltas or of snapshots of the whole text."""
     text, calls, finish, found = "", dict[int, list[str]](), None, False
     for value in values:
@@ -108,7 +108,7 @@ def _of_choices(values: Iterable[dict[str, Any]]) -> Answer | None:
     if not found:
         return None
     ordered = tuple((calls[number][0], calls[number][1]) for number in sorted(calls))
-    return Answer(text, ordered, finish if isinstance(finish, str) else None)
+    return FirstChoice(text, ordered, finish if isinstance(finish, str) else None)
 
 
 def _join_calls(calls: dict[int, list[str]], said: Mapping[str, Any]) -> None:
@@ -127,7 +127,7 @@ def _join_calls(calls: dict[int, list[str]], said: Mapping[str, Any]) -> None:
         ]
 
 
-def _of_response(values: list[dict[str, Any]], streamed: bool) -> Answer | None:
+def _of_response(values: list[dict[str, Any]], streamed: bool) -> FirstChoice | None:
     """A response, or the stream of one: its last event has the whole; where that is missing, its items so far."""
     if streamed:
         ends = [one for one in values if one.get("type") in ("response.completed", "response.incomplete")]
@@ -143,10 +143,10 @@ def _of_response(values: list[dict[str, Any]], streamed: bool) -> Answer | None:
         (_text(one.get("name")), _text(one.get("arguments"))) for one in items if one.get("type") == "function_call"
     )
     cut = response.get("status") == "incomplete"
-    return Answer(text, calls, "length" if cut else "tool_calls" if calls else "stop")
+    return FirstChoice(text, calls, "length" if cut else "tool_calls" if calls else "stop")
 
 
-def _of_events(values: list[dict[str, Any]]) -> Answer | None:
+def _of_events(values: list[dict[str, Any]]) -> FirstChoice | None:
     """A stream of a response that broke off: the text so far, and the calls that were whole. None if it failed."""
     kinds = [one.get("type") for one in values]
     if "response.failed" in kinds or "response.created" not in kinds:
@@ -154,16 +154,16 @@ def _of_events(values: list[dict[str, Any]]) -> Answer | None:
     text = "".join(_text(one.get("delta")) for one in values if one.get("type") == "response.output_text.delta")
     items = [_dict(one.get("item")) for one in values if one.get("type") == "response.output_item.done"]
     calls = [one for one in items if one.get("type") == "function_call"]
-    return Answer(text, tuple((_text(one.get("name")), _text(one.get("arguments"))) for one in calls))
+    return FirstChoice(text, tuple((_text(one.get("name")), _text(one.get("arguments"))) for one in calls))
 
 
-def _of_decisions(value: dict[str, Any]) -> Answer | None:
+def _of_decisions(value: dict[str, Any]) -> FirstChoice | None:
     """Decisions, by name or in a list: two answers are the same where the labels are."""
     answers = value.get("answers")
     if isinstance(answers, dict):
-        return Answer(json.dumps({name: _decided(one) for name, one in answers.items()}), finish="stop")
+        return FirstChoice(json.dumps({name: _decided(one) for name, one in answers.items()}), finish="stop")
     if isinstance(answers, list):
-        return Answer(json.dumps([_decided(one) for one in answers]), finish="stop")
+        return FirstChoice(json.dumps([_decided(one) for one in answers]), finish="stop")
     return None
 
 

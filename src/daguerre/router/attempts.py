@@ -18,7 +18,7 @@ from statistics import NormalDist
 from typing import Any
 
 from daguerre.http.errors import ApiError
-from daguerre.router.choose import Candidate, Decision, slo_of
+from daguerre.router.choose import Candidate, RoutingDecision, slo_of
 from daguerre.router.config import Config
 from daguerre.router.replies import BackendError, EventCheck, num_choices, passed_back, whole_body
 from daguerre.router.trip import Trip
@@ -176,7 +176,7 @@ async def _give_up(tasks: list[asyncio.Future[Opened]]) -> None:
             await ended.stack.aclose()
 
 
-def _order(decision: Decision, attempts: int) -> list[str]:
+def _order(decision: RoutingDecision, attempts: int) -> list[str]:
     """Which backends are tried, in order: the decision's, and again from its first where there are few."""
     assert decision.backend is not None
     all_ = [decision.backend, *decision.fallbacks]

@@ -27,7 +27,7 @@ from typing import Any
 import orjson
 
 from daguerre.errors import InputError
-from daguerre.router.config import Cache
+from daguerre.router.config import CacheConfig
 from daguerre.router.near import marks_of, nearest, vector_of
 
 LOG = logging.getLogger("daguerre.router")
@@ -76,7 +76,7 @@ class CacheKey:
 
 
 @dataclass(frozen=True)
-class Answer:
+class CachedResponse:
     """What a backend answered, with status 200. kind: its content type; usage: as it was counted, if it was."""
 
     body: bytes
@@ -89,13 +89,13 @@ class Answer:
 class Hit:
     """An answer that was kept. age: seconds; similarity: of the two texts, None where the requests are equal."""
 
-    answer: Answer
+    answer: CachedResponse
     age: float
     similarity: float | None = None
 
 
 @dataclass(frozen=True)
-class Stats:
+class CacheStats:
     """Lookups by what came of them, the entries and their bytes now, and failures of the database."""
 
     hits: int = 0
@@ -106,7 +106,7 @@ class Stats:
     failures: int = 0
 
 
-def may_cache(operation: str, body: Mapping[str, Any], wishes: Mapping[str, Any], table: Cache) -> bool:
+def may_cache(operation: str, body: Mapping[str, Any], wishes: Mapping[str, Any], table: CacheConfig) -> bool:
     """Whether the answer to a request may be looked up and kept. InputError for a wish that the configuration refuses.
 
     A wish `on` allows tools and any temperature; nothing allows what depends on the state of a server or on the clock.
@@ -273,7 +273,7 @@ class AnswerCache:
     not kept. The first failure is logged, and all are counted.
     """
 
-    def __init__(self, db: sqlite3.Connection, table: Cache) -> None:
+    def __init__(self, db: sqlite3.Connection, table: CacheConfig) -> None:
         self._db, self._table, self._counts = db, table, Counter[str]()
         self._entries = self._bytes = 0
         try:
@@ -282,9 +282,9 @@ class AnswerCache:
             self._failed(error)
         self._measure()
 
-    def stats(self) -> Stats:
+    def stats(self) -> CacheStats:
         """Numbers since the start, and what is kept now."""
-        return Stats(**self._counts, entries=self._entries, bytes=self._bytes)
+        return CacheStats(**self._counts, entries=self._entries, bytes=self._bytes)
 
     def get(self, key: CacheKey, now: float, *, near: bool = False) -> Hit | None:
         """The answer to an equal request, or else, if `near`, to the nearest one. now: seconds since the epoch."""
@@ -294,7 +294,7 @@ class AnswerCache:
         self._counts["misses" if found is None else "hits" if found.similarity is None else "near"] += 1
         return found
 
-    def put(self, key: CacheKey, answer: Answer, now: float) -> None:
+    def put(self, key: CacheKey, answer: CachedResponse, now: float) -> None:
         """Keep an answer for which `may_keep` is true."""
         size = len(answer.body) + len(key.vector or b"") + OVERHEAD
         if size > self._table.most_bytes:
@@ -346,7 +346,7 @@ class AnswerCache:
             if row is None:
                 return None
             at, kind, backend, usage, sum_, body = row
-            answer = Answer(body, kind, backend, orjson.loads(usage))
+            answer = CachedResponse(body, kind, backend, orjson.loads(usage))
             if _sum(answer, usage) != sum_:
                 self._forget([key])
                 raise ValueError("an answer is not what was written")
@@ -376,6 +376,6 @@ class AnswerCache:
         self._counts["failures"] += 1
 
 
-def _sum(answer: Answer, usage: bytes) -> int:
+def _sum(answer: CachedResponse, usage: bytes) -> int:
     """A checksum, since SQLite has none of its pages."""
     return zlib.crc32(b"\n".join((answer.kind.encode(), answer.backend.encode(), usage, answer.body)))

@@ -10,7 +10,7 @@ Rules apply in this order, and each leaves some candidates:
     cost              the least, within `cost_within` of it
     load              the fewest requests in flight for what it takes, then the order of the file
 
-Equal inputs have equal decisions, so a log of inputs can be decided again (`Decision.to_dict`).
+Equal inputs have equal decisions, so a log of inputs can be decided again (`RoutingDecision.to_dict`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from daguerre.router.config import Backend, Config
+from daguerre.router.config import BackendConfig, Config
 from daguerre.router.features import BackendState, Features, State
 
 FRESH = BackendState()
@@ -49,7 +49,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Decision:
+class RoutingDecision:
     """What was decided, and why.
 
     backend     None: no backend can serve the request
@@ -76,7 +76,7 @@ class Decision:
         }
 
 
-def choose(features: Features, state: State, config: Config) -> Decision:
+def choose(features: Features, state: State, config: Config) -> RoutingDecision:
     """Which backend has a request; see the module."""
     candidates = [_candidate(each, features, state.get(each.name, FRESH), config) for each in config.backends]
     able = [each for each in candidates if each.excluded is None]
@@ -92,7 +92,7 @@ def choose(features: Features, state: State, config: Config) -> Decision:
     return _explored(best, rule, said, ranked, candidates, features, config)
 
 
-def _candidate(backend: Backend, features: Features, state: BackendState, config: Config) -> Candidate:
+def _candidate(backend: BackendConfig, features: Features, state: BackendState, config: Config) -> Candidate:
     """A backend with what is predicted of it."""
     declared, tokens = backend.latency, expected_tokens(features, config)
     start = declared.cold_start if state.cold else 0.0
@@ -116,7 +116,7 @@ def _candidate(backend: Backend, features: Features, state: BackendState, config
 
 
 def _excluded(
-    backend: Backend, features: Features, state: BackendState, tokens: int, cost: float, config: Config
+    backend: BackendConfig, features: Features, state: BackendState, tokens: int, cost: float, config: Config
 ) -> str | None:
     """What keeps a backend from a request; None: nothing does."""
     if features.operation not in backend.operations:
@@ -204,7 +204,7 @@ def _explored(
     candidates: Sequence[Candidate],
     features: Features,
     config: Config,
-) -> Decision:
+) -> RoutingDecision:
     """The decision for the best candidate or, for a share of requests, for any of those that reach the quality."""
     share, floor = config.explore.share, config.rule(features.step).quality
     others = [each for each in ranked[1:] if each.quality >= floor]
@@ -229,9 +229,9 @@ def _decision(
     propensity: float,
     features: Features,
     config: Config,
-) -> Decision:
+) -> RoutingDecision:
     name = None if chosen is None else chosen.name
-    return Decision(
+    return RoutingDecision(
         backend=name,
         rule=rule,
         reason=said,

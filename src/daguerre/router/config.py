@@ -59,13 +59,13 @@ Count = Annotated[int, Field(ge=1)]
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 
 
-class Table(BaseModel):
+class ConfigTable(BaseModel):
     """A table of the file: nothing in it is ignored, and nothing changes."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Price(Table):
+class Price(ConfigTable):
     """Dollars for a million tokens, and for each request."""
 
     input: Amount = 0.0
@@ -73,7 +73,7 @@ class Price(Table):
     request: Amount = 0.0
 
 
-class Latency(Table):
+class Latency(ConfigTable):
     """What is expected of a backend before it was measured, in milliseconds: until its first text, and for each token
     after it, at the median and at the 95th percentile; and how much a cold start adds. A backend is cold where nobody
     has asked it for `cold_after` seconds, or ever; None: it never is.
@@ -87,7 +87,7 @@ class Latency(Table):
     cold_after: Amount | None = None
 
 
-class Backend(Table):
+class BackendConfig(ConfigTable):
     """A server that speaks OpenAI's interface, or one that litellm speaks for it.
 
     name        in decisions, logs and headers
@@ -149,7 +149,7 @@ class Backend(Table):
         return self.quality.get(step, self.quality.get("default", 0.5))  # type: ignore[call-overload]
 
 
-class StepRule(Table):
+class StepRule(ConfigTable):
     """What a step type needs: the least quality, milliseconds within which 95% of its answers must be there, and tags
     that a backend must have.
     """
@@ -166,14 +166,14 @@ RULES = {"facts": StepRule(quality=0.8)}
 """Of step types that a file does not name: facts from memory are what fast models err in most."""
 
 
-class Explore(Table):
+class Explore(ConfigTable):
     """A share of requests goes to a backend that is not the best, of those that may have it."""
 
     share: Share = 0.0
     steps: tuple[Step, ...] = STEPS
 
 
-class Retry(Table):
+class Retry(ConfigTable):
     """Before the first byte of an answer: how many attempts a request has in all, and seconds before a second one at
     the same backend, twice as long each time.
     """
@@ -182,7 +182,7 @@ class Retry(Table):
     backoff: Amount = 0.1
 
 
-class Breaker(Table):
+class Breaker(ConfigTable):
     """When a backend is left alone: after so many failures in a row, for `cool` seconds, twice as long each time it
     fails again, up to `most_cool`.
     """
@@ -192,13 +192,13 @@ class Breaker(Table):
     most_cool: Annotated[float, Field(gt=0)] = 60.0
 
 
-class Measuring(Table):
+class Measuring(ConfigTable):
     """How backends' latencies are kept: a measurement loses half its weight in so many seconds."""
 
     half_life: Annotated[float, Field(gt=0)] = 60.0
 
 
-class Cache(Table):
+class CacheConfig(ConfigTable):
     """Answers that are kept, and given again to equal requests: of temperature 0, and without tools, unless the request
     wishes `x-route-cache: on`.
 
@@ -214,7 +214,7 @@ class Cache(Table):
     near: Share | None = None
 
 
-class Hedge(Table):
+class Hedge(ConfigTable):
     """A second backend is asked where the first has sent nothing within the 95th percentile that was predicted for it,
     or later: so late that second answers cost 5% of first ones at most, and, where there is an SLO, that only what the
     second needs is left of it. The first of the two that answers wins, the other request is ended, and may still be
@@ -228,7 +228,7 @@ class Hedge(Table):
     steps: tuple[Step, ...] = STEPS
 
 
-class Grader(Table):
+class Grader(ConfigTable):
     """Says how good an answer is, 0 to 1, beside another one or alone.
 
     exact   1 where it is equal to the other answer but for white space, its JSON as a value, its tool calls as calls
@@ -257,7 +257,7 @@ class Grader(Table):
         return self
 
 
-class Shadow(Table):
+class ShadowConfig(ConfigTable):
     """A share of requests is asked of a second backend also, in the background, after the client was answered.
 
     backend         which; None: one that could have had the request, each as likely
@@ -270,7 +270,7 @@ class Shadow(Table):
     most_in_flight: Count = 4
 
 
-class KeyLimits(Table):
+class KeyLimits(ConfigTable):
     """What the owner of a key may use; None: no limit.
 
     tags      a backend must have them to get the owner's requests
@@ -285,7 +285,7 @@ class KeyLimits(Table):
     operator: bool = False
 
 
-class Server(Table):
+class ServerConfig(ConfigTable):
     """Where the router listens, and who may ask.
 
     keys_file     has lines as `daguerre serve --keys` reads them
@@ -313,7 +313,7 @@ class Server(Table):
             raise ValueError(str(error)) from None
 
 
-class Config(Table):
+class Config(ConfigTable):
     """A whole file.
 
     steps         what each step type needs; those that are not named have no SLO, and no floor but facts, 0.8
@@ -323,7 +323,7 @@ class Config(Table):
     keys          limits by owner of a key, as the file of keys names them; `default` is for all others, each for itself
     """
 
-    backends: Annotated[tuple[Backend, ...], Field(min_length=1)]
+    backends: Annotated[tuple[BackendConfig, ...], Field(min_length=1)]
     steps: dict[Step, StepRule] = Field(default_factory=dict)
     cost_within: Share = 0.0
     overrides: tuple[Override, ...] = ("slo_ms", "tags")
@@ -332,16 +332,16 @@ class Config(Table):
     retry: Retry = Retry()
     circuit: Breaker = Breaker()
     measuring: Measuring = Measuring()
-    cache: Cache = Cache()
+    cache: CacheConfig = CacheConfig()
     hedge: Hedge = Hedge()
-    shadow: Shadow = Shadow()
+    shadow: ShadowConfig = ShadowConfig()
     grader: Grader = Grader()
     keys: dict[str, KeyLimits] = Field(default_factory=dict)
-    server: Server = Server()
+    server: ServerConfig = ServerConfig()
 
     @field_validator("backends")
     @classmethod
-    def _unlike_names(cls, given: tuple[Backend, ...]) -> tuple[Backend, ...]:
+    def _unlike_names(cls, given: tuple[BackendConfig, ...]) -> tuple[BackendConfig, ...]:
         names = [each.name for each in given]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"two backends are called {twice[0]!r}: rename one")
@@ -356,7 +356,7 @@ class Config(Table):
                 raise PydanticCustomError("unknown_backend", "{said}", {"said": said, "place": place})
         return self
 
-    def backend(self, name: str) -> Backend:
+    def backend(self, name: str) -> BackendConfig:
         """The backend of a name. InputError if there is none."""
         for each in self.backends:
             if each.name == name:

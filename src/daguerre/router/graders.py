@@ -27,11 +27,11 @@ from typing import Any
 
 from daguerre.errors import MissingExtra
 from daguerre.router import validity
-from daguerre.router.answers import Answer, answer_of
+from daguerre.router.answers import FirstChoice, answer_of
 from daguerre.router.config import Grader
 from daguerre.router.reading import read
 
-__all__ = ["Answer", "AskJudge", "answer_of", "grade"]
+__all__ = ["AskJudge", "FirstChoice", "answer_of", "grade"]
 
 LOG = logging.getLogger("daguerre.router")
 AskJudge = Callable[[dict[str, Any]], Awaitable[str]]
@@ -54,8 +54,8 @@ async def grade(
     grader: Grader,
     request: Mapping[str, Any],
     operation: str,
-    answer: Answer,
-    other: Answer | None = None,
+    answer: FirstChoice,
+    other: FirstChoice | None = None,
     ask_judge: AskJudge | None = None,
 ) -> float | None:
     """A grade of an answer to a request's body. None: this grader cannot say.
@@ -74,7 +74,7 @@ async def grade(
     return None if ask_judge is None else await _by_judge(request, operation, answer, ask_judge, grader.timeout)
 
 
-def same(one: Answer, other: Answer) -> bool:
+def same(one: FirstChoice, other: FirstChoice) -> bool:
     """Whether two answers are equal. Where one calls tools the calls decide, and the text beside them does not count:
     names, and arguments as JSON values, in any order, since calls of one answer do not depend on one another. Texts
     that are a JSON object or list are compared as values, in which 1 equals 1.0, all others but for white space.
@@ -116,7 +116,7 @@ def _value(text: str) -> Any:
     return json.loads(text, parse_float=number, parse_constant=constant)
 
 
-async def _by_schema(request: Mapping[str, Any], answer: Answer, timeout: float) -> float | None:
+async def _by_schema(request: Mapping[str, Any], answer: FirstChoice, timeout: float) -> float | None:
     """1 where the answer, or each of its calls, is valid. None where there is no schema, or one that is wrong or needs
     more than the time to check. MissingExtra without jsonschema.
     """
@@ -167,7 +167,7 @@ def tool_schemas(request: Mapping[str, Any]) -> dict[str, Any]:
     return out
 
 
-async def _by_tests(grader: Grader, request: Mapping[str, Any], answer: Answer) -> float | None:
+async def _by_tests(grader: Grader, request: Mapping[str, Any], answer: FirstChoice) -> float | None:
     """1 where the command ends with 0 in time. None where it cannot be started, or the request cannot be written."""
     place = tempfile.mkdtemp(prefix="daguerre-grade-")
     try:
@@ -232,7 +232,7 @@ async def _run(
 
 
 async def _by_judge(
-    request: Mapping[str, Any], operation: str, answer: Answer, ask_judge: AskJudge, timeout: float
+    request: Mapping[str, Any], operation: str, answer: FirstChoice, ask_judge: AskJudge, timeout: float
 ) -> float | None:
     """A judge's score as a share of 10. None where it gives none, fails, or takes too long."""
     try:
@@ -243,7 +243,7 @@ async def _by_judge(
         return None
 
 
-def judge_body(request: Mapping[str, Any], operation: str, answer: Answer) -> dict[str, Any]:
+def judge_body(request: Mapping[str, Any], operation: str, answer: FirstChoice) -> dict[str, Any]:
     """The chat body that asks for a score. Request and answer stand between marks that neither can know."""
     nonce = secrets.token_hex(8)
     reading = read(operation, request)

@@ -7,14 +7,14 @@ from typing import Any
 
 import daguerre
 from daguerre.router.attempts import Opened
-from daguerre.router.cache import Answer, AnswerCache, CacheKey, Hit, Stats, key_of, may_cache, may_keep
+from daguerre.router.cache import AnswerCache, CachedResponse, CacheKey, CacheStats, Hit, key_of, may_cache, may_keep
 from daguerre.router.config import Config
 from daguerre.router.store import Store
 from daguerre.router.trip import Trip
 from daguerre.router.upstream import merged
 
 
-class Kept:
+class ResponseCache:
     """Answers of a router's backends. version: of what decides beside the configuration, such as a quality model."""
 
     def __init__(self, config: Config, store: Store, version: str = "") -> None:
@@ -26,7 +26,7 @@ class Kept:
         """Of an answer that can be kept."""
         return self._config.cache.most_bytes
 
-    def stats(self) -> Stats:
+    def stats(self) -> CacheStats:
         """How the cache is doing."""
         return self._cache.stats()
 
@@ -62,7 +62,7 @@ class Kept:
         if may_keep(opened.status, kind, answer) and may_cache(
             trip.operation, sent, trip.asked.wishes, self._config.cache
         ):
-            self._cache.put(key, Answer(answer, kind, backend.name, usage or None), time.time())
+            self._cache.put(key, CachedResponse(answer, kind, backend.name, usage or None), time.time())
 
 
 def hit_headers(hit: Hit) -> dict[str, str]:

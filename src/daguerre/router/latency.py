@@ -21,7 +21,7 @@ HALF_LIFE = 60.0
 PRIOR = 8.0
 IDLE = 3.0
 RECENT, LEAST_RECENT, SHIFTED, MEMORY = 5, 3, 1.5, 1 / 8
-"""Of `Pace`; its memory is this share of the half-life."""
+"""Of `Slowdown`; its memory is this share of the half-life."""
 LEAST = 1e-3
 """Milliseconds that are taken for none."""
 UNIT = 2.0**20
@@ -85,7 +85,7 @@ class DecayedQuantiles:
                     self._sketch.add(value, UNIT * each)
 
 
-class Pace:
+class Slowdown:
     """How many times slower than usual a backend is at the moment, whatever the size of its requests: the median of its
     last RECENT answers, each beside the usual one of its size. 1 where that is below SHIFTED, and where fewer than
     LEAST_RECENT answers are known. One that was slow and has not answered for `memory` seconds is tried again, by one
@@ -149,7 +149,7 @@ class Latencies:
             return defaultdict(lambda: DecayedQuantiles(half_life))
 
         self._first, self._whole = table(), table()
-        self._pace = defaultdict[str, Pace](lambda: Pace(MEMORY * half_life, half_life))
+        self._pace = defaultdict[str, Slowdown](lambda: Slowdown(MEMORY * half_life, half_life))
 
     def asked(self, backend: str, at: float) -> None:
         """A request goes to a backend."""

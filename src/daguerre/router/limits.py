@@ -44,7 +44,7 @@ class LimitError(ApiError):
 
 
 @dataclass(frozen=True)
-class Usage:
+class DailyUsage:
     """What an owner used in a day: settled requests alone."""
 
     dollars: float = 0.0
@@ -73,7 +73,7 @@ class _Account:
     """
 
     day: int = -1
-    usage: Usage = Usage()
+    usage: DailyUsage = DailyUsage()
     open: set[Reservation] = field(default_factory=set)
     asked: deque[float] = field(default_factory=deque)
     settled: deque[tuple[float, int]] = field(default_factory=deque)
@@ -97,7 +97,7 @@ class _Account:
             self.minute -= self.settled.popleft()[1]
 
 
-class Limits:
+class OwnerLimits:
     """The limits of all owners: `table` has them by the names that `name_of` gives owners, and "default" those of each
     other one. Used by one thread at a time, but for `of`. `now` is in seconds since the epoch everywhere.
 
@@ -155,14 +155,14 @@ class Limits:
             account.settled.append((now, tokens))
             account.minute += tokens
         old = account.usage
-        account.usage = Usage(old.dollars + dollars, old.tokens + tokens, old.requests + 1)
+        account.usage = DailyUsage(old.dollars + dollars, old.tokens + tokens, old.requests + 1)
         self._write(reservation.owner, account)
 
-    def usage(self, owner: str | None, now: float) -> Usage:
+    def usage(self, owner: str | None, now: float) -> DailyUsage:
         """What an owner has used today."""
         return self._account(owner or "", now).usage
 
-    def usages(self, now: float) -> dict[str, Usage]:
+    def usages(self, now: float) -> dict[str, DailyUsage]:
         """The same of every owner who has used anything today."""
         day = int(now // DAY)
         try:
@@ -172,7 +172,7 @@ class Limits:
             rows = []
         names = {name for (name,) in rows} | set(self._accounts)
         found = {name: self.usage(name, now) for name in sorted(names)}
-        return {name: usage for name, usage in found.items() if usage != Usage()}
+        return {name: usage for name, usage in found.items() if usage != DailyUsage()}
 
     def _account(self, owner: str, now: float) -> _Account:
         """An owner's account at a time."""
@@ -182,14 +182,14 @@ class Limits:
         account.forget(now)
         return account
 
-    def _read(self, owner: str, day: int) -> Usage:
+    def _read(self, owner: str, day: int) -> DailyUsage:
         try:
             sql = "SELECT dollars, tokens, requests FROM spent WHERE owner = ? AND day = ?"
             row = self._db.execute(sql, (owner, day)).fetchone()
-            return Usage() if row is None else Usage(float(row[0]), int(row[1]), int(row[2]))
+            return DailyUsage() if row is None else DailyUsage(float(row[0]), int(row[1]), int(row[2]))
         except (sqlite3.Error, ValueError) as error:
             self._failed(error)
-            return Usage()
+            return DailyUsage()
 
     def _write(self, owner: str, account: _Account) -> None:
         used = account.usage

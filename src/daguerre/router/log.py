@@ -25,7 +25,7 @@ from typing import IO, Any
 import orjson
 
 from daguerre.errors import DataError
-from daguerre.router.choose import Decision, choose
+from daguerre.router.choose import RoutingDecision, choose
 from daguerre.router.config import Config
 from daguerre.router.features import BackendState, Features, State
 
@@ -53,7 +53,7 @@ def text_hash(body: Mapping[str, Any], salt: bytes) -> str:
     return hashlib.blake2b(orjson.dumps(texts, option=orjson.OPT_SORT_KEYS), key=salt, digest_size=16).hexdigest()
 
 
-def decision_line(features: Features, state: State, decision: Decision) -> dict[str, Any]:
+def decision_line(features: Features, state: State, decision: RoutingDecision) -> dict[str, Any]:
     """What a line says of a decision; the router adds what came of it."""
     return {
         "features": features.to_dict(),
@@ -63,7 +63,7 @@ def decision_line(features: Features, state: State, decision: Decision) -> dict[
 
 
 @dataclass(frozen=True)
-class Entry:
+class LogEntry:
     """A line of a log that was read: its number from 1, its values, the configuration that it was decided with, and the
     version of the log.
     """
@@ -83,7 +83,7 @@ class Entry:
         """That of the backends."""
         return {name: BackendState(**each) for name, each in self.line["state"].items()}
 
-    def again(self, config: Config | None = None) -> Decision:
+    def again(self, config: Config | None = None) -> RoutingDecision:
         """The decision, made again; or that of another configuration."""
         return choose(self.features, self.state, config or self.config)
 
@@ -113,7 +113,7 @@ class Read:
     cut_off: int = 0
 
 
-def read_log(path: Path, found: Read | None = None) -> Iterator[Entry]:
+def read_log(path: Path, found: Read | None = None) -> Iterator[LogEntry]:
     """The requests of a log, in order. DataError, with the line's number, for what no router has written."""
     configs = dict[str, tuple[Config, int]]()
     with _opened(path) as file:
@@ -132,7 +132,7 @@ def read_log(path: Path, found: Read | None = None) -> Iterator[Entry]:
                     config = Config.model_validate(line["value"])
                     configs[line["config"]] = config, int(line["version"])
                     continue
-                entry = Entry(number, line, *configs[line["decision"]["config"]])
+                entry = LogEntry(number, line, *configs[line["decision"]["config"]])
                 entry.features, entry.state  # noqa: B018 (read now, so that what is wrong is known with its line)
             except (AttributeError, KeyError, TypeError, ValueError) as error:
                 raise _no_line(path, number, error) from None

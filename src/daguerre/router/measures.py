@@ -17,7 +17,7 @@ from math import log, log1p
 import numpy as np
 from numpy.typing import NDArray
 
-from daguerre.router.reading import Reading
+from daguerre.router.reading import ParsedRequest
 
 Array = NDArray[np.float64]
 Places = NDArray[np.int64]
@@ -161,17 +161,17 @@ SETTINGS_HASH = hashlib.sha256(
 ).hexdigest()
 
 
-def text_of(reading: Reading) -> str:
+def text_of(reading: ParsedRequest) -> str:
     """The user's last message, or else the last there is."""
     texts = reading.of("user") or [turn.text for turn in reading.turns]
     return texts[-1] if texts else ""
 
 
-def measured(reading: Reading) -> Array:
+def measured(reading: ParsedRequest) -> Array:
     """All measures of a request but RARITY, (M - 4,)."""
     text = text_of(reading)
     cut = ends(text)
-    parts = _Parts.of(cut)
+    parts = _PromptParts.of(cut)
     return np.concatenate(
         [_of_text(len(text), text.count("\n"), parts), _of_options(parts), _of_request(reading), _of_words(parts)]
     )
@@ -224,7 +224,7 @@ def counted(texts: Sequence[Places]) -> NDArray[np.uint16]:
 
 
 @dataclass(frozen=True)
-class _Parts:
+class _PromptParts:
     """What is read of a text, what stands in it before the first of several options, and the options; the words and
     signs of the whole, and those before the options.
     """
@@ -236,7 +236,7 @@ class _Parts:
     told: list[str]
 
     @classmethod
-    def of(cls, cut: str) -> _Parts:
+    def of(cls, cut: str) -> _PromptParts:
         found, tokens = list(OPTION.finditer(cut)), WORD.findall(cut)
         if len(found) < 2:
             return cls(cut, cut.rstrip(), [], tokens, tokens)
@@ -245,7 +245,7 @@ class _Parts:
         return cls(cut, cut[:start].rstrip(), [one[1].strip() for one in found], tokens, told)
 
 
-def _of_text(length: int, lines: int, parts: _Parts) -> Array:
+def _of_text(length: int, lines: int, parts: _PromptParts) -> Array:
     """SHAPE. length, lines: of the whole text."""
     cut, stem = parts.whole, parts.stem
     tokens, told = parts.tokens, parts.told
@@ -271,7 +271,7 @@ def _of_text(length: int, lines: int, parts: _Parts) -> Array:
     )
 
 
-def _of_options(parts: _Parts) -> Array:
+def _of_options(parts: _PromptParts) -> Array:
     """OPTIONS."""
     options = parts.options
     if not options:
@@ -298,7 +298,7 @@ def _words(text: str) -> set[str]:
     return set(filter(str.isalpha, WORD.findall(text.lower())))
 
 
-def _of_words(parts: _Parts) -> Array:
+def _of_words(parts: _PromptParts) -> Array:
     """How often each kind of word and each pattern is found, and which are in the last words of the question."""
     numbers, last = np.zeros(len(WORDS) + len(FOUND)), np.zeros(len(WORDS) + len(FOUND))
     end = len(parts.stem)
@@ -314,7 +314,7 @@ def _of_words(parts: _Parts) -> Array:
     return np.concatenate([numbers > 0, np.log1p(numbers), last])
 
 
-def _of_request(reading: Reading) -> Array:
+def _of_request(reading: ParsedRequest) -> Array:
     """ASKED."""
     turns, limit = reading.turns, reading.limit
     results = sum(turn.role == "tool" for turn in turns)

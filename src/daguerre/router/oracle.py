@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from daguerre.router.rows import Rows
+from daguerre.router.rows import LoggedRequests
 from daguerre.router.values import Array, Estimate, bounds_of, draws_of, ratio, share
 
 LEAST_PAIRS = 2
@@ -63,7 +63,7 @@ class Regret:
 
 
 @dataclass(frozen=True)
-class Shadows:
+class ShadowResults:
     """All that shadows say; `why` where they say nothing of regret."""
 
     num: int
@@ -116,14 +116,14 @@ def lost(frontier: Frontier, cost: Array, grade: Array, counts: Array | None = N
     return (more / num if more > ROUNDING * num else 0.0), (less / num if less > ROUNDING * own_cost else 0.0)
 
 
-def shadows_of(rows: Rows) -> Shadows:
+def shadows_of(rows: LoggedRequests) -> ShadowResults:
     """What the shadows of a log say."""
     pairs = rows.pairs
     main = rows.requests["answered"][pairs["row"]]
     graded = rows.both_graded
-    found = Shadows(len(pairs), rows.orphans, _pairs(rows, main, graded), _agreement(rows, main))
+    found = ShadowResults(len(pairs), rows.orphans, _pairs(rows, main, graded), _agreement(rows, main))
     if not len(pairs):
-        return Shadows(0, rows.orphans, why="no shadows: set [shadow] and [grader] in the router's configuration")
+        return ShadowResults(0, rows.orphans, why="no shadows: set [shadow] and [grader] in the router's configuration")
     own = rows.requests["cost"][pairs["row"]]
     known = graded & np.isfinite(own) & np.isfinite(pairs["cost"])
     if known.sum() < LEAST_PAIRS:
@@ -134,7 +134,7 @@ def shadows_of(rows: Rows) -> Shadows:
     return replace(found, regret=_regret(costs, grades))
 
 
-def _pairs(rows: Rows, main: Array, graded: Array) -> list[Pair]:
+def _pairs(rows: LoggedRequests, main: Array, graded: Array) -> list[Pair]:
     """By both backends, the most frequent first."""
     out = list[Pair]()
     for one, two in np.unique(np.stack([main[graded], rows.pairs["backend"][graded]], 1), axis=0):
@@ -145,7 +145,7 @@ def _pairs(rows: Rows, main: Array, graded: Array) -> list[Pair]:
     return sorted(out, key=lambda each: -each.num)
 
 
-def _agreement(rows: Rows, main: Array) -> list[Agreement]:
+def _agreement(rows: LoggedRequests, main: Array) -> list[Agreement]:
     """By both backends, the most frequent first."""
     out, exact = list[Agreement](), rows.pairs["exact"] & np.isfinite(rows.pairs["grade"]) & (main >= 0)
     for one, two in np.unique(np.stack([main[exact], rows.pairs["backend"][exact]], 1), axis=0):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from daguerre.router.config import Config
-from daguerre.router.rows import Rows, prices_of
+from daguerre.router.rows import LoggedRequests, prices_of
 from daguerre.router.values import (
     LEAST_ESS,
     MOST_UNSUPPORTED,
@@ -79,7 +79,7 @@ class Other:
     notes: list[str] = field(default_factory=list)
 
 
-def other_of(rows: Rows, other: Config) -> Other:
+def other_of(rows: LoggedRequests, other: Config) -> Other:
     """What another configuration would have done; `rows` were read with it."""
     assert rows.target is not None
     served = rows.target.sum(1) > 0
@@ -114,7 +114,7 @@ def other_of(rows: Rows, other: Config) -> Other:
     )
 
 
-def _changed(rows: Rows, use: Array) -> Changed:
+def _changed(rows: LoggedRequests, use: Array) -> Changed:
     assert rows.target is not None
     num = int(use.sum())
     if not num:
@@ -130,7 +130,7 @@ def _changed(rows: Rows, use: Array) -> Changed:
     )
 
 
-def _costs(rows: Rows, other: Config, use: Array) -> tuple[Estimate | None, Estimate | None]:
+def _costs(rows: LoggedRequests, other: Config, use: Array) -> tuple[Estimate | None, Estimate | None]:
     """Dollars for each request, and how much more that is than what was paid."""
     assert rows.target is not None
     paid = rows.requests["cost"]
@@ -142,7 +142,7 @@ def _costs(rows: Rows, other: Config, use: Array) -> tuple[Estimate | None, Esti
     return ratio(theirs), more
 
 
-def logged_of(rows: Rows, use: Array, measure: Measure) -> Logged:
+def logged_of(rows: LoggedRequests, use: Array, measure: Measure) -> Logged:
     """What is known of the requests that have the outcome."""
     assert rows.target is not None
     has = np.flatnonzero(use & np.isfinite(measure.reward) & (rows.requests["decided"] >= 0))
@@ -155,7 +155,7 @@ def logged_of(rows: Rows, use: Array, measure: Measure) -> Logged:
     return Logged(reward, arm, given, target, model, measure.bounded)
 
 
-def _with_shadows(rows: Rows, has: Array, seen: Seen) -> Seen:
+def _with_shadows(rows: LoggedRequests, has: Array, seen: Seen) -> Seen:
     """The grades of shadows, too."""
     place = np.full(len(rows.requests), -1)
     place[has] = np.arange(len(has))
@@ -168,7 +168,7 @@ def _with_shadows(rows: Rows, has: Array, seen: Seen) -> Seen:
     )
 
 
-def _value(rows: Rows, use: Array, measure: Measure, changed: Changed) -> Valued:
+def _value(rows: LoggedRequests, use: Array, measure: Measure, changed: Changed) -> Valued:
     """The value by one measure; none where the log cannot speak for all requests, with this outcome or not."""
     found = value_of(logged_of(rows, use, measure))
     if changed.unsupported > MOST_UNSUPPORTED and found.estimates:
@@ -177,7 +177,7 @@ def _value(rows: Rows, use: Array, measure: Measure, changed: Changed) -> Valued
     return found
 
 
-def _quantiles(rows: Rows, use: Array, ms: Measure, changed: Changed) -> list[Estimate]:
+def _quantiles(rows: LoggedRequests, use: Array, ms: Measure, changed: Changed) -> list[Estimate]:
     """The median and the 95th percentile of milliseconds; empty without support."""
     logged = logged_of(rows, use, ms)
     if changed.unsupported > MOST_UNSUPPORTED or not value_of(logged).estimates:
@@ -185,7 +185,7 @@ def _quantiles(rows: Rows, use: Array, ms: Measure, changed: Changed) -> list[Es
     return weighted_quantiles(logged.reward, logged.weights(), (0.5, 0.95))
 
 
-def _both_known(rows: Rows, use: Array) -> tuple[Estimate | None, str | None]:
+def _both_known(rows: LoggedRequests, use: Array) -> tuple[Estimate | None, str | None]:
     """The mean grade of the other configuration where a shadow makes the grades of the backends known that it may
     choose, and why there is none.
     """
@@ -212,7 +212,7 @@ def _both_known(rows: Rows, use: Array) -> tuple[Estimate | None, str | None]:
     return Estimate(value, low, high, len(pairs), "bootstrap, at least as wide as wilson's"), None
 
 
-def _notes(rows: Rows, other: Config) -> list[str]:
+def _notes(rows: LoggedRequests, other: Config) -> list[str]:
     """What is assumed, and what does not hold."""
     out = [
         "Latencies and loads of backends are those of the log: what another configuration does to them is not known.",
@@ -233,5 +233,5 @@ def _notes(rows: Rows, other: Config) -> list[str]:
     return out
 
 
-def _place(rows: Rows, name: str) -> int:
+def _place(rows: LoggedRequests, name: str) -> int:
     return rows.backends.index(name)

@@ -31,26 +31,26 @@ from daguerre.router.attempts import Attempts, Opened
 from daguerre.router.bodies import json_of
 from daguerre.router.cache import CacheKey, Hit
 from daguerre.router.checks import MOST_CHECKED, checks_of, has_checks
-from daguerre.router.choose import Decision, choose, expected_tokens
+from daguerre.router.choose import RoutingDecision, choose, expected_tokens
 from daguerre.router.config import Config
-from daguerre.router.kept import Kept, hit_headers
-from daguerre.router.limits import Limits
+from daguerre.router.kept import ResponseCache, hit_headers
+from daguerre.router.limits import OwnerLimits
 from daguerre.router.log import decision_line, text_hash
 from daguerre.router.named_files import quality_in
-from daguerre.router.reading import Reading
+from daguerre.router.reading import ParsedRequest
 from daguerre.router.replies import BackendError
-from daguerre.router.requests import Asked, features_of
+from daguerre.router.requests import ObservedFeatures, features_of
 from daguerre.router.shadow import MOST_KEPT, Shadows
 from daguerre.router.store import Store
 from daguerre.router.trip import Trip, Write, call_ids, cost_of, counts_of
 from daguerre.router.upstream import Upstreams
-from daguerre.router.watching import Sums, Watch
+from daguerre.router.watching import LogWatcher, RunningTotals
 
 LOG = logging.getLogger("daguerre.router")
 GONE = 499
 AT_ONCE = 64 << 10
 """Bytes of a body that is read where all requests are served; longer ones are read beside it."""
-Classify = Callable[[Reading, Mapping[str, Any]], Mapping[str, float]]
+Classify = Callable[[ParsedRequest, Mapping[str, Any]], Mapping[str, float]]
 """The probability of each step type of a request, of which it gets the reading and the body."""
 
 
@@ -62,7 +62,7 @@ class Told:
 
     owner: str
     body: dict[str, Any]
-    asked: Asked
+    asked: ObservedFeatures
     steps: Mapping[str, float]
     quality: dict[str, float]
 
@@ -83,9 +83,9 @@ class Router:
         path, names = config.quality_model, [one.name for one in config.backends]
         self._quality = None if path is None else quality_in(path, names)
         version = "" if path is None else hashlib.sha256(path.read_bytes()).hexdigest()
-        self.watch = Watch(config)
+        self.watch = LogWatcher(config)
         self._attempts, self._shadows = Attempts(config, upstreams), Shadows(config, upstreams, self._note)
-        self._kept, self._limits = Kept(config, store, version), Limits(store.db, config.keys, keys.name)
+        self._kept, self._limits = ResponseCache(config, store, version), OwnerLimits(store.db, config.keys, keys.name)
 
     def _note(self, line: dict[str, Any]) -> None:
         """Write a line, and count what it says. It is written whatever the counters make of it."""
@@ -116,7 +116,7 @@ class Router:
         found = self.watch.status(None if sees_all else name)
         for backend in self.config.backends:
             one = self.upstreams[backend.name]
-            found["backends"].setdefault(backend.name, Sums().to_dict())
+            found["backends"].setdefault(backend.name, RunningTotals().to_dict())
             found["backends"][backend.name] |= {
                 "model": backend.model,
                 "circuit": one.circuit.state(now, owner),
@@ -161,7 +161,7 @@ class Router:
             if opened.chunks is not None:
                 return _Stream(self._passing(trip, opened, key), opened, trip, headers)
             await opened.stack.aclose()
-            return Whole(opened, headers, lambda took: self._whole(trip, opened, key, took), trip.passed())
+            return WholeResponse(opened, headers, lambda took: self._whole(trip, opened, key, took), trip.passed())
         except DaguerreError as error:
             trip.end(error.http_status)
             raise
@@ -210,7 +210,7 @@ class Router:
             line=line,
         )
 
-    def _none_can(self, decision: Decision, owner: str) -> ApiError:
+    def _none_can(self, decision: RoutingDecision, owner: str) -> ApiError:
         """The error where no backend can serve a request of an owner, now or ever."""
         for_now = ("its circuit is open", "has as many requests as it takes")
         waiting = [each for each in decision.candidates if each.excluded in for_now]
@@ -228,7 +228,7 @@ class Router:
         trip.end(200)
         return Response(hit.answer.body, 200, trip.reply_headers(hit.answer.backend) | hit_headers(hit))
 
-    def _predicted(self, reading: Reading) -> dict[str, float]:
+    def _predicted(self, reading: ParsedRequest) -> dict[str, float]:
         """How likely each backend's answer is right, of those that a model was fitted for."""
         if self._quality is None:
             return {}
@@ -311,7 +311,7 @@ class Router:
             trip.line["checks"] = made
 
 
-class Whole(Response):
+class WholeResponse(Response):
     """An answer that is not streamed. What has to be noted of it is noted when the client has it: before anybody else's
     turn, since what is written to a socket is there at once, and also where it cannot be written.
     """
@@ -369,5 +369,5 @@ async def _unless_gone(request: Request, answer: Awaitable[Opened]) -> Opened | 
         gone.cancel()
 
 
-def _expected_cost(decision: Decision) -> float:
+def _expected_cost(decision: RoutingDecision) -> float:
     return next(each.cost for each in decision.candidates if each.name == decision.backend)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from daguerre.errors import DataError
 from daguerre.router.measures import MEASURES, ROWS, SETTINGS_HASH, distinct, ends, hashes, measured, rarity, text_of
-from daguerre.router.reading import Reading
+from daguerre.router.reading import ParsedRequest
 from daguerre.router.trees import Forest
 
 FORMAT = "daguerre quality"
@@ -65,12 +65,12 @@ class QualityModel:
     scales: Floats
     report: dict[str, Any]
 
-    def predict(self, reading: Reading) -> dict[str, float]:
+    def predict(self, reading: ParsedRequest) -> dict[str, float]:
         """The probability that each backend's answer is right."""
         logits = self.scales[:, 0] * self.logits(reading) + self.scales[:, 1]
         return dict(zip(self.backends, (1 / (1 + np.exp(-logits))).tolist(), strict=True))
 
-    def logits(self, reading: Reading) -> NDArray[np.float64]:
+    def logits(self, reading: ParsedRequest) -> NDArray[np.float64]:
         """Of all backends, before the calibration, (B,)."""
         places = hashes(ends(text_of(reading)))
         values = np.concatenate([measured(reading), rarity(places, self.counts, self.requests)])

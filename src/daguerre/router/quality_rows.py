@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from daguerre.errors import DataError
 from daguerre.router.measures import text_of
-from daguerre.router.reading import Reading, read
+from daguerre.router.reading import ParsedRequest, read
 
 Array = NDArray[np.float64]
 MOST_WEIGHT = 20.0
@@ -44,7 +44,7 @@ class Outcomes:
     unused    how many lines of the file are not among these, by the reason
     """
 
-    readings: Sequence[Reading]
+    readings: Sequence[ParsedRequest]
     backends: tuple[str, ...]
     right: Array
     weights: Array
@@ -70,7 +70,7 @@ class Outcomes:
 class _Row:
     """A request that was read, and the grades and weights of its answers by backend."""
 
-    reading: Reading
+    reading: ParsedRequest
     group: str | None = None
     grades: dict[str, float] = field(default_factory=dict)
     weights: dict[str, float] = field(default_factory=dict)

@@ -17,7 +17,7 @@ RESULTS = ("function_call_output", "tool_result")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Turn:
+class ParsedMessage:
     """A message. role: user, assistant, tool or system; calls: tools that it calls."""
 
     role: str
@@ -26,7 +26,7 @@ class Turn:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
+class ParsedRequest:
     """A request.
 
     turns     messages in their order; a prompt is one turn of the user
@@ -41,7 +41,7 @@ class Reading:
     """
 
     operation: str
-    turns: tuple[Turn, ...]
+    turns: tuple[ParsedMessage, ...]
     tools: tuple[str, ...] = ()
     described: str = ""
     choice: str = "auto"
@@ -66,18 +66,20 @@ OWN = ("pins", "spans", "lines", "gaps", "template", "pattern", "strength", "que
 """Fields of our own requests."""
 
 
-def read(operation: str, body: object) -> Reading:
+def read(operation: str, body: object) -> ParsedRequest:
     """The reading of a body."""
     given = body if isinstance(body, dict) else {}
     turns, images = _turns(given)
     if operation in ("decisions", "embeddings"):
-        turns += [Turn(role="user", text=" ".join(strings(given.get(name)))) for name in ("state", "questions")]
+        turns += [
+            ParsedMessage(role="user", text=" ".join(strings(given.get(name)))) for name in ("state", "questions")
+        ]
     tools = [one for name in ("tools", "functions") for one in dicts(given.get(name))]
     functions = [_dict(one.get("function")) or one for one in tools]
     format_, schema, strict, labels = _format(given)
     sizes = [sized(strings(one)) for one in (*tools, schema)]
     own = _dict(given.get("daguerre"))
-    return Reading(
+    return ParsedRequest(
         operation=operation,
         turns=tuple(turn for turn in turns if turn.text or turn.calls or turn.role != "system"),
         tools=tuple(_text(one.get("name")) for one in functions),
@@ -138,19 +140,19 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _turns(body: dict[str, Any]) -> tuple[list[Turn], int]:
+def _turns(body: dict[str, Any]) -> tuple[list[ParsedMessage], int]:
     """Messages of all surfaces, and how many images they have."""
-    out, images = list[Turn](), 0
+    out, images = list[ParsedMessage](), 0
     for name in ("system", "instructions"):
         text, _ = _content(body.get(name))
-        out.append(Turn(role="system", text=text))
+        out.append(ParsedMessage(role="system", text=text))
     for name in ("messages", "input", "prompt", "input_prefix", "text", "template", "prefix"):
         value = body.get(name)
         if name == "text" and isinstance(value, dict):
             continue
         several = dicts(value)
         if value and not several:
-            out.append(Turn(role="user", text=_prompt(value)))
+            out.append(ParsedMessage(role="user", text=_prompt(value)))
         for one in several:
             turn, num = _turn(one)
             out.append(turn)
@@ -158,18 +160,20 @@ def _turns(body: dict[str, Any]) -> tuple[list[Turn], int]:
     return out, images
 
 
-def _turn(item: dict[str, Any]) -> tuple[Turn, int]:
+def _turn(item: dict[str, Any]) -> tuple[ParsedMessage, int]:
     kind, role = item.get("type"), _text(item.get("role"))
     if kind in CALLS:
-        return Turn(role="assistant", text=f"{_text(item.get('name'))} {_text(item.get('arguments'))}", calls=1), 0
+        return ParsedMessage(
+            role="assistant", text=f"{_text(item.get('name'))} {_text(item.get('arguments'))}", calls=1
+        ), 0
     if kind in RESULTS or role in ("tool", "function"):
         text, images = _content(item.get("output", item.get("content")))
-        return Turn(role="tool", text=text), images
+        return ParsedMessage(role="tool", text=text), images
     text, images = _content(item.get("content", item.get("text")))
     calls = dicts(item.get("tool_calls"))
     called = [f"{_text(one.get('name'))} {_text(one.get('arguments'))}" for call in calls for one in _functions(call)]
     role = "system" if role in SYSTEM else role if role == "assistant" else "user"
-    return Turn(role=role, text=" ".join([text, *called]).strip(), calls=len(calls)), images
+    return ParsedMessage(role=role, text=" ".join([text, *called]).strip(), calls=len(calls)), images
 
 
 def _functions(call: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -71,7 +71,7 @@ async def whole_body(name: str, chunks: AsyncIterator[bytes]) -> tuple[bytes, An
     return bytes(out), value
 
 
-class Events:
+class EventSplitter:
     """Cuts a stream into whole events, each with the blank line that ends it."""
 
     def __init__(self, name: str) -> None:
@@ -130,7 +130,7 @@ class EventCheck:
         """The whole events of a stream as they come, those of a chunk together. BackendError behind the last one that a
         client can read.
         """
-        events = Events(self._name)
+        events = EventSplitter(self._name)
         async for chunk in chunks:
             good, error = bytearray(), None
             try:

@@ -16,7 +16,7 @@ from daguerre.router.charts import COLORS, Bar, Say, bars, curve, lines, stacks
 from daguerre.router.other import Other
 from daguerre.router.tables import (
     ESTIMATORS,
-    Table,
+    ReportTable,
     dollars,
     milliseconds,
     number,
@@ -128,7 +128,7 @@ def _split(found: Estimate | None, say: Say) -> tuple[str, str]:
     return value, rest.removesuffix(")")
 
 
-def _table(table: Table) -> str:
+def _table(table: ReportTable) -> str:
     name, said = escape(table.title), f"<p>{escape(table.about)}</p>"
     if not table.rows:
         return f"<section><h2>{name}</h2>{said}</section>"

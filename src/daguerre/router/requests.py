@@ -16,7 +16,7 @@ from typing import Any
 from daguerre.errors import InputError, shown, unknown
 from daguerre.router.config import STEPS, Config
 from daguerre.router.features import Features
-from daguerre.router.reading import Reading, read, sized
+from daguerre.router.reading import ParsedRequest, read, sized
 
 PER_CHARACTER = 0.25
 PER_EXTRA_BYTE = 0.32
@@ -42,7 +42,7 @@ EDITS = frozenset({"pattern", "strength"})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class ObservedFeatures:
     """Features but for what is predicted: the step type, quality, and where the conversation is; and the reading that
     these are predicted from.
 
@@ -52,7 +52,7 @@ class Asked:
     """
 
     operation: str
-    reading: Reading
+    reading: ParsedRequest
     needs: tuple[str, ...] = ()
     input_tokens: int = 0
     output_tokens: int | None = None
@@ -88,7 +88,7 @@ def features_of(
     config: Config,
     request_id: str,
     tags: Sequence[str] = (),
-) -> Asked:
+) -> ObservedFeatures:
     """What a request asks for; `tags` are asked for by its key. InputError for a wish that is allowed and has a wrong
     value, and for tags that are not allowed; a body never raises.
     """
@@ -96,7 +96,7 @@ def features_of(
     wishes, ignored = wishes_of(body, headers, config)
     if tags:
         wishes["tags"] = sorted({*tags, *wishes.get("tags", ())})
-    return Asked(
+    return ObservedFeatures(
         operation=operation,
         reading=reading,
         needs=needs_of(reading),
@@ -109,7 +109,7 @@ def features_of(
     )
 
 
-def needs_of(reading: Reading) -> tuple[str, ...]:
+def needs_of(reading: ParsedRequest) -> tuple[str, ...]:
     """What only some backends can do, sorted. What an operation is about it does not also need: serving `fim` is
     knowing suffixes, and serving `decisions` is knowing questions.
     """
@@ -130,11 +130,11 @@ def needs_of(reading: Reading) -> tuple[str, ...]:
     return tuple(sorted(name for name, needed in found.items() if needed))
 
 
-def _uses_tools(reading: Reading) -> bool:
+def _uses_tools(reading: ParsedRequest) -> bool:
     return any(turn.calls or turn.role == "tool" for turn in reading.turns)
 
 
-def input_tokens(reading: Reading) -> int:
+def input_tokens(reading: ParsedRequest) -> int:
     """An estimate of the tokens of a request, from its characters and bytes."""
     texts = [*(turn.text for turn in reading.turns), reading.suffix]
     chars, size = sized(texts)

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from daguerre.errors import DataError
-from daguerre.router.config import Backend, Config
-from daguerre.router.log import Entry, Read, Shadow, read_log, read_shadows
+from daguerre.router.config import BackendConfig, Config
+from daguerre.router.log import LogEntry, Read, Shadow, read_log, read_shadows
 from daguerre.router.values import Array, spread_logged, spread_of
 
 CACHES = ("hit", "near", "miss")
@@ -65,7 +65,7 @@ class Spread:
 
 
 @dataclass
-class Rows:
+class LoggedRequests:
     """The requests of a log, R of them, with K backends by the numbers of `backends`.
 
     requests   REQUEST (R,)
@@ -151,7 +151,7 @@ def prices_of(config: Config, backends: list[str]) -> list[tuple[float, float, f
     ]
 
 
-def read_rows(path: Path, other: Config | None = None) -> Rows:
+def read_rows(path: Path, other: Config | None = None) -> LoggedRequests:
     """A log, in two passes: its shadows, which follow their requests, then its requests. DataError for what no router
     has written.
     """
@@ -163,7 +163,7 @@ def read_rows(path: Path, other: Config | None = None) -> Rows:
     same = reading.same(other)
     if num:
         given *= same[requests["config"]]
-    return Rows(
+    return LoggedRequests(
         path,
         list(reading.backends),
         list(reading.steps),
@@ -213,7 +213,7 @@ class _Reading:
                 out[number, self.backends[each.name]] = theirs.get(each.name) in (None, _means(each))
         return out
 
-    def _request(self, row: int, entry: Entry) -> tuple[Any, ...]:
+    def _request(self, row: int, entry: LogEntry) -> tuple[Any, ...]:
         line, decision = entry.line, entry.line["decision"]
         config, step, wishes = entry.config, decision["step"], line["features"]["wishes"]
         self._decision(row, entry, decision)
@@ -248,7 +248,7 @@ class _Reading:
             CACHES.index(line["cache"]) if line.get("cache") in CACHES else -1,
         )
 
-    def _decision(self, row: int, entry: Entry, decision: Mapping[str, Any]) -> None:
+    def _decision(self, row: int, entry: LogEntry, decision: Mapping[str, Any]) -> None:
         """The candidates, and the probabilities of both configurations."""
         config = entry.config
         if config.sha256 not in self._numbers:
@@ -309,7 +309,7 @@ def _columns(flat: array[float], kind: np.dtype[Any]) -> Array:
     return out
 
 
-def _means(backend: Backend) -> tuple[Any, ...]:
+def _means(backend: BackendConfig) -> tuple[Any, ...]:
     """What is asked by the name of a backend."""
     return str(backend.url), backend.model, repr(sorted(backend.body.items())), getattr(backend, "api", None)
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from daguerre.router.answers import Answer, answer_of
+from daguerre.router.answers import FirstChoice, answer_of
 from daguerre.router.choose import tags_of
 from daguerre.router.config import Config
 from daguerre.router.graders import grade
@@ -96,7 +96,7 @@ class Shadows:
             line["error"] = "router"
         self._write(line)
 
-    async def _asked(self, trip: Trip, name: str, line: dict[str, Any]) -> Answer | None:
+    async def _asked(self, trip: Trip, name: str, line: dict[str, Any]) -> FirstChoice | None:
         """The answer of the second backend, whose facts go into the line."""
         body = {key: value for key, value in trip.body.items() if key not in ("stream", "stream_options", "diffusing")}
         body |= {"store": False} if trip.operation == "responses" else {}
@@ -115,7 +115,7 @@ class Shadows:
         line |= {"tokens": counts, "cost": cost_of(counts, backend.price), "finish": check.finish}
         return answer_of(trip.operation, given, streamed=False)
 
-    async def _graded(self, trip: Trip, answer: Answer | None, other: Answer | None) -> float | None:
+    async def _graded(self, trip: Trip, answer: FirstChoice | None, other: FirstChoice | None) -> float | None:
         """The grade of an answer; one that cannot be read, or that the judge may not see, has none."""
         judge, tags = self._config.grader.judge, tags_of(trip.features, self._config)
         if answer is None or (judge is not None and not tags <= set(self._config.backend(judge).tags)):

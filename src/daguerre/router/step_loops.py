@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from daguerre.router.reading import Reading, Turn
+from daguerre.router.reading import ParsedMessage, ParsedRequest
 from daguerre.router.step_words import ACTS, PART, SCANNED
 
 WRITES = frozenset(
@@ -53,7 +53,7 @@ SETTINGS_OF_LOOPS = [sorted(WRITES), sorted(OPENS)] + [
 ]
 
 
-def loop_of(reading: Reading, body: object, ask: str) -> list[str]:
+def loop_of(reading: ParsedRequest, body: object, ask: str) -> list[str]:
     """Which facts of LOOP hold: about calls since the user's message, their last result, and tools that are left. ask:
     the end of the user's message.
     """
@@ -125,7 +125,7 @@ def _writes(name: str) -> bool:
     return bool({part.lower() for part in PART.findall(name)} & WRITES)
 
 
-def observed(turn: Turn) -> bool:
+def observed(turn: ParsedMessage) -> bool:
     """Whether a message of the user is the result of a tool."""
     return turn.role == "user" and OBSERVED.match(turn.text) is not None
 

@@ -26,7 +26,7 @@ import numpy as np
 
 from daguerre.errors import CheckpointError
 from daguerre.router.config import STEPS
-from daguerre.router.reading import Reading, read
+from daguerre.router.reading import ParsedRequest, read
 from daguerre.router.step_loops import LOOP, SETTINGS_OF_LOOPS, loop_of, observed
 from daguerre.router.step_words import (
     ACTS,
@@ -137,7 +137,7 @@ class StepModel:
         self.weights, self.bias = weights, bias
         self._table = weights.astype(np.float32)
 
-    def of(self, reading: Reading, body: object) -> dict[str, float]:
+    def of(self, reading: ParsedRequest, body: object) -> dict[str, float]:
         """The probability of each step type of a request, in the order of STEPS. reading: of the body."""
         certain = certain_step(reading)
         if certain is not None:
@@ -153,7 +153,7 @@ class StepModel:
             np.savez_compressed(file, weights=self.weights, bias=self.bias, settings=np.array(SETTINGS_HASH))
 
 
-def certain_step(reading: Reading) -> str | None:
+def certain_step(reading: ParsedRequest) -> str | None:
     """The step type of a request whose operation or suffix says it; None: it has to be predicted."""
     return CERTAIN.get(reading.operation) or ("infill" if reading.suffix else None)
 
@@ -189,12 +189,12 @@ def parse_steps(data: bytes, name: str) -> StepModel:
     return StepModel(held["weights"], held["bias"])
 
 
-def classify(reading: Reading, body: object) -> dict[str, float]:
+def classify(reading: ParsedRequest, body: object) -> dict[str, float]:
     """The probability of each step type of a request, by the model that comes with the package."""
     return load_steps().of(reading, body)
 
 
-def features(reading: Reading, body: object) -> tuple[np.ndarray, np.ndarray]:
+def features(reading: ParsedRequest, body: object) -> tuple[np.ndarray, np.ndarray]:
     """Rows of the weights and what each counts. reading: of the body."""
     users = [turn.text for turn in reading.turns if turn.role == "user" and not observed(turn)] or reading.of("user")
     last, system = asked(users[-1] if users else reading.turns[-1].text if reading.turns else "", reading.of("system"))
@@ -254,7 +254,7 @@ def _rows(group: str, items: Iterable[str]) -> list[int]:
     return [hashed(one, seed) % ROWS for one in some.split(SPLIT.encode())] if some else []
 
 
-def facts(reading: Reading, last: str, system: str) -> list[str]:
+def facts(reading: ParsedRequest, last: str, system: str) -> list[str]:
     """Which of FACTS hold. last: the ends of the user's last message; system: of the instructions."""
     turns, tools = reading.turns, [] if reading.choice == "none" else reading.tools
     role = turns[-1].role if turns else "user"
@@ -302,7 +302,7 @@ def facts(reading: Reading, last: str, system: str) -> list[str]:
     return [name for name, holds in out.items() if holds and name in PLACES]
 
 
-def _results(reading: Reading) -> int:
+def _results(reading: ParsedRequest) -> int:
     """Results of tools since the user's last message."""
     num = 0
     for turn in reversed(reading.turns):

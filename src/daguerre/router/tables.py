@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from daguerre.router.analyze import Analysis, Asked, Group
+from daguerre.router.analyze import Analysis, BackendTotals, Group
 from daguerre.router.other import Other
 from daguerre.router.values import Estimate, Valued
 
@@ -21,7 +21,7 @@ ESTIMATORS = {
 
 
 @dataclass(frozen=True)
-class Table:
+class ReportTable:
     """A table, with sentences before it; without rows it is the sentences alone."""
 
     title: str
@@ -70,13 +70,13 @@ def told(found: Estimate | None, say: Callable[[float], str]) -> str:
     return f"{say(found.value)} ({say(found.low)} to {say(found.high)})"
 
 
-def tables(analysis: Analysis) -> list[Table]:
+def tables(analysis: Analysis) -> list[ReportTable]:
     """All tables of an analysis."""
     out = [_summary(analysis), _steps(analysis), _backends(analysis), _baselines(analysis), *_shadows(analysis)]
     return out if analysis.other is None else out + _other(analysis.other, analysis.overall)
 
 
-def _summary(analysis: Analysis) -> Table:
+def _summary(analysis: Analysis) -> ReportTable:
     all_ = analysis.overall
     counts = (
         f"{all_.answered:,} answered, {all_.failed:,} failed, {all_.refused:,} refused as wrong, {all_.left:,} left"
@@ -101,7 +101,7 @@ def _summary(analysis: Analysis) -> Table:
                        (analysis.begin, analysis.end))  # fmt: skip
     said = f"{analysis.log}, {when} UTC, {len(analysis.configs)} configuration(s)." if all_.num else "No requests."
     how = "Intervals are of 95%: Wilson's for shares and grades, bootstrap for costs, ranks for quantiles."
-    return Table("Summary", f"{said} {how}", ("", "all requests"), rows)
+    return ReportTable("Summary", f"{said} {how}", ("", "all requests"), rows)
 
 
 def _burn(group: Group) -> str:
@@ -112,7 +112,7 @@ def _graded(group: Group) -> str:
     return NONE if group.quality is None else f"{told(group.quality, percent)} of {group.quality.num:,} graded"
 
 
-def _steps(analysis: Analysis) -> Table:
+def _steps(analysis: Analysis) -> ReportTable:
     head = ("step", "requests", "failed", "cost of 1,000", "p50", "p95", "within SLO", "burn", "quality", "tokens out")
     rows: list[Sequence[str]] = [
         (
@@ -129,20 +129,20 @@ def _steps(analysis: Analysis) -> Table:
         )
         for name, one in analysis.steps.items()
     ]
-    return Table("By step", "Times are until the end of answers. Burn is in budgets of 5%.", head, rows)
+    return ReportTable("By step", "Times are until the end of answers. Burn is in budgets of 5%.", head, rows)
 
 
-def _backends(analysis: Analysis) -> Table:
+def _backends(analysis: Analysis) -> ReportTable:
     about = (
         "Attempts count hedges, and times are from the beginning of an attempt. The other columns are of the requests "
         "that a backend answered: each has other requests, so do not compare their quality."
     )
     head = ("backend", "attempts", "failures", "first text p95", "p50", "p95", "answers", "cost of 1,000", "within SLO",
             "quality", "tokens out")  # fmt: skip
-    return Table("By backend", about, head, [_backend(name, one) for name, one in analysis.backends.items()])
+    return ReportTable("By backend", about, head, [_backend(name, one) for name, one in analysis.backends.items()])
 
 
-def _backend(name: str, one: Asked) -> Sequence[str]:
+def _backend(name: str, one: BackendTotals) -> Sequence[str]:
     return (
         name,
         f"{one.attempts:,}",
@@ -158,7 +158,7 @@ def _backend(name: str, one: Asked) -> Sequence[str]:
     )
 
 
-def _baselines(analysis: Analysis) -> Table:
+def _baselines(analysis: Analysis) -> ReportTable:
     about = (
         "What the same requests would have cost at one backend, by its prices. Answers are taken to have as many "
         "tokens from any backend as from the one that gave them. What a backend cannot serve costs what it did. "
@@ -169,28 +169,30 @@ def _baselines(analysis: Analysis) -> Table:
          percent(one.others))
         for one in analysis.baselines
     ]  # fmt: skip
-    return Table("Saved", about, ("baseline", "pays", "cost of 1,000", "the router saves", "cannot serve"), rows)
+    return ReportTable("Saved", about, ("baseline", "pays", "cost of 1,000", "the router saves", "cannot serve"), rows)
 
 
-def _shadows(analysis: Analysis) -> list[Table]:
-    found, out = analysis.shadows, list[Table]()
+def _shadows(analysis: Analysis) -> list[ReportTable]:
+    found, out = analysis.shadows, list[ReportTable]()
     if found.agreement:
         same: list[Sequence[str]] = [
             (one.main, one.second, f"{one.same.num:,}", told(one.same, percent)) for one in found.agreement
         ]
         about = "How often both answers were the same, which does not say how good they are."
-        out.append(Table("Agreement of shadows", about, ("answered by", "shadow", "both known", "the same"), same))
+        out.append(
+            ReportTable("Agreement of shadows", about, ("answered by", "shadow", "both known", "the same"), same)
+        )
     if found.why is not None and not found.pairs:
-        return [*out, Table("Regret", f"None can be told: {found.why}.")]
+        return [*out, ReportTable("Regret", f"None can be told: {found.why}.")]
     rows: list[Sequence[str]] = [
         (one.main, one.second, f"{one.num:,}", told(one.main_quality, percent), told(one.second_quality, percent),
          told(one.difference, percent))
         for one in found.pairs
     ]  # fmt: skip
     head = ("answered by", "shadow", "both graded", "its quality", "the shadow's", "the shadow's more")
-    out.append(Table("Shadows", f"{found.num:,} requests were sent to a second backend, too.", head, rows))
+    out.append(ReportTable("Shadows", f"{found.num:,} requests were sent to a second backend, too.", head, rows))
     if found.regret is None:
-        return [*out, Table("Regret", f"None can be told: {found.why}.")]
+        return [*out, ReportTable("Regret", f"None can be told: {found.why}.")]
     regret = found.regret
     about = (
         f"Against an oracle that knows both grades of {regret.num:,} requests before it decides, and luck, too: no "
@@ -200,10 +202,10 @@ def _shadows(analysis: Analysis) -> list[Table]:
         ("grade lost at equal cost", told(regret.quality, percent)),
         ("of the cost, saved by the oracle at equal quality", told(regret.cost, percent)),
     ]
-    return [*out, Table("Regret", about, ("", "lost to the oracle"), lost)]
+    return [*out, ReportTable("Regret", about, ("", "lost to the oracle"), lost)]
 
 
-def _other(other: Other, own: Group) -> list[Table]:
+def _other(other: Other, own: Group) -> list[ReportTable]:
     all_ = other.overall
     refused = f" {other.refused:,} requests it could not serve at all." if other.refused else ""
     about = f"{percent(all_.changed)} of {all_.num:,} decisions change.{refused} " + (
@@ -227,7 +229,7 @@ def _other(other: Other, own: Group) -> list[Table]:
         for name, each in zip((50, 95), other.quantiles, strict=False)
     ]
     head = ("measure", "by", "value", "support")
-    return [Table("Another configuration", about, head, rows), _where(other), _other_steps(other)]
+    return [ReportTable("Another configuration", about, head, rows), _where(other), _other_steps(other)]
 
 
 def _valued(name: str, found: Valued, say: Callable[[float], str]) -> list[Sequence[str]]:
@@ -245,15 +247,15 @@ def _valued(name: str, found: Valued, say: Callable[[float], str]) -> list[Seque
     ]
 
 
-def _where(other: Other) -> Table:
+def _where(other: Other) -> ReportTable:
     rows: list[Sequence[str]] = [
         (name, percent(other.overall.given[name]), percent(other.overall.target[name])) for name in other.overall.target
     ]
     about = "Expected shares of the same requests, over the draws of exploration: known exactly, so without intervals."
-    return Table("Where requests go", about, ("backend", "by the log's configuration", "by the other one"), rows)
+    return ReportTable("Where requests go", about, ("backend", "by the log's configuration", "by the other one"), rows)
 
 
-def _other_steps(other: Other) -> Table:
+def _other_steps(other: Other) -> ReportTable:
     rows = list[Sequence[str]]()
     for name, one in sorted(other.steps.items(), key=lambda each: -each[1].num):
         found = other.by_step.get(name)
@@ -263,4 +265,4 @@ def _other_steps(other: Other) -> Table:
         rows.append((name, f"{one.num:,}", percent(one.changed), percent(one.unsupported), said, worth))
     head = ("step", "requests", "decisions that change", "no support", "quality, doubly robust", "effective")
     about = "The share without support is what the other configuration does and the log never did."
-    return Table("Another configuration by step", about, head, rows)
+    return ReportTable("Another configuration by step", about, head, rows)

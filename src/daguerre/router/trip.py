@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from daguerre.router.choose import Decision
+from daguerre.router.choose import RoutingDecision
 from daguerre.router.config import Price
 from daguerre.router.features import Features
 from daguerre.router.limits import Reservation
 from daguerre.router.replies import tokens_of
-from daguerre.router.requests import Asked
+from daguerre.router.requests import ObservedFeatures
 
 MOST_CONTEXTS = 128
 """How many contexts of its backend an answer of several choices may have tokens for."""
@@ -29,9 +29,9 @@ class Trip:
     path: str
     body: dict[str, Any]
     headers: Mapping[str, str]
-    asked: Asked
+    asked: ObservedFeatures
     features: Features
-    decision: Decision
+    decision: RoutingDecision
     tokens: int
     ended: Callable[[Trip, dict[str, Any]], None]
     line: dict[str, Any]

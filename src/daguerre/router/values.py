@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from daguerre.router.choose import Decision, choose
+from daguerre.router.choose import RoutingDecision, choose
 from daguerre.router.config import Config
 from daguerre.router.features import Features, State
 
@@ -174,7 +174,7 @@ def propensities(features: Features, state: State, config: Config) -> dict[str, 
     return spread_of(choose(features, state, config), config)
 
 
-def spread_of(decision: Decision, config: Config) -> dict[str, float]:
+def spread_of(decision: RoutingDecision, config: Config) -> dict[str, float]:
     """The same of a decision of that configuration."""
     quality = {each.name: each.quality for each in decision.candidates}
     return _spread(decision.backend, decision.propensity, decision.fallbacks, quality, decision.step, config)

@@ -21,7 +21,7 @@ LAST = 50
 
 
 @dataclass
-class Sums:
+class RunningTotals:
     """Numbers of requests of one backend or step type, and their times in milliseconds, newer ones weighing more. What
     a client did wrong, or gave up, neither keeps nor breaks an SLO.
     """
@@ -56,12 +56,15 @@ class Sums:
         }
 
 
-class Watch:
+class LogWatcher:
     """Takes the lines of a log."""
 
     def __init__(self, config: Config) -> None:
         self._config, self._began = config, time.time()
-        self._backends, self._steps = defaultdict[str, Sums](Sums), defaultdict[str, Sums](Sums)
+        self._backends, self._steps = (
+            defaultdict[str, RunningTotals](RunningTotals),
+            defaultdict[str, RunningTotals](RunningTotals),
+        )
         self._rules, self._last = Counts[str](), deque[dict[str, Any]](maxlen=LAST)
         self.registry = CollectorRegistry()
         here: dict[str, Any] = {"registry": self.registry}

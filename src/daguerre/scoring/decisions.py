@@ -173,7 +173,7 @@ class Score(Question):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class QuestionAnswer:
     """The model's answer to one question.
 
     answer         the value of the most probable label: True or False, a label, a number
@@ -223,7 +223,7 @@ def decide(
     questions: Sequence[Question],
     calibrations: Mapping[str, Calibration] | None = None,
     context: Showing = "auto",
-) -> list[Answer]:
+) -> list[QuestionAnswer]:
     """Answer every question about `state`, in one forward; no question changes the answer of another.
 
     calibrations: by the names that questions may give. context: "auto" shows the last lines of a state that is too
@@ -282,11 +282,11 @@ def _shown(config: ModelConfig, tokenizer: Tokenizer, state: str, questions: Seq
 
 def _answer(
     question: Question, calibration: Calibration, scores: Sequence[float], usage: Usage, context: Context
-) -> Answer:
+) -> QuestionAnswer:
     labels = list(question.texts)
     logs = calibration.log_probabilities(scores, labels)
     probabilities = dict(zip(labels, np.exp(logs).tolist(), strict=True))
-    return Answer(
+    return QuestionAnswer(
         answer=question.value(labels[int(logs.argmax())]),
         probabilities=probabilities,
         expected=question.expected(probabilities),

@@ -53,14 +53,14 @@ def answer_file(pool: ModelPool, requests: Path, answers: Path, together: int, p
             done = read_answers(answers)
             left = [one for one in asked if one["custom_id"] not in done]
             app = make_app(pool, Settings(playground=False, max_body=MAX_BODY))
-            writer = Writer(file, len(asked) - len(left), len(asked), progress)
+            writer = BatchWriter(file, len(asked) - len(left), len(asked), progress)
             asyncio.run(_answer_all(app, pool, left, together, writer))
             return len(left), writer.failed
     except OSError as error:
         raise DataError(f"cannot write {answers}: {error.strerror}; run again once there is room") from None
 
 
-class Writer:
+class BatchWriter:
     """Appends answers to a file and counts them."""
 
     def __init__(self, file: BinaryIO, done: int, total: int, progress: Progress) -> None:
@@ -80,7 +80,9 @@ class Writer:
         os.fsync(self._file.fileno())
 
 
-async def _answer_all(app: FastAPI, pool: ModelPool, left: list[dict[str, Any]], together: int, writer: Writer) -> None:
+async def _answer_all(
+    app: FastAPI, pool: ModelPool, left: list[dict[str, Any]], together: int, writer: BatchWriter
+) -> None:
     asyncio.get_running_loop().set_default_executor(request_threads(pool))
     waiting = iter(left)
 

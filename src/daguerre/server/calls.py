@@ -15,7 +15,7 @@ HEAD, MIDDLE = '{"name":', ',"arguments":'
 
 
 @dataclass(frozen=True)
-class Call:
+class FunctionCall:
     """A call of a function: its number in the answer, an id, the function's name, and its arguments as JSON."""
 
     index: int
@@ -31,7 +31,7 @@ class Said:
     """
 
     text: str = ""
-    call: Call | None = None
+    call: FunctionCall | None = None
     arguments: str = ""
     thought: str = ""
 
@@ -117,7 +117,7 @@ class CallReader:
         self._left, self.num_calls = "", len(found)
         out: list[Said] = []
         for number, (name, arguments) in enumerate(found):
-            out += [Said(call=Call(number, new_id("call_"), name)), Said(arguments=arguments)]
+            out += [Said(call=FunctionCall(number, new_id("call_"), name)), Said(arguments=arguments)]
         return out
 
     def _before_thought(self) -> Said | None:
@@ -195,7 +195,7 @@ class CallReader:
         self._left = self._left[end + len(MIDDLE) :]
         self._read, self._depth, self._quoted, self._escaped = self._arguments, 0, False, False
         self.num_calls += 1
-        return Said(call=Call(self.num_calls - 1, new_id("call_"), name))
+        return Said(call=FunctionCall(self.num_calls - 1, new_id("call_"), name))
 
     def _arguments(self) -> Said | None:
         """Up to the brace that ends the call."""
@@ -224,15 +224,15 @@ class CallReader:
         return Said()
 
 
-def joined(said: Sequence[Said]) -> tuple[str, list[Call]]:
+def joined(said: Sequence[Said]) -> tuple[str, list[FunctionCall]]:
     """The text of an answer, and the calls in it, from all its news."""
-    calls: list[Call] = []
+    calls: list[FunctionCall] = []
     for one in said:
         if one.call is not None:
             calls.append(one.call)
         elif one.arguments:
             last = calls.pop()
-            calls.append(Call(last.index, last.id, last.name, last.arguments + one.arguments))
+            calls.append(FunctionCall(last.index, last.id, last.name, last.arguments + one.arguments))
     return "".join(one.text for one in said), calls
 
 

@@ -35,7 +35,7 @@ NOTHING = "None"
 
 
 @dataclass(frozen=True)
-class Asked:
+class EditPrompt:
     """What a model is asked.
 
     prompt      the text that it continues
@@ -53,14 +53,14 @@ class Asked:
     grows: bool
 
 
-def merge_asked(model: Model, content: str) -> Asked:
+def merge_asked(model: Model, content: str) -> EditPrompt:
     """The merge that a message asks for. ApiError for what is none, and for a file that is too long."""
     code, snippet = _between(content, "original_code"), _between(content, "update_snippet")
     lines = lines_of(code)
     new = _marked(lines, lines_of(snippet))
     prompt = apply_prompt(lines, new)
     room = _room(model, prompt, lettered(new, [f"+{len(lines)}"] * len(new)))
-    return Asked(prompt, room, apply_pattern(lines, new), partial(_merged, lines, code.endswith("\n")), grows=True)
+    return EditPrompt(prompt, room, apply_pattern(lines, new), partial(_merged, lines, code.endswith("\n")), grows=True)
 
 
 def _merged(code: list[str], ends: bool, written: str, ended: bool) -> str:
@@ -84,7 +84,7 @@ def _marked(code: list[str], snippet: list[str]) -> list[str]:
     return [*([MARK] if before else []), *snippet, *([MARK] if behind else [])]
 
 
-def edit_asked(model: Model, content: str) -> Asked:
+def edit_asked(model: Model, content: str) -> EditPrompt:
     """The next edit that a message asks for: of a file that is too long, the lines around the region are shown."""
     file = PATH.sub("", _between(content, "current_file_content")).replace(CURSOR, "")
     region = _between(file, "code_to_edit")
@@ -93,13 +93,15 @@ def edit_asked(model: Model, content: str) -> Asked:
     change = last_change(history_of(_between(content, "edit_diff_history", optional=True)))
     due = [] if change is None else places_due(body, change, 1, len(body))
     if change is None or not due:
-        return Asked(RESULT, MORE, next_edit_pattern(0), lambda written, ended: NOTHING, grows=False)
+        return EditPrompt(RESULT, MORE, next_edit_pattern(0), lambda written, ended: NOTHING, grows=False)
     content_of = partial(_edited, body, change, due)
     while True:
         places = [(len(head) + line, column) for line, column in due]
         prompt, answer = next_edit_prompt([*head, *body, *tail], change, places), " ".join(ascii_letters[: len(due)])
         if _fits(model, prompt, answer) or not (head or tail):
-            return Asked(prompt, _room(model, prompt, answer), next_edit_pattern(len(due)), content_of, grows=False)
+            return EditPrompt(
+                prompt, _room(model, prompt, answer), next_edit_pattern(len(due)), content_of, grows=False
+            )
         if len(head) > len(tail):
             head = head[1 + len(head) // 8 :]
         else:

@@ -11,7 +11,7 @@ from daguerre.models.chat_format.reader import PlainCalls
 from daguerre.models.chat_format.readers import reader_of
 from daguerre.models.chat_format.written import Marks
 from daguerre.server.answers import new_id
-from daguerre.server.calls import Call, Said
+from daguerre.server.calls import FunctionCall, Said
 
 
 class FormatCallReader:
@@ -57,7 +57,7 @@ class FormatCallReader:
         if news.name is None:
             return Said(news.text, None, news.arguments, news.thought)
         self.num_calls += 1
-        return Said(call=Call(self.num_calls - 1, self._id(news.id), news.name))
+        return Said(call=FunctionCall(self.num_calls - 1, self._id(news.id), news.name))
 
     def _id(self, written: str | None) -> str:
         """A call's id: the one that was written, unless it is a mere number or another call has it."""

@@ -11,10 +11,10 @@ from daguerre.decoding.result import StreamEvent
 from daguerre.http.errors import ApiError
 from daguerre.sampling.constraints.tools import OPENING
 from daguerre.server.answers import usage_of
-from daguerre.server.calls import Call, Said
+from daguerre.server.calls import FunctionCall, Said
 from daguerre.server.protocol.chat import ChatBody
 from daguerre.server.streams import DONE, sse
-from daguerre.server.turns import Piece, Turn, pieces
+from daguerre.server.turns import ChoiceDelta, Turn, pieces
 
 
 def summary_of(body: ChatBody) -> dict[str, Any]:
@@ -85,7 +85,7 @@ async def snapshots(turn: Turn, head: dict[str, Any]) -> AsyncIterator[bytes]:
     yield DONE
 
 
-def _snapshot(turn: Turn, piece: Piece, said: list[Said]) -> str:
+def _snapshot(turn: Turn, piece: ChoiceDelta, said: list[Said]) -> str:
     """The text of the draft, up to the first sign of a call and without thoughts; behind the beginning of a call, where
     one is forced, and at the end: the final text.
     """
@@ -110,5 +110,5 @@ def _calls(said: list[Said], first: int) -> list[dict[str, Any]]:
     return out
 
 
-def _begun(call: Call) -> dict[str, Any]:
+def _begun(call: FunctionCall) -> dict[str, Any]:
     return {"name": call.name, "arguments": ""}

@@ -102,7 +102,7 @@ class GapJob:
 
 
 @dataclass(frozen=True)
-class Gap:
+class EditorGap:
     """A gap between two texts as an editor asks for it; without text after it, a completion.
 
     asked    the most new tokens, as the client says; default: where it does not, for a completion
@@ -120,7 +120,7 @@ class Gap:
     indent: int = 0
 
 
-def begin_gap(served: Served, gap: Gap, settings: Settings) -> GapJob:
+def begin_gap(served: Served, gap: EditorGap, settings: Settings) -> GapJob:
     """The job of a gap. Not for the event loop."""
     options = dict(gap.options)
     if options.get("temperature", 0) == 0:  # they choose among what is drawn, and nothing is
@@ -154,7 +154,7 @@ def _writer(config: ModelConfig, options: Mapping[str, Any]) -> Mode | None:
     return entry if entry is not None and entry.reads_files and config.fim is not None else None
 
 
-def _max_tokens(config: ModelConfig, gap: Gap, settings: Settings, written: bool) -> int:
+def _max_tokens(config: ModelConfig, gap: EditorGap, settings: Settings, written: bool) -> int:
     """How many tokens a gap gets. Where the client does not say, no more than the operator allows. written: by a mode
     that ends it as a text ends.
     """

@@ -22,7 +22,7 @@ from daguerre.decoding.reading import Reader
 from daguerre.decoding.result import Result
 from daguerre.engine.job import Job
 from daguerre.models.tokenizer import Tokenizer, bytes_name
-from daguerre.server.scorers import Alternatives, Recorder
+from daguerre.server.scorers import Alternatives, LogprobRecorder
 from daguerre.trace import Event
 
 LEAST = -9999.0
@@ -43,7 +43,7 @@ class Scored:
 class TokenLog:
     """Follows the events of one sample of a plan with one gap, and tells its tokens as their texts become final."""
 
-    def __init__(self, plan: Plan, recorder: Recorder | None = None) -> None:
+    def __init__(self, plan: Plan, recorder: LogprobRecorder | None = None) -> None:
         self._plan, self._recorder, self._canvas = plan, recorder, plan.canvas
         self._facts: dict[int, tuple[float, int, Alternatives]] = {}
         self._reader = Reader(plan)
@@ -92,7 +92,7 @@ class TokenLog:
         return out
 
 
-def scored(job: Job, index: int, recorder: Recorder | None = None) -> list[Scored]:
+def scored(job: Job, index: int, recorder: LogprobRecorder | None = None) -> list[Scored]:
     """The tokens of a choice of a job that is done."""
     log = TokenLog(job.plan, recorder)
     for event in job.samples[index].events:

@@ -14,7 +14,7 @@ from typing import Any
 
 from daguerre.engine.engine import Engine
 from daguerre.engine.job import Job
-from daguerre.engine.scheduler import Limits
+from daguerre.engine.scheduler import EngineLimits
 from daguerre.errors import DaguerreError, EngineError, InputError, shown
 from daguerre.http.settings import Settings
 from daguerre.model import Model
@@ -96,7 +96,7 @@ class ModelPool:
     @property
     def max_waiting(self) -> int:
         """How many requests of each model may wait."""
-        return int(self._limits.get("max_waiting", Limits.max_waiting))
+        return int(self._limits.get("max_waiting", EngineLimits.max_waiting))
 
     @property
     def loaded(self) -> tuple[Served, ...]:

@@ -17,7 +17,7 @@ from typing import Any
 
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.server.answers import new_id
-from daguerre.server.calls import Call, Said
+from daguerre.server.calls import FunctionCall, Said
 from daguerre.server.logprobs import Scored, chat_logprobs
 from daguerre.server.streams import sse
 
@@ -34,7 +34,7 @@ def message_item(key: str, content: list[Json], status: str) -> Json:
     return {"type": "message", "id": key, "status": status, "role": "assistant", "content": content}
 
 
-def call_item(key: str, call: Call, status: str) -> Json:
+def call_item(key: str, call: FunctionCall, status: str) -> Json:
     """A call of a function."""
     fields = {"call_id": call.id, "name": call.name, "arguments": call.arguments}
     return {"type": "function_call", "id": key, **fields, "status": status}
@@ -59,7 +59,7 @@ class Events:
         self._tokenizer, self._number = tokenizer, 0
         self._text, self._logprobs, self._arguments = "", list[Json](), ""
         self._open: str | None = None
-        self._call = Call(0, "", "")
+        self._call = FunctionCall(0, "", "")
 
     def event(self, kind: str, **fields: Any) -> bytes:
         """One event, with its number."""
@@ -104,7 +104,7 @@ class Events:
             yield self._event("reasoning_text.done", content_index=0, text=self._text)
             self.output[-1] = reasoning_item(self.output[-1]["id"], self._text)
         elif self._open == "call":
-            whole = Call(0, self._call.id, self._call.name, self._arguments)
+            whole = FunctionCall(0, self._call.id, self._call.name, self._arguments)
             yield self._event("function_call_arguments.done", name=whole.name, arguments=whole.arguments)
             self.output[-1] = call_item(self.output[-1]["id"], whole, status)
         if self._open is not None:
@@ -120,7 +120,7 @@ class Events:
         self._open, self._text = "thought", ""
         yield self._added(reasoning_item(new_id("rs_"), ""))
 
-    def _begin_call(self, call: Call) -> Iterator[bytes]:
+    def _begin_call(self, call: FunctionCall) -> Iterator[bytes]:
         self._open, self._call, self._arguments = "call", call, ""
         yield self._added(call_item(new_id("fc_"), call, "in_progress"))
 

@@ -39,7 +39,7 @@ class Penalties:
 
 
 @dataclass(eq=False)
-class Recorder:
+class LogprobRecorder:
     """Adds what `inner` adds, and notes the K most likely tokens of each position of each forward.
 
     Their log-probabilities are those at temperature 1 over the vocabulary, `bias` and penalties included. They are kept

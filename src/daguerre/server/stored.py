@@ -21,7 +21,7 @@ Item = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredResponse:
     """A response, whose it is, the items that it answers, all that came before included, and its size in bytes."""
 
     response: Mapping[str, Any]
@@ -40,7 +40,7 @@ class ResponseStore:
 
     def __init__(self, most: int = MOST_KEPT, most_bytes: int = MOST_BYTES) -> None:
         self._most, self._most_bytes, self._lock = most, most_bytes, Lock()
-        self._all: OrderedDict[str, Stored] = OrderedDict()
+        self._all: OrderedDict[str, StoredResponse] = OrderedDict()
         self._size = 0
 
     @classmethod
@@ -55,12 +55,12 @@ class ResponseStore:
         """Keep a response."""
         size = len(orjson.dumps([response, list(items)]))
         with self._lock:
-            self._all[response["id"]] = Stored(response, owner, tuple(items), size)
+            self._all[response["id"]] = StoredResponse(response, owner, tuple(items), size)
             self._size += size
             while len(self._all) > self._most or self._size > self._most_bytes:
                 self._size -= self._all.popitem(last=False)[1].size
 
-    def get(self, key: str, owner: str, field: str = "id") -> Stored:
+    def get(self, key: str, owner: str, field: str = "id") -> StoredResponse:
         """A response of an owner. ApiError, 404, for any other, and one that is no longer kept."""
         with self._lock:
             found = self._all.get(key)

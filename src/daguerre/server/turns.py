@@ -28,7 +28,7 @@ from daguerre.sampling.constrained import automaton_of
 from daguerre.sampling.constraints import TokenAutomaton
 from daguerre.sampling.constraints.tools import OPENING, REQUIRED
 from daguerre.server.answers import effort_of, finish_of, naming, refuse_fields
-from daguerre.server.calls import Call, CallReader, Said, joined
+from daguerre.server.calls import CallReader, FunctionCall, Said, joined
 from daguerre.server.format_calls import FormatCallReader
 from daguerre.server.json_calls import JsonCalls
 from daguerre.server.logprobs import Scored, TokenLog, scored
@@ -36,7 +36,7 @@ from daguerre.server.models import Served
 from daguerre.server.prompts import checked, content_text, make_prompt
 from daguerre.server.protocol.chat import ChatBody, ToolChoice, tool_json, tool_option
 from daguerre.server.protocol.common import decode_options
-from daguerre.server.scorers import Recorder
+from daguerre.server.scorers import LogprobRecorder
 from daguerre.server.streams import deltas
 from daguerre.wanted import asker
 
@@ -61,7 +61,7 @@ class Turn:
     stops: tuple[str, ...]
     strip: bool
     ignored: tuple[str, ...]
-    recorder: Recorder | None
+    recorder: LogprobRecorder | None
     thinks: Thinks | None = None
     form: TokenFormat | None = None
 
@@ -107,7 +107,7 @@ class Turn:
 
 
 @dataclass(frozen=True)
-class Piece:
+class ChoiceDelta:
     """News of one choice.
 
     said    what is new of its text and its calls
@@ -129,11 +129,11 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Answer:
+class FinishedChoice:
     """A choice that is whole; num_thought: how many of its tokens were thought."""
 
     text: str
-    calls: Sequence[Call]
+    calls: Sequence[FunctionCall]
     finish: str
     result: Result
     tokens: Sequence[Scored] = field(default=(), repr=False)
@@ -244,13 +244,13 @@ def _default_tokens(served: Served, prompt: str | Sequence[int], settings: Setti
     return max(1, min(CHAT_TOKENS, room, settings.max_tokens or CHAT_TOKENS))
 
 
-def _recorder(body: ChatBody, options: dict[str, Any]) -> Recorder | None:
+def _recorder(body: ChatBody, options: dict[str, Any]) -> LogprobRecorder | None:
     """What notes alternatives; it takes the place of the scorer among the options."""
     if body.top_logprobs is not None and not body.logprobs:
         raise ApiError("top_logprobs needs logprobs: set it to true", param="top_logprobs")
     if not body.top_logprobs:
         return None
-    recorder = Recorder(body.top_logprobs, options.get("scorer"), options.get("logit_bias") or {})
+    recorder = LogprobRecorder(body.top_logprobs, options.get("scorer"), options.get("logit_bias") or {})
     options["scorer"] = recorder
     return recorder
 
@@ -287,7 +287,7 @@ async def stopping(turn: Turn) -> None:
             pass
 
 
-async def pieces(turn: Turn) -> AsyncIterator[Piece]:
+async def pieces(turn: Turn) -> AsyncIterator[ChoiceDelta]:
     """The news of all choices, as they come. The job is cancelled if nobody reads on."""
     plan, num = turn.job.plan, len(turn.job.samples)
     readers, lengths = [turn.reader() for _ in range(num)], [0] * num
@@ -309,10 +309,10 @@ async def pieces(turn: Turn) -> AsyncIterator[Piece]:
                 turn.job.stop(index)
             shown = tokens if turn.body.logprobs else ()
             if delta.result is None:
-                yield Piece(index, said, shown, log.num_told, delta.event)
+                yield ChoiceDelta(index, said, shown, log.num_told, delta.event)
                 continue
             result, finish = _until_stop(reader, delta.result), _finish(reader, delta.result)
-            yield Piece(index, said, shown, log.num_told, None, result, finish, _num_thought(reader, result))
+            yield ChoiceDelta(index, said, shown, log.num_told, None, result, finish, _num_thought(reader, result))
 
 
 def _reads_tokens(turn: Turn) -> bool:
@@ -348,7 +348,7 @@ def _num_within(result: Result, end: int) -> int:
     return sum(start < end for start, _ in zip(starts, result.tokens, strict=False))
 
 
-def answers(turn: Turn, result: Result) -> list[Answer]:
+def answers(turn: Turn, result: Result) -> list[FinishedChoice]:
     """All choices of a turn that is done. Reads tokens: not for the event loop."""
     out = []
     for index, one in enumerate(result.choices):
@@ -357,5 +357,7 @@ def answers(turn: Turn, result: Result) -> list[Answer]:
         (text, calls), thought = joined(said), "".join(one.thought for one in said)
         tokens, kept = scored(turn.job, index, turn.recorder) if turn.body.logprobs else [], _until_stop(reader, one)
         num_thought = _num_thought(reader, kept)
-        out.append(Answer(text, calls, _finish(reader, one), kept, tokens[: len(kept.tokens)], thought, num_thought))
+        out.append(
+            FinishedChoice(text, calls, _finish(reader, one), kept, tokens[: len(kept.tokens)], thought, num_thought)
+        )
     return out

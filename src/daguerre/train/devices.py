@@ -18,7 +18,7 @@ from torch import Tensor
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
-from daguerre.models.tensor_parallel import Split, join_others, split_layers, splits_of
+from daguerre.models.tensor_parallel import MatrixSplit, join_others, split_layers, splits_of
 from daguerre.train.recipe import Recipe
 from daguerre.train.report import StepTotals
 from daguerre.train.sharded import full, like, local, norm_of
@@ -38,7 +38,7 @@ class Devices:
         self._mesh: Any = None
         self._sharded: Any = None
         self.tensor = 1
-        self.splits: dict[str, Split] = {}
+        self.splits: dict[str, MatrixSplit] = {}
 
     @property
     def many(self) -> bool:

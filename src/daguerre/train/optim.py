@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from daguerre.models.lora_factors import NAME
 from daguerre.models.processor import native_dtype
-from daguerre.models.tensor_parallel import Split
+from daguerre.models.tensor_parallel import MatrixSplit
 from daguerre.train.concept_loss import CONCEPTS
 from daguerre.train.recipe import Optimization
 from daguerre.train.sharded import is_sharded, like, local, whole_of
@@ -36,7 +36,7 @@ class Muon(torch.optim.Optimizer):
     ) -> None:
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
         self.dtype = dtype
-        self.splits: dict[int, Split] = {}
+        self.splits: dict[int, MatrixSplit] = {}
         """How matrices that processes share are cut, by the identity of their weights."""
 
     @torch.no_grad()
@@ -112,7 +112,9 @@ def is_hidden(name: str) -> bool:
 class Optimizer:
     """Muon and AdamW side by side, driven by one factor of progress, on the weights that need a gradient."""
 
-    def __init__(self, model: nn.Module, options: Optimization, splits: Mapping[str, Split] | None = None) -> None:
+    def __init__(
+        self, model: nn.Module, options: Optimization, splits: Mapping[str, MatrixSplit] | None = None
+    ) -> None:
         trained = {n: p for n, p in model.named_parameters() if p.requires_grad}
         matrices = [p for n, p in trained.items() if p.ndim == 2 and is_hidden(n)]
         heads = [p for n, p in trained.items() if n.startswith(CONCEPTS)]

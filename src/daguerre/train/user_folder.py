@@ -12,7 +12,7 @@ from pathlib import Path
 from daguerre.files import atomic_write
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.bpe import train_bpe
-from daguerre.train.corpus.document import Document
+from daguerre.train.corpus.document import CorpusDocument
 from daguerre.train.corpus.gather import KeptFiles, gather_folder
 from daguerre.train.corpus.harvest import always
 from daguerre.train.corpus.languages import counted, language_of
@@ -46,7 +46,7 @@ class UserFolder:
         )
 
     @cached_property
-    def splits(self) -> dict[str, list[Document]]:
+    def splits(self) -> dict[str, list[CorpusDocument]]:
         """The documents to train on, and those that are held out."""
         kept = sorted(self.kept.documents, key=lambda document: document.sha256)
         val = [document for document in kept if int(document.sha256[:8], 16) % 10 == 0] or kept[:1]

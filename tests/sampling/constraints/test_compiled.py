@@ -18,7 +18,7 @@ from daguerre.sampling.constraints.compile import schema_dfa
 from daguerre.sampling.constraints.dfa import Dfa, intersect, subtract, unite
 from daguerre.sampling.constraints.regex import regex_dfa
 from daguerre.sampling.constraints.text import literals
-from daguerre.sampling.constraints.tokens import FIELDS, PAIRS, TokenAutomaton, Vocabulary, lift
+from daguerre.sampling.constraints.tokens import FIELDS, PAIRS, TokenAutomaton, VocabularyBytes, lift
 from daguerre.sampling.constraints.tools import tools_dfa
 from daguerre.sampling.constraints.wording import Wording, wording_dfa
 
@@ -111,7 +111,7 @@ def test_a_schema_gives_the_same_automaton_over_tokens(
         with subtests.test(str(schema)):
             fast, slow = both_ways(lambda schema=schema: schema_dfa(schema, Budget(), any_depth=1)[0], monkeypatch)
             assert equal(fast, slow)
-            vocabulary = Vocabulary.make(tokenizer)
+            vocabulary = VocabularyBytes.make(tokenizer)
             first = lift(fast, vocabulary, Budget())
             with without_library(monkeypatch):
                 second = lift(slow, vocabulary, Budget())
@@ -127,7 +127,7 @@ def test_tools_and_wordings_give_the_same_automata(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_small_vocabulary_loses_the_same_states(monkeypatch: pytest.MonkeyPatch) -> None:
-    vocabulary = Vocabulary.of([b"", b"a", b"ab", b"abc", b"b", b"ca", b"\xc3", b"\xa9"])
+    vocabulary = VocabularyBytes.of([b"", b"a", b"ab", b"abc", b"b", b"ca", b"\xc3", b"\xa9"])
     for pattern in ("(abc|d)*", "a+|é", "(ca|b){2}", "cab?"):
         first = lift(regex_dfa(pattern, Budget()), vocabulary, Budget())
         with without_library(monkeypatch):
@@ -144,7 +144,7 @@ def test_many_states_that_bytes_change_alike_lift_to_the_same(pattern: str, monk
     rng = random.Random(0)
     words = ["".join(rng.choices('abcxz09é"\\n', k=rng.randint(1, 5))).encode() for _ in range(400)]
     texts = [bytes([byte]) for byte in range(256)] + words + words[:9]
-    vocabulary = Vocabulary.of(rng.sample(texts, len(texts)))
+    vocabulary = VocabularyBytes.of(rng.sample(texts, len(texts)))
     first = lift(made := regex_dfa(pattern, Budget()), vocabulary, Budget())
     with without_library(monkeypatch):
         second = lift(made, vocabulary, Budget())

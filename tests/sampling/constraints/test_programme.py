@@ -350,7 +350,7 @@ def test_the_likeliest_tokens_are_those_of_the_slow_reference(
 
 def same_kept(fast: weights.Weights, slow: weights.Weights) -> None:
     """Whether the same tokens are left, with the same weights, and draws of them."""
-    assert isinstance(fast, weights.Kept)
+    assert isinstance(fast, weights.NativeWeights)
     for i, row in enumerate(slow.logp_AV):
         assert np.array_equal(np.flatnonzero(row > -np.inf), fast.tokens(i))
     classes = fast.all_AC > -np.inf

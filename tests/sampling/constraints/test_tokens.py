@@ -11,7 +11,7 @@ from daguerre.models.tokenizer import Tokenizer
 from daguerre.sampling.constraints import Budget, compile_choices, compile_grammar, compile_regex, compile_schema
 from daguerre.sampling.constraints.indices import DEAD, NONE
 from daguerre.sampling.constraints.regex import regex_dfa
-from daguerre.sampling.constraints.tokens import Vocabulary, lift
+from daguerre.sampling.constraints.tokens import VocabularyBytes, lift
 
 PATTERNS = ("[a-z]+(_[a-z]+)*", "def \\w+\\(\\):\n    return \\d{1,3}", "(é|日本){2,5}.?", "\\s*x{3}")
 
@@ -20,7 +20,7 @@ def test_a_token_does_what_its_bytes_do(tokenizer: Tokenizer, subtests: pytest.S
     for pattern in PATTERNS:
         with subtests.test(pattern):
             dfa = regex_dfa(pattern, Budget())
-            automaton = lift(dfa, Vocabulary.make(tokenizer), Budget())
+            automaton = lift(dfa, VocabularyBytes.make(tokenizer), Budget())
 
             edges = automaton.edges
             # every byte is a token, so no state is lost, and their order is kept
@@ -72,12 +72,12 @@ def test_tokens_of_a_class_act_alike_and_classes_differ(tokenizer: Tokenizer) ->
 def test_states_that_a_vocabulary_cannot_reach_are_left_out() -> None:
     dfa = regex_dfa("ab|cd", Budget())
 
-    automaton = lift(dfa, Vocabulary.of([b"", b"a", b"ab", b"b", b"c"]), Budget())
+    automaton = lift(dfa, VocabularyBytes.of([b"", b"a", b"ab", b"b", b"c"]), Budget())
 
     assert automaton.class_of_token.tolist().count(NONE) == 2  # the special one, and c, after which nothing is possible
     assert automaton.num_states == 3
     with pytest.raises(InputError, match="no text that this vocabulary can write"):
-        lift(dfa, Vocabulary.of([b"a", b"c"]), Budget())
+        lift(dfa, VocabularyBytes.of([b"a", b"c"]), Budget())
 
 
 def test_choices_and_grammars_compile(tokenizer: Tokenizer) -> None:

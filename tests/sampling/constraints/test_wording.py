@@ -13,7 +13,7 @@ from daguerre.sampling.constraints.budget import Budget
 from daguerre.sampling.constraints.dfa import Dfa
 from daguerre.sampling.constraints.product import intersect_tokens, table
 from daguerre.sampling.constraints.regex import regex_dfa
-from daguerre.sampling.constraints.tokens import TokenAutomaton, Vocabulary, lift
+from daguerre.sampling.constraints.tokens import TokenAutomaton, VocabularyBytes, lift
 from daguerre.sampling.constraints.wording import (
     Wording,
     avoiding,
@@ -26,7 +26,7 @@ from daguerre.sampling.constraints.wording import (
 )
 
 TEXTS = [bytes(text) for size in range(8) for text in product(b"ab", repeat=size)]
-VOCABULARY = Vocabulary.of([b"", b"a", b"b", b"ab", b"ba", b"c"])
+VOCABULARY = VocabularyBytes.of([b"", b"a", b"b", b"ab", b"ba", b"c"])
 ROWS = [list(row) for size in range(5) for row in product(range(6), repeat=size)]
 
 

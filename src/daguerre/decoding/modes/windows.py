@@ -16,7 +16,7 @@ from daguerre.models.core.config import ModelConfig
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Slot:
+class WindowSlot:
     """A position of a window: its token, and what was known when it was committed.
 
     evidence   what the model's head said about it, (...); None where it said nothing
@@ -28,7 +28,7 @@ class Slot:
     evidence: np.ndarray | None = None
 
 
-OPEN = Slot()
+OPEN = WindowSlot()
 """An open position."""
 
 
@@ -42,7 +42,7 @@ class Window:
     """
 
     gap: Span
-    slots: tuple[Slot, ...]
+    slots: tuple[WindowSlot, ...]
     fewest: int
     most: int
     budget: int
@@ -92,7 +92,7 @@ def edited(
         if token not in (config.null_id, config.expand_id):
             said = None if evidence is None else evidence[index]
             numbers = float(decision.probabilities[index]), float(decision.confidence[index])
-            slots[place] = Slot(token, *numbers, said)
+            slots[place] = WindowSlot(token, *numbers, said)
     out = [place for place, token in drawn.items() if token == config.null_id]
     if fills and out:
         open_after = [place for place in range(out[0] + 1, len(slots)) if slots[place] is OPEN]
@@ -108,8 +108,8 @@ def difference(before: Sequence[Window], after: Sequence[Window], filler: int) -
     """The decision that turns the gaps of some windows into those of others, with `filler` to the right of each; and
     the evidence of its commits, (k, ...), NaN where there is none.
     """
-    nothing = Slot(filler)
-    reopen, replaced, places, slots = list[int](), list[int](), list[int](), list[Slot]()
+    nothing = WindowSlot(filler)
+    reopen, replaced, places, slots = list[int](), list[int](), list[int](), list[WindowSlot]()
     for old, new in zip(before, after, strict=True):
         pairs = zip_longest(old.slots, new.slots, fillvalue=nothing)
         for position, (was, now) in enumerate(pairs, new.gap[0]):

@@ -20,7 +20,7 @@ TOKENS = 1024
 """Tokens of each matrix of mean embeddings, so that it stays in the processor's cache for all rows."""
 
 
-def pack_gemma(backbone: GemmaBackbone, packing: Packing) -> interface.Model:
+def pack_gemma(backbone: GemmaBackbone, packing: Packing) -> interface.ModelStruct:
     """The shape, options and packed weights of a backbone."""
     layers = [cast(GemmaLayer, layer) for layer in backbone.layers]
     model = with_layers(pack_around(backbone, packing), [_layer(layer, packing) for layer in layers])
@@ -28,20 +28,20 @@ def pack_gemma(backbone: GemmaBackbone, packing: Packing) -> interface.Model:
     return model
 
 
-def _gemma(backbone: GemmaBackbone, layers: list[GemmaLayer], packing: Packing) -> interface.Gemma:
+def _gemma(backbone: GemmaBackbone, layers: list[GemmaLayer], packing: Packing) -> interface.GemmaStruct:
     config, mixing = backbone.config, backbone.self_conditioning
     shape, weight = gemma_of(config), backbone.embedding.weight.detach()
     turns = [kind[kind != 0] for kind in backbone.turns(weight.device)]
     exact = packing.of(TYPES[weight.dtype])
     mean = [exact.linear(part.T) for part in weight.split(TOKENS)]
-    beyond = (interface.GemmaLayer * len(layers))()
+    beyond = (interface.GemmaLayerStruct * len(layers))()
     for is_global, numbers in enumerate(config.layers_by_kind):
         for place, number in enumerate(numbers):
             beyond[number] = _beyond(layers[number], bool(is_global), place, packing)
-    return interface.Gemma(
+    return interface.GemmaStruct(
         beyond,
         (ctypes.c_void_p * 2)(*map(packing.hold, turns)),
-        (interface.Linear * len(mean))(*mean),
+        (interface.LinearStruct * len(mean))(*mean),
         packing.hold(weight_of(mixing.norm)),
         *pack_mlp(mixing.mlp, mixing.norm, packing),
         (ctypes.c_int32 * 2)(*map(len, turns)),
@@ -50,16 +50,16 @@ def _gemma(backbone: GemmaBackbone, layers: list[GemmaLayer], packing: Packing) 
     )
 
 
-def _beyond(layer: GemmaLayer, is_global: bool, number: int, packing: Packing) -> interface.GemmaLayer:
+def _beyond(layer: GemmaLayer, is_global: bool, number: int, packing: Packing) -> interface.GemmaLayerStruct:
     """What a layer has beyond those of other models; `number`: its place among those of its kind."""
     norms = layer.experts.norm, layer.after_experts_norm, layer.after_norm
     weights = [packing.hold(weight_of(norm)) for norm in norms]
-    return interface.GemmaLayer(*weights, (ctypes.c_float * 2)(*layer.scalars.tolist()), is_global, number)
+    return interface.GemmaLayerStruct(*weights, (ctypes.c_float * 2)(*layer.scalars.tolist()), is_global, number)
 
 
-def _layer(layer: GemmaLayer, packing: Packing) -> interface.Layer:
-    attention, no_draft, hold = layer.attention, interface.LowRank(), packing.hold
-    return interface.Layer(
+def _layer(layer: GemmaLayer, packing: Packing) -> interface.LayerStruct:
+    attention, no_draft, hold = layer.attention, interface.LowRankStruct(), packing.hold
+    return interface.LayerStruct(
         packing.linear(*behind(layer.attention_norm, attention.qkv)),
         packing.linear(*behind(None, attention.out)),
         *pack_mlp(layer.mlp, layer.mlp_norm, packing),
@@ -80,11 +80,11 @@ def _weights_of_heads(attention: GemmaAttention) -> Tensor:
 
 def _experts(
     experts: GemmaExperts, packing: Packing
-) -> tuple[interface.Linear, None, ctypes.Array[interface.Linear], ctypes.Array[interface.Linear]]:
+) -> tuple[interface.LinearStruct, None, ctypes.Array[interface.LinearStruct], ctypes.Array[interface.LinearStruct]]:
     """The router, in float32, no bias of experts, and the matrices of each expert, with its scale in the last one."""
     mixture = experts.mixture
     router = mixture.router.weight.detach().float() * experts.scale.detach().float() * len(experts.scale) ** -0.5
-    scales, matrices = experts.expert_scale.detach().float(), interface.Linear * mixture.experts.num
+    scales, matrices = experts.expert_scale.detach().float(), interface.LinearStruct * mixture.experts.num
     return (
         packing.of("float32").linear(router),
         None,

@@ -28,7 +28,7 @@ import torch
 from daguerre.errors import UnsupportedError
 from daguerre.files import atomic_write, cache_folder
 from daguerre.models import prebuilt
-from daguerre.models.prebuilt import NATIVE, Source
+from daguerre.models.prebuilt import NATIVE, LibrarySource
 from daguerre.models.processor import compiler_flags, instruction_set
 
 LOG = logging.getLogger("daguerre")
@@ -51,13 +51,13 @@ def _fields(names: str, kind: Any) -> list[tuple[str, Any]]:
     return [(name, kind) for name in names.split()]
 
 
-class Linear(ctypes.Structure):
+class LinearStruct(ctypes.Structure):
     """A packed matrix."""
 
     _fields_ = [*_fields("weight bias scale offset", Pointer), *_fields("words panels", Int)]
 
 
-class Unpacked(ctypes.Structure):
+class UnpackedStruct(ctypes.Structure):
     """A matrix, and where it is packed to: `native/packer.h`."""
 
     _fields_ = [
@@ -69,27 +69,27 @@ class Unpacked(ctypes.Structure):
     ]
 
 
-class LowRank(ctypes.Structure):
+class LowRankStruct(ctypes.Structure):
     """Low-rank weights B A, which are added to those of a matrix."""
 
-    _fields_ = [*_fields("a b", Linear), *_fields("quarters", Int)]
+    _fields_ = [*_fields("a b", LinearStruct), *_fields("quarters", Int)]
 
 
-class Layer(ctypes.Structure):
+class LayerStruct(ctypes.Structure):
     """The matrices of a layer, and the weights of its norms."""
 
     _fields_ = [
-        *_fields("qkv out up down", Linear),
-        *_fields("qkv_draft out_draft down_draft", LowRank),
+        *_fields("qkv out up down", LinearStruct),
+        *_fields("qkv_draft out_draft down_draft", LowRankStruct),
         *_fields("qk_weight before_attention before_mlp attention_weight attention_bias mlp_weight mlp_bias", Pointer),
-        ("router", Linear),
+        ("router", LinearStruct),
         ("expert_bias", Pointer),
-        *_fields("expert_up expert_down", ctypes.POINTER(Linear)),
+        *_fields("expert_up expert_down", ctypes.POINTER(LinearStruct)),
         ("sliding", Int),
     ]
 
 
-class Experts(ctypes.Structure):
+class ExpertsStruct(ctypes.Structure):
     """The shape of a model's mixtures of experts; all zeros without any."""
 
     _fields_ = [
@@ -99,19 +99,19 @@ class Experts(ctypes.Structure):
     ]
 
 
-class Head(ctypes.Structure):
+class HeadStruct(ctypes.Structure):
     """The vocabulary projection, and the draft head or empty matrices."""
 
-    _fields_ = _fields("logits up_row up_state down", Linear)
+    _fields_ = _fields("logits up_row up_state down", LinearStruct)
 
 
-class ConceptHead(ctypes.Structure):
+class ConceptHeadStruct(ctypes.Structure):
     """The head of known or of discovered concepts."""
 
-    _fields_ = [*_fields("down up", Linear), *_fields("first num kept", Int)]
+    _fields_ = [*_fields("down up", LinearStruct), *_fields("first num kept", Int)]
 
 
-class GemmaLayer(ctypes.Structure):
+class GemmaLayerStruct(ctypes.Structure):
     """What a layer of DiffusionGemma's core has beyond those of other models."""
 
     _fields_ = [
@@ -121,48 +121,48 @@ class GemmaLayer(ctypes.Structure):
     ]
 
 
-class Gemma(ctypes.Structure):
+class GemmaStruct(ctypes.Structure):
     """DiffusionGemma's core."""
 
     _fields_ = [
-        ("layers", ctypes.POINTER(GemmaLayer)),
+        ("layers", ctypes.POINTER(GemmaLayerStruct)),
         ("turns", Pointer * 2),
-        ("mean", ctypes.POINTER(Linear)),
+        ("mean", ctypes.POINTER(LinearStruct)),
         ("before", Pointer),
-        *_fields("up down", Linear),
+        *_fields("up down", LinearStruct),
         ("pairs", Int * 2),
         *_fields("kv_heads head chunk", Int),
         *_fields("scale softcap", ctypes.c_float),
     ]
 
 
-class Model(ctypes.Structure):
+class ModelStruct(ctypes.Structure):
     """The shape, options and weights of a backbone."""
 
     _fields_ = [
         *_fields("width heads kv_heads head rotary inner num_layers vocab positions", Int),
         *_fields("product cache gated activation centered qk_norm pre_norm post_norm adaptive window", Int),
         *_fields("eps clip_qkv embedding_scale", ctypes.c_float),
-        ("experts", Experts),
+        ("experts", ExpertsStruct),
         ("embedding", Pointer),
-        ("tokens", Linear),
+        ("tokens", LinearStruct),
         *_fields("learned final_weight final_bias cos sin sliding_cos sliding_sin query_scale", Pointer),
-        ("layers", ctypes.POINTER(Layer)),
-        *_fields("exact drafting", Head),
+        ("layers", ctypes.POINTER(LayerStruct)),
+        *_fields("exact drafting", HeadStruct),
         *_fields("up_token confidence", Pointer),
         ("confidence_bias", ctypes.c_float * 2),
-        ("concepts", ctypes.POINTER(ConceptHead)),
-        ("gemma", ctypes.POINTER(Gemma)),
+        ("concepts", ctypes.POINTER(ConceptHeadStruct)),
+        ("gemma", ctypes.POINTER(GemmaStruct)),
     ]
 
 
-class Cache(ctypes.Structure):
+class CacheStruct(ctypes.Structure):
     """Keys and values of one request."""
 
     _fields_ = [*_fields("pages memory", Pointer), *_fields("layers codes", Int)]
 
 
-class Rules(ctypes.Structure):
+class RulesStruct(ctypes.Structure):
     """How tokens are drawn."""
 
     _fields_ = [
@@ -173,7 +173,7 @@ class Rules(ctypes.Structure):
     ]
 
 
-class Edit(ctypes.Structure):
+class EditStruct(ctypes.Structure):
     """How concepts change hidden states before they become logits."""
 
     _fields_ = [*_fields("concepts write mask shift scale ban", Pointer), ("num", Int)]
@@ -187,7 +187,7 @@ PART = struct.Struct("@7P6i2d10i")
 COMPILE = "DAGUERRE_COMPILE"
 """The environment variable that leaves the package's compiled libraries alone: the compiler is asked instead, for this
 very processor."""
-_libraries: dict[tuple[Source, tuple[str, ...]], Any] = {}
+_libraries: dict[tuple[LibrarySource, tuple[str, ...]], Any] = {}
 _making = Lock()
 
 
@@ -199,7 +199,7 @@ def library(*more: str) -> Any:
     return compiled(NATIVE, more or compiler_flags(), _declared)
 
 
-def compiled(source: Source, processor: tuple[str, ...], declared: Callable[[Any], Any]) -> Any:
+def compiled(source: LibrarySource, processor: tuple[str, ...], declared: Callable[[Any], Any]) -> Any:
     """A library for the processor that these flags of a compiler are for; `declared` declares its functions and returns
     it. It is that of the package if that has one (`models.prebuilt`), or else compiled at first use and kept on disk.
 
@@ -222,7 +222,7 @@ def compiled(source: Source, processor: tuple[str, ...], declared: Callable[[Any
     return found
 
 
-def places(source: Source, processor: tuple[str, ...]) -> list[Path]:
+def places(source: LibrarySource, processor: tuple[str, ...]) -> list[Path]:
     """Where a library for a processor is if it is there: in the package, and in the cache."""
     found, kept = list[Path](), _kept(source, processor)
     if processor == compiler_flags() and not os.environ.get(COMPILE):
@@ -230,13 +230,13 @@ def places(source: Source, processor: tuple[str, ...]) -> list[Path]:
     return found if kept is None else [*found, kept]
 
 
-def _kept(source: Source, processor: tuple[str, ...]) -> Path | None:
+def _kept(source: LibrarySource, processor: tuple[str, ...]) -> Path | None:
     """Where the cache has a library that was compiled here; None if there is no cache."""
     folder = cache_folder()
     return None if folder is None else folder / "compiled" / f"{source.name}-{_key(source, processor)}.so"
 
 
-def origin(source: Source) -> str:
+def origin(source: LibrarySource) -> str:
     """Where a library comes from when it is first needed on this machine, in words."""
     for path in places(source, compiler_flags()):
         if path.is_file():
@@ -248,7 +248,7 @@ def origin(source: Source) -> str:
         return "not there, and no C++ compiler either: PyTorch and NumPy do its work"
 
 
-def _load(source: Source, processor: tuple[str, ...]) -> Any:
+def _load(source: LibrarySource, processor: tuple[str, ...]) -> Any:
     for place in places(source, processor):
         with suppress(OSError):  # missing, damaged, or not readable
             return _opened(place)
@@ -290,7 +290,7 @@ def _openmp_runtimes() -> list[str]:
     return []
 
 
-def _key(source: Source, more: Sequence[str]) -> str:
+def _key(source: LibrarySource, more: Sequence[str]) -> str:
     """A hash of what the compiled code depends on: source, flags, CXX, processor and PyTorch version."""
     processor = [platform.processor()]
     with suppress(OSError):
@@ -304,7 +304,7 @@ def _key(source: Source, more: Sequence[str]) -> str:
     return key.hexdigest()
 
 
-def _compile(source: Source, flags: Sequence[str], folder: Path) -> tuple[Path, Any]:
+def _compile(source: LibrarySource, flags: Sequence[str], folder: Path) -> tuple[Path, Any]:
     """The compiled library, loaded. It uses PyTorch's OpenMP runtime, or, if that fails, the compiler's."""
     compiler, parts = find_compiler(), folder / "native.o"
     _run(compiler, *flags, "-c", source.folder / source.main, "-o", parts)

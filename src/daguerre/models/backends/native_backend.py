@@ -29,7 +29,7 @@ from daguerre.models.backends.disk import Place, experts_file, say_where
 from daguerre.models.backends.folding import Modulations
 from daguerre.models.backends.gemma_packing import pack_gemma
 from daguerre.models.backends.native_cache import LayeredNativeCache, NativeCache
-from daguerre.models.backends.native_call import Call, NativeEdit
+from daguerre.models.backends.native_call import NativeCall, NativeEdit
 from daguerre.models.backends.packing import pack
 from daguerre.models.backends.panels import COLUMNS, TYPES, Numbers, Packing, round_up
 from daguerre.models.contention import CONTENTION
@@ -140,7 +140,7 @@ class NativeBackend:
 
     def _run(self, batch: Sequence[Forward]) -> list[Answer]:
         """One call of the library."""
-        call = Call(self.config, self.level, self._edits, batch, self._answering is not None)
+        call = NativeCall(self.config, self.level, self._edits, batch, self._answering is not None)
         with CONTENTION.computing(call.threads, call.rows):
             _check(self._library.daguerre_forward(self._this, call.given, *call.made))
         for forward in batch:

@@ -59,7 +59,7 @@ class NativeCache:
         self._sizes += [self._heads * COLUMNS * 2 * 4] if int8 else []
         self._pages: list[Page | None] = []  # None: let go
         self._table = (ctypes.c_void_p * (round_up(capacity, COLUMNS) // COLUMNS))()
-        self._struct = interface.Cache(ctypes.addressof(self._table), None, len(numbers), int(int8))
+        self._struct = interface.CacheStruct(ctypes.addressof(self._table), None, len(numbers), int(int8))
 
     @property
     def num_bytes(self) -> int:
@@ -97,7 +97,7 @@ class NativeCache:
         """The address of the C struct, with memory for `num_new` more rows. InputError beyond the capacity."""
         return ctypes.addressof(self.struct(num_new))
 
-    def struct(self, num_new: int) -> interface.Cache:
+    def struct(self, num_new: int) -> interface.CacheStruct:
         """The C struct itself."""
         need = self.length + num_new
         if need > self.capacity:
@@ -214,7 +214,7 @@ class LayeredNativeCache:
         self.config = config
         kinds = config.layers_by_kind
         assert config.windows is not None
-        self._structs = (interface.Cache * len(kinds))()
+        self._structs = (interface.CacheStruct * len(kinds))()
         self._parts = {
             number: NativeCache(config, capacity, dtype, int8, layers, window)
             for number, (layers, window) in enumerate(zip(kinds, (config.windows.size, None), strict=True))

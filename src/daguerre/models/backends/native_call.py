@@ -33,7 +33,7 @@ KINDS: dict[type, int] = {Hidden: HIDDEN, Logits: LOGITS, LogProbs: LOG_PROBABIL
 KINDS |= {SequentialDraws: SEQUENTIAL, Cycle: CYCLE, Refinement: REFINEMENT}
 
 
-class Call:
+class NativeCall:
     """The input of one call, and the memory for its answers.
 
     The input of all requests is joined into one string of bytes, and all draws are written to one array: every further
@@ -239,7 +239,9 @@ class NativeEdit:
         numbers = (None if x is None else np.ascontiguousarray(x, np.float32) for x in (edit.write, edit.mask))
         amounts = (np.ascontiguousarray(x, np.float32) for x in (edit.shift, edit.scale, edit.ban))
         self._held = np.ascontiguousarray(edit.concepts, np.int32), *numbers, *amounts
-        self._struct = interface.Edit(*(None if x is None else _address_of(x) for x in self._held), len(edit.concepts))
+        self._struct = interface.EditStruct(
+            *(None if x is None else _address_of(x) for x in self._held), len(edit.concepts)
+        )
         self.address = ctypes.addressof(self._struct)
 
 
@@ -252,7 +254,7 @@ class _Rules:
         bans = np.ascontiguousarray(rules.bans, dtype=np.int64)
         kept = np.zeros(0, dtype=np.int32) if rules.allowed is None else np.ascontiguousarray(rules.allowed, np.int32)
         self._held = (tokens, values, bans, kept)
-        self._struct = interface.Rules(
+        self._struct = interface.RulesStruct(
             *(rules.temperature, rules.top_p, rules.min_p),
             *(x.ctypes.data for x in self._held),
             -1 if rules.allowed_at is None else rules.allowed_at,

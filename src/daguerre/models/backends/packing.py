@@ -30,29 +30,29 @@ ACTIVATIONS = {"silu": 0, "gelu": 1, "gelu_tanh": 2}
 NORMED = {"head": 1, "all": 2}
 
 
-def pack(backbone: Backbone, packing: Packing) -> interface.Model:
+def pack(backbone: Backbone, packing: Packing) -> interface.ModelStruct:
     """The shape, options and packed weights of a backbone."""
     backbone = with_plain_norms(backbone)
-    model, layers = pack_around(backbone, packing), list[interface.Layer]()
+    model, layers = pack_around(backbone, packing), list[interface.LayerStruct]()
     for number, layer in enumerate(backbone.layers):
         with backbone.present(number):
             layers.append(_layer(backbone.config, number, cast(Layer, layer), packing))
     return with_layers(model, layers)
 
 
-def with_layers(model: interface.Model, layers: list[interface.Layer]) -> interface.Model:
+def with_layers(model: interface.ModelStruct, layers: list[interface.LayerStruct]) -> interface.ModelStruct:
     """The model with these packed layers."""
-    model.layers = (interface.Layer * len(layers))(*layers)
+    model.layers = (interface.LayerStruct * len(layers))(*layers)
     return model
 
 
-def pack_around(backbone: Backbone, packing: Packing) -> interface.Model:
+def pack_around(backbone: Backbone, packing: Packing) -> interface.ModelStruct:
     """The same without layers."""
     with backbone.present(None):
         return _around(backbone, packing)
 
 
-def _around(backbone: Backbone, packing: Packing) -> interface.Model:
+def _around(backbone: Backbone, packing: Packing) -> interface.ModelStruct:
     config, weight, hold = backbone.config, backbone.embedding.weight.detach(), packing.hold
     final, learned = backbone.final_norm, backbone.position_embedding
     never = torch.zeros(config.vocab_size)
@@ -71,13 +71,13 @@ def _around(backbone: Backbone, packing: Packing) -> interface.Model:
     small = packing.of("int8") if rounds else packing
     exact = _head(config, head, projection, bias, small)
     apart = config.gemma is not None or not (rounds or config.tied)
-    embedding = interface.Linear()
+    embedding = interface.LinearStruct()
     if not apart:
         embedding = exact.logits if config.tied else small.linear(weight)
-    drafting = interface.Head()
+    drafting = interface.HeadStruct()
     if head is not None:
         drafting = exact if rounds else _head(config, head, projection, bias, packing.of("int8"))
-    return interface.Model(
+    return interface.ModelStruct(
         *(config.width, config.num_heads, config.num_kv_heads, config.head_width, config.rotary_width),
         *(_inner(config), config.num_layers, config.vocab_size, config.max_positions),
         *(PRODUCTS[packing.numbers], int(weight.dtype == torch.bfloat16), int(config.gated_mlp)),
@@ -114,13 +114,13 @@ def _rotary(config: ModelConfig, packing: Packing) -> tuple[int | None, ...]:
     return *tables, *sliding, None if scale is None else hold(scale)
 
 
-def _concepts(heads: ConceptHeads, packing: Packing) -> ctypes.Array[interface.ConceptHead]:
+def _concepts(heads: ConceptHeads, packing: Packing) -> ctypes.Array[interface.ConceptHeadStruct]:
     """The heads of known and of discovered concepts."""
     shape, known, found = heads.shape, heads.known_predictor, heads.discovered_up
     down, num = heads.discovered_down.weight.detach(), shape.known
-    return (interface.ConceptHead * 2)(
-        interface.ConceptHead(interface.Linear(), _rows(known, num, packing), 0, num, shape.kept_known),
-        interface.ConceptHead(
+    return (interface.ConceptHeadStruct * 2)(
+        interface.ConceptHeadStruct(interface.LinearStruct(), _rows(known, num, packing), 0, num, shape.kept_known),
+        interface.ConceptHeadStruct(
             packing.linear(down),
             _rows(found, shape.discovered, packing),
             *(num, shape.discovered, shape.kept_discovered),
@@ -128,7 +128,7 @@ def _concepts(heads: ConceptHeads, packing: Packing) -> ctypes.Array[interface.C
     )
 
 
-def _rows(linear: torch.nn.Linear, num: int, packing: Packing) -> interface.Linear:
+def _rows(linear: torch.nn.Linear, num: int, packing: Packing) -> interface.LinearStruct:
     """The first `num` outputs of a matrix and its bias."""
     bias = None if linear.bias is None else linear.bias.detach().float()[:num]
     return packing.linear(linear.weight.detach()[:num], bias)
@@ -139,19 +139,19 @@ def _inner(config: ModelConfig) -> int:
     return 0 if config.experts_of(0) and config.gemma is None else config.mlp_width
 
 
-def _experts(config: ModelConfig, packing: Packing) -> interface.Experts:
+def _experts(config: ModelConfig, packing: Packing) -> interface.ExpertsStruct:
     """The shape of the mixtures of experts."""
     experts = config.experts_of(config.num_layers - 1)
     if experts is None:
-        return interface.Experts()
-    return interface.Experts(
+        return interface.ExpertsStruct()
+    return interface.ExpertsStruct(
         *(experts.num, experts.per_token, experts.width, experts.shared_width, experts.num_groups, experts.kept_groups),
         *(int(experts.score == "sigmoid"), int(experts.normalized), experts.scale),
         int(packing.experts is not None),
     )
 
 
-def _layer(config: ModelConfig, number: int, layer: Layer, packing: Packing) -> interface.Layer:
+def _layer(config: ModelConfig, number: int, layer: Layer, packing: Packing) -> interface.LayerStruct:
     attention, hold = layer.attention, packing.hold
     q_weight = torch.full((config.head_width,), config.attention_scale or config.head_width**-0.5)
     k_weight = torch.ones(config.head_width)
@@ -167,7 +167,7 @@ def _layer(config: ModelConfig, number: int, layer: Layer, packing: Packing) -> 
         norms = [layer.attention_norm, layer.mlp_norm]
     mixture = layer.mlp if isinstance(layer.mlp, Mixture) else None
     mlp = cast(MLP | None, layer.mlp if mixture is None else mixture.shared)
-    return interface.Layer(
+    return interface.LayerStruct(
         packing.linear(*behind(norms[0], attention.qkv)),
         packing.linear(*behind(None, attention.out)),
         *pack_mlp(mlp, norms[1], packing),
@@ -186,28 +186,30 @@ def _layer(config: ModelConfig, number: int, layer: Layer, packing: Packing) -> 
     )
 
 
-def _low_rank(weights: LowRank | None, norm: Norm | None, packing: Packing) -> interface.LowRank:
+def _low_rank(weights: LowRank | None, norm: Norm | None, packing: Packing) -> interface.LowRankStruct:
     """Low-rank weights behind a norm; without weights both are empty."""
     if weights is None:
-        return interface.LowRank()
-    return interface.LowRank(
+        return interface.LowRankStruct()
+    return interface.LowRankStruct(
         packing.linear(*behind(norm, weights.a)),
         packing.linear(weights.b.weight.detach(), narrow=True),
         round_up(min(weights.a.out_features, COLUMNS), QUARTER) // QUARTER,
     )
 
 
-def pack_mlp(mlp: MLP | None, norm: Norm | None, packing: Packing) -> tuple[interface.Linear, interface.Linear]:
+def pack_mlp(
+    mlp: MLP | None, norm: Norm | None, packing: Packing
+) -> tuple[interface.LinearStruct, interface.LinearStruct]:
     """The matrices of an MLP behind a norm; empty ones without an MLP."""
     if mlp is None:
-        return interface.Linear(), interface.Linear()
+        return interface.LinearStruct(), interface.LinearStruct()
     up = behind(norm, mlp.gate_up if mlp.gated else mlp.up)
     return packing.linear(*(gates(*up) if mlp.gated else up)), packing.linear(*behind(None, mlp.down))
 
 
 def _mixture(mixture: Mixture, norm: Norm | None, packing: Packing) -> tuple[Any, ...]:
     """The router, in float32, the bias of experts, and the matrices of each expert."""
-    matrices = interface.Linear * mixture.experts.num
+    matrices = interface.LinearStruct * mixture.experts.num
     return (
         packing.of("float32").linear(*behind(norm, mixture.router)),
         None if mixture.expert_bias is None else packing.hold(mixture.expert_bias.detach().float()),
@@ -218,15 +220,15 @@ def _mixture(mixture: Mixture, norm: Norm | None, packing: Packing) -> tuple[Any
 
 def _head(
     config: ModelConfig, head: DraftHead | None, projection: Tensor, bias: Tensor, packing: Packing
-) -> interface.Head:
+) -> interface.HeadStruct:
     """The vocabulary projection; and the matrices of the draft head, applied to a row, to the previous state and
     to their activations.
     """
     logits = packing.linear(projection, bias)
     if head is None:
-        return interface.Head(logits)
+        return interface.HeadStruct(logits)
     of_row, _, of_state = interleaved(head.up.weight.detach()).split(config.width, dim=1)
-    return interface.Head(logits, *(packing.linear(x) for x in (of_row, of_state, head.down.weight.detach())))
+    return interface.HeadStruct(logits, *(packing.linear(x) for x in (of_row, of_state, head.down.weight.detach())))
 
 
 def _products_of_tokens(head: DraftHead, embedding: Tensor) -> Tensor:

@@ -69,7 +69,7 @@ class Packing:
         other._held = self._held
         return other
 
-    def expert(self, weight: Tensor, bias: Tensor | None = None) -> interface.Linear:
+    def expert(self, weight: Tensor, bias: Tensor | None = None) -> interface.LinearStruct:
         """The same as `linear` for a matrix of an expert, which may be in a file."""
         return self._linear(weight, bias, words_of(weight.shape[1], self.numbers), self.experts)
 
@@ -83,13 +83,15 @@ class Packing:
         """Bytes of all that is kept alive."""
         return sum(x.nbytes for x in self._held)
 
-    def linear(self, weight: Tensor, bias: Tensor | None = None, narrow: bool = False) -> interface.Linear:
+    def linear(self, weight: Tensor, bias: Tensor | None = None, narrow: bool = False) -> interface.LinearStruct:
         """Pack a matrix (out, in). A `narrow` one has the words of a multiple of QUARTER inputs, whether tiles can
         multiply them or not.
         """
         return self._linear(weight, bias, words_of(weight.shape[1], self.numbers, narrow), None)
 
-    def _linear(self, weight: Tensor, bias: Tensor | None, words: int, file: ExpertsFile | None) -> interface.Linear:
+    def _linear(
+        self, weight: Tensor, bias: Tensor | None, words: int, file: ExpertsFile | None
+    ) -> interface.LinearStruct:
         weight = (weight if weight.dtype in TYPES else weight.float()).contiguous()
         num_out, num_in = weight.shape
         panels, rounds = -(-num_out // COLUMNS), self.numbers == "int8"
@@ -97,7 +99,7 @@ class Packing:
         made = torch.empty(size, dtype=torch.int32) if file is None else file.take(size)
         scale = torch.empty(panels * COLUMNS, dtype=torch.float32) if rounds else None
         offset = torch.empty(panels * COLUMNS, dtype=torch.int32) if rounds else None
-        about = interface.Unpacked(
+        about = interface.UnpackedStruct(
             *(weight.data_ptr(), num_out, num_in),
             *(int(weight.dtype == torch.bfloat16), PRODUCTS[self.numbers]),
             *(None if x is None else x.data_ptr() for x in (made, scale, offset)),
@@ -107,4 +109,4 @@ class Packing:
             raise MemoryError(interface.ERRORS[3])
         padded = None if bias is None else F.pad(bias.float(), (0, panels * COLUMNS - len(bias)))
         more = (None if x is None else self.hold(x) for x in (padded, scale, offset))
-        return interface.Linear(self.hold(made), *more, words, panels)
+        return interface.LinearStruct(self.hold(made), *more, words, panels)

@@ -10,7 +10,7 @@ from typing import Any
 
 from daguerre.models.chat_format.description import BareObject, NestedTags, Tag, Tags
 from daguerre.models.chat_format.news import Failed
-from daguerre.models.chat_format.source import MARKED, Fit, Source, Steps
+from daguerre.models.chat_format.source import MARKED, Fit, IncomingText, Steps
 from daguerre.models.chat_format.values import Schemas, value_of
 
 NAME_END = re.compile(r"[<>/]")
@@ -60,7 +60,7 @@ class Sink:
         self.write("}" if self.count else "{}")
 
 
-def read_json(source: Source, write: Callable[[str], None]) -> Steps[None]:
+def read_json(source: IncomingText, write: Callable[[str], None]) -> Steps[None]:
     """A JSON object, as it is written; a string of JSON, decoded. Failed for anything else."""
     yield from source.blank()
     if not (yield from source.need()):
@@ -77,7 +77,7 @@ def read_json(source: Source, write: Callable[[str], None]) -> Steps[None]:
         write("{}")
 
 
-def _string(source: Source) -> Steps[str]:
+def _string(source: IncomingText) -> Steps[str]:
     start, place = source.at, source.at + 1
     while True:
         while place < len(source.text) and source.text[place] != '"':
@@ -95,7 +95,7 @@ def _string(source: Source) -> Steps[str]:
     return text
 
 
-def _container(source: Source, write: Callable[[str], None]) -> Steps[None]:
+def _container(source: IncomingText, write: Callable[[str], None]) -> Steps[None]:
     depth, quoted, escaped, place = 0, False, False, source.at
     while True:
         while place < len(source.text):
@@ -119,7 +119,7 @@ def _container(source: Source, write: Callable[[str], None]) -> Steps[None]:
         yield
 
 
-def _word(source: Source) -> Steps[str]:
+def _word(source: IncomingText) -> Steps[str]:
     found = yield from source.match(re.compile(r"[a-zA-Z]*"))
     return found[0] if found else ""
 
@@ -127,7 +127,7 @@ def _word(source: Source) -> Steps[str]:
 class TagReader:
     """Reads arguments between tags, up to `tail`, the literal that follows them all."""
 
-    def __init__(self, source: Source, tags: Tags, tail: str, sink: Sink) -> None:
+    def __init__(self, source: IncomingText, tags: Tags, tail: str, sink: Sink) -> None:
         self._source, self._tags, self._tail, self._sink = source, tags, tail.strip(), sink
         self._kinds: dict[Tag, list[str]] = {}
         for kind, tag in tags.tags.items():
@@ -299,7 +299,7 @@ def _begun(text: str, word: str) -> int:
 class ElementReader:
     """Reads arguments as elements, `NestedTags`."""
 
-    def __init__(self, source: Source, tags: NestedTags, sink: Sink) -> None:
+    def __init__(self, source: IncomingText, tags: NestedTags, sink: Sink) -> None:
         self._source, self._mark, self._sink = source, tags.mark, sink
 
     def read(self) -> Steps[None]:
@@ -360,7 +360,7 @@ class ElementReader:
 class BareReader:
     """Reads arguments as a `BareObject`."""
 
-    def __init__(self, source: Source, given: BareObject, sink: Sink) -> None:
+    def __init__(self, source: IncomingText, given: BareObject, sink: Sink) -> None:
         self._source, self._quote, self._sink = source, given.quote, sink
 
     def read(self) -> Steps[None]:

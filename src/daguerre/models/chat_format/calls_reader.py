@@ -11,7 +11,7 @@ from daguerre.models.chat_format.arguments import BareReader, ElementReader, Sin
 from daguerre.models.chat_format.description import BareObject, Calls, Envelope, JsonArguments, NestedTags, Slot, Tags
 from daguerre.models.chat_format.marks import MARK
 from daguerre.models.chat_format.news import Failed, Report
-from daguerre.models.chat_format.source import MARKED, Fit, Source, Steps
+from daguerre.models.chat_format.source import MARKED, Fit, IncomingText, Steps
 from daguerre.models.chat_format.values import Schemas
 
 NAMED = re.compile(rf"[^\s\"'<>(){{}}\[\],=|{MARKED}]+")
@@ -32,7 +32,7 @@ def openings(calls: Calls) -> list[str]:
 class CallsReader:
     """Reads calls of a format."""
 
-    def __init__(self, source: Source, calls: Calls, schemas: Schemas, report: Report) -> None:
+    def __init__(self, source: IncomingText, calls: Calls, schemas: Schemas, report: Report) -> None:
         self._source, self._calls, self._schemas, self._report = source, calls, schemas, report
 
     def section(self, opened: bool) -> Steps[None]:
@@ -259,7 +259,7 @@ def _follows(calls: Calls) -> bool:
     return not calls.begin.strip() and not calls.separator.strip() and isinstance(calls.parts[0], str)
 
 
-def _reader(source: Source, written: Any, tail: str, sink: Sink) -> Steps[None]:
+def _reader(source: IncomingText, written: Any, tail: str, sink: Sink) -> Steps[None]:
     if isinstance(written, Tags):
         return TagReader(source, written, tail, sink).read()
     if isinstance(written, NestedTags):
@@ -309,7 +309,7 @@ class _ObjectCall:
             self.report.arguments("{}")
 
 
-def _members(source: Source, call: _ObjectCall, within: bool = False) -> Steps[None]:
+def _members(source: IncomingText, call: _ObjectCall, within: bool = False) -> Steps[None]:
     """The members of an object that is a call, or that one has within. Failed where they are not."""
     source.at += 1
     while True:
@@ -330,7 +330,7 @@ def _members(source: Source, call: _ObjectCall, within: bool = False) -> Steps[N
         yield from _member(source, call, key, within)
 
 
-def _member(source: Source, call: _ObjectCall, key: str, within: bool) -> Steps[None]:
+def _member(source: IncomingText, call: _ObjectCall, key: str, within: bool) -> Steps[None]:
     envelope = call.envelope
     if key == envelope.within and not within and (yield from source.need()) and source.text[source.at] == "{":
         yield from _members(source, call, within=True)
@@ -351,18 +351,18 @@ def _member(source: Source, call: _ObjectCall, key: str, within: bool) -> Steps[
         yield from _value(source)
 
 
-def _is_text(source: Source) -> bool:
+def _is_text(source: IncomingText) -> bool:
     return source.text[source.at : source.at + 1] == '"'
 
 
-def _text(source: Source) -> Steps[str]:
+def _text(source: IncomingText) -> Steps[str]:
     value = yield from _value(source)
     if not isinstance(value, str):
         raise Failed
     return value
 
 
-def _value(source: Source) -> Steps[Any]:
+def _value(source: IncomingText) -> Steps[Any]:
     """Any JSON value. Failed where there is none."""
     decoder = json.JSONDecoder(strict=False)
     place = source.at

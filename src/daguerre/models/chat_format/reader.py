@@ -10,7 +10,7 @@ from daguerre.models.chat_format.calls_reader import CallsReader, openings
 from daguerre.models.chat_format.description import Calls, Format, Slot, Thinks
 from daguerre.models.chat_format.marks import MARK
 from daguerre.models.chat_format.news import Failed, News, Report
-from daguerre.models.chat_format.source import MARKED, Fit, Source, Steps
+from daguerre.models.chat_format.source import MARKED, Fit, IncomingText, Steps
 from daguerre.models.chat_format.values import Schemas
 
 CALL, THINK, SKIP, AGAIN, END, STOP = range(6)
@@ -59,7 +59,7 @@ class FormatReader:
         self.thought_end = 0
         self._form, self._stops = form, tuple(stops)
         self._calls: Calls | None = form.calls if calls else None
-        self._source, self._report = Source(), Report()
+        self._source, self._report = IncomingText(), Report()
         self._schemas = Schemas(tools)
         self._marks = _Marks(form, self._calls, self._stops)
         self._start, self._alone, self._plain = True, alone, plain

@@ -31,7 +31,7 @@ def _words(literal: str) -> tuple[str, ...]:
     return tuple(re.findall(r"\s+|\S+", literal))
 
 
-class Source:
+class IncomingText:
     """A text so far. at: what is read of it; closed: nothing follows."""
 
     def __init__(self) -> None:

@@ -195,7 +195,7 @@ class TimeInput(nn.Module):
         return out * torch.rsqrt(1 + width * out.float().square().mean(-1, keepdim=True)).to(out.dtype)
 
 
-class Deferred(Protocol):
+class WeightLoader(Protocol):
     """Brings weights into memory that are still in files."""
 
     def present(self, backbone: Backbone, layer: int | None) -> AbstractContextManager[None]:
@@ -213,7 +213,7 @@ class Backbone(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
-        self.deferred: Deferred | None = None
+        self.deferred: WeightLoader | None = None
         self.embedding = nn.Embedding(config.vocab_size, config.width)
         learned = config.positions == "learned"
         self.position_embedding = nn.Embedding(config.max_positions, config.width) if learned else None

@@ -7,7 +7,7 @@ from typing import Any
 
 from daguerre.errors import UnsupportedError, shown
 from daguerre.models.gguf.file import GgufFile
-from daguerre.models.gguf.values import LONG_FACTORS, SCALE, SHORT_FACTORS, Values
+from daguerre.models.gguf.values import LONG_FACTORS, SCALE, SHORT_FACTORS, GgufMetadata
 
 Shape = Mapping[str, Any]
 WINDOW = "attention.sliding_window"
@@ -26,7 +26,7 @@ OTHER_EXPERTS = (
 """Keys of what the mixtures that are read do not have; a 0 is as if they were not there, and so is a scale of 1."""
 
 
-def _gemma3(values: Values, shape: Shape) -> dict[str, Any]:
+def _gemma3(values: GgufMetadata, shape: Shape) -> dict[str, Any]:
     wide = shape["num_hidden_layers"] == SCALED_BY_WIDTH
     per_query = shape["hidden_size"] // shape["num_attention_heads"] if wide else shape["head_dim"]
     return {
@@ -38,7 +38,7 @@ def _gemma3(values: Values, shape: Shape) -> dict[str, Any]:
     }
 
 
-def _phi3(values: Values, shape: Shape) -> dict[str, Any]:
+def _phi3(values: GgufMetadata, shape: Shape) -> dict[str, Any]:
     rotated = values.whole("rope.dimension_count", shape["head_dim"])
     window = values.get(WINDOW)
     made: dict[str, Any] = {"partial_rotary_factor": rotated / shape["head_dim"], "sliding_window": window or None}
@@ -55,7 +55,7 @@ def _phi3(values: Values, shape: Shape) -> dict[str, Any]:
     return made | {"rope_scaling": {"rope_type": "longrope", **lists, **given}}
 
 
-def _experts(values: Values, shape: Shape) -> dict[str, Any]:
+def _experts(values: GgufMetadata, shape: Shape) -> dict[str, Any]:
     """The experts of a Qwen3-MoE. UnsupportedError for a mixture of another kind."""
     for key in OTHER_EXPERTS:
         value = values.get(key)
@@ -70,7 +70,7 @@ def _experts(values: Values, shape: Shape) -> dict[str, Any]:
     }
 
 
-def _llada_moe(values: Values, shape: Shape) -> dict[str, Any]:
+def _llada_moe(values: GgufMetadata, shape: Shape) -> dict[str, Any]:
     if shape["head_dim"] * shape["num_attention_heads"] != shape["hidden_size"]:
         raise UnsupportedError(f"{values.header.path}: a LLaDA-MoE with heads of another width is not supported")
     made = _experts(values, shape)
@@ -82,7 +82,7 @@ def _llada_moe(values: Values, shape: Shape) -> dict[str, Any]:
     }
 
 
-def _llada2(values: Values, shape: Shape) -> dict[str, Any]:
+def _llada2(values: GgufMetadata, shape: Shape) -> dict[str, Any]:
     """Of the names that llama.cpp's pull request 17454 has for a LLaDA2, which are those of its architecture
     bailingmoe2.
     """
@@ -108,12 +108,12 @@ def _llada2(values: Values, shape: Shape) -> dict[str, Any]:
     }
 
 
-def _count(values: Values, key: str) -> int:
+def _count(values: GgufMetadata, key: str) -> int:
     """A number that may be 0 or missing."""
     return values.whole(key) if values.get(key) else 0
 
 
-MORE: dict[str, Callable[[Values, Shape], dict[str, Any]]] = {
+MORE: dict[str, Callable[[GgufMetadata, Shape], dict[str, Any]]] = {
     "gemma3": _gemma3,
     "phi3": _phi3,
     "qwen3moe": _experts,

@@ -12,7 +12,7 @@ import numpy as np
 from daguerre.errors import CheckpointError, InputError, UnsupportedError, shown
 from daguerre.models.gguf.cores import MIXED, MORE, PARTLY, WINDOW, WINDOWED
 from daguerre.models.gguf.header import Header, stem_of
-from daguerre.models.gguf.values import Values, rope_scaling
+from daguerre.models.gguf.values import GgufMetadata, rope_scaling
 from daguerre.models.published_facts import Published
 
 FAMILY, BLOCK = "daguerre.family", "daguerre.block_size"
@@ -97,7 +97,7 @@ def gguf_facts(header: Header, tokenizer: Mapping[str, Any], family: str | None 
     CheckpointError, in one line, for a file that is damaged or lacks what a model needs; UnsupportedError for an
     architecture that is not read; InputError where the family is not said, or is of another core.
     """
-    values, path = Values(header), header.path
+    values, path = GgufMetadata(header), header.path
     if values.arch not in ARCHITECTURES:
         names = ", ".join(ARCHITECTURES)
         raise UnsupportedError(f"{path} is of llama.cpp's architecture {shown(values.arch)}, and {names} are read")
@@ -130,7 +130,7 @@ SAMPLING = {
 """Keys of how a publisher has texts drawn, and what generation_config.json calls the same."""
 
 
-def _sampling(values: Values) -> dict[str, Any]:
+def _sampling(values: GgufMetadata) -> dict[str, Any]:
     """What the file says of sampling, in the keys of generation_config.json."""
     found = {name: values.header.scalar(f"general.sampling.{key}") for key, name in SAMPLING.items()}
     given = {
@@ -139,7 +139,7 @@ def _sampling(values: Values) -> dict[str, Any]:
     return {"do_sample": True, **given} if given else {}
 
 
-def _family(values: Values, family: str | None) -> str:
+def _family(values: GgufMetadata, family: str | None) -> str:
     """The family: the user's word, the file's, or the one that llama.cpp's architecture is named after."""
     possible, path = ARCHITECTURES[values.arch], values.header.path
     if family is None:
@@ -161,7 +161,7 @@ def _family(values: Values, family: str | None) -> str:
     return next(iter(named or possible))
 
 
-def _shape(values: Values, family: str) -> dict[str, Any]:
+def _shape(values: GgufMetadata, family: str) -> dict[str, Any]:
     """The shape, in the keys of a config.json. CheckpointError where the embedding is of another one."""
     header, entries = values.header, values.header.entries
     width, heads = values.whole("embedding_length"), values.whole("attention.head_count")
@@ -198,7 +198,7 @@ def _shape(values: Values, family: str) -> dict[str, Any]:
     return shape | (MORE[values.arch](values, shape) if values.arch in MORE else {})
 
 
-def _vocabulary(values: Values, width: int) -> int:
+def _vocabulary(values: GgufMetadata, width: int) -> int:
     """V: the rows of the embedding, which everything that the file says of its vocabulary has to fit."""
     header = values.header
     embedding = header.entries.get("token_embd.weight")
@@ -218,7 +218,7 @@ def _vocabulary(values: Values, width: int) -> int:
     return rows
 
 
-def _tokens(values: Values) -> dict[str, Any]:
+def _tokens(values: GgufMetadata) -> dict[str, Any]:
     """Special tokens, in the keys of a config.json."""
     ends = [index for name in ("eos", "eot", "eom") if (index := values.token(name)) is not None]
     if not ends:
@@ -238,14 +238,14 @@ FIM_KEYS = {
 """What the tokens of fill-in-the-middle are called in GGUF files, today and before."""
 
 
-def _fim(values: Values) -> dict[str, int]:
+def _fim(values: GgufMetadata) -> dict[str, int]:
     """The tokens of fill-in-the-middle that the file names."""
     found = {name: [values.token(key) for key in keys] for name, keys in FIM_KEYS.items()}
     named = {name: next((index for index in each if index is not None), None) for name, each in found.items()}
     return {f"fim_{name}_token_id": index for name, index in named.items() if index is not None}
 
 
-def _mask(values: Values) -> int | None:
+def _mask(values: GgufMetadata) -> int | None:
     """The mask: as the file names it, or in architectures that have one, by its text."""
     index, tokens = values.token("mask"), values.header.metadata.get("tokenizer.ggml.tokens")
     if index is None and values.arch in MASKS and isinstance(tokens, list) and MASKS[values.arch] in tokens:

@@ -37,7 +37,7 @@ SCALARS = dict(enumerate("BbHhIif?")) | {10: "Q", 11: "q", 12: "d"}
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class TensorType:
     """A type of tensors: so many numbers are stored together in so many bytes."""
 
     number: int
@@ -45,20 +45,20 @@ class Kind:
     num_bytes: int
 
 
-KINDS: dict[str, Kind] = {
-    "F32": Kind(0, 1, 4),
-    "F16": Kind(1, 1, 2),
-    "BF16": Kind(30, 1, 2),
-    "Q4_0": Kind(2, 32, 18),
-    "Q4_1": Kind(3, 32, 20),
-    "Q5_0": Kind(6, 32, 22),
-    "Q5_1": Kind(7, 32, 24),
-    "Q8_0": Kind(8, 32, 34),
-    "Q2_K": Kind(10, 256, 84),
-    "Q3_K": Kind(11, 256, 110),
-    "Q4_K": Kind(12, 256, 144),
-    "Q5_K": Kind(13, 256, 176),
-    "Q6_K": Kind(14, 256, 210),
+KINDS: dict[str, TensorType] = {
+    "F32": TensorType(0, 1, 4),
+    "F16": TensorType(1, 1, 2),
+    "BF16": TensorType(30, 1, 2),
+    "Q4_0": TensorType(2, 32, 18),
+    "Q4_1": TensorType(3, 32, 20),
+    "Q5_0": TensorType(6, 32, 22),
+    "Q5_1": TensorType(7, 32, 24),
+    "Q8_0": TensorType(8, 32, 34),
+    "Q2_K": TensorType(10, 256, 84),
+    "Q3_K": TensorType(11, 256, 110),
+    "Q4_K": TensorType(12, 256, 144),
+    "Q5_K": TensorType(13, 256, 176),
+    "Q6_K": TensorType(14, 256, 210),
 }
 """The types that are read, by ggml's names."""
 NAME_OF = {kind.number: name for name, kind in KINDS.items()}
@@ -70,7 +70,7 @@ OTHERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TensorInfo:
     """A tensor: its type, its shape, the last dimension of which is contiguous, and its bytes in the file, or in that
     one of its parts, from 0.
     """
@@ -98,7 +98,7 @@ class Header:
 
     path: Path
     metadata: Mapping[str, Any]
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, TensorInfo]
     parts: Sequence[Path]
 
     def scalar(self, key: str) -> Any:
@@ -163,7 +163,7 @@ def read_header(path: Path) -> Header:
     found = [_read_part(part) for part in paths]
     for number, one in enumerate(found):
         _check_part(one, number, len(found))
-    entries = dict[str, Entry]()
+    entries = dict[str, TensorInfo]()
     for number, one in enumerate(found):
         if twice := entries.keys() & one.entries.keys():
             raise CheckpointError(f"{one.path} has {shown(min(twice))}, which another part has, too: copy it again")
@@ -280,11 +280,11 @@ class _Reader:
         except UnicodeDecodeError:
             raise self.error(f"has a text of {shown(key)} that is not UTF-8") from None
 
-    def tensors(self, num: int, metadata: Mapping[str, Any]) -> dict[str, Entry]:
+    def tensors(self, num: int, metadata: Mapping[str, Any]) -> dict[str, TensorInfo]:
         alignment = metadata.get("general.alignment", ALIGNMENT)
         if type(alignment) is not int or not 1 <= alignment <= 1 << 20 or alignment & (alignment - 1):
             raise self.error(f"has general.alignment={shown(alignment)}, which is no power of two")
-        found: dict[str, Entry] = {}
+        found: dict[str, TensorInfo] = {}
         expected = 0
         for _ in range(num):
             name = self.text("the name of a tensor", LONGEST_NAME)
@@ -300,10 +300,11 @@ class _Reader:
                 needed, has = start + entry.offset + entry.num_bytes, self.size
                 raise self.error(f"is truncated: {shown(name)} ends at byte {needed:,} and the file has {has:,}")
         return {
-            name: Entry(entry.kind, entry.shape, start + entry.offset, entry.num_bytes) for name, entry in found.items()
+            name: TensorInfo(entry.kind, entry.shape, start + entry.offset, entry.num_bytes)
+            for name, entry in found.items()
         }
 
-    def entry(self, name: str) -> Entry:
+    def entry(self, name: str) -> TensorInfo:
         """A tensor, whose offset is from the first one's beginning."""
         dimensions = self.number("I")
         if not 1 <= dimensions <= MOST_DIMENSIONS:
@@ -323,4 +324,4 @@ class _Reader:
             raise self.error(f"says that {shown(name)} is {shape} of {kind}, which cannot be")
         if num_bytes > self.size:
             raise self.error(f"is truncated, or lies: {shown(name)} of {num_bytes:,} bytes is longer than the file")
-        return Entry(kind, shape, offset, num_bytes)
+        return TensorInfo(kind, shape, offset, num_bytes)

@@ -20,7 +20,7 @@ SHORT_FACTORS, LONG_FACTORS = "rope_factors_short.weight", "rope_factors_long.we
 """What frequencies are divided by for longrope."""
 
 
-class Values:
+class GgufMetadata:
     """The metadata of a file. Keys without a prefix are those of its architecture."""
 
     def __init__(self, header: Header) -> None:
@@ -92,7 +92,7 @@ class Values:
         return list(map(int, value))
 
 
-def rope_scaling(values: Values, head_width: int, theta: float) -> dict[str, Any] | None:
+def rope_scaling(values: GgufMetadata, head_width: int, theta: float) -> dict[str, Any] | None:
     """The rotary scaling of a file, as `rope_scaling` of a config.json; None: there is none."""
     where = values.header.path
     kind = values.header.text(f"{values.arch}.{SCALE}type") or "linear"
@@ -125,7 +125,7 @@ def rope_scaling(values: Values, head_width: int, theta: float) -> dict[str, Any
     }
 
 
-def _llama3(values: Values, head_width: int, theta: float) -> dict[str, Any] | None:
+def _llama3(values: GgufMetadata, head_width: int, theta: float) -> dict[str, Any] | None:
     """Llama 3's scaling, from what each frequency is divided by: it keeps short waves, divides long ones by a factor,
     and the share of both is linear in 1/length between. Two factors between are enough to tell where it begins and
     ends.

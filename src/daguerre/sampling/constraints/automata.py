@@ -11,4 +11,4 @@ from daguerre.sampling.constraints.reference.nfa import SlowNfa
 def new_nfa(budget: Budget) -> Nfa:
     """An automaton without states."""
     made = compiled.library()
-    return SlowNfa(budget) if made is None else CompiledNfa(compiled.Call(made, budget))
+    return SlowNfa(budget) if made is None else CompiledNfa(compiled.LimitedCalls(made, budget))

@@ -28,7 +28,7 @@ from daguerre.sampling.constraints.regex import grammar_dfa, regex_dfa
 from daguerre.sampling.constraints.schema import Schema
 from daguerre.sampling.constraints.store import kept
 from daguerre.sampling.constraints.text import literals
-from daguerre.sampling.constraints.tokens import TokenAutomaton, Vocabulary, lift
+from daguerre.sampling.constraints.tokens import TokenAutomaton, VocabularyBytes, lift
 from daguerre.sampling.constraints.tools import (
     AUTO,
     CLOSING,
@@ -168,7 +168,7 @@ def compile_tools(
         codes = tuple((token, code_of(token)) for token in sorted(found.special.values()))
         answers = partial(_answers, found, tools, choice, depth, parallel, text, reading, chat_format, tokenizer.eos_id)
         what += [chat_format, repr(found.form), tokenizer.eos_id]
-        return _compiled(answers, what, tokenizer, budget, folder, Vocabulary.coded(tokenizer, codes))
+        return _compiled(answers, what, tokenizer, budget, folder, VocabularyBytes.coded(tokenizer, codes))
     made = partial(tools_dfa, tools, choice, marks, depth, parallel=parallel, text=text, reading=reading)
     return _compiled(made, what, tokenizer, budget, folder)
 
@@ -251,7 +251,7 @@ def _compiled(
     tokenizer: Tokenizer,
     budget: Budget | None,
     folder: Path | None,
-    vocabulary: Vocabulary | None = None,
+    vocabulary: VocabularyBytes | None = None,
 ) -> TokenAutomaton:
     def compiled() -> TokenAutomaton:
         allowed = budget or Budget()
@@ -266,6 +266,6 @@ def _compiled(
             raise InputError(f"the constraint holds a lone surrogate, {error.object!r:.40}: remove it") from error
         if dfa.is_empty:
             raise InputError("the constraint allows no text at all: it contradicts itself; loosen it")
-        return lift(dfa, vocabulary or Vocabulary.make(tokenizer), allowed, ignored)
+        return lift(dfa, vocabulary or VocabularyBytes.make(tokenizer), allowed, ignored)
 
     return kept(None if folder is None else Path(folder), what, tokenizer, compiled)

@@ -25,13 +25,13 @@ PLACES = (Pointer,) * 5
 Error = ctypes.POINTER(Int)
 
 
-class Transitions(ctypes.Structure):
+class TransitionsStruct(ctypes.Structure):
     """The pairs of states of a token automaton."""
 
     _fields_ = [*((name, Pointer) for name in ("first", "dst", "bundle")), ("states", Long), ("bundles", Long)]
 
 
-class Tiles(ctypes.Structure):
+class TilesStruct(ctypes.Structure):
     """A vocabulary in tiles: see native/weights.h."""
 
     _fields_ = [
@@ -40,13 +40,13 @@ class Tiles(ctypes.Structure):
     ]
 
 
-class Classes(ctypes.Structure):
+class ClassesStruct(ctypes.Structure):
     """The tokens of a vocabulary by class: see native/likeliest.h."""
 
     _fields_ = [*((name, Pointer) for name in "of_token order first".split()), ("classes", Long), ("vocabulary", Long)]
 
 
-class Draws(ctypes.Structure):
+class DrawsStruct(ctypes.Structure):
     """Draws of tokens: see native/weights.h."""
 
     _fields_ = [
@@ -55,13 +55,13 @@ class Draws(ctypes.Structure):
     ]
 
 
-class Uses(ctypes.Structure):
+class UsesStruct(ctypes.Structure):
     """Which automata are used, and what they call."""
 
     _fields_ = [*((name, Pointer) for name in ("part", "first", "calls")), ("root", Int)]
 
 
-class Limits(ctypes.Structure):
+class LimitsStruct(ctypes.Structure):
     """What is left of a budget."""
 
     _fields_ = [
@@ -159,7 +159,7 @@ class Handle:
         finalize(self, getattr(made, free), pointer)
 
 
-class Call:
+class LimitedCalls:
     """Calls functions that a budget limits, and raises the error that they report."""
 
     def __init__(self, made: Any, budget: Budget | None = None) -> None:
@@ -174,7 +174,9 @@ class Call:
         budget = self.budget
         left = budget.asker.address
         most = self._began + budget.max_bytes - budget.memory.held
-        return ctypes.byref(Limits(budget.max_states, budget.max_steps, budget.max_edges, most, budget.until, left))
+        return ctypes.byref(
+            LimitsStruct(budget.max_states, budget.max_steps, budget.max_edges, most, budget.until, left)
+        )
 
     def __call__(self, name: str, *arguments: object) -> Any:
         found = getattr(self.made, name)(*arguments, self.error)

@@ -13,7 +13,7 @@ import numpy as np
 
 from daguerre.sampling.constraints import compiled
 from daguerre.sampling.constraints.budget import Budget
-from daguerre.sampling.constraints.compiled import Call, Handle, address
+from daguerre.sampling.constraints.compiled import Handle, LimitedCalls, address
 from daguerre.sampling.constraints.indices import DEAD
 from daguerre.sampling.constraints.reference import dfa as reference
 from daguerre.sampling.constraints.reference.dfa import Table
@@ -38,7 +38,7 @@ class Dfa:
         assert self._handle is not None
         return Table(*_table(self._handle))
 
-    def pointer(self, call: Call) -> int:
+    def pointer(self, call: LimitedCalls) -> int:
         """The minimal automaton of the language in the library."""
         if self._handle is None:
             self._handle = Handle(call.made, _minimal(call, self.table), "dfa_free")
@@ -62,7 +62,7 @@ class Dfa:
         """A shortest string; the language must not be empty."""
         if self._handle is None:
             return self.table.shortest()
-        call = Call(self._handle.made)
+        call = LimitedCalls(self._handle.made)
         text = np.empty(call("dfa_shortest", self._handle.pointer, None), dtype=np.uint8)
         call("dfa_shortest", self._handle.pointer, address(text))
         return text.tobytes()
@@ -71,7 +71,7 @@ class Dfa:
         """Every string of the language, in no order; None when there are more than `most`. For a minimal automaton."""
         if self._handle is None:
             return self.table.strings(most, budget)
-        call, total = Call(self._handle.made, budget), np.zeros(1, dtype=np.int64)
+        call, total = LimitedCalls(self._handle.made, budget), np.zeros(1, dtype=np.int64)
         held = self._handle.pointer, most
         number = call("dfa_strings", *held, None, None, address(total), call.limits)
         if number < 0:
@@ -81,7 +81,7 @@ class Dfa:
         return [part.tobytes() for part in np.split(text, np.cumsum(lengths)[:-1])] if number else []
 
 
-def _minimal(call: Call, table: Table) -> int:
+def _minimal(call: LimitedCalls, table: Table) -> int:
     delta = np.ascontiguousarray(table.delta_QK, dtype=np.int32)
     column, accept = table.class_of_byte.astype(np.uint8), table.accept.astype(np.uint8)
     return int(call("dfa_minimal", address(delta), *delta.shape, address(column), address(accept), call.limits))
@@ -150,7 +150,7 @@ def _combined(a: Dfa, b: Dfa, rule: int, budget: Budget) -> Dfa:
     made = compiled.library()
     if made is None:
         return Dfa(SLOW[rule](a.table, b.table, budget))
-    call = Call(made, budget)
+    call = LimitedCalls(made, budget)
     return Dfa(Handle(made, call("dfa_combine", a.pointer(call), b.pointer(call), rule, call.limits), "dfa_free"))
 
 

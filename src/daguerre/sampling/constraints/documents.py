@@ -25,7 +25,7 @@ NAMED = frozenset("properties patternProperties $defs definitions dependentSchem
 """Keywords whose value is a schema, a list of schemas, or schemas by name."""
 
 
-class Document:
+class SchemaDocument:
     """A schema document. Places in it are JSON pointers."""
 
     def __init__(self, content: object) -> None:

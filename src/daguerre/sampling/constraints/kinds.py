@@ -16,7 +16,7 @@ TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
 
 
 @dataclass(frozen=True)
-class Kind:
+class ValueKind:
     """In words, and how to tell."""
 
     words: str
@@ -53,22 +53,22 @@ def _needs(value: object) -> bool:
     return isinstance(value, str) or _are_names(value) or _is_schema(value)
 
 
-FLAG = Kind("true or false", lambda value: isinstance(value, bool))
-TEXT = Kind("a string", lambda value: isinstance(value, str))
-NUMBER, COUNT = Kind("a number", _is_number), Kind("a count", _is_count)
-SCHEMA = Kind("a schema, which is an object or a boolean", _is_schema)
-SCHEMAS = Kind("a list of schemas", lambda value: isinstance(value, list))
-NAMED = Kind("an object that holds schemas by name", lambda value: isinstance(value, dict))
-NAMES = Kind("a list of names", _are_names)
-BOUND = Kind("a number or, in draft 4, a boolean", lambda value: isinstance(value, bool) or _is_number(value))
+FLAG = ValueKind("true or false", lambda value: isinstance(value, bool))
+TEXT = ValueKind("a string", lambda value: isinstance(value, str))
+NUMBER, COUNT = ValueKind("a number", _is_number), ValueKind("a count", _is_count)
+SCHEMA = ValueKind("a schema, which is an object or a boolean", _is_schema)
+SCHEMAS = ValueKind("a list of schemas", lambda value: isinstance(value, list))
+NAMED = ValueKind("an object that holds schemas by name", lambda value: isinstance(value, dict))
+NAMES = ValueKind("a list of names", _are_names)
+BOUND = ValueKind("a number or, in draft 4, a boolean", lambda value: isinstance(value, bool) or _is_number(value))
 
-KINDS: dict[str, Kind] = {
-    "type": Kind(f"one of {', '.join(TYPES)}, or a list of these", _is_type),
-    "const": Kind("a value", lambda value: True),
-    "enum": Kind("a list", lambda value: isinstance(value, list)),
-    "items": Kind("a schema or a list of schemas", lambda value: isinstance(value, list) or _is_schema(value)),
-    "dependencies": Kind("an object that holds lists of names, or schemas", lambda value: _maps(value, _needs)),
-    "dependentRequired": Kind("an object that holds lists of names", lambda value: _maps(value, _are_names)),
+KINDS: dict[str, ValueKind] = {
+    "type": ValueKind(f"one of {', '.join(TYPES)}, or a list of these", _is_type),
+    "const": ValueKind("a value", lambda value: True),
+    "enum": ValueKind("a list", lambda value: isinstance(value, list)),
+    "items": ValueKind("a schema or a list of schemas", lambda value: isinstance(value, list) or _is_schema(value)),
+    "dependencies": ValueKind("an object that holds lists of names, or schemas", lambda value: _maps(value, _needs)),
+    "dependentRequired": ValueKind("an object that holds lists of names", lambda value: _maps(value, _are_names)),
     "required": NAMES,
     **dict.fromkeys(("exclusiveMinimum", "exclusiveMaximum"), BOUND),
     **dict.fromkeys(("minimum", "maximum", "multipleOf"), NUMBER),

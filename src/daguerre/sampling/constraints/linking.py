@@ -14,7 +14,7 @@ import numpy as np
 
 from daguerre.sampling.constraints import compiled
 from daguerre.sampling.constraints.budget import Budget
-from daguerre.sampling.constraints.compiled import Call, Handle, Pointer, Uses, address
+from daguerre.sampling.constraints.compiled import Handle, LimitedCalls, Pointer, UsesStruct, address
 from daguerre.sampling.constraints.dfa import Dfa
 from daguerre.sampling.constraints.reference import linking as reference
 
@@ -62,10 +62,10 @@ class Links:
         return reference.Frames([part.table for part in self.parts], self.part_of, self.calls, root, budget)
 
     def _call(self, made: Any, name: str, root: int, budget: Budget, *more: int) -> Any:
-        call = Call(made, budget)
+        call = LimitedCalls(made, budget)
         parts = (Pointer * len(self.parts))(*(part.pointer(call) for part in self.parts))
         part_of = np.array(self.part_of, dtype=np.int32)
         first = np.cumsum([0, *map(len, self.calls)], dtype=np.int64)
         calls = np.array(list(chain.from_iterable(self.calls)), dtype=np.int32)
-        uses = Uses(address(part_of), address(first), address(calls), root)
+        uses = UsesStruct(address(part_of), address(first), address(calls), root)
         return call(name, parts, len(self.parts), ctypes.byref(uses), *more, call.limits)

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from daguerre.errors import InputError
 from daguerre.sampling.constraints.budget import Budget
 from daguerre.sampling.constraints.characters import WORD
-from daguerre.sampling.constraints.regex import Anchor, Chars, Choice, Node, Parser, Repeat, Sequence, shown
+from daguerre.sampling.constraints.regex import Alternation, Anchor, Chars, Node, Parser, Repeat, Sequence, shown
 from daguerre.sampling.constraints.utf8 import Ranges, ranges_of
 
 MAX_STEPS = 2_000_000
@@ -59,7 +59,7 @@ class _Held(dict[str, bool]):
         return self[char]
 
 
-class _Step(NamedTuple):
+class _Instruction(NamedTuple):
     """An instruction: what it does, and what follows it; of two that may follow, `next` is tried first.
 
     TAKE  a character of `held`
@@ -84,10 +84,10 @@ class _Writer:
     """Writes the instructions of a tree."""
 
     def __init__(self, budget: Budget) -> None:
-        self.steps = list[_Step]()
+        self.steps = list[_Instruction]()
         self._budget, self._sets = budget, dict[Ranges, _Held]()
 
-    def add(self, step: _Step) -> int:
+    def add(self, step: _Instruction) -> int:
         self._budget.steps(len(self.steps))
         self.steps.append(step)
         return len(self.steps) - 1
@@ -95,11 +95,11 @@ class _Writer:
     def write(self, node: Node | Boundary) -> None:
         match node:
             case Chars(ranges):
-                self.add(_Step(TAKE, held=self._sets.setdefault(ranges, _Held(ranges))))
+                self.add(_Instruction(TAKE, held=self._sets.setdefault(ranges, _Held(ranges))))
             case Sequence(parts):
                 for part in parts:
                     self.write(part)
-            case Choice(parts):
+            case Alternation(parts):
                 self._choice(parts)
             case Repeat(part, least, most, lazy):
                 for _ in range(least):
@@ -109,40 +109,40 @@ class _Writer:
                 else:
                     self._options(part, most - least, lazy)
             case Anchor() | Boundary():
-                self.add(_Step(TEST, test=node))
+                self.add(_Instruction(TEST, test=node))
             case _:
                 raise InputError("a pattern calls no rules: write out what it means")
 
     def _fork(self, kind: int, here: int, other: int, lazy: bool) -> None:
         """Let the step `here` go on with what follows it, or at `other`; first there, where it is lazy."""
-        self.steps[here] = _Step(kind, *((other, here + 1) if lazy else (here + 1, other)))
+        self.steps[here] = _Instruction(kind, *((other, here + 1) if lazy else (here + 1, other)))
 
     def _choice(self, parts: tuple[Node, ...]) -> None:
         ends = list[int]()
         for part in parts[:-1]:
-            fork = self.add(_Step(FORK))
+            fork = self.add(_Instruction(FORK))
             self.write(part)
-            ends.append(self.add(_Step(FORK)))
+            ends.append(self.add(_Instruction(FORK)))
             self._fork(FORK, fork, len(self.steps), lazy=False)
         self.write(parts[-1])
-        meet = self.add(_Step(MEET))
+        meet = self.add(_Instruction(MEET))
         for end in ends:
-            self.steps[end] = _Step(FORK, meet, meet)
+            self.steps[end] = _Instruction(FORK, meet, meet)
 
     def _loop(self, part: Node, lazy: bool) -> None:
-        loop = self.add(_Step(LOOP))
+        loop = self.add(_Instruction(LOOP))
         self.write(part)
-        back = self.add(_Step(BACK))
-        meet = self.add(_Step(MEET))
-        self.steps[back] = _Step(BACK, loop, meet)
+        back = self.add(_Instruction(BACK))
+        meet = self.add(_Instruction(MEET))
+        self.steps[back] = _Instruction(BACK, loop, meet)
         self._fork(LOOP, loop, meet, lazy)
 
     def _options(self, part: Node, num: int, lazy: bool) -> None:
         forks = list[int]()
         for _ in range(num):
-            forks.append(self.add(_Step(FORK)))
+            forks.append(self.add(_Instruction(FORK)))
             self.write(part)
-        meet = self.add(_Step(MEET))
+        meet = self.add(_Instruction(MEET))
         for fork in forks:
             self._fork(FORK, fork, meet, lazy)
 
@@ -153,7 +153,7 @@ class _Search:
     def __init__(self, pattern: str, text: str, budget: Budget) -> None:
         writer = _Writer(budget)
         writer.write(_Parser(pattern, budget).parse())
-        writer.add(_Step(DONE))
+        writer.add(_Instruction(DONE))
         self._steps, self._text, self._budget = writer.steps, text, budget
         self._pattern, self._num, self._word = pattern, 0, _Held(WORD)
         self._first = self._first_chars()

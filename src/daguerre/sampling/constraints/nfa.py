@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 
 from daguerre.sampling.constraints.budget import Budget
-from daguerre.sampling.constraints.compiled import Call, Handle
+from daguerre.sampling.constraints.compiled import Handle, LimitedCalls
 from daguerre.sampling.constraints.dfa import Dfa
 from daguerre.sampling.constraints.utf8 import Range, Ranges, byte_sequences
 
@@ -82,7 +82,7 @@ class Nfa(ABC):
 class CompiledNfa(Nfa):
     """An automaton that the library keeps."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: LimitedCalls) -> None:
         self._call, self.budget = call, call.budget
         self._handle = Handle(call.made, call("nfa_new", call.limits), "nfa_free")
         self._held = self._handle.pointer

@@ -33,7 +33,7 @@ from daguerre.sampling.constraints.forced import forced
 from daguerre.sampling.constraints.indices import DEAD, NONE, ranges
 from daguerre.sampling.constraints.reference.unrolled import Unrolled
 from daguerre.sampling.constraints.spans import CompiledSpan, Paths, paths, span, transitions
-from daguerre.sampling.constraints.tokens import Pairs, TokenAutomaton
+from daguerre.sampling.constraints.tokens import StatePairs, TokenAutomaton
 from daguerre.sampling.constraints.weights import (
     Weights,
     best_of_bundles,
@@ -386,7 +386,7 @@ def _completions(held: weakref.ref[TokenAutomaton], fixed: bytes, filler: int, f
     return np.packbits(alive, axis=1)
 
 
-def _complete(pairs: Pairs, allowed_KB: np.ndarray, kind: np.ndarray, alive: np.ndarray) -> None:
+def _complete(pairs: StatePairs, allowed_KB: np.ndarray, kind: np.ndarray, alive: np.ndarray) -> None:
     """Fill all rows of `alive` (L+1, Q) but the last: the slow reference of `complete` in native/spans.h."""
     for i in range(len(kind) - 1, -1, -1):
         alive[i, pairs.src[alive[i + 1][pairs.dst] & allowed_KB[kind[i]][pairs.bundle]]] = True

@@ -70,7 +70,7 @@ class Sequence:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Alternation:
     """Any one of the parts."""
 
     parts: tuple[Node, ...]
@@ -94,13 +94,13 @@ class Anchor:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class RuleReference:
     """A rule of the grammar."""
 
     rule: str
 
 
-Node = Chars | Sequence | Choice | Repeat | Anchor | Call
+Node = Chars | Sequence | Alternation | Repeat | Anchor | RuleReference
 
 
 def parse(pattern: str, budget: Budget) -> Node:
@@ -163,7 +163,7 @@ def write(nfa: Nfa, node: Node, entry: int, trees: Mapping[str, Node], left: Map
             for part in parts:
                 entry = part_of(part)(entry)
             return entry
-        case Choice(parts):
+        case Alternation(parts):
             return nfa.one_of(entry, [part_of(part) for part in parts])
         case Repeat(part, least, most, _):
             return nfa.repeat(entry, part_of(part), least, most)
@@ -172,7 +172,7 @@ def write(nfa: Nfa, node: Node, entry: int, trees: Mapping[str, Node], left: Map
             nfa.link(entry, before)
             nfa.link_at(before, last, at_end)
             return last
-        case Call(rule):
+        case RuleReference(rule):
             if rule not in trees:
                 raise unknown(f"rule of the grammar (called in {shown(pattern)})", rule, trees)
             if left[rule] < 1:
@@ -242,7 +242,7 @@ class Parser:
         parts = [self.sequence()]
         while self.take("|"):
             parts.append(self.sequence())
-        return parts[0] if len(parts) == 1 else Choice(tuple(parts))
+        return parts[0] if len(parts) == 1 else Alternation(tuple(parts))
 
     def sequence(self) -> Node:
         parts: list[Node] = []
@@ -308,7 +308,7 @@ class Parser:
             if self.ahead(sign):
                 raise self.error(f"{name}, (" + sign + "...), which no finite automaton reads", began)
         if self.take("?&"):
-            return Call(self.name(")"))
+            return RuleReference(self.name(")"))
         if self.take("?P<") or self.take("?<"):
             self.name(">")
         elif self.take("?i:"):

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.sampling.constraints.budget import Budget
 from daguerre.sampling.constraints.dfa import Dfa, subtract
-from daguerre.sampling.constraints.documents import Document, Json, ignores_siblings
+from daguerre.sampling.constraints.documents import Json, SchemaDocument, ignores_siblings
 from daguerre.sampling.constraints.kinds import check_kinds
 from daguerre.sampling.constraints.limits import DEFAULT, Limits
 from daguerre.sampling.constraints.numbers import NUMBER, PLAIN, equal_to, numbers
@@ -105,7 +105,7 @@ class Schema:
         limits: Limits = DEFAULT,
         loose: bool = False,
     ) -> None:
-        self.document = Document(document)
+        self.document = SchemaDocument(document)
         self.keywords, self.budget, self.unknown, self.limits, self.is_loose = keywords, budget, unknown, limits, loose
         self.everything = Values(
             numbers(NUMBER), lengths(0, None, budget), True, frozenset([False, True]), (Arrays(),), (Objects(),)

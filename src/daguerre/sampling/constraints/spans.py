@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from daguerre.sampling.constraints import compiled
-from daguerre.sampling.constraints.compiled import Call, Handle, Transitions, address
+from daguerre.sampling.constraints.compiled import Handle, LimitedCalls, TransitionsStruct, address
 from daguerre.sampling.constraints.reference.lattice import Lattice
 from daguerre.sampling.constraints.reference.unrolled import Unrolled, unroll
 from daguerre.sampling.constraints.tokens import TokenAutomaton
@@ -49,7 +49,7 @@ def span(automaton: TokenAutomaton, state: int, length: int, last: bytes) -> Com
     made = compiled.library()
     if made is None:
         return unroll(automaton.pairs, state, length, last)
-    return CompiledSpan(Call(made), automaton, state, length, last)
+    return CompiledSpan(LimitedCalls(made), automaton, state, length, last)
 
 
 def paths(
@@ -70,16 +70,18 @@ def paths(
     return None if node is None else Lattice(held, first, node, weight_PB, score, best_PB)
 
 
-def transitions(automaton: TokenAutomaton) -> Transitions:
+def transitions(automaton: TokenAutomaton) -> TransitionsStruct:
     """What the library reads of an automaton, which must outlive it."""
     pairs = automaton.pairs
-    return Transitions(*map(address, (pairs.first, pairs.dst, pairs.bundle)), automaton.num_states, pairs.num_bundles)
+    return TransitionsStruct(
+        *map(address, (pairs.first, pairs.dst, pairs.bundle)), automaton.num_states, pairs.num_bundles
+    )
 
 
 class CompiledSpan:
     """A span that the library keeps."""
 
-    def __init__(self, call: Call, automaton: TokenAutomaton, state: int, length: int, last: bytes) -> None:
+    def __init__(self, call: LimitedCalls, automaton: TokenAutomaton, state: int, length: int, last: bytes) -> None:
         self.call, self.automaton, self.length = call, automaton, length
         on = ctypes.byref(transitions(automaton))
         self._handle = Handle(call.made, call("span_new", on, state, length, last), "span_free")

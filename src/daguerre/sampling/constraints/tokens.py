@@ -21,7 +21,7 @@ from daguerre.errors import InputError
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.sampling.constraints import compiled
 from daguerre.sampling.constraints.budget import Budget
-from daguerre.sampling.constraints.compiled import Call, Handle, address
+from daguerre.sampling.constraints.compiled import Handle, LimitedCalls, address
 from daguerre.sampling.constraints.dfa import Dfa
 from daguerre.sampling.constraints.indices import DEAD, NONE, ranges
 from daguerre.sampling.constraints.reference import lift as reference
@@ -46,7 +46,7 @@ class Edges:
 
 
 @dataclass(frozen=True, eq=False)
-class Pairs:
+class StatePairs:
     """Distinct (src, dst), in that order, and the bundle that leads from one to the other: a set of classes.
 
     Pairs of state q are first[q] to first[q+1]; the classes of bundle b are classes[starts[b]:starts[b+1]], ascending.
@@ -97,7 +97,7 @@ class TokenAutomaton:
 
     accept: np.ndarray
     class_of_token: np.ndarray
-    pairs: Pairs
+    pairs: StatePairs
     ignored: tuple[str, ...] = ()
 
     @classmethod
@@ -109,7 +109,7 @@ class TokenAutomaton:
         ignored: tuple[str, ...] = (),
     ) -> TokenAutomaton:
         """From a transition for each state and class: `edges` are (src, dst, class)."""
-        return cls(accept, class_of_token, Pairs(*reference.pairs(len(accept), *edges)), ignored)
+        return cls(accept, class_of_token, StatePairs(*reference.pairs(len(accept), *edges)), ignored)
 
     @property
     def num_states(self) -> int:
@@ -190,7 +190,7 @@ class TokenAutomaton:
         class_of_token[token] = filler
         accept, first = np.append(self.accept, True), np.append(pairs.first, pairs.first[-1])
         places = first[1:][accept]
-        longer = Pairs(
+        longer = StatePairs(
             first + np.concatenate([[0], np.cumsum(accept)]),
             np.insert(pairs.dst, places, end),
             np.insert(pairs.bundle, places, pairs.num_bundles),
@@ -251,14 +251,14 @@ class TokenAutomaton:
     def load(cls, path: Path) -> TokenAutomaton:
         """What `save` wrote; any exception when it is damaged."""
         with path.open("rb") as file, np.load(file, allow_pickle=False) as held:
-            pairs = Pairs(**{name: held[name] for name in PAIRS})
+            pairs = StatePairs(**{name: held[name] for name in PAIRS})
             return cls(**{name: held[name] for name in FIELDS}, pairs=pairs, ignored=tuple(held["ignored"].tolist()))
 
 
 class _Takers(dict[int, np.ndarray]):
-    """`Pairs.taking` of the classes that were asked about."""
+    """`StatePairs.taking` of the classes that were asked about."""
 
-    def __init__(self, pairs: Pairs) -> None:
+    def __init__(self, pairs: StatePairs) -> None:
         self.pairs = pairs
 
     def __missing__(self, cls: int) -> np.ndarray:
@@ -267,7 +267,7 @@ class _Takers(dict[int, np.ndarray]):
 
 
 @dataclass(frozen=True, eq=False)
-class Vocabulary:
+class VocabularyBytes:
     """The bytes of all tokens, end to end: token t has `lengths[t]` bytes from `offsets[t]`; specials have none."""
 
     text: np.ndarray
@@ -276,7 +276,7 @@ class Vocabulary:
     _trie: Handle | None = None
 
     @classmethod
-    def of(cls, texts: Sequence[bytes]) -> Vocabulary:
+    def of(cls, texts: Sequence[bytes]) -> VocabularyBytes:
         lengths = np.array([len(text) for text in texts], dtype=np.int64)
         return cls(np.frombuffer(b"".join(texts), dtype=np.uint8), np.cumsum(lengths) - lengths, lengths)
 
@@ -292,13 +292,13 @@ class Vocabulary:
 
     @staticmethod
     @lru_cache(maxsize=8)
-    def make(tokenizer: Tokenizer) -> Vocabulary:
+    def make(tokenizer: Tokenizer) -> VocabularyBytes:
         """The same for equal tokenizers; they never change. UnsupportedError if tokens cannot be read as bytes."""
-        return Vocabulary.coded(tokenizer, ())
+        return VocabularyBytes.coded(tokenizer, ())
 
     @staticmethod
     @lru_cache(maxsize=8)
-    def coded(tokenizer: Tokenizer, codes: tuple[tuple[int, bytes], ...]) -> Vocabulary:
+    def coded(tokenizer: Tokenizer, codes: tuple[tuple[int, bytes], ...]) -> VocabularyBytes:
         """The same, with codes for some special tokens. They begin with a byte that no text has; so no other token may
         have it.
         """
@@ -308,10 +308,10 @@ class Vocabulary:
             texts = [b"" if codes[0][1][:1] in text else text for text in texts]
         for token, code in codes:
             texts[token] = code
-        return Vocabulary.of(texts)
+        return VocabularyBytes.of(texts)
 
 
-def lift(dfa: Dfa, vocabulary: Vocabulary, budget: Budget, ignored: tuple[str, ...] = ()) -> TokenAutomaton:
+def lift(dfa: Dfa, vocabulary: VocabularyBytes, budget: Budget, ignored: tuple[str, ...] = ()) -> TokenAutomaton:
     """The automaton over tokens of an automaton over bytes. InputError when its language is empty, or when no text of
     it can be written in this vocabulary.
     """
@@ -319,10 +319,10 @@ def lift(dfa: Dfa, vocabulary: Vocabulary, budget: Budget, ignored: tuple[str, .
     if made is None:
         texts = vocabulary.text, vocabulary.offsets, vocabulary.lengths
         return useful(*reference.lift(dfa.table, *texts, budget), ignored)
-    return _not_empty(_lifted(Call(made, budget), dfa, vocabulary, ignored))
+    return _not_empty(_lifted(LimitedCalls(made, budget), dfa, vocabulary, ignored))
 
 
-def _lifted(call: Call, dfa: Dfa, vocabulary: Vocabulary, ignored: tuple[str, ...]) -> TokenAutomaton:
+def _lifted(call: LimitedCalls, dfa: Dfa, vocabulary: VocabularyBytes, ignored: tuple[str, ...]) -> TokenAutomaton:
     made = call.made
     handle = Handle(made, call("lift_new", dfa.pointer(call), vocabulary.pointer(made), call.limits), "lift_free")
     sizes = np.empty(4, dtype=np.int64)
@@ -334,7 +334,7 @@ def _lifted(call: Call, dfa: Dfa, vocabulary: Vocabulary, ignored: tuple[str, ..
     dst, bundle, classes = (np.empty(number, dtype=np.int32) for number in (num_pairs, num_pairs, num_classes))
     arrays = (accept, class_of_token, first, dst, bundle, starts, classes)
     made.lift_read(handle.pointer, *map(address, arrays))
-    return TokenAutomaton(accept, class_of_token, Pairs(*arrays[2:]), ignored)
+    return TokenAutomaton(accept, class_of_token, StatePairs(*arrays[2:]), ignored)
 
 
 def useful(

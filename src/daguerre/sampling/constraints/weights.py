@@ -21,7 +21,7 @@ from daguerre.sampling.constraints import compiled
 from daguerre.sampling.constraints.compiled import address
 from daguerre.sampling.constraints.indices import ranges
 from daguerre.sampling.constraints.reference.lattice import pick
-from daguerre.sampling.constraints.tokens import Pairs, TokenAutomaton
+from daguerre.sampling.constraints.tokens import StatePairs, TokenAutomaton
 
 KINDS = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
 """The library's name of each type of logits."""
@@ -39,11 +39,11 @@ def weigh(
     logp_AV: np.ndarray, automaton: TokenAutomaton, temperatures: Sequence[float] = (1.0,), best: bool = True
 ) -> list[Weights]:
     """The weights of log-probabilities (A, V), or of logits, over each of some temperatures."""
-    sums = Sums(np.ascontiguousarray(logp_AV), automaton, temperatures, best)
+    sums = WeightSums(np.ascontiguousarray(logp_AV), automaton, temperatures, best)
     return [Weights(sums, t) for t in range(len(temperatures))]
 
 
-class Sums:
+class WeightSums:
     """What a pass over logits gives for T temperatures; see `weigh_classes` in native/weights.h."""
 
     def __init__(
@@ -70,7 +70,11 @@ class Sums:
         out = address(self.top_A), address(self.sum_TAC), most, address(self.total_TA), address(self.parts_TAS)
         arrays = tiles.place, tiles.end, tiles.segment, tiles.cls, tiles.first, tiles.of_class
         sizes = len(tiles.segment), self.automaton.num_classes, self.automaton.vocab_size
-        held = ctypes.byref(compiled.Tiles(*map(address, arrays), *sizes)), address(temperatures), len(temperatures)
+        held = (
+            ctypes.byref(compiled.TilesStruct(*map(address, arrays), *sizes)),
+            address(temperatures),
+            len(temperatures),
+        )
         getattr(made, f"weigh_{KINDS[logits.dtype]}")(address(logits), len(logits), *held, *out, threads_for(logits))
 
     def _sum(self, t: int) -> None:
@@ -103,7 +107,7 @@ class Weights:
     most_AC  with `best`, the highest of each class, as given
     """
 
-    def __init__(self, sums: Sums, t: int) -> None:
+    def __init__(self, sums: WeightSums, t: int) -> None:
         self.logp_AV, self.automaton, self._made = sums.logp_AV, sums.automaton, sums.made
         self.temperature, self.top_A, self.most_AC = sums.temperatures[t], sums.top_A, sums.most_AC
         self.sum_AC = sums.sum_TAC[t]
@@ -142,7 +146,7 @@ class Weights:
         places = [np.ascontiguousarray(one) for one in (rows, begin, end, tiles.of_class[classes], known)]
         arrays = self.automaton.order, *places, np.ascontiguousarray(u, dtype=np.float64), self._parts_AS, tiles.starts
         sizes = len(rows), self.automaton.vocab_size, len(tiles.segment)
-        draws = ctypes.byref(compiled.Draws(*map(address, arrays), *sizes))
+        draws = ctypes.byref(compiled.DrawsStruct(*map(address, arrays), *sizes))
         given = address(self.logp_AV), address(self.top_A), float(self.temperature), draws, address(out)
         getattr(self._made, f"draw_{KINDS[self.logp_AV.dtype]}")(*given, threads_for(self.logp_AV))
         return out
@@ -185,7 +189,7 @@ class Weights:
         limits = address(factor_AC), float(self.temperature), address(top_A), least, share, *out
         keep = getattr(self._made, f"likeliest_{KINDS[logits.dtype]}")
         kept = keep(address(logits), len(logits), ctypes.byref(on), *limits, threads_for(logits))
-        return Kept(self, compiled.Handle(self._made, kept, "kept_free"), factor_AC, shares_AC, sum_AC)
+        return NativeWeights(self, compiled.Handle(self._made, kept, "kept_free"), factor_AC, shares_AC, sum_AC)
 
     def _likeliest(self, factor_AC: np.ndarray, least: float, share: float) -> np.ndarray:
         """The slow reference of `Likeliest` in native/weights.h: the logits, minus infinity of all other tokens."""
@@ -217,7 +221,7 @@ class Weights:
         return np.asarray(np.logaddexp.reduceat(held, np.cumsum(counts) - counts))
 
 
-class Kept(Weights):
+class NativeWeights(Weights):
     """Some tokens of each row, which the library keeps, as `Weights` has all of them.
 
     factor_AC  logarithm of the factor from e^(logit / temperature) to a probability
@@ -258,26 +262,26 @@ class Kept(Weights):
         return out
 
 
-def classes_of(automaton: TokenAutomaton) -> compiled.Classes:
+def classes_of(automaton: TokenAutomaton) -> compiled.ClassesStruct:
     """The tokens of a vocabulary by class, as the library has them."""
     of_token = automaton.class_of_token.astype(np.int32, copy=False)
     arrays = of_token, automaton.order, automaton.first_token
-    out = compiled.Classes(*map(address, arrays), automaton.num_classes, automaton.vocab_size)
+    out = compiled.ClassesStruct(*map(address, arrays), automaton.num_classes, automaton.vocab_size)
     out.arrays = arrays  # which it points to
     return out
 
 
-def best_of_bundles(scores_PC: np.ndarray, pairs: Pairs) -> np.ndarray:
+def best_of_bundles(scores_PC: np.ndarray, pairs: StatePairs) -> np.ndarray:
     """(P, B): the highest score of a class of each bundle."""
     return over_lists("best_of_lists", np.maximum, scores_PC, pairs.classes, pairs.starts)
 
 
-def sum_of_bundles(weights_PC: np.ndarray, pairs: Pairs) -> np.ndarray:
+def sum_of_bundles(weights_PC: np.ndarray, pairs: StatePairs) -> np.ndarray:
     """(P, B): the sum over each bundle."""
     return over_lists("sum_lists", np.add, weights_PC, pairs.classes, pairs.starts)
 
 
-def sum_of_classes(weights_AB: np.ndarray, pairs: Pairs) -> np.ndarray:
+def sum_of_classes(weights_AB: np.ndarray, pairs: StatePairs) -> np.ndarray:
     """(A, C): the sum over the bundles that each class is in."""
     return over_lists("sum_lists", np.add, weights_AB, *pairs.bundles_of)
 
@@ -296,7 +300,7 @@ def over_lists(name: str, reduce: np.ufunc, values: np.ndarray, members: np.ndar
 
 
 def draw_classes(
-    weights_AC: np.ndarray, pairs: Pairs, bundles_A: np.ndarray, u_A: np.ndarray
+    weights_AC: np.ndarray, pairs: StatePairs, bundles_A: np.ndarray, u_A: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """(a class of each row's bundle (A,), the unused part of u_A): drawn from the classes' weights by u in [0, 1)."""
     made, rest = compiled.library(), np.empty(len(u_A))
@@ -314,7 +318,7 @@ def draw_classes(
     return chosen, rest
 
 
-def log_sum_of_bundles(scores_PC: np.ndarray, pairs: Pairs) -> np.ndarray:
+def log_sum_of_bundles(scores_PC: np.ndarray, pairs: StatePairs) -> np.ndarray:
     """(P, B): the log of the sum of exponentials over each bundle."""
     return log_add(scores_PC.take(pairs.classes, axis=1), pairs.starts)
 

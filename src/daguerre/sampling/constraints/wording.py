@@ -23,7 +23,7 @@ from daguerre.sampling.constraints.indices import DEAD, NONE
 from daguerre.sampling.constraints.product import intersect_tokens, table
 from daguerre.sampling.constraints.reference.dfa import Table
 from daguerre.sampling.constraints.regex import regex_dfa
-from daguerre.sampling.constraints.tokens import TokenAutomaton, Vocabulary, lift
+from daguerre.sampling.constraints.tokens import TokenAutomaton, VocabularyBytes, lift
 
 LOOK = 1024
 """Steps between two looks at a budget."""
@@ -164,7 +164,7 @@ def compile_wording(wording: Wording, tokenizer: Tokenizer) -> TokenAutomaton:
     dfa = wording_dfa(wording, budget)
     if dfa.is_empty:
         raise InputError("no text has all the keywords and the ending and nothing that is forbidden: loosen them")
-    automaton = lift(dfa, Vocabulary.make(tokenizer), budget)
+    automaton = lift(dfa, VocabularyBytes.make(tokenizer), budget)
     for content, start, end in wording.within:
         automaton = intersect_tokens(automaton, _interval(content, start, end, tokenizer, budget), budget)
     return automaton
@@ -174,7 +174,7 @@ def _interval(
     content: str | tuple[int, ...], start: int, end: int, tokenizer: Tokenizer, budget: Budget
 ) -> TokenAutomaton:
     """The token sequences whose positions [start, end) hold the text, or the tokens."""
-    vocabulary = Vocabulary.make(tokenizer)
+    vocabulary = VocabularyBytes.make(tokenizer)
     if isinstance(content, str):
         one = lift(holding(content.encode(), budget), vocabulary, budget)
         return counted(table(one), one.class_of_token, start, end, budget)

@@ -93,14 +93,14 @@ class StateBody(Body):
     )
 
 
-class Named(AnyQuestion):
+class OpenAIQuestion(AnyQuestion):
     """A question of OpenAI's."""
 
     instructions: str | list[dict[str, Any]]
     name: str | None = None
 
 
-class Predicate(Named):
+class Predicate(OpenAIQuestion):
     """Whether a statement is true."""
 
     type: Literal["predicate"]
@@ -113,7 +113,7 @@ class Option(Body):
     description: str | None = None
 
 
-class Options(Named):
+class Options(OpenAIQuestion):
     """One of several choices."""
 
     type: Literal["choice"]
@@ -127,7 +127,7 @@ class Level(Body):
     description: str | None = None
 
 
-class Levels(Named):
+class Levels(OpenAIQuestion):
     """One of levels in order, the lowest first."""
 
     type: Literal["score"]

@@ -20,12 +20,12 @@ import daguerre
 from daguerre.decoding.result import Result
 from daguerre.http.errors import ApiError
 from daguerre.server.answers import extras_of, head_of, plain_usage, usage_of
-from daguerre.server.calls import Call, Said
+from daguerre.server.calls import FunctionCall, Said
 from daguerre.server.frames import frame_of, refuse_beside_snapshots, snapshots, summary_of
 from daguerre.server.logprobs import chat_logprobs
 from daguerre.server.protocol.chat import ChatBody
 from daguerre.server.streams import DONE, event_stream, guarded, json_answer, result_of, sse
-from daguerre.server.turns import Answer, Piece, Turn, answers, begin_turn, pieces, stopping
+from daguerre.server.turns import ChoiceDelta, FinishedChoice, Turn, answers, begin_turn, pieces, stopping
 from daguerre.server.watching import Registry, Watched
 
 router = APIRouter()
@@ -70,7 +70,7 @@ def _own(turn: Turn) -> dict[str, Any]:
     return {"ignored": turn.ignored} if turn.ignored else {}
 
 
-def _choice(turn: Turn, index: int, answer: Answer) -> dict[str, Any]:
+def _choice(turn: Turn, index: int, answer: FinishedChoice) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": answer.text, "refusal": None}
     if answer.thought:
         message["reasoning_content"] = answer.thought
@@ -87,7 +87,7 @@ def _choice(turn: Turn, index: int, answer: Answer) -> dict[str, Any]:
     }
 
 
-def _call(call: Call, arguments: str) -> dict[str, Any]:
+def _call(call: FunctionCall, arguments: str) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
 
 
@@ -122,7 +122,7 @@ async def _chunks(turn: Turn, head: dict[str, Any], own: dict[str, Any]) -> Asyn
     yield DONE
 
 
-def _parts(turn: Turn, piece: Piece, calls: list[int]) -> list[dict[str, Any]]:
+def _parts(turn: Turn, piece: ChoiceDelta, calls: list[int]) -> list[dict[str, Any]]:
     """The choices of the chunks that a piece makes. calls: how many each choice has begun."""
     parts = []
     for said in piece.said:

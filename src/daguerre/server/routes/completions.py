@@ -36,7 +36,7 @@ from daguerre.server.models import Served
 from daguerre.server.prompt_scores import score_prompt
 from daguerre.server.protocol.common import decode_options
 from daguerre.server.protocol.completions import CompletionBody
-from daguerre.server.scorers import Recorder
+from daguerre.server.scorers import LogprobRecorder
 from daguerre.server.streams import DONE, Delta, deltas, event_stream, guarded, json_answer, result_of, sse
 
 __all__ = ["finish_of", "router", "usage_of"]
@@ -47,7 +47,7 @@ MAX_PROMPTS = 256
 
 
 @dataclass(eq=False)
-class Asked:
+class PromptJob:
     """One prompt of a request: its text if it is echoed, its tokens scored if that is asked for, and its job, which
     there is unless no new token is asked for.
     """
@@ -57,7 +57,7 @@ class Asked:
     echo: str = ""
     prompt: Sequence[Scored] = ()
     job: Job | None = None
-    recorder: Recorder | None = None
+    recorder: LogprobRecorder | None = None
     results: list[Result] = field(default_factory=list)
 
 
@@ -76,7 +76,7 @@ async def completions(request: Request, body: CompletionBody) -> Response:
     return json_answer({**head, "choices": choices, "usage": _usage(asked, body)})
 
 
-def begin(served: Served, body: CompletionBody, owner: str) -> list[Asked]:
+def begin(served: Served, body: CompletionBody, owner: str) -> list[PromptJob]:
     """The jobs of a request. Compiles constraints: not for the event loop."""
     refuse_fields(body)
     if body.best_of not in (None, body.n):
@@ -89,7 +89,7 @@ def begin(served: Served, body: CompletionBody, owner: str) -> list[Asked]:
     if body.daguerre.changeable:
         message = "completions are not changed while they run: use /v1/daguerre/requests, or chat completions"
         raise ApiError(message, param="daguerre.changeable")
-    out: list[Asked] = []
+    out: list[PromptJob] = []
     try:
         with naming({"schema": "daguerre.schema", "draft": "daguerre.draft"}):
             out += (_ask(served, body, prompt, owner) for prompt in body.prompts)
@@ -101,10 +101,10 @@ def begin(served: Served, body: CompletionBody, owner: str) -> list[Asked]:
     return out
 
 
-def _ask(served: Served, body: CompletionBody, prompt: str | list[int], owner: str) -> Asked:
+def _ask(served: Served, body: CompletionBody, prompt: str | list[int], owner: str) -> PromptJob:
     model = served.engine.model
     ids = model.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
-    asked = Asked(served, len(ids))
+    asked = PromptJob(served, len(ids))
     if body.echo:
         asked.echo = prompt if isinstance(prompt, str) else model.tokenizer.decode(ids)
         if body.logprobs is not None:
@@ -114,7 +114,7 @@ def _ask(served: Served, body: CompletionBody, prompt: str | list[int], owner: s
         return asked
     options = decode_options(body, served) | {"n": body.n}
     if body.logprobs:
-        asked.recorder = Recorder(body.logprobs, options.get("scorer"), options.get("logit_bias") or {})
+        asked.recorder = LogprobRecorder(body.logprobs, options.get("scorer"), options.get("logit_bias") or {})
         options["scorer"] = asked.recorder
     more: dict[str, Any] = options | body.daguerre.running() | {"owner": owner, "context": "whole"}
     if body.suffix:
@@ -124,7 +124,7 @@ def _ask(served: Served, body: CompletionBody, prompt: str | list[int], owner: s
     return asked
 
 
-def _choices(asked: Sequence[Asked], body: CompletionBody) -> list[dict[str, Any]]:
+def _choices(asked: Sequence[PromptJob], body: CompletionBody) -> list[dict[str, Any]]:
     """The choices of jobs that are done."""
     out: list[dict[str, Any]] = []
     for one in asked:
@@ -139,7 +139,7 @@ def _choices(asked: Sequence[Asked], body: CompletionBody) -> list[dict[str, Any
 
 
 def _choice(
-    body: CompletionBody, asked: Asked, index: int, text: str, tokens: Sequence[Scored], start: int
+    body: CompletionBody, asked: PromptJob, index: int, text: str, tokens: Sequence[Scored], start: int
 ) -> dict[str, Any]:
     """A choice, or a part of one whose text begins at `start` characters."""
     logprobs = None
@@ -148,14 +148,14 @@ def _choice(
     return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": None}
 
 
-def _usage(asked: Sequence[Asked], body: CompletionBody) -> dict[str, Any]:
+def _usage(asked: Sequence[PromptJob], body: CompletionBody) -> dict[str, Any]:
     parts = [(one.results, one.job) for one in asked if one.job is not None]
     if parts:
         return join_usages(parts, effort_of(body))
     return plain_usage(sum(one.num_tokens for one in asked), 0)
 
 
-async def _news(asked: Sequence[Asked], every: bool) -> AsyncIterator[tuple[int, Delta]]:
+async def _news(asked: Sequence[PromptJob], every: bool) -> AsyncIterator[tuple[int, Delta]]:
     """The news of all jobs, each with the number of its prompt, as they come; `every`: see `streams.deltas`."""
     queue = asyncio.Queue[tuple[int, Delta] | BaseException | None](1)
 
@@ -187,7 +187,7 @@ async def _news(asked: Sequence[Asked], every: bool) -> AsyncIterator[tuple[int,
                 job.cancel()
 
 
-async def _chunks(asked: Sequence[Asked], body: CompletionBody, head: dict[str, Any]) -> AsyncIterator[bytes]:
+async def _chunks(asked: Sequence[PromptJob], body: CompletionBody, head: dict[str, Any]) -> AsyncIterator[bytes]:
     options = body.stream_options
     with_usage = options is not None and options.include_usage
     continuous = options is not None and options.continuous_usage_stats
@@ -229,7 +229,7 @@ async def _chunks(asked: Sequence[Asked], body: CompletionBody, head: dict[str, 
 class _State:
     """A choice of a stream: its tokens so far, and the characters of the tokens that were told."""
 
-    def __init__(self, asked: Asked, body: CompletionBody, index: int) -> None:
+    def __init__(self, asked: PromptJob, body: CompletionBody, index: int) -> None:
         self.log = None if asked.job is None else TokenLog(asked.job.plan, asked.recorder)
         self.end, self._length, self.result = len(asked.echo), 0, None
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from daguerre.errors import InputError
 from daguerre.http.errors import ApiError
-from daguerre.scoring.decisions import Answer, Choice, Question, YesNo
+from daguerre.scoring.decisions import Choice, Question, QuestionAnswer, YesNo
 from daguerre.server.models import Served
 from daguerre.server.protocol.decisions import (
     ChoiceOf,
@@ -37,7 +37,7 @@ B = TypeVar("B", bound=BaseModel)
 
 
 @dataclass(frozen=True)
-class Asked:
+class LabeledQuestion:
     """A question with its labels' texts, in the order of its labels.
 
     name   for errors
@@ -140,7 +140,7 @@ def _written(value: str | bool) -> str:
     return value if isinstance(value, str) else str(value).lower()
 
 
-def _asked(name: str, instructions: str, one: AnyOf) -> Asked:
+def _asked(name: str, instructions: str, one: AnyOf) -> LabeledQuestion:
     """A question by the template, or by its own."""
     own, lines, truth = one.daguerre, _lines(one), isinstance(one, Noul | Predicate)
     labels = ["true", "false"] if truth else [label for label, _ in lines]
@@ -150,34 +150,36 @@ def _asked(name: str, instructions: str, one: AnyOf) -> Asked:
             message = f"question {name!r}: labels and after belong to a template of its own: give `before`, too"
             raise ApiError(message, param=f"{where}.before")
         texts = tuple(f" {label}" for label in labels)
-        return Asked(name, truth, template(instructions, lines), texts, "\n", own.calibration)
+        return LabeledQuestion(name, truth, template(instructions, lines), texts, "\n", own.calibration)
     if own.labels is not None and len(own.labels) != len(labels):
         message = f"question {name!r} has {len(labels)} labels and {len(own.labels)} texts of labels: give one for each"
         raise ApiError(message, param=f"{where}.labels")
-    return Asked(name, truth, own.before, tuple(own.labels or labels), own.after, own.calibration)
+    return LabeledQuestion(name, truth, own.before, tuple(own.labels or labels), own.after, own.calibration)
 
 
-def _decide(served: Served, state: str, asked: Sequence[Asked]) -> tuple[list[dict[str, float]], int]:
+def _decide(served: Served, state: str, asked: Sequence[LabeledQuestion]) -> tuple[list[dict[str, float]], int]:
     """(the probabilities of each question's texts, tokens read). Questions with one label are not asked."""
     with served.engine.beside.taken(asker().owner):
         return _decided(served, state, asked)
 
 
-def _decided(served: Served, state: str, asked: Sequence[Asked]) -> tuple[list[dict[str, float]], int]:
+def _decided(served: Served, state: str, asked: Sequence[LabeledQuestion]) -> tuple[list[dict[str, float]], int]:
     encode = served.model.tokenizer.encode
     sizes = [len(encode(one.before)) for one in asked]
     several = [one for one in asked if len(one.texts) > 1]
     found: dict[int, dict[str, float]] = {}
     for group in _groups(several, encode):
-        answers: list[Answer] = served.engine.model.decide(state, [one.question() for one in group], context="whole")
+        answers: list[QuestionAnswer] = served.engine.model.decide(
+            state, [one.question() for one in group], context="whole"
+        )
         found |= {id(one): answer.probabilities for one, answer in zip(group, answers, strict=True)}
     certain = (dict.fromkeys(one.texts, 1.0) for one in asked)
     return [found.get(id(one), sure) for one, sure in zip(asked, certain, strict=True)], len(encode(state)) + sum(sizes)
 
 
-def _groups(asked: Sequence[Asked], encode: Any) -> Iterator[list[Asked]]:
+def _groups(asked: Sequence[LabeledQuestion], encode: Any) -> Iterator[list[LabeledQuestion]]:
     """Questions that are answered in one forward."""
-    group, rows = list[Asked](), 0
+    group, rows = list[LabeledQuestion](), 0
     for one in asked:
         size = len(encode(one.before)) + sum(len(encode(text + one.after)) for text in one.texts)
         if group and rows + size > ROWS:

@@ -15,7 +15,7 @@ from daguerre.decoding.result import Result
 from daguerre.engine.job import Job
 from daguerre.http.errors import ApiError
 from daguerre.server.answers import finish_of, head_of, naming, refuse_fields, usage_of
-from daguerre.server.edits import Asked, edit_asked, merge_asked
+from daguerre.server.edits import EditPrompt, edit_asked, merge_asked
 from daguerre.server.models import Served
 from daguerre.server.protocol.fim import ApplyBody, EditBody
 from daguerre.server.streams import DONE, deltas, event_stream, guarded, json_answer, result_of, sse
@@ -60,7 +60,7 @@ async def _answer(request: Request, body: EditBody, task: str) -> Response:
     return json_answer({**head, "choices": [choice], "usage": usage_of(result.choices, job)})
 
 
-def _begin(served: Served, body: EditBody, task: str, owner: str) -> tuple[Asked, Job]:
+def _begin(served: Served, body: EditBody, task: str, owner: str) -> tuple[EditPrompt, Job]:
     refuse_fields(body)
     with naming():
         asked = TASKS[task](served.model, str(body.messages[0]["content"]))
@@ -76,7 +76,7 @@ def _begin(served: Served, body: EditBody, task: str, owner: str) -> tuple[Asked
         return asked, generate(**options)
 
 
-async def _chunks(asked: Asked, job: Job, body: EditBody, head: dict[str, Any]) -> AsyncIterator[bytes]:
+async def _chunks(asked: EditPrompt, job: Job, body: EditBody, head: dict[str, Any]) -> AsyncIterator[bytes]:
     """A merge comes as it is written, a next edit at once."""
 
     def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:

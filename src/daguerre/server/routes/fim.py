@@ -13,7 +13,7 @@ from daguerre.decoding.result import Result
 from daguerre.http.errors import ApiError
 from daguerre.http.settings import Settings
 from daguerre.server.answers import extras_of, finish_of, head_of, naming, refuse_fields, usage_of
-from daguerre.server.gaps import Gap, GapJob, begin_gap
+from daguerre.server.gaps import EditorGap, GapJob, begin_gap
 from daguerre.server.models import Served
 from daguerre.server.protocol.common import decode_options
 from daguerre.server.protocol.fim import FimBody
@@ -55,7 +55,7 @@ def begin(served: Served, body: FimBody, owner: str, settings: Settings) -> GapJ
     assert after is not None
     with naming():
         options = decode_options(body, served) | {"n": body.n} | body.daguerre.running() | {"owner": owner}
-        return begin_gap(served, Gap(body.prompt, after, body.max_tokens, MAX_TOKENS, options), settings)
+        return begin_gap(served, EditorGap(body.prompt, after, body.max_tokens, MAX_TOKENS, options), settings)
 
 
 async def _chunks(gap: GapJob, body: FimBody, head: dict[str, Any]) -> AsyncIterator[bytes]:

@@ -17,7 +17,7 @@ from daguerre.decoding.result import Result
 from daguerre.http.errors import ApiError
 from daguerre.http.settings import Settings
 from daguerre.server.answers import extras_of, naming, refuse_fields
-from daguerre.server.gaps import Gap, GapJob, begin_gap
+from daguerre.server.gaps import EditorGap, GapJob, begin_gap
 from daguerre.server.models import Served
 from daguerre.server.protocol.common import OWN_FIELDS, decode_options
 from daguerre.server.protocol.llama import CompletionBody, InfillBody
@@ -73,7 +73,7 @@ def _begin(served: Served, body: CompletionBody, owner: str, settings: Settings)
     with naming(NAMES):
         options = decode_options(sampling, served) | own.running() | {"owner": owner}
         options |= {"timeout": body.timeout(settings.timeout), "stop": body.stops}
-        gap = Gap(before, after, body.asked, MAX_TOKENS, options, extra, body.n_indent)
+        gap = EditorGap(before, after, body.asked, MAX_TOKENS, options, extra, body.n_indent)
         return begin_gap(served, gap, settings)
 
 

@@ -15,7 +15,7 @@ from daguerre.decoding.result import Result
 from daguerre.http.errors import ApiError
 from daguerre.http.settings import Settings
 from daguerre.server.answers import extras_of, new_id, refuse_fields
-from daguerre.server.calls import Call, Said
+from daguerre.server.calls import FunctionCall, Said
 from daguerre.server.message_errors import THREADS, error_json
 from daguerre.server.models import Served
 from daguerre.server.prompts import can_think, checked, make_prompt
@@ -82,7 +82,7 @@ def _thinking(text: str) -> dict[str, Any]:
     return {"type": "thinking", "thinking": text, "signature": ""}
 
 
-def _use(call: Call, arguments: Any) -> dict[str, Any]:
+def _use(call: FunctionCall, arguments: Any) -> dict[str, Any]:
     """A block that calls a tool."""
     return {"type": "tool_use", "id": f"toolu_{call.id.removeprefix('call_')}", "name": call.name, "input": arguments}
 

@@ -30,7 +30,7 @@ from daguerre.server.protocol.responses import NAMES, REFUSED, ResponseBody, cha
 from daguerre.server.response_events import Events, call_item, logprobs_of, message_item, reasoning_item, text_part
 from daguerre.server.stored import Item, ResponseStore
 from daguerre.server.streams import DONE, event_stream, json_answer, result_of
-from daguerre.server.turns import Answer, Piece, Turn, answers, begin_turn, pieces, stopping
+from daguerre.server.turns import ChoiceDelta, FinishedChoice, Turn, answers, begin_turn, pieces, stopping
 
 router = APIRouter()
 Json = dict[str, Any]
@@ -179,7 +179,7 @@ def _usage(usage: Json) -> Json:
     }
 
 
-def _output(turn: Turn, answer: Answer) -> list[Json]:
+def _output(turn: Turn, answer: FinishedChoice) -> list[Json]:
     """The items of an answer that is whole."""
     status = "incomplete" if answer.finish == "length" else "completed"
     out: list[Json] = [reasoning_item(new_id("rs_"), answer.thought)] if answer.thought else []
@@ -218,7 +218,7 @@ async def _events(
     yield DONE
 
 
-def _news(turn: Turn, piece: Piece, events: Events, waiting: list[Scored]) -> Iterator[bytes]:
+def _news(turn: Turn, piece: ChoiceDelta, events: Events, waiting: list[Scored]) -> Iterator[bytes]:
     """The events of a piece. waiting: tokens whose text is not out yet."""
     waiting += piece.tokens
     for said in piece.said:

@@ -13,7 +13,7 @@ from daguerre.train.corpus.dedup import NUM_PERM, Signature
 
 
 @dataclass(frozen=True)
-class Document:
+class CorpusDocument:
     """A kept file. `file` is relative to its package's root; `sha256` and `num_bytes` are of the text's UTF-8."""
 
     package: str
@@ -39,7 +39,7 @@ class Harvest:
     `bad_files` is {file: reason} of the dropped ones that are corrupt: unreadable, of no known encoding, not Python.
     """
 
-    documents: list[Document]
+    documents: list[CorpusDocument]
     signatures: list[Signature]
     dropped: dict[str, int]
     bad_files: dict[str, str]
@@ -65,7 +65,7 @@ class Harvest:
             with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
                 record = json.loads(arrays["record"].tobytes())
                 signatures = list(arrays["signatures"])
-            documents = [Document(**fields) for fields in record["documents"]]
+            documents = [CorpusDocument(**fields) for fields in record["documents"]]
         except Exception:  # whatever is wrong with a cache file, the answer is to make it again
             return None
         return cls(documents, signatures, record["dropped"], record["bad_files"], record["seen_bytes"])

@@ -12,7 +12,7 @@ import numpy as np
 
 from daguerre.files import atomic_write
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.train.corpus.document import Document
+from daguerre.train.corpus.document import CorpusDocument
 from daguerre.train.corpus.parallel import WorkerPool
 from daguerre.train.shards import TOKEN_TYPE
 
@@ -31,7 +31,7 @@ class Chunk:
 
 
 def encode_documents(
-    splits: Mapping[str, Sequence[Document]], tokenizer: Tokenizer, work: Path, pool: WorkerPool
+    splits: Mapping[str, Sequence[CorpusDocument]], tokenizer: Tokenizer, work: Path, pool: WorkerPool
 ) -> dict[str, Iterator[tuple[Ids, int]]]:
     """{split: (ids without specials, UTF-8 bytes) of each document, in order}. All are on disk when this returns."""
     folder = work / "tokens"
@@ -65,9 +65,9 @@ def load_chunk(path: Path) -> list[Ids] | None:
     return np.split(ids, np.cumsum(lengths)[:-1]) if len(ids) == lengths.sum() else None
 
 
-def _group(documents: Sequence[Document]) -> list[list[Document]]:
+def _group(documents: Sequence[CorpusDocument]) -> list[list[CorpusDocument]]:
     """Runs of documents of about CHUNK_BYTES."""
-    groups: list[list[Document]] = []
+    groups: list[list[CorpusDocument]] = []
     room = 0
     for document in documents:
         if room <= 0:
@@ -78,14 +78,14 @@ def _group(documents: Sequence[Document]) -> list[list[Document]]:
     return groups
 
 
-def _name(group: Sequence[Document], tokenizer: Tokenizer) -> str:
+def _name(group: Sequence[CorpusDocument], tokenizer: Tokenizer) -> str:
     digest = hashlib.sha256(tokenizer.sha256.encode())
     for document in group:
         digest.update(document.sha256.encode())
     return f"{digest.hexdigest()[:24]}.npz"
 
 
-def _pairs(paths: Sequence[Path], groups: Sequence[Sequence[Document]]) -> Iterator[tuple[Ids, int]]:
+def _pairs(paths: Sequence[Path], groups: Sequence[Sequence[CorpusDocument]]) -> Iterator[tuple[Ids, int]]:
     for path, group in zip(paths, groups, strict=True):
         for ids, document in zip(load_chunk(path) or [], group, strict=True):
             yield ids, document.num_bytes

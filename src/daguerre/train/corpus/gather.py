@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 
 from daguerre.errors import DataError
-from daguerre.heldout import Document as Frozen
-from daguerre.train.corpus.document import Document, Harvest
+from daguerre.heldout import Document
+from daguerre.train.corpus.document import CorpusDocument, Harvest
 from daguerre.train.corpus.harvest import always, harvest, harvest_path, harvest_to
 from daguerre.train.corpus.languages import text_files
 from daguerre.train.corpus.parallel import WorkerPool
@@ -25,7 +25,7 @@ class Gathered:
     `bad_files` is {package: {file: reason}} of corrupt files.
     """
 
-    splits: dict[str, list[Document]]
+    splits: dict[str, list[CorpusDocument]]
     dropped: dict[str, int]
     bad_files: dict[str, dict[str, str]]
     skipped: list[Skipped]
@@ -37,7 +37,7 @@ class Gathered:
 class KeptFiles:
     """Documents of a user's folder, and how many files were dropped for which reason."""
 
-    documents: list[Document]
+    documents: list[CorpusDocument]
     dropped: dict[str, int]
 
 
@@ -48,7 +48,7 @@ def gather(
     pool: WorkerPool,
     near_duplicates: float | None,
     max_share: float,
-    frozen: Sequence[Frozen] = (),
+    frozen: Sequence[Document] = (),
 ) -> Gathered:
     """Choose documents from packages; see `select`. DataError, with the counts, when none is left."""
     packages = [package for package in found if isinstance(package, Package)]

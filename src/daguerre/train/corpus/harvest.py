@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from daguerre.train.corpus import filters, languages
 from daguerre.train.corpus.dedup import signature
-from daguerre.train.corpus.document import Document, Harvest
+from daguerre.train.corpus.document import CorpusDocument, Harvest
 from daguerre.train.corpus.sources import Package
 
 VERSION = 2  # of rules and format; raise it when filters or signatures change, so that cached results are not used
@@ -36,7 +36,7 @@ def harvest(
 
     has_time: asked before each file once one is kept; where it says no, the rest is left out.
     """
-    documents: list[Document] = []
+    documents: list[CorpusDocument] = []
     dropped, bad_files, seen_bytes = Counter[str](), dict[str, str](), 0
     for number, file in enumerate(package.files):
         if documents and not has_time():
@@ -52,7 +52,9 @@ def harvest(
             continue
         encoded = text.encode("utf-8")
         digest = hashlib.sha256(encoded).hexdigest()
-        documents.append(Document(package.name, package.version, package.license, file, digest, len(encoded), text))
+        documents.append(
+            CorpusDocument(package.name, package.version, package.license, file, digest, len(encoded), text)
+        )
     made = [signature(document.text) for document in documents] if signatures else []
     return Harvest(documents, made, dict(dropped), bad_files, seen_bytes)
 

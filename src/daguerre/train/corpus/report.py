@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from daguerre.files import atomic_write
-from daguerre.train.corpus.document import Document
+from daguerre.train.corpus.document import CorpusDocument
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class CorpusSummary:
     seconds: float
 
 
-def write_manifest(out: Path, splits: Mapping[str, Sequence[Document]]) -> None:
+def write_manifest(out: Path, splits: Mapping[str, Sequence[CorpusDocument]]) -> None:
     """One JSON line a kept file; the n-th line of a split is the n-th document of its shard."""
     with atomic_write(out / "manifest.jsonl") as file:
         for split, documents in splits.items():

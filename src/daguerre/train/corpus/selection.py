@@ -9,10 +9,10 @@ from functools import cached_property
 
 import numpy as np
 
-from daguerre.heldout import Document as Frozen
+from daguerre.heldout import Document
 from daguerre.train.corpus import dedup
 from daguerre.train.corpus.dedup import NearIndex, Signature, similarities
-from daguerre.train.corpus.document import Document, Harvest
+from daguerre.train.corpus.document import CorpusDocument, Harvest
 from daguerre.train.corpus.sources import USER_PROVIDED
 
 HELD_OUT_FIRST = ("test", "val", "train")
@@ -22,7 +22,7 @@ HELD_OUT_FIRST = ("test", "val", "train")
 class Selection:
     """Documents by split, and how many were dropped by reason."""
 
-    splits: dict[str, list[Document]] = field(default_factory=lambda: {"train": [], "val": [], "test": []})
+    splits: dict[str, list[CorpusDocument]] = field(default_factory=lambda: {"train": [], "val": [], "test": []})
     dropped: Counter[str] = field(default_factory=Counter)
 
 
@@ -33,14 +33,14 @@ class Deduplicator:
     through; with other training files only by the index, which finds most near duplicates.
     """
 
-    def __init__(self, threshold: float | None, frozen: Iterable[Frozen] = ()) -> None:
+    def __init__(self, threshold: float | None, frozen: Iterable[Document] = ()) -> None:
         self._threshold = threshold
         self._exact: dict[str, str] = {}
         self._index = NearIndex(threshold) if threshold is not None else None
         self._frozen = {document.sha256: document.text for document in frozen}
         self._held_out = [dedup.signature(text) for text in self._frozen.values()] if threshold is not None else []
 
-    def refuse(self, document: Document, signature: Signature, split: str) -> str | None:
+    def refuse(self, document: CorpusDocument, signature: Signature, split: str) -> str | None:
         """Why the document is dropped, or None, and then it is remembered."""
         earlier = self._exact.get(document.sha256)
         if split == "train" and (earlier not in (None, "train") or document.sha256 in self._frozen):
@@ -75,7 +75,7 @@ def select(
     *,
     threshold: float | None,
     max_share: float,
-    frozen: Iterable[Frozen] = (),
+    frozen: Iterable[Document] = (),
 ) -> Selection:
     """Pick from {package: harvest}. `split_of` has the split of each package.
 
@@ -101,17 +101,17 @@ def select(
     return selection
 
 
-def cap_packages(documents: Iterable[Document], max_share: float) -> list[Document]:
+def cap_packages(documents: Iterable[CorpusDocument], max_share: float) -> list[CorpusDocument]:
     """Drop files of packages that hold more than `max_share` of all bytes, choosing by hash.
 
     The share is raised to 2 / packages when there are few of them; the user's code is never cut.
     """
-    by_package: dict[str, list[Document]] = {}
+    by_package: dict[str, list[CorpusDocument]] = {}
     for document in documents:
         by_package.setdefault(document.package, []).append(document)
     sizes = {name: sum(d.num_bytes for d in group) for name, group in by_package.items()}
     limit = _share_limit(list(sizes.values()), max_share)
-    kept: list[Document] = []
+    kept: list[CorpusDocument] = []
     for name, group in by_package.items():
         kept += group if group[0].license == USER_PROVIDED or sizes[name] <= limit else _until(group, limit)
     return kept
@@ -126,7 +126,7 @@ def _share_limit(sizes: list[int], max_share: float) -> float:
     return limit
 
 
-def _until(group: list[Document], limit: float) -> list[Document]:
+def _until(group: list[CorpusDocument], limit: float) -> list[CorpusDocument]:
     kept, total = [], 0
     for document in sorted(group, key=lambda document: document.sha256):
         if total + document.num_bytes <= limit:

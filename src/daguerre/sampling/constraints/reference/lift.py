@@ -105,7 +105,7 @@ def useful(accept: np.ndarray, class_of_token: np.ndarray, edges: Edges) -> Arra
 
 
 def pairs(num_states: int, src: np.ndarray, dst: np.ndarray, cls: np.ndarray) -> tuple[np.ndarray, ...]:
-    """The arrays of `tokens.Pairs` of some transitions."""
+    """The arrays of `tokens.StatePairs` of some transitions."""
     order = np.lexsort((cls, dst, src))
     codes, cls = src[order].astype(np.int64) * num_states + dst[order], cls[order]
     begins = np.flatnonzero(np.diff(codes, prepend=-1))

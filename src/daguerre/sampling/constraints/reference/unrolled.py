@@ -16,11 +16,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from daguerre.sampling.constraints.indices import ranges
-from daguerre.sampling.constraints.tokens import Pairs
+from daguerre.sampling.constraints.tokens import StatePairs
 
 
 @dataclass(frozen=True, eq=False)
-class Layer:
+class Transitions:
     """The transitions at one position, ordered by the node that they lead to. Arrays (T,) int64.
 
     here    the nodes before the position, as a slice of all nodes; `after` those that follow it
@@ -56,7 +56,7 @@ class Unrolled:
     src, dst, code   of all transitions, position by position: the nodes, and the bundle + position * B
     """
 
-    layers: tuple[Layer, ...]
+    layers: tuple[Transitions, ...]
     nodes: tuple[slice, ...]
     states: np.ndarray
     src: np.ndarray
@@ -70,7 +70,7 @@ class Unrolled:
         return at if at < nodes.stop and self.states[at] == state else None
 
 
-def unroll(pairs: Pairs, state: int, length: int, last: bytes) -> Unrolled:
+def unroll(pairs: StatePairs, state: int, length: int, last: bytes) -> Unrolled:
     """`length` positions from `state` on; `last`, a boolean (Q,), marks the states that may follow them."""
     number = len(pairs.first) - 1
     steps, frontier = [], np.array([state])
@@ -96,7 +96,7 @@ def _distinct(states: np.ndarray, number: int) -> np.ndarray:
     return np.flatnonzero(seen)
 
 
-def _numbered(pairs: Pairs, states: list[np.ndarray], steps: list[np.ndarray]) -> Unrolled:
+def _numbered(pairs: StatePairs, states: list[np.ndarray], steps: list[np.ndarray]) -> Unrolled:
     number = np.zeros(len(pairs.first) - 1, dtype=np.int64)
     nodes, transitions, layers = _slices(states), _slices(steps), []
     src, dst, code = (np.empty(sum(map(len, steps)), dtype=np.int64) for _ in range(3))
@@ -110,7 +110,7 @@ def _numbered(pairs: Pairs, states: list[np.ndarray], steps: list[np.ndarray]) -
         code[held] = pairs.bundle[chosen] + i * pairs.num_bundles
         runs = np.flatnonzero(np.diff(dst_local, prepend=-1))
         ends = src[held], src_local, dst[held], dst_local
-        layers.append(Layer(here, after, *ends, pairs.bundle[chosen], held, runs))
+        layers.append(Transitions(here, after, *ends, pairs.bundle[chosen], held, runs))
     return Unrolled(tuple(layers), nodes, np.concatenate(states), src, dst, code)
 
 
