@@ -32,9 +32,10 @@ from daguerre.evals.tables import table
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.sampling.constrained import Constraint
 from daguerre.sampling.constraints import Budget, TokenAutomaton
+from daguerre.sampling.constraints.answers import tools_dfa
 from daguerre.sampling.constraints.compile import DEPTH, schema_dfa
 from daguerre.sampling.constraints.tokens import VocabularyBytes, lift
-from daguerre.sampling.constraints.tools import AUTO, CLOSING, OPENING, tools_dfa
+from daguerre.sampling.constraints.tools import AUTO, CLOSING, OPENING
 from daguerre.sampling.logits import SamplingParams
 
 SPAN, GAP = 32, 96

@@ -31,7 +31,7 @@ Write = Callable[[int], int]
 class ArgumentLanguage:
     """Writes the arguments of one function.
 
-    parameters  its schema; what is ignored of it is in `ignored`
+    parameters  its schema
     spelled     the bytes of a literal
     """
 
@@ -41,7 +41,11 @@ class ArgumentLanguage:
         self._schema = read_schema(parameters, budget, **how)
         self._parameters, self._depth, self._budget, self._how = parameters, depth, budget, how
         self._spelled = spelled
-        self.ignored = list(self._schema.ignored)
+
+    @property
+    def ignored(self) -> list[str]:
+        """What was left out of the schema, as far as it has been read."""
+        return list(self._schema.ignored)
 
     def write(self, nfa: Nfa, arguments: Arguments) -> Write:
         """What adds the arguments, as a format writes them."""
