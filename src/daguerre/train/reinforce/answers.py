@@ -7,7 +7,7 @@ Letters: B rows of tokens, R tokens of a row, G tokens of all answers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -42,17 +42,6 @@ class PolicyBatch(Batch):
     reward: float = 0.0
     length: float = 0.0
     agree: float = 0.0
-
-    def to(self, device: torch.device | str) -> PolicyBatch:
-        made, old, start = super().to(device), self.old, self.start
-        assert isinstance(made, PolicyBatch)
-        return replace(
-            made,
-            slot=self.slot.to(device),
-            advantage=self.advantage.to(device),
-            old=None if old is None else old.to(device),
-            start=None if start is None else start.to(device),
-        )
 
 
 def views_of(answer: DrawnAnswer, options: Reinforce, config: ModelConfig, generator: torch.Generator) -> Views:
