@@ -33,7 +33,7 @@ from daguerre.train.memory import memory_of
 from daguerre.train.methods import method_of
 from daguerre.train.origin import keep
 from daguerre.train.recipe import Recipe
-from daguerre.train.report import Reporter, StepReport, StepTotals
+from daguerre.train.report import Reporter, StepTotals
 from daguerre.train.shards import Shard
 from daguerre.train.spending import SLOW, Spending
 from daguerre.train.stage import Stage
@@ -157,7 +157,7 @@ class Trainer:
             self._measure_before()
             self.recipe = self.spending.shrunk()
             while not self.stop_asked and self.spending.begins_step(share := self.budget.share()):
-                self.reporter.step(self._step(share, feed))
+                self.reporter.step(self._step(share, feed), share)
                 self._after_step()
                 self.stop_asked = self.devices.any(self.stop_asked)
         if not self.progress.step and not self.stop_asked:
@@ -195,8 +195,8 @@ class Trainer:
         self.model.zero_grad(set_to_none=True)
         self.spending.say_what_it_buys(stage, num_tokens, self.shard.num_tokens)
 
-    def _step(self, share: float, feed: Feed) -> StepReport:
-        """Gradients of the stage's micro-batches, clipped, one update, one update of the average."""
+    def _step(self, share: float, feed: Feed) -> dict[str, Any]:
+        """Gradients of the stage's micro-batches, clipped, one update, one update of the average; a row of log.csv."""
         stage, totals = self.recipe.stage(share), StepTotals()
         with self.budget.timing(STEP):
             with self.budget.timing(GRADIENTS):
@@ -211,7 +211,7 @@ class Trainer:
         self.progress.tokens += totals.num_tokens
         self.budget.tick()
         self.spending.expect_evaluation(self.method.figures.num_rows, totals.num_rows)
-        return totals.report(self.progress, norm, factor, share, self.budget.seconds[STEP], stage)
+        return totals.row(self.progress, norm, factor, self.budget.seconds[STEP], stage)
 
     def _gradients(self, batch: Batch, share: float, index: int, stage: Stage) -> LossReport:
         """Add the gradients of micro-batch number `index`; its loss."""
