@@ -67,7 +67,7 @@ def paths(
     if isinstance(held, CompiledSpan):
         return CompiledPaths(held, first, state, weight_PB, score, best_PB) if held.has(first, state) else None
     node = held.node(first, state)
-    return None if node is None else Lattice(held, first, node, weight_PB, score, best_PB)
+    return None if node is None else Lattice(held, first, node, score(), best_PB)
 
 
 def transitions(automaton: TokenAutomaton) -> TransitionsStruct:
