@@ -240,7 +240,7 @@ def test_sums_of_weights_equal_sums_of_logarithms_and_the_reference_whatever_is_
             slow = Programme(*row).weigh(logp, best=case < 30).paths
             span.cache_clear()
         assert isinstance(slow, Lattice)
-        in_logs = np.zeros_like(scaled)
+        in_logs = np.zeros_like(slow.shares())
         found.span.call("paths_shares", found.exact.pointer, in_logs.ctypes.data)
         for shares in (found.shares(), in_logs):
             np.testing.assert_allclose(shares, slow.shares(), atol=1e-9, rtol=0)
