@@ -14,7 +14,8 @@ from functools import cached_property
 import numpy as np
 
 from daguerre.sampling.constraints.budget import Budget
-from daguerre.sampling.constraints.indices import DEAD, distinct_columns, hash64, ranges, reach
+from daguerre.sampling.constraints.indices import DEAD, distinct_columns, ranges, reach
+from daguerre.sampling.random import splitmix
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,8 +177,8 @@ def _blocks(delta_QK: np.ndarray, accept: np.ndarray) -> np.ndarray:
     while len(touched):
         rows = delta_QK[touched]
         after = np.where(rows == DEAD, DEAD, block[rows]) + 1
-        signature = hash64(after.astype(np.uint64) * np.uint64(num_columns) + columns).sum(axis=1, dtype=np.uint64)
-        key = hash64(signature ^ hash64(block[touched].astype(np.uint64)))
+        signature = splitmix(after.astype(np.uint64) * np.uint64(num_columns) + columns).sum(axis=1, dtype=np.uint64)
+        key = splitmix(signature ^ splitmix(block[touched].astype(np.uint64)))
         _, at, group, count = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
         home = block[touched[at]]
         rest = size.copy()

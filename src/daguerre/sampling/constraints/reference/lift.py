@@ -8,8 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from daguerre.sampling.constraints.budget import Budget
-from daguerre.sampling.constraints.indices import DEAD, NONE, distinct_columns, hash64, ranges, reach
+from daguerre.sampling.constraints.indices import DEAD, NONE, distinct_columns, ranges, reach
 from daguerre.sampling.constraints.reference.dfa import Table
+from daguerre.sampling.random import splitmix
 
 Edges = tuple[np.ndarray, np.ndarray, np.ndarray]
 """src, dst, cls (E,) of transitions."""
@@ -110,7 +111,7 @@ def pairs(num_states: int, src: np.ndarray, dst: np.ndarray, cls: np.ndarray) ->
     codes, cls = src[order].astype(np.int64) * num_states + dst[order], cls[order]
     begins = np.flatnonzero(np.diff(codes, prepend=-1))
     ends = np.append(begins[1:], len(codes))[: len(begins)]
-    hashes = hash64(cls.astype(np.uint64))
+    hashes = splitmix(cls.astype(np.uint64))
     sums = np.add.reduceat(hashes, begins) if len(begins) else hashes
     _, member, bundle = np.unique(sums, return_index=True, return_inverse=True)
     by_first = np.argsort(member)
