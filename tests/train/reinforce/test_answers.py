@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from daguerre.errors import InputError, UnsupportedError
-from daguerre.train.reinforce.answer import DrawnAnswer
 from daguerre.train.reinforce.answers import batch_of, estimates, views_of
+from daguerre.train.reinforce.estimates import DrawnAnswer
 from daguerre.train.reinforce.loss import PolicyLoss
 from daguerre.train.reinforce.options import ESTIMATES, Reinforce
 from oracles.answer_views import exact, in_views

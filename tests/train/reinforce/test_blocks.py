@@ -12,9 +12,9 @@ import torch
 from daguerre.errors import UnsupportedError
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.batched import BatchLayout, Rows, run_batch
-from daguerre.train.reinforce.answer import DrawnAnswer
 from daguerre.train.reinforce.answers import batch_of, estimates
 from daguerre.train.reinforce.blocks import block_views
+from daguerre.train.reinforce.estimates import DrawnAnswer
 from daguerre.train.reinforce.loss import PolicyLoss
 from daguerre.train.reinforce.options import ESTIMATES, Reinforce
 

@@ -6,7 +6,6 @@ import math
 import pytest
 import torch
 
-from daguerre.errors import InputError
 from daguerre.train.reinforce.estimates import Views, bounded, coupled, left_to_right, traced
 
 LENGTH = 4
@@ -88,10 +87,3 @@ def test_the_upper_bound_has_a_finite_gradient():
     log_probs = asked(views.hidden).requires_grad_()
     views.upper(log_probs, 2.0).sum().backward()
     assert log_probs.grad is not None and log_probs.grad.isfinite().all()
-
-
-def test_refusals():
-    with pytest.raises(InputError, match="two tokens"):
-        coupled(1, 1, torch.Generator())
-    with pytest.raises(InputError, match="power"):
-        all_views().upper(asked(all_views().hidden), 0.5)

@@ -18,7 +18,7 @@ from daguerre.train.batch import Batch, entropy
 from daguerre.train.distill.answers import AnswerTokens, answers_of, logits_of, times, with_visible
 from daguerre.train.distill.options import Distill
 from daguerre.train.distill.rollout import Choice, Open, Rollout, by_policy, roll_out, top
-from daguerre.train.distill.teacher import Teacher
+from daguerre.train.earlier import Teacher
 from daguerre.train.reinforce.policy import advantages
 
 

@@ -84,13 +84,8 @@ def prompt_laws(model: Backbone, batch: PairBatch, hidden: Tensor) -> Tensor:
     return model.logits(hidden[prompt_rows(batch)]).log_softmax(-1)
 
 
-def log_probs(model: Backbone, batch: PairBatch, attn_impl: str = "sdpa") -> AnswerLogProbs:
-    """The log-probabilities of a batch's answers."""
-    return log_probs_of(model, batch, run_batch(model, batch.tokens, batch.layout, attn_impl=attn_impl))
-
-
 def log_probs_of(model: Backbone, batch: PairBatch, hidden: Tensor) -> AnswerLogProbs:
-    """The same from hidden states (B, R, D)."""
+    """The log-probabilities of a batch's answers, from hidden states (B, R, D)."""
     learned = batch.target != IGNORE
     found = -F.cross_entropy(model.logits(hidden[learned]).float(), batch.target[learned], reduction="none")
     weighted, text, draw = batch.weight[learned] * found, batch.text[learned], batch.draw[learned]

@@ -18,9 +18,8 @@ from daguerre.models.core.batched import PADDING, BatchLayout, Rows, run_batch
 from daguerre.models.core.config import ModelConfig
 from daguerre.train.batch import Batch
 from daguerre.train.noising import IGNORE
-from daguerre.train.reinforce.answer import DrawnAnswer
 from daguerre.train.reinforce.blocks import rows_in_blocks
-from daguerre.train.reinforce.estimates import Views, drawn_views
+from daguerre.train.reinforce.estimates import DrawnAnswer, Views, drawn_views
 from daguerre.train.reinforce.options import Reinforce
 
 
