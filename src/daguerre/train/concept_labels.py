@@ -24,7 +24,7 @@ import numpy as np
 from daguerre.concepts.labels import in_bytes, label, token_concepts
 from daguerre.concepts.taxonomy import taxonomy
 from daguerre.errors import DataError
-from daguerre.files import atomic_write
+from daguerre.files import atomic_write, write_json
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.shards import Shard
 
@@ -84,8 +84,7 @@ def corpus_labels(
         for name, rows in made.items():
             with atomic_write(folder / f"{shard.split}.{name}.npy") as file:
                 np.save(file, rows)
-        with atomic_write(summary) as file:
-            file.write((json.dumps({"asked": asked, "documents": int(made["known"].sum())}) + "\n").encode())
+        write_json(summary, {"asked": asked, "documents": int(made["known"].sum())})
     found = CorpusLabels.read(folder, shard.split)
     if len(found.ends) != shard.num_documents:
         raise _unusable(folder, "has labels of another corpus")

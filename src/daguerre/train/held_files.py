@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from daguerre.errors import UnsupportedError
-from daguerre.files import atomic_write
+from daguerre.files import write_json
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.denoiser import BackboneDenoiser
@@ -174,8 +174,7 @@ def change_line(before: FileBits, after: FileBits) -> str:
 
 def save_before(run: Path, bits: FileBits) -> None:
     """Keep the figures from before a run, for when it is resumed."""
-    with atomic_write(run / FILE) as file:
-        file.write(json.dumps(asdict(bits)).encode())
+    write_json(run / FILE, asdict(bits))
 
 
 def load_before(run: Path) -> FileBits | None:

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from daguerre.errors import DataError, InputError
-from daguerre.files import atomic_write
+from daguerre.files import atomic_write, write_json
 from daguerre.models.tokenizer import Tokenizer
 
 FORMAT = 1
@@ -135,8 +135,7 @@ def write_tokens(
     meta = {"format": FORMAT, "tokenizer_sha256": tokenizer.sha256, "vocab_size": tokenizer.vocab_size} | {
         "splits": splits
     }
-    with atomic_write(folder / META) as file:
-        file.write((json.dumps(meta, indent=1) + "\n").encode())
+    write_json(folder / META, meta)
 
 
 def is_corpus(folder: Path) -> bool:

@@ -7,7 +7,6 @@ device and processor).
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,7 +17,7 @@ from typing import Any
 import torch
 
 from daguerre.errors import DataError, TrainingError
-from daguerre.files import atomic_write
+from daguerre.files import write_json
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.batch import Batch, LossReport, batch_seed
@@ -88,8 +87,7 @@ class Trainer:
             self._restore(found, tensors, state)
         own = self.devices.folder(out)
         own.mkdir(parents=True, exist_ok=True)
-        with atomic_write(own / RECIPE) as file:
-            file.write((json.dumps(asdict(recipe), indent=2) + "\n").encode())
+        write_json(own / RECIPE, asdict(recipe), indent=2)
         self.reporter = Reporter(own, recipe, self.progress.step if found else None, quiet=quiet)
         self.spending = Spending(recipe, self.budget, self.reporter.say)
         files = HeldFiles(self.shard, self.val_shard, self.tokenizer, self.trained.config, own)

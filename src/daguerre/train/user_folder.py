@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from daguerre.files import atomic_write
+from daguerre.files import atomic_write, write_json
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.bpe import train_bpe
 from daguerre.train.corpus.document import CorpusDocument
@@ -69,8 +69,7 @@ class UserFolder:
         with atomic_write(folder / "manifest.jsonl") as file:
             lines = [d.manifest_line(split) for split, documents in splits.items() for d in documents]
             file.write("".join(f"{line}\n" for line in lines).encode())
-        with atomic_write(folder / LEFT_OUT) as file:
-            file.write(json.dumps(self.kept.dropped).encode())
+        write_json(folder / LEFT_OUT, self.kept.dropped)
         write_shards(out, {split: (d.text for d in documents) for split, documents in splits.items()}, tokenizer)
 
 

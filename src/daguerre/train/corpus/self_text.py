@@ -22,7 +22,7 @@ from daguerre.decoding.planning import make_plan
 from daguerre.decoding.request import Decode
 from daguerre.decoding.sample import Sample
 from daguerre.errors import DataError, InputError
-from daguerre.files import atomic_write
+from daguerre.files import write_json
 from daguerre.model import Model
 from daguerre.models.forward import Answer, Backend, DraftStep, Forward
 from daguerre.models.tokenizer import NUM_SPECIALS, Tokenizer
@@ -157,8 +157,7 @@ def _settings(model: Model, shard: Shard, tokens: int, seed: int) -> dict[str, A
 
 def _write_part(path: Path, settings: dict[str, Any], texts: Sequence[SelfText]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path) as file:
-        file.write(json.dumps({"settings": settings, "texts": [asdict(text) for text in texts]}).encode())
+    write_json(path, {"settings": settings, "texts": [asdict(text) for text in texts]})
 
 
 def _read_parts(folder: Path, settings: dict[str, Any]) -> dict[str, list[SelfText]]:
