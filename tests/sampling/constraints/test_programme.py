@@ -13,7 +13,7 @@ from daguerre.errors import InputError
 from daguerre.sampling.constraints import compiled, weights
 from daguerre.sampling.constraints.indices import NONE
 from daguerre.sampling.constraints.programme import Programme, completions
-from daguerre.sampling.constraints.reference.lattice import Lattice
+from daguerre.sampling.constraints.reference.paths import SlowPaths
 from daguerre.sampling.constraints.spans import CompiledPaths, span
 from daguerre.sampling.constraints.tiles import TILE, Tiles
 from daguerre.sampling.constraints.tokens import TokenAutomaton, useful
@@ -239,7 +239,7 @@ def test_sums_of_weights_equal_sums_of_logarithms_and_the_reference_whatever_is_
             span.cache_clear()
             slow = Programme(*row).weigh(logp, best=case < 30).paths
             span.cache_clear()
-        assert isinstance(slow, Lattice)
+        assert isinstance(slow, SlowPaths)
         in_logs = np.zeros_like(slow.shares())
         found.span.call("paths_shares", found.exact.pointer, in_logs.ctypes.data)
         for shares in (found.shares(), in_logs):

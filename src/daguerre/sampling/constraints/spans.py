@@ -1,7 +1,6 @@
 """A span of positions: which states an automaton may have there, its paths, and the positions that are forced.
 
-The compiled library (native/spans.h) holds the states of each position; without it, `reference.unrolled` writes out the
-transitions, and `reference.lattice` sums them.
+The compiled library (native/spans.h) holds the states of each position; without it, `reference.paths` does.
 
 Letters: P positions, Q states, B bundles.
 """
@@ -17,8 +16,7 @@ import numpy as np
 
 from daguerre.sampling.constraints import compiled
 from daguerre.sampling.constraints.compiled import Handle, LimitedCalls, TransitionsStruct, address
-from daguerre.sampling.constraints.reference.lattice import Lattice
-from daguerre.sampling.constraints.reference.unrolled import Unrolled, unroll
+from daguerre.sampling.constraints.reference.paths import SlowPaths, SlowSpan
 from daguerre.sampling.constraints.tokens import TokenAutomaton
 
 
@@ -44,16 +42,16 @@ class Paths(Protocol):
 
 
 @lru_cache(maxsize=128)
-def span(automaton: TokenAutomaton, state: int, length: int, last: bytes) -> CompiledSpan | Unrolled:
+def span(automaton: TokenAutomaton, state: int, length: int, last: bytes) -> CompiledSpan | SlowSpan:
     """`length` positions from `state` on; `last`, a boolean (Q,), marks the states that may follow them."""
     made = compiled.library()
     if made is None:
-        return unroll(automaton.pairs, state, length, last)
+        return SlowSpan(automaton.pairs, state, length, last)
     return CompiledSpan(LimitedCalls(made), automaton, state, length, last)
 
 
 def paths(
-    held: CompiledSpan | Unrolled,
+    held: CompiledSpan | SlowSpan,
     first: int,
     state: int,
     weight_PB: np.ndarray,
@@ -64,10 +62,11 @@ def paths(
     `score`; `best_PB`, if given, are other scores, by which the best path is chosen. None where the state leads
     nowhere.
     """
-    if isinstance(held, CompiledSpan):
-        return CompiledPaths(held, first, state, weight_PB, score, best_PB) if held.has(first, state) else None
-    node = held.node(first, state)
-    return None if node is None else Lattice(held, first, node, score(), best_PB)
+    if not held.has(first, state):
+        return None
+    if isinstance(held, SlowSpan):
+        return SlowPaths(held, first, state, score(), best_PB)
+    return CompiledPaths(held, first, state, weight_PB, score, best_PB)
 
 
 def transitions(automaton: TokenAutomaton) -> TransitionsStruct:

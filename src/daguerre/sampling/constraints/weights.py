@@ -20,7 +20,7 @@ from daguerre.models.contention import CONTENTION
 from daguerre.sampling.constraints import compiled
 from daguerre.sampling.constraints.compiled import address
 from daguerre.sampling.constraints.indices import ranges
-from daguerre.sampling.constraints.reference.lattice import pick
+from daguerre.sampling.constraints.reference.paths import pick
 from daguerre.sampling.constraints.tokens import StatePairs, TokenAutomaton
 
 KINDS = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
