@@ -28,7 +28,6 @@ class SlowNfa(Nfa):
         self.budget = budget
         self.moves: list[list[tuple[int, int]]] = []
         self.free: list[list[int]] = []
-        self.certain: set[int] = set()  # states whose moves exclude one another
         self.at_start: dict[int, int] = {}
         self.at_end: dict[int, int] = {}
         self._escapes: dict[tuple[int, int], int] = {}
@@ -65,7 +64,6 @@ class SlowNfa(Nfa):
         self.link(entry, states[0])
         for state, arcs in zip(states, dfa.table.arcs, strict=True):
             self.moves[state] += [(chosen, states[target]) for chosen, target in arcs]
-        self.certain.update(states)
         return self._joined(states, dfa)
 
     def quoted(self, entry: int, dfa: Dfa) -> int:
@@ -158,10 +156,6 @@ class _Subsets:
 
     def successors(self, subset: frozenset[int]) -> list[tuple[int, frozenset[int]]]:
         """Disjoint sets of classes, each with the subset that it leads to."""
-        if len(subset) == 1:
-            (state,) = subset
-            if state in self.nfa.certain:
-                return [(classes, self.closure(target)) for classes, target in self.moves[state]]
         pieces: list[tuple[int, frozenset[int]]] = []
         for state in subset:
             for classes, target in self.moves[state]:
