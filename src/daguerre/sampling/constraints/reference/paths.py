@@ -68,8 +68,10 @@ class SlowSpan:
 
 
 class SlowPaths:
-    """Paths from a state before position `first` on, as `spans.Paths` says. score_PB: the logarithms of the bundles'
-    weights; best_PB, if given, are other scores, by which the best path is chosen.
+    """Paths from a state before position `first` on, as `spans.CompiledPaths` has them.
+
+    score_PB  the logarithms of the bundles' weights
+    best_PB   other scores, by which the best path is chosen; None: the same
     """
 
     is_exact = True
