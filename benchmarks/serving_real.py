@@ -1,17 +1,21 @@
 """A published model under load: who waits for a long prompt, and what a crowd gets.
 
-    python benchmarks/serving_real.py MODEL.gguf [--quantize int8]        make load, ten minutes
+    python benchmarks/serving_real.py MODEL.gguf [--quantize int8] [--llama PACKAGES]        make load, half an hour
 
 One server, and clients of its own. First a long prompt by itself; then four streams, the same prompt again, and a short
 request in the middle of it: the longest that a stream was silent, the newcomer's first token, and how much longer the
 long prompt took. Then sixteen requests at once and one alone, in the default mode and in "ar", in turns; and a prompt
-with one thread and with two. Quote the ratios: times are those of a machine and its neighbors.
+with one thread and with two. With the folder of npm's packages in which node-llama-cpp is, llama.cpp does the same with
+the file as it is, but for a shorter long prompt, which this server reads too. Quote the ratios: times are those of a
+machine and its neighbors.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
+import subprocess
 import threading
 import time
 from collections.abc import Sequence
@@ -26,7 +30,7 @@ from daguerre.evals.results import publish
 from daguerre.evals.tables import table
 
 ROOT = Path(__file__).resolve().parent.parent
-STREAMS, CROWD, TOKENS = 4, 16, 48
+STREAMS, CROWD, TOKENS, PIECES = 4, 16, 48, 8
 QUESTIONS = [
     f"Explain in a few sentences how {what} works, and why it matters."
     for what in (
@@ -86,10 +90,15 @@ def started(given: argparse.Namespace, threads: int) -> Any:
     return serving("--model", f"m={given.model}", *quantize, threads=threads)
 
 
-def long_text(url: str, num: int) -> list[int]:
-    """About so many tokens of this project's own source."""
-    text = "\n".join(path.read_text() for path in sorted((ROOT / "src" / "daguerre" / "decoding").glob("*.py")))
-    ids: list[int] = httpx2.post(f"{url}/tokenize", json={"prompt": text[: 6 * num]}, timeout=600).json()["tokens"]
+def source(package: str) -> str:
+    """The text of this project's own modules of a package."""
+    return "\n".join(path.read_text() for path in sorted((ROOT / "src" / "daguerre" / package).glob("*.py")))
+
+
+def tokens_of(url: str, text: str, num: int) -> list[int]:
+    """The first tokens of a text, at most so many."""
+    asked = {"prompt": text[: 6 * num]}
+    ids: list[int] = httpx2.post(f"{url}/tokenize", json=asked, timeout=600).json()["tokens"]
     return ids[:num]
 
 
@@ -102,9 +111,9 @@ def wait_for(streams: Sequence[Stream], pieces: int) -> None:
         time.sleep(0.01)
 
 
-def long_prompt(url: str, num: int, pieces: int = 8) -> dict[str, float]:
+def long_prompt(url: str, ids: list[int], pieces: int = PIECES) -> dict[str, float]:
     """What others wait for while a prompt is read. The newcomer comes once each stream has had pieces meanwhile."""
-    ids = long_text(url, num + 1)
+    num = len(ids) - 1
     alone = Stream(url, ids[:num], 1).done()
     streams = [Stream(url, question, 4000) for question in QUESTIONS[:STREAMS]]
     wait_for(streams, 4)
@@ -150,17 +159,42 @@ def reading(given: argparse.Namespace, num: int) -> dict[str, float]:
     found: dict[int, list[float]] = {1: [], 2: []}
     for threads in (1, 2):
         with started(given, threads) as (url, _):
-            ids = long_text(url, num + given.rounds)
+            ids = tokens_of(url, source("decoding"), num + given.rounds)
             for number in range(given.rounds):
                 found[threads].append(Stream(url, ids[number : num + number], 1).done())
     one, two = (statistics.median(found[threads]) for threads in (1, 2))
     return {"tokens": num, "one": one, "two": two, "faster": one / two}
 
 
+def llama(given: argparse.Namespace, ids: list[int], questions: list[list[int]]) -> dict[str, dict[str, float]]:
+    """The long prompt and the crowd by llama.cpp, a process of its own whose clients live in it."""
+    asked = {
+        "packages": str(given.llama),
+        "model": given.model,
+        "threads": given.threads,
+        "long": ids,
+        "room": 1024,
+        "questions": questions,
+        "streams": STREAMS,
+        "pieces": PIECES,
+        "at_once": given.crowd,
+        "tokens": given.tokens,
+        "rounds": given.rounds,
+    }
+    command = ["node", str(Path(__file__).with_name("serving_llama.mjs"))]
+    done = subprocess.run(command, input=json.dumps(asked), stdout=subprocess.PIPE, text=True, check=True)
+    found: dict[str, dict[str, float]] = json.loads(done.stdout.splitlines()[-1])
+    return {f"{name}, llama.cpp": values for name, values in found.items()}
+
+
 def page(found: dict[str, Any]) -> str:
     """What was measured, as a page."""
-    parts = ("long_prompt", "crowd", "reading")
-    rows = [[part, name, f"{value:.3g}"] for part in parts for name, value in found.get(part, {}).items()]
+    rows = [
+        [part, name, f"{value:.3g}"]
+        for part, values in found.items()
+        if isinstance(values, dict) and part != "machine"
+        for name, value in values.items()
+    ]
     return f"# {found['model']} under load\n\n{table(['', '', ''], rows, left=2)}\n"
 
 
@@ -169,6 +203,8 @@ def main() -> None:
     parser.add_argument("model", help="a GGUF file or a folder")
     parser.add_argument("--quantize", choices=("int8", "approximate_int4"))
     parser.add_argument("--long", type=int, default=20_000, help="tokens of the long prompt")
+    parser.add_argument("--llama", type=Path, help="a folder with node_modules/node-llama-cpp, to measure beside")
+    parser.add_argument("--beside", type=int, default=4_000, help="tokens of the long prompt that both read")
     parser.add_argument("--reading", type=int, default=2_000, help="tokens of the prompt that is read by itself")
     parser.add_argument("--crowd", type=int, default=CROWD)
     parser.add_argument("--tokens", type=int, default=TOKENS, help="that each of a crowd writes")
@@ -179,7 +215,13 @@ def main() -> None:
     found: dict[str, Any] = {"model": Path(given.model).name, "quantize": given.quantize, "machine": machine_facts()}
     with started(given, given.threads) as (url, _):
         found["crowd"] = crowd(url, given.crowd, given.tokens, given.rounds)
-        found["long_prompt"] = long_prompt(url, given.long)
+        if given.llama is not None:
+            ids = tokens_of(url, source("engine"), given.beside + 1)
+            questions = [tokens_of(url, question, 100) for question in QUESTIONS]
+            found["long_prompt, as long as llama.cpp's"] = long_prompt(url, ids)
+        found["long_prompt"] = long_prompt(url, tokens_of(url, source("decoding"), given.long + 1))
+    if given.llama is not None:
+        found |= llama(given, ids, questions)
     found["reading"] = reading(given, given.reading)
     publish(given.out, found, page(found))
 

@@ -202,9 +202,10 @@ def bring_llama_cpp_files() -> Path:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", choices=[*MODELS, []], help="models; without names, all")
+    choices = [*MODELS, "llama-cpp"]
+    parser.add_argument("names", nargs="*", choices=[*choices, []], help="without names, all models")
     for name in parser.parse_args().names or MODELS:
-        sys.stdout.write(f"{bring(name)}\n")
+        sys.stdout.write(f"{bring_llama_cpp() if name == 'llama-cpp' else bring(name)}\n")
     return 0
 
 

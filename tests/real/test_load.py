@@ -21,5 +21,5 @@ def test_streams_and_a_newcomer_go_on_while_a_long_prompt_is_read(
     monkeypatch.syspath_prepend(str(SCRIPT.parent))
     script = importlib.import_module("serving_real")
     with running(make_app(ModelPool({"m": lambda: smollm2}))) as url:
-        found = script.long_prompt(url, 1200, 2)
+        found = script.long_prompt(url, script.tokens_of(url, script.source("decoding"), 1201), 2)
     assert found["newcomer_before_it"] and found["fewest_pieces"] >= 4
