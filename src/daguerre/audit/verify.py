@@ -245,24 +245,22 @@ def _of_evidence(record: Mapping[str, Any], content: Mapping[str, Any], plan: Pl
     if len(steps) != len(trace.steps):
         yield "its evidence has more or fewer steps than its trace"
         return
-    before = trace.canvas
-    for number, (step, columns, after) in enumerate(zip(trace.steps, steps, trace.replay(), strict=True)):
+    for number, (step, columns) in enumerate(zip(trace.steps, steps, strict=True)):
         size = len(step.decision)
         there = np.zeros(size, dtype=bool) if columns is None else asked(columns)
         if len(there) != size or (columns is not None and any(len(column) != size for column in columns.values())):
             yield f"its evidence of step {number} is of more or fewer tokens than were committed"
             return
         num += int(there.sum())
-        if not (there | _without_forward(plan, before.at(step.span).open, step.decision.positions, step.span)).all():
+        if not (there | _without_forward(plan, step.decision.positions, step.span)).all():
             yield f"step {number} has tokens without evidence"
-        before = after
     listed = TOP if plan.config.concepts is not None else 0
     counts = {"tokens": sum(len(step.decision) for step in trace.steps), "explained": num, "listed": listed}
     if record["evidence"] != counts:
         yield "the number of its explained tokens, or of their concepts, differs"
 
 
-def _without_forward(plan: Plan, opened: np.ndarray, positions: np.ndarray, span: tuple[int, int]) -> np.ndarray:
+def _without_forward(plan: Plan, positions: np.ndarray, span: tuple[int, int]) -> np.ndarray:
     """Bool (k,): tokens that may have been committed without asking the model: those that a constraint forced, the
     fillers of a gap that has ended, and those that follow from another one outside of the span.
     """

@@ -109,7 +109,10 @@ class HeldFiles:
 
     def line(self) -> str:
         """Which files are held out."""
-        return files_line(self.files, self._val)
+        val, named = self._val, [file.name for file in self.files if file.name][:NAMED]
+        more = f" and {val.num_documents - len(named)} more" if val.num_documents > len(named) else ""
+        which = f": {', '.join(named)}{more}" if named else ""
+        return f"held out, never trained on: {val.num_documents} files of {val.num_bytes:,} bytes{which}"
 
 
 def held_files(val: Shard, most_tokens: int = MOST_TOKENS) -> list[HeldFile]:
@@ -148,14 +151,6 @@ def score_files(model: Backbone, files: Sequence[HeldFile]) -> FileBits:
     backend = BackboneDenoiser(model, backend="torch").backend
     values = [score_long(backend, file.tokens[:-1], kind="ar").value / np.log(2) for file in files]
     return FileBits(tuple(values), tuple(file.num_bytes for file in files))
-
-
-def files_line(files: Sequence[HeldFile], val: Shard) -> str:
-    """Which files are held out."""
-    named = [file.name for file in files if file.name][:NAMED]
-    more = f" and {val.num_documents - len(named)} more" if val.num_documents > len(named) else ""
-    which = f": {', '.join(named)}{more}" if named else ""
-    return f"held out, never trained on: {val.num_documents} files of {val.num_bytes:,} bytes{which}"
 
 
 def change_line(before: FileBits, after: FileBits) -> str:

@@ -91,9 +91,7 @@ class ArgumentLanguage:
                 nfa.link(self._literal(nfa, value, tag.after), last)
         return last
 
-    def _members(
-        self, nfa: Nfa, schema: object, member: Callable[[str, object], Write], separator: str = "", comma: str = ""
-    ) -> Write:
+    def _members(self, nfa: Nfa, schema: object, member: Callable[[str, object], Write], separator: str = "") -> Write:
         """The members of an object that a schema names, in its order."""
         held = schema if isinstance(schema, Mapping) else {}
         properties = held.get("properties")
