@@ -37,7 +37,7 @@ def bayes_posterior(schedule: Schedule, x_t: int, x_0: int, t: float, s: float) 
 
 
 def test_the_prior_is_all_masks() -> None:
-    assert Absorbing(MASK).prior((2, 3)).tolist() == [[MASK] * 3] * 2
+    assert Absorbing(MASK).prior_from(torch.rand(2, 3)).tolist() == [[MASK] * 3] * 2
 
 
 @SCHEDULES

@@ -40,9 +40,6 @@ class Process(Reverse, Protocol):
 
     needs_time: ClassVar[bool]
 
-    def prior(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-        """A draw of x_1."""
-
     def corrupt(self, x0_BL: Tensor, t_B: Tensor, generator: torch.Generator) -> Tensor:
         """A draw from q(x_t given x_0)."""
 

@@ -88,10 +88,6 @@ class Replacing(ABC):
         ids = torch.arange(*self.noise_ids)
         return ids[~torch.isin(ids, torch.tensor(self.holes, dtype=torch.int64))]
 
-    def prior(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-        """A draw of x_1."""
-        return self.prior_from(torch.rand(shape, generator=generator, dtype=torch.float64, device=generator.device))
-
     def uniform_tokens(self, u: Tensor) -> Tensor:
         """Tokens of noise_ids from uniform numbers on [0, 1), int64 of the same shape."""
         return self.drawn_ids.to(u.device)[(u * self.num_noise).long()]
