@@ -22,23 +22,13 @@ from daguerre.errors import InputError
 
 Row = Mapping[str, Any]
 Message = dict[str, Any]
-ROLES = {
-    "system": "system",
-    "developer": "system",
-    "user": "user",
-    "human": "user",
-    "assistant": "assistant",
-    "gpt": "assistant",
-    "chatgpt": "assistant",
-    "bot": "assistant",
-    "model": "assistant",
-    "function_call": "assistant",
-    "tool": "tool",
-    "function": "tool",
-    "observation": "tool",
-    "function_response": "tool",
-}
 ANSWERS = "assistant"
+ROLES = {
+    **dict.fromkeys(("system", "developer"), "system"),
+    **dict.fromkeys(("user", "human"), "user"),
+    **dict.fromkeys(("assistant", "gpt", "chatgpt", "bot", "model", "function_call"), ANSWERS),
+    **dict.fromkeys(("tool", "function", "observation", "function_response"), "tool"),
+}
 
 
 @dataclass(frozen=True)
