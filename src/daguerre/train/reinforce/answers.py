@@ -105,7 +105,7 @@ def _shown(answer: DrawnAnswer, views: Views, config: ModelConfig) -> Tensor:
 
 
 def estimates(model: Backbone, batch: PolicyBatch, attn_impl: str = "sdpa") -> Tensor:
-    """The estimated log-probability of each token of the answers, (G,): `Views.mean`, or `Views.upper`."""
+    """The estimated log-probability of each token of the answers, (G,): see `gathered`."""
     hidden = run_batch(model, batch.tokens, batch.layout, attn_impl=attn_impl)
     asked = batch.target != IGNORE
     logits = model.logits(hidden[asked]).float()
@@ -114,7 +114,9 @@ def estimates(model: Backbone, batch: PolicyBatch, attn_impl: str = "sdpa") -> T
 
 
 def gathered(log_probs: Tensor, weight: Tensor, slot: Tensor, batch: PolicyBatch) -> Tensor:
-    """Estimates (G,) from the log-probabilities in views, their weights, and the numbers of their tokens."""
+    """Estimates (G,) from the log-probabilities in views, their weights, and the numbers of their tokens: the weighted
+    sum or, where the batch has a power and an advantage is negative, SPG's upper bound without its constant.
+    """
     num = len(batch.advantage)
     mean = log_probs.new_zeros(num).index_add(0, slot, weight * log_probs)
     if not batch.power:

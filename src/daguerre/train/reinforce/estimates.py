@@ -5,7 +5,7 @@ the noise of the masks cancels in their ratios.
 
     left_to_right   the exact law of decoding from left to right (JustGRPO); a causal model answers it in one forward
     coupled         a mask, its complement, and everything hidden: each token twice (coupled-GRPO, arXiv 2506.20639)
-    bounded         the same pairs, weighed so that `mean` is the evidence lower bound without bias (SPG)
+    bounded         the same pairs, weighed so that the weighted sum is the evidence lower bound without bias (SPG)
     traced          the states that decoding went through, some steps at once (TraceRL)
 """
 
@@ -45,21 +45,6 @@ class Views:
 
     hidden: torch.Tensor
     weights: torch.Tensor
-
-    def mean(self, log_probs: torch.Tensor) -> torch.Tensor:
-        """Each token's weighted log-probability, [length], from those of each view, [views, length]."""
-        return (self.weights * log_probs.masked_fill(~self.hidden, 0.0)).sum(0)
-
-    def upper(self, log_probs: torch.Tensor, power: float) -> torch.Tensor:
-        """Each token's 1/power log E[p^power], [length]: SPG's upper bound without its constant.
-
-        It is never below `mean` when the weights of a token have the sum 1. Its sum is above the log-probability of
-        decoding in a random order, for any model, if `power` is at least the length (Hölder) and the views are all.
-        A few views give the logarithm of a mean, which is too low by Jensen.
-        """
-        total = torch.where(self.hidden, self.weights, 0.0).sum(0)
-        terms = torch.where(self.hidden, self.weights / total, 0.0).log() + power * log_probs
-        return total * terms.logsumexp(0) / power
 
 
 def left_to_right(length: int) -> Views:
