@@ -63,22 +63,15 @@ class Table:
 
     def shortest(self) -> bytes:
         """A shortest string; the language must not be empty."""
-        before: dict[int, tuple[int, bytes]] = {}
-        level, seen = [0], {0}
-        while not any(self.accept[state] for state in level):
-            found: dict[int, tuple[int, bytes]] = {}
-            for state in level:
-                for chosen, target in self.arcs[state]:
-                    if target not in seen:
-                        found.setdefault(target, (state, bytes([(chosen & -chosen).bit_length() - 1])))
-            before |= found
-            seen |= found.keys()
-            level = list(found)
-        state, text = next(state for state in level if self.accept[state]), b""
-        while state in before:
-            state, byte = before[state]
-            text = byte + text
-        return text
+        waiting, seen = [(0, b"")], {0}
+        for state, text in waiting:  # which grows
+            if self.accept[state]:
+                return text
+            for chosen, target in self.arcs[state]:
+                if target not in seen:
+                    seen.add(target)
+                    waiting.append((target, text + bytes([(chosen & -chosen).bit_length() - 1])))
+        raise AssertionError
 
     def strings(self, most: int, budget: Budget) -> list[bytes] | None:
         """Every string of the language, in no order; None when there are more than `most`. For a minimal automaton."""
