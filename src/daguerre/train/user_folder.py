@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from daguerre.files import atomic_write, write_json
+from daguerre.files import write_json
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.bpe import train_bpe
 from daguerre.train.corpus.document import CorpusDocument
 from daguerre.train.corpus.gather import KeptFiles, gather_folder
 from daguerre.train.corpus.harvest import always
 from daguerre.train.corpus.languages import counted, language_of
+from daguerre.train.corpus.report import write_manifest
 from daguerre.train.shards import META, Shard, write_shards
 
 VOCABULARY, SMALL_VOCABULARY, BYTES_A_TOKEN = 2048, 512, 200
@@ -66,9 +67,7 @@ class UserFolder:
         splits, folder = self.splits, Path(out)  # nothing is written when there is nothing to read
         folder.mkdir(parents=True, exist_ok=True)
         (folder / META).unlink(missing_ok=True)  # a folder with one is whole, its manifest included
-        with atomic_write(folder / "manifest.jsonl") as file:
-            lines = [d.manifest_line(split) for split, documents in splits.items() for d in documents]
-            file.write("".join(f"{line}\n" for line in lines).encode())
+        write_manifest(folder, splits)
         write_json(folder / LEFT_OUT, self.kept.dropped)
         write_shards(out, {split: (d.text for d in documents) for split, documents in splits.items()}, tokenizer)
 

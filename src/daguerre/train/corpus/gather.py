@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from daguerre.errors import DataError
 from daguerre.heldout import Document
@@ -20,17 +21,10 @@ from daguerre.train.corpus.sources import Package, Skipped, heldout_splits, user
 
 @dataclass(frozen=True)
 class Gathered:
-    """Documents chosen for a corpus, by split, and what was left out: files by reason, packages with the reason.
-
-    `bad_files` is {package: {file: reason}} of corrupt files.
-    """
+    """Documents chosen for a corpus, by split, and what a `CorpusSummary` says of what was read and left out."""
 
     splits: dict[str, list[CorpusDocument]]
-    dropped: dict[str, int]
-    bad_files: dict[str, dict[str, str]]
-    skipped: list[Skipped]
-    seen_files: int
-    seen_bytes: int
+    facts: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -56,22 +50,19 @@ def gather(
     harvests = harvest_all(packages, work / "packages", pool)
     splits = {package.name: heldout_splits().get(package.name, "train") for package in packages}
     selection = select(harvests, splits, threshold=near_duplicates, max_share=max_share, frozen=frozen)
-    dropped = selection.dropped
     for each in harvests.values():
-        dropped.update(each.dropped)
-    gathered = Gathered(
-        splits=selection.splits,
-        dropped=dict(dropped.most_common()),
-        bad_files={name: each.bad_files for name, each in harvests.items() if each.bad_files},
-        skipped=skipped,
-        seen_files=sum(len(package.files) for package in packages),
-        seen_bytes=sum(each.seen_bytes for each in harvests.values()),
-    )
-    if not any(gathered.splits.values()):
-        raise DataError(
-            _nothing_left(gathered.seen_files, gathered.dropped, skipped, "pass --source with a folder of Python files")
-        )
-    return gathered
+        selection.dropped.update(each.dropped)
+    dropped, seen = dict(selection.dropped.most_common()), sum(len(package.files) for package in packages)
+    if not any(selection.splits.values()):
+        raise DataError(_nothing_left(seen, dropped, skipped, "pass --source with a folder of Python files"))
+    facts = {
+        "dropped": dropped,
+        "skipped": {package.name: package.reason for package in skipped},
+        "bad_files": {name: each.bad_files for name, each in harvests.items() if each.bad_files},
+        "seen_files": seen,
+        "seen_bytes": sum(each.seen_bytes for each in harvests.values()),
+    }
+    return Gathered(selection.splits, facts)
 
 
 def harvest_all(packages: Sequence[Package], cache: Path, pool: WorkerPool) -> dict[str, Harvest]:
