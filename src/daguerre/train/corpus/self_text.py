@@ -90,6 +90,7 @@ def write_self_text(
     shard = Shard.open(corpus, "train", model.tokenizer.sha256)
     folder, settings = out / PARTS, _settings(model, shard, tokens, seed)
     texts, kept, finished = list[SelfText](), 0, _read_parts(folder, settings)
+    folder.mkdir(parents=True, exist_ok=True)
     for temperature in TEMPERATURES:
         goal, number = kept + (tokens + 1) // 2, 0
         while kept < goal:
@@ -98,7 +99,7 @@ def write_self_text(
             if part is None:
                 rng = np.random.default_rng([seed, round(1000 * temperature), number])
                 part = self_texts(model, shard, temperature, min(PART, goal - kept), rng, _after(kept, progress))
-                _write_part(path, settings, part)
+                write_json(path, {"settings": settings, "texts": [asdict(text) for text in part]})
             texts += part
             kept, number = kept + _new_tokens(part), number + 1
             progress(kept, kept)
@@ -153,11 +154,6 @@ def _settings(model: Model, shard: Shard, tokens: int, seed: int) -> dict[str, A
     corpus = sha256_of(shard.folder / f"{shard.split}.bin")
     tokenizer = model.tokenizer.sha256
     return {"model": weights.hexdigest(), "corpus": corpus, "tokenizer": tokenizer, "tokens": tokens, "seed": seed}
-
-
-def _write_part(path: Path, settings: dict[str, Any], texts: Sequence[SelfText]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, {"settings": settings, "texts": [asdict(text) for text in texts]})
 
 
 def _read_parts(folder: Path, settings: dict[str, Any]) -> dict[str, list[SelfText]]:
