@@ -28,14 +28,14 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
-from typing import TYPE_CHECKING, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 import torch
 
 from daguerre.canvas import Canvas
 from daguerre.errors import InputError, UnsupportedError, no_concept_heads, unknown
-from daguerre.models.catalog import Catalog, NamedConcept
+from daguerre.models.catalog import Catalog
 from daguerre.models.core.concept_heads import CLAMP, ConceptHeads
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.denoiser import Denoiser
@@ -43,9 +43,6 @@ from daguerre.models.forward import Hidden
 from daguerre.models.session import Asking, compute, together
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.scoring.embedding import clean_forward
-
-if TYPE_CHECKING:  # which brings all detectors
-    from daguerre.concepts.taxonomy import Concept
 
 SPAN = 64
 """Most tokens of a span in causal context."""
@@ -356,7 +353,7 @@ def _groups(items: Iterable[T], num: int) -> Iterator[list[T]]:
         yield some
 
 
-D = TypeVar("D", "Concept", NamedConcept)
+D = TypeVar("D", bound=Any)
 """A concept of the taxonomy or of a catalog."""
 
 
