@@ -28,11 +28,11 @@ from daguerre.decoding.plan import Plan
 from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.decoding.steering import ProgramControls
-from daguerre.errors import DataError, UnsupportedError
+from daguerre.errors import UnsupportedError
 from daguerre.model import Model
 from daguerre.models.core.backbone import Backbone
 from daguerre.sampling.constraints import TokenAutomaton
-from daguerre.trace import Event, Trace
+from daguerre.trace import Event
 
 TEXTS = frozenset(
     {
@@ -229,11 +229,3 @@ def is_python(text: str) -> bool:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     return True
-
-
-def trace_of(secret: Mapping[str, Any]) -> Trace:
-    """The trace of a record. DataError for one that does not replay."""
-    try:
-        return Trace.from_json(json.dumps(secret["trace"]))
-    except KeyError:
-        raise DataError("this record has no trace") from None

@@ -33,7 +33,7 @@ from daguerre.audit.evidence import (
 )
 from daguerre.audit.facts import model_facts, software_facts
 from daguerre.audit.ledger import FIRST, UNHASHED, LedgerEntry
-from daguerre.audit.record import decode_of, passed_between_forwards, salted, trace_of, validators
+from daguerre.audit.record import decode_of, passed_between_forwards, salted, validators
 from daguerre.audit.replay import ReplayedTokens, controls_of, plan_of, replay, why_not
 from daguerre.audit.summary import concept_summary
 from daguerre.canvas import Decision
@@ -165,7 +165,8 @@ def _prepared(record: Mapping[str, Any], content: Mapping[str, Any], models: _Mo
         model, facts, software = models.of(record)
         problems = list(_of_model(record, facts, software, model))
         if not problems:
-            plan, trace = plan_of(model, content["request"], decode_of(record, content)), trace_of(content)
+            plan = plan_of(model, content["request"], decode_of(record, content))
+            trace = Trace.from_json(json.dumps(content["trace"]))
             problems += _of_texts(record, content, model, plan, trace)
     except WRONG as error:
         checked.problems.append(f"no plan can be made of its request and options: {error}")
