@@ -53,7 +53,7 @@ def with_ending(*endings: str) -> Holds:
 
 for _name, _holds in {
     "class_def": lambda *_: True,
-    "inheritance": besides_object,
+    "inheritance": lambda source, node: besides_object(source, node) > 0,
     "multiple_inheritance": lambda source, node: besides_object(source, node) > 1,
     "metaclass": lambda _, node: any(keyword.arg == "metaclass" for keyword in node.keywords),
     "nested_class": lambda source, node: not isinstance(source.scope(node), ast.Module),

@@ -131,10 +131,10 @@ class SlowPaths:
         return np.array(bundles, dtype=np.int64), rest_P
 
     def shares(self) -> np.ndarray:
-        out_PB, to = np.zeros(self.score_PB.shape), self._to(self.score_PB, np.logaddexp)
+        out_PB, to = np.zeros_like(self.score_PB), self._to(self.score_PB, np.logaddexp)
         for i, (src, dst, bundle) in enumerate(self.layers):
             logs = to[i][src] + self.score_PB[i][bundle] + self._from[i + 1][dst] - self._from[0][self.state]
-            out_PB[i] = np.bincount(bundle, np.exp(logs), minlength=out_PB.shape[1])
+            out_PB[i] = np.bincount(bundle, np.exp(logs), minlength=self.score_PB.shape[1])
         return out_PB
 
 
