@@ -12,8 +12,8 @@ from pathlib import Path
 from daguerre.files import write_json
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.bpe import train_bpe
-from daguerre.train.corpus.document import CorpusDocument
-from daguerre.train.corpus.gather import KeptFiles, gather_folder
+from daguerre.train.corpus.document import CorpusDocument, Harvest
+from daguerre.train.corpus.gather import gather_folder
 from daguerre.train.corpus.harvest import always
 from daguerre.train.corpus.languages import counted, language_of
 from daguerre.train.corpus.report import write_manifest
@@ -40,7 +40,7 @@ class UserFolder:
     has_time: Callable[[], bool] = always
 
     @cached_property
-    def kept(self) -> KeptFiles:
+    def kept(self) -> Harvest:
         """What is read of it, once. DataError when the folder is missing or nothing is left of it."""
         return gather_folder(
             self.path, "pass --data with a folder", any_language=self.files == "text", has_time=self.has_time

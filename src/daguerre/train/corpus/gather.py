@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,14 +25,6 @@ class Gathered:
 
     splits: dict[str, list[CorpusDocument]]
     facts: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class KeptFiles:
-    """Documents of a user's folder, and how many files were dropped for which reason."""
-
-    documents: list[CorpusDocument]
-    dropped: dict[str, int]
 
 
 def gather(
@@ -78,7 +70,7 @@ def harvest_all(packages: Sequence[Package], cache: Path, pool: WorkerPool) -> d
 
 def gather_folder(
     folder: Path, hint: str = "give a folder", *, any_language: bool = False, has_time: Callable[[], bool] = always
-) -> KeptFiles:
+) -> Harvest:
     """Files of the user's folder that pass the filters, each text once: of Python, or of any language. Those that
     `has_time` gives no time for are among what was dropped. DataError, with the hint, for none.
     """
@@ -90,7 +82,7 @@ def gather_folder(
     unique = {document.sha256: document for document in harvested.documents}
     if not unique:
         raise DataError(_nothing_left(len(package.files), harvested.dropped, [], f"{hint} of {kind}"))
-    return KeptFiles(list(unique.values()), harvested.dropped)
+    return replace(harvested, documents=list(unique.values()))
 
 
 def _nothing_left(seen: int, dropped: dict[str, int], skipped: Sequence[Skipped], hint: str) -> str:

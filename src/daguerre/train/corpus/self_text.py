@@ -230,7 +230,8 @@ def write_corpus(
 ) -> SelfTextSummary:
     """Write texts of a model, and random texts of a corpus of as many tokens in all, or all it has, as a corpus."""
     train, val = (Shard.open(corpus, split, tokenizer.sha256) for split in ("train", "val"))
-    order, wanted = np.random.default_rng([seed, 1]).permutation(train.num_documents), sum(map(_length, texts))
+    order = np.random.default_rng([seed, 1]).permutation(train.num_documents)
+    wanted = sum(len(text.prompt) + len(text.new) for text in texts)
     ends = np.cumsum(np.diff(train.starts)[order])
     chosen = np.sort(order[: int(np.searchsorted(ends, wanted)) + 1])
 
@@ -245,10 +246,6 @@ def write_corpus(
     write_tokens(out, splits, tokenizer, {"train": given})
     corpus_tokens = int(np.diff(train.starts)[chosen].sum())
     return SelfTextSummary(len(texts), _new_tokens(texts), corpus_tokens)
-
-
-def _length(text: SelfText) -> int:
-    return len(text.prompt) + len(text.new)
 
 
 def _documents(shard: Shard, chosen: Iterable[int]) -> Iterator[tuple[np.ndarray[Any, Any], int]]:
