@@ -25,6 +25,24 @@ from daguerre.concepts.detectors import DETECTORS, Detector
 from daguerre.errors import DataError, unknown
 
 FILE = "taxonomy.json"
+GROUPS = {
+    "lexical": "literals and names",
+    "comments": "comments and docstrings",
+    "imports": "imports and the structure of a module",
+    "libraries": "what comes from a library",
+    "functions": "functions and signatures",
+    "types": "annotations",
+    "returns": "what functions return",
+    "classes": "classes and protocols",
+    "control": "control flow",
+    "errors": "errors and validation",
+    "expressions": "expressions and data",
+    "calls": "calls and idioms of built-ins",
+    "services": "files, system, network and the standard library",
+    "science": "arrays and science",
+    "testing": "tests",
+    "risk": "what a review would stop at",
+}
 Rule = Literal["node", "header", "body", "token"]
 """What a span covers: the whole expression or statement; the lines of a block up to its colon; what is below that; or
 single tokens."""

@@ -90,7 +90,6 @@ def write_self_text(
     shard = Shard.open(corpus, "train", model.tokenizer.sha256)
     folder, settings = out / PARTS, _settings(model, shard, tokens, seed)
     texts, kept, finished = list[SelfText](), 0, _read_parts(folder, settings)
-    folder.mkdir(parents=True, exist_ok=True)
     for temperature in TEMPERATURES:
         goal, number = kept + (tokens + 1) // 2, 0
         while kept < goal:
@@ -99,6 +98,7 @@ def write_self_text(
             if part is None:
                 rng = np.random.default_rng([seed, round(1000 * temperature), number])
                 part = self_texts(model, shard, temperature, min(PART, goal - kept), rng, _after(kept, progress))
+                folder.mkdir(parents=True, exist_ok=True)
                 write_json(path, {"settings": settings, "texts": [asdict(text) for text in part]})
             texts += part
             kept, number = kept + _new_tokens(part), number + 1
