@@ -56,11 +56,16 @@ class ChatRow:
     tools: tuple[Row, ...] = ()
 
 
-def read_row(row: object) -> PromptAndAnswer | Template | ChatRow:
-    """What a row of a file says."""
+def fields_of(row: object) -> dict[str, Any]:
+    """What a row has, but nulls. InputError for one that has no keys."""
     if not isinstance(row, Mapping):
         raise InputError("it is no object with keys")
-    row = {key: value for key, value in row.items() if value is not None}
+    return {key: value for key, value in row.items() if value is not None}
+
+
+def read_row(row: object) -> PromptAndAnswer | Template | ChatRow:
+    """What a row of a file says."""
+    row = fields_of(row)
     for keys, read in FORMATS.items():
         if row.keys() >= set(keys):
             return read(row)
