@@ -33,7 +33,7 @@ import torch
 from constraint_coverage import coverage, drawn
 
 import daguerre
-from daguerre.decoding.planning import make_plan
+from daguerre.decoding.generate import Request, plan_of
 from daguerre.decoding.request import Decode
 from daguerre.errors import InputError
 from daguerre.evals.machine import machine_facts
@@ -85,7 +85,7 @@ def wrong(text: str, schema: Any) -> str | None:
 def fewest_tokens(model: Model, schema: Any) -> int:
     """The length of the shortest text that the schema accepts. InputError where that is too long."""
     decode = Decode(schema=schema, mode="ar")
-    plan = make_plan(model.config, model.tokenizer, decode, PROMPT, None, MAX_TOKENS, None)
+    plan = plan_of(model.denoiser, model.tokenizer, Request.of("generate", PROMPT, MAX_TOKENS, decode))
     assert plan.constraint is not None
     return max(automaton.fewest_tokens() for automaton in plan.constraint.automata.values())
 
@@ -117,7 +117,8 @@ def generation(models: dict[str, Model], schema: Any, shortest: int, rng: random
         suffix, max_tokens = options.pop("suffix", None), options["max_tokens"]
         decode = Decode(schema=schema, **{name: value for name, value in options.items() if name != "max_tokens"})
         try:
-            make_plan(model.config, model.tokenizer, decode, PROMPT, suffix, max_tokens, None)
+            asked = Request.of("stream", PROMPT, max_tokens, decode, suffix=suffix)
+            plan_of(model.denoiser, model.tokenizer, asked)
             break
         except InputError as error:  # a span too long for so large a schema is refused before any forward
             if "too large for a span" not in str(error):

@@ -24,7 +24,7 @@ from servers import serving
 from daguerre.engine.engine import Engine
 from daguerre.evals.bench.job import YARDSTICK, random_model
 from daguerre.model import Model
-from daguerre.models.denoiser import auto_dtype
+from daguerre.models.denoiser import auto_numbers
 from daguerre.models.own_layout import save_model
 
 MODES: dict[str, dict[str, Any]] = {
@@ -104,7 +104,7 @@ def say(line: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--dtype", default=str(auto_dtype(torch.device("cpu"))).removeprefix("torch."))
+    parser.add_argument("--dtype", default=auto_numbers())
     given = parser.parse_args()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     model = random_model(YARDSTICK, given.dtype, 1024)

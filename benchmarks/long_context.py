@@ -32,7 +32,6 @@ import numpy as np
 import torch
 
 from daguerre.evals.bench.job import YARDSTICK, random_config, random_model, random_tokens, torch_dtype
-from daguerre.evals.charts import new_figure, titled
 from daguerre.evals.machine import machine_facts, memory
 from daguerre.evals.results import write_report
 from daguerre.evals.tables import table
@@ -41,6 +40,7 @@ from daguerre.models.backends.native_backend import NativeBackend
 from daguerre.models.backends.native_cache import NativeCache, Page
 from daguerre.models.backends.torch_backend import TorchBackend
 from daguerre.models.forward import Backend, Forward, Hidden, KeyCache, Layout, Logits
+from daguerre.view.charts import new_figure, titled
 
 LENGTHS = (1024, 2048, 4096, 8192, 16384, 32768)
 PIECE, BLOCK = 512, 16

@@ -102,7 +102,7 @@ def filled(backend: Backend, num: int, int8: bool) -> NativeCache:
     """A cache of so many rows of random numbers."""
     cache = backend.cache(num + BLOCK + 1, int8=int8)
     assert isinstance(cache, NativeCache)
-    cache.struct(num)
+    cache.address(num)
     drawn = np.random.default_rng(0)
     for number, page in enumerate(cache._pages):
         bits = drawn.integers(0, 256, page.memory.nbytes, dtype=np.uint8)

@@ -16,6 +16,7 @@ import argparse
 import json
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -34,7 +35,6 @@ from daguerre.decoding.plan import Steps
 from daguerre.decoding.sampler import TokenSampler
 from daguerre.errors import DaguerreError, DataError, InputError, unknown
 from daguerre.evals.bits import bits_per_byte, spread
-from daguerre.evals.charts import new_figure, write_figure
 from daguerre.evals.documents import read_documents
 from daguerre.evals.machine import machine_facts
 from daguerre.evals.results import write_json
@@ -54,6 +54,7 @@ from daguerre.sampling.random import Counter
 from daguerre.sampling.rules import Never, Rule
 from daguerre.train.checkpoint import CHECKPOINTS, list_checkpoints
 from daguerre.train.run import run_training
+from daguerre.view.charts import new_figure, write_figure
 
 ROOT = Path(__file__).resolve().parents[1]
 RECIPES, RESULTS = ROOT / "recipes" / "race", ROOT / "benchmarks" / "results" / "race.json"
@@ -309,30 +310,39 @@ def markdown(values: Sequence[dict[str, Any]], picture: str) -> str:
         [
             "# Objectives, raced",
             "",
-            f"Written by `python benchmarks/race.py --report`. {' and '.join(minutes)} minutes of processor time "
-            "on one thread for each, on the same corpus and machine, from `recipes/race/`; one backbone "
-            "(models with the noise level as an input have a little more).",
+            _wrapped(
+                "Written by `python benchmarks/race.py --report`. Each objective was trained for "
+                f"{' and '.join(minutes)} minutes of processor time on one thread, with the same backbone, corpus and "
+                "machine, from `recipes/race/` (models that are given the noise level have a few more weights)."
+            ),
             "",
-            f"Bits per byte of the frozen held-out sample, on {limits['windows']} windows of 256 tokens: `ar` is "
-            f"exact, the others are upper bounds, from {limits['samples']} stratified draws of noise, with their "
-            "standard error. "
-            f"A bound of one family may be looser than another's. Then the share of the tokens of {limits['spans']} "
-            f"removed spans of {SPAN} that are found in a number of forwards, greedily, with the text on both sides "
-            "(infill) or only before it (completion).",
+            _wrapped(
+                f"Bits per byte are of the frozen held-out sample, on {limits['windows']} windows of 256 tokens: `ar` "
+                f"is exact, the others are upper bounds from {limits['samples']} stratified draws of noise, with their "
+                "standard error, and one family's bound may be looser than another's. Infill and completion are the "
+                f"share of the tokens of {limits['spans']} removed spans of {SPAN} that greedy decoding finds in so "
+                "many forwards, with the text on both sides or only before the span."
+            ),
             "",
             table(head, rows, left=len(head)),
             "",
             *([f"Not raced yet: {', '.join(f'`{name}`' for name in missing)}.", ""] if missing else []),
-            "`sedd` is the bound of the absorbing process as the loss, to which score entropy is equal once its scores "
-            "are written through predictions of the text, with SEDD's time input. `conversion` has the minutes of `ar` "
-            "behind it as well. Models of the uniform and hybrid processes are sampled by their posterior with all "
-            "probability on the most likely token; whatever they wrote may change until the last step.",
+            _wrapped(
+                "`sedd` has the bound of the absorbing process as its loss, with SEDD's time input; score entropy is "
+                "equal to it once scores are written as predictions of the text. `conversion` has the minutes of `ar` "
+                "behind it as well. Models of the uniform and hybrid processes are sampled by their posterior with all "
+                "probability on the most likely token; what they wrote may change until the last step."
+            ),
             "",
             f"![Accuracy against forwards, and bits per byte]({picture})",
             "",
             *(line for value in values if value.get("frames") for line in _shown(value["name"], value["frames"])),
         ]
     )
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, 120, break_on_hyphens=False)
 
 
 def _row(value: dict[str, Any]) -> list[str]:
@@ -354,8 +364,10 @@ def _shown(name: str, frames: dict[str, Any]) -> list[str]:
     return [
         f"## `{name}`: noise turns into text",
         "",
-        f"The first of the removed spans, {SPAN} tokens written in {frames['shown'][-1][0]} steps at temperature 0, "
-        "between the text before and behind it; after step 0 it is noise.",
+        _wrapped(
+            f"The first of the removed spans, {SPAN} tokens written in {frames['shown'][-1][0]} steps at temperature "
+            "0, with the text on both sides; after step 0 it is noise."
+        ),
         "",
         "```",
         f"true  {frames['true']!r}",

@@ -49,10 +49,10 @@ from routing_backends import (
 )
 from routing_world import BACKENDS, COMPRESSED, KINDS, RATE, STEPS, STRONG, WEAK, DrawnRequest, World, recorded, slo_of
 
-from daguerre.evals.charts import COLORS, GRAY, MARKERS, legend_of_figure, new_figure
 from daguerre.evals.machine import machine_facts
 from daguerre.evals.results import publish
 from daguerre.evals.tables import table
+from daguerre.view.charts import COLORS, GRAY, MARKERS, legend_of_figure, new_figure
 
 OURS = ("daguerre, steps named", "daguerre, steps classified")
 DIRECT = {"all-strong": STRONG, "all-weak": WEAK}

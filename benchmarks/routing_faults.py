@@ -47,10 +47,10 @@ from routing_backends import (
 )
 from routing_requests import STEPS, request
 
-from daguerre.evals.charts import BLUE, GRAY, new_figure, titled
 from daguerre.evals.machine import machine_facts
 from daguerre.evals.results import publish
 from daguerre.evals.tables import table
+from daguerre.view.charts import BLUE, GRAY, new_figure, titled
 
 BACKENDS = ("steady", "faulty-1", "faulty-2", "faulty-3", "mortal")
 SHARE = 1 / 3

@@ -43,10 +43,10 @@ from routing_backends import (
 )
 from routing_requests import STEPS, request
 
-from daguerre.evals.charts import BLUE, GRAY, ORANGE, legend_of_figure, new_figure, titled
 from daguerre.evals.machine import machine_facts
 from daguerre.evals.results import publish
 from daguerre.evals.tables import table
+from daguerre.view.charts import BLUE, GRAY, ORANGE, legend_of_figure, new_figure, titled
 
 FIRST, GAP, WORDS = 0.02, 0.002, 16
 """Seconds until the backend's first byte and between events of a stream, and how many words it sends."""

@@ -28,13 +28,13 @@ from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_union
 
-from daguerre.evals.charts import BLUE, GRAY, GREEN, new_figure
 from daguerre.evals.machine import machine_facts
 from daguerre.evals.results import publish
 from daguerre.evals.tables import table
 from daguerre.router.quality_fit import PARTS, apgr, auc, calibration_error, cpt, curve, fit_quality, folds_of
 from daguerre.router.quality_rows import Outcomes
 from daguerre.router.reading import read
+from daguerre.view.charts import BLUE, GRAY, GREEN, new_figure
 
 FOLDS, INNER = 5, 3
 SPLITS = {"unknown subjects": (0, 1, 2, 3, 4), "known subjects": (None,)}

@@ -28,7 +28,7 @@ from routing_world import BACKENDS, COMPRESSED, RESTART, DrawnRequest, World
 
 from daguerre.errors import DaguerreError
 from daguerre.http.settings import Keys
-from daguerre.router import attempts, proxy, trip, upstream, watching
+from daguerre.router import attempts, proxy, routed_request, upstream, watching
 from daguerre.router.config import read_config
 from daguerre.router.proxy import Router
 from daguerre.router.replies import BackendError
@@ -126,7 +126,7 @@ def run(world: World, folder: Path) -> tuple[list[dict[str, Any]], list[dict[str
     """What became of each request, as `routing_agent` says it, and the lines of the log."""
     path, lines, loop = folder / "route.toml", list[dict[str, Any]](), VirtualLoop()
     path.write_text(our_config(8800, dict.fromkeys(BACKENDS, Port()), folder / "log.jsonl"))  # type: ignore[arg-type]
-    config, modules = read_config(path), (attempts, proxy, trip, upstream, watching)
+    config, modules = read_config(path), (attempts, proxy, routed_request, upstream, watching)
     kept = [module.time for module in modules]  # type: ignore[attr-defined]
     for module in modules:
         module.time = Clock(loop)  # type: ignore[attr-defined]

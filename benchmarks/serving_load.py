@@ -29,11 +29,11 @@ import torch
 
 from daguerre.evals.bench.gguf_file import write_gguf
 from daguerre.evals.bench.job import YARDSTICK, random_model
-from daguerre.evals.charts import BLUE, GRAY, GREEN, by_powers, legend_of_figure, new_figure, titled
 from daguerre.evals.machine import machine_facts
 from daguerre.evals.results import publish
 from daguerre.evals.tables import table
 from daguerre.models.own_layout import save_model
+from daguerre.view.charts import BLUE, GRAY, GREEN, by_powers, legend_of_figure, new_figure, titled
 
 SIDES: dict[str, dict[str, Any]] = {
     "daguerre ar": {"daguerre": {"mode": "ar"}},

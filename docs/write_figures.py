@@ -4,9 +4,8 @@ A table stands between `<!-- figures: NAME -->` and `<!-- end -->`, NAME one of 
 `benchmarks/results/default-*.json` (reports of `daguerre eval`, each task in one of them) have the figures for. All of
 them must be of the shipped model; reports of tasks that need no draft head may be of the same weights without it, or
 with an earlier one.
-DataError for a report of other weights, and for a task that was measured twice. Tables of speed are of
-`benchmarks/results/speed.json`, a report of `daguerre bench`; with `_avx2` after their name, of `speed-avx2.json`, the
-same machine held to AVX2.
+DataError for a report of other weights, and for a task that was measured twice. Tables of speed are of the reports of
+`daguerre bench` that SPEEDS names, most of them of `benchmarks/results/speed.json`.
 """
 
 from __future__ import annotations
@@ -23,9 +22,10 @@ from safetensors.torch import load_file, save
 from daguerre.errors import DataError
 from daguerre.evals.bench.bars import bars as bench_bars
 from daguerre.evals.bench.bars import ratios
-from daguerre.evals.bench.family_report import families_table
+from daguerre.evals.bench.family_depth import deep_models
+from daguerre.evals.bench.family_report import lines
 from daguerre.evals.bench.job import RANDOM
-from daguerre.evals.bench.report import batch_table, machine_text, rows_table, threads_text
+from daguerre.evals.bench.report import machine_text, rows_table, threads_text
 from daguerre.evals.bench.rows import crossing
 from daguerre.evals.infilling import BEAM, NOVEL
 from daguerre.evals.modes_section import closest_setting, completion_modes, gap_modes
@@ -50,8 +50,13 @@ SPEEDS = {
     name: RESULTS / f"{name.replace('_', '-')}.json"
     for name in ("speed", "speed_avx2", "families", "families_avx512", "families_avx2")
 }
-OTHERS = re.compile(r"_avx(2|512)$")
-"""What a table of a processor with less ends with."""
+PROCESSORS = {
+    "AMX": ("speed", "families"),
+    "AVX-512": ("families_avx512",),
+    "AVX2": ("families_avx2",),
+    "AMX, held to AVX2": ("speed_avx2",),
+}
+"""The reports of each kind of processor."""
 NOT_MEASURED = "Not measured yet: run `daguerre bench --out benchmarks/results/speed.json` on an idle machine."
 PER_FORWARD = (1.5, 2.0, 3.0, 4.0)
 FACTS = ("model", "data", "machine", "settings", "seconds", "skipped")
@@ -105,12 +110,9 @@ def rewritten(text: str, tasks: dict[str, Any]) -> str:
     """A document with its tables written again. DataError for a table that is not in TABLES."""
 
     def write(match: re.Match[str]) -> str:
-        name, given = OTHERS.sub("", match[2]), tasks
-        if name not in TABLES:
-            raise DataError(f"no table is called {name!r}: choose one of {', '.join(TABLES)}")
-        if name != match[2]:
-            given = tasks | {one: tasks.get(one + match[2].removeprefix(name), {}) for one in ("speed", "families")}
-        return f"{match[1]}{TABLES[name](given)}\n{match[3]}"
+        if match[2] not in TABLES:
+            raise DataError(f"no table is called {match[2]!r}: choose one of {', '.join(TABLES)}")
+        return f"{match[1]}{TABLES[match[2]](tasks)}\n{match[3]}"
 
     return BLOCK.sub(write, text)
 
@@ -297,10 +299,21 @@ def speculation(*tables: Callable[[Any], str]) -> Callable[[dict[str, Any]], str
     return write
 
 
-def speed_bars(tasks: dict[str, Any]) -> str:
-    """What was aimed at in speed."""
-    rows = [[*bar, verdict(met)] for *bar, met in bench_bars(tasks.get("speed", {}))]
-    return table(["", "threads", "measured", "aimed at", ""], rows) if rows else NOT_MEASURED
+def speed_missed(tasks: dict[str, Any]) -> str:
+    """How many targets of speed each kind of processor meets, and those that it misses."""
+    counts, cells = list[str](), list[list[str]]()
+    for processor, names in PROCESSORS.items():
+        found = [bar for name in names for bar in bench_bars(tasks.get(name, {}))]
+        counts += [f"{processor}: {sum(bar[-1] for bar in found)} of {len(found)} met"] if found else []
+        figures = dict[tuple[str, str], dict[str, str]]()
+        for what, threads, figure, aimed_at, met in found:
+            short = figure.partition(",")[0]
+            figures.setdefault((what, aimed_at), {})[threads] = short if met else f"**{short}**"
+        for (what, aimed_at), by_threads in figures.items():
+            if any(figure.startswith("**") for figure in by_threads.values()):
+                cells.append([processor, what, aimed_at, by_threads.get("1", ""), by_threads.get("2", "")])
+    header = ["", "missed", "aimed at", "one thread", "2 threads"]
+    return f"{'; '.join(counts)}.\n\n{table(header, cells, left=2)}" if counts else NOT_MEASURED
 
 
 def speed_rows(tasks: dict[str, Any]) -> str:
@@ -346,25 +359,32 @@ def speed_without(tasks: dict[str, Any]) -> str:
     )
 
 
-def speed_batch(tasks: dict[str, Any]) -> str:
-    """Many requests at once beside one."""
-    if "batch" not in tasks.get("speed", {}):
-        return NOT_MEASURED
-    part = tasks["speed"]["batch"]
-    tables = [f"With {threads_text(threads)}:\n\n{batch_table(found)}" for threads, found in part["threads"].items()]
-    return "\n\n".join([*tables, f"{machine_text(part['machine'])}."])
-
-
 def families(tasks: dict[str, Any]) -> str:
-    """Published shapes beside llama.cpp: bars, and one table."""
-    if "families" not in (report := tasks.get("families", {})):
+    """Answer tokens a second of published shapes, times llama.cpp's, a column for each processor and its threads."""
+    rows, columns, machines = dict[str, dict[str, str]](), dict[str, None](), list[str]()
+    for processor, names in PROCESSORS.items():
+        for part in (tasks[name]["families"] for name in names if "families" in tasks.get(name, {})):
+            machines.append(f"* {processor}: {machine_text(part['machine'])}.")
+            for what, threads, times in times_llama(part):
+                column = f"{processor}, {threads_text(threads)}"
+                columns[column] = None
+                rows.setdefault(what, {})[column] = f"{times:.2f}"
+    if not rows:
         return NOT_MEASURED.replace("--out benchmarks/results/speed.json", "--what families")
-    part, level = report["families"], report["families"]["machine"]
-    rows = [[*bar, verdict(met)] for *bar, met in bench_bars(report)]
-    found = [table(["", "threads", "measured", "aimed at", ""], rows)] if rows else []
-    name = "families" if level["instruction_set"] == "amx" else f"families-{level['instruction_set'].split('_')[0]}"
-    picture = f"![families](../benchmarks/results/{name}.png)"
-    return "\n\n".join([*found, families_table(part), f"{machine_text(level)}.", picture])
+    cells = [[what, *(of_what.get(column, "") for column in columns)] for what, of_what in rows.items()]
+    return "\n\n".join([table(["times llama.cpp", *columns], cells), "\n".join(machines)])
+
+
+def times_llama(part: dict[str, Any]) -> Iterator[tuple[str, str, float]]:
+    """Each shape with its mode and weights, the threads, and how many times as fast as llama.cpp."""
+    for line in lines(part):
+        if line.times is not None:
+            yield f"{line.shape}, `{line.mode}`, {line.weights} beside {line.peer}", line.threads, line.times
+    for model in deep_models(part):
+        for cache in model.seconds if "llama.cpp" in model.seconds else ():
+            if cache != "llama.cpp":
+                times = model.whole("llama.cpp") / model.whole(cache)
+                yield f"llada-8b, whole canvas, cache {cache}, {model.weights}", model.threads, times
 
 
 def speed_crossing(tasks: dict[str, Any]) -> str:
@@ -446,11 +466,10 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "modes_completion": completion_modes,
     "modes_gaps": gap_modes,
     "completion_closest": closest_setting,
-    "speed_bars": speed_bars,
+    "speed_missed": speed_missed,
     "speed_rows": speed_rows,
     "speed_table": speed_table,
     "speed_without": speed_without,
-    "speed_batch": speed_batch,
     "families": families,
     "speed_crossing": speed_crossing,
     "speed_modes": speed_modes,

@@ -1,4 +1,4 @@
-"""Write the table of options.md again: `python docs/write_options.py`."""
+"""Write the list of options.md again: `python docs/write_options.py`."""
 
 from __future__ import annotations
 
@@ -18,25 +18,27 @@ PAGE = Path(__file__).with_name("options.md")
 BLOCK = re.compile(r"(<!-- options -->\n).*(<!-- end -->)", flags=re.DOTALL)
 
 
-def readers(name: str) -> str:
-    """Which modes and policies read an option."""
-    modes = [mode.name for mode in MODES.values() if name in mode.options]
+def readers(name: str) -> list[str]:
+    """Which modes and policies read an option; [] for all."""
+    modes = [mode.name for mode in MODES.values() if name in mode.options and name in mode_options()]
     policies = [policy for policy, kind in POLICIES.items() if name in kind.options]
-    of_modes = "all modes" if name not in mode_options() else f"mode {', '.join(modes)}"
-    return f"{of_modes}; policy {', '.join(policies)}" if policies else of_modes
+    named = {("mode", "modes")[len(modes) > 1]: modes, ("policy", "policies")[len(policies) > 1]: policies}
+    return [f"{kind} {', '.join(names)}" for kind, names in named.items() if names]
 
 
 def entry(name: str, declared: Option, default: Any) -> str:
     """The lines of one option."""
-    head = f"**`{name}`**: {declared.kind}. Default: {default!r}. Read by {readers(name)}."
-    return "\n".join(textwrap.fill(text, 120) for text in (head, declared.says)) + "\n"
+    read_by = readers(name)
+    head = "; ".join([str(declared.kind), f"default {default!r}", *read_by])
+    says = re.sub("^Mode (.*?): ", lambda found: "" if f"mode {found[1]}" in read_by else found[0], declared.says)
+    return textwrap.fill(f"* **`{name}`** ({head}): {says}", 120, subsequent_indent="  ")
 
 
 def written(text: str) -> str:
-    """The page with its table made anew."""
+    """The page with its list made anew."""
     defaults = {field.name: field.default for field in fields(DecodeOptions)}
     entries = [entry(name, declared, defaults[name]) for name, declared in options_of(DecodeOptions).items()]
-    return BLOCK.sub(lambda found: f"{found[1]}\n" + "\n".join(entries) + f"\n{found[2]}", text)
+    return BLOCK.sub(lambda found: f"{found[1]}\n" + "\n".join(entries) + f"\n\n{found[2]}", text)
 
 
 if __name__ == "__main__":

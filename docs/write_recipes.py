@@ -1,8 +1,10 @@
-"""Write the tables of recipes.md again, from the declarations of keys: `python docs/write_recipes.py`."""
+"""Write the lists of recipes.md again, from the declarations of keys: `python docs/write_recipes.py`."""
 
 from __future__ import annotations
 
+import json
 import re
+import textwrap
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
@@ -24,48 +26,61 @@ PAGE = Path(__file__).with_name("recipes.md")
 BLOCK = re.compile(r"(<!-- keys -->\n).*(<!-- end -->)", flags=re.DOTALL)
 SECTIONS: tuple[tuple[str, str, type[Section]], ...] = (
     ("", "The run", Recipe),
-    ("optim.", "[optim]: the optimizer", Optimization),
-    ("stages.N.", "[[stages]]: lengths and batches", Stage),
-    ("mixture.NAME.", "[mixture.NAME]: objectives and their shares", Share),
-    ("convert.", "[convert]: an autoregressive model becomes another", Convert),
-    ("sft.", "[sft]: fine-tuning on prompts and answers", Sft),
-    ("prefer.", "[prefer]: learning from preferences", Prefer),
-    ("distill.", "[distill]: fewer steps", Distill),
-    ("reinforce.", "[reinforce]: answers that the model draws are rewarded", Reinforce),
-    ("model.", "[model]: the shape of a model that is trained from scratch", TrainedShape),
-    ("concepts.", "[concepts]: concept heads", ConceptTraining),
-    ("lora.", "[lora]: an adapter", Lora),
+    ("optim", "[optim]: the optimizer", Optimization),
+    ("stages", "[[stages]]: lengths and batches", Stage),
+    ("mixture", "[mixture.NAME]: objectives and their shares", Share),
+    ("convert", "[convert]: an autoregressive model becomes another", Convert),
+    ("sft", "[sft]: fine-tuning on prompts and answers", Sft),
+    ("prefer", "[prefer]: learning from preferences", Prefer),
+    ("distill", "[distill]: fewer steps", Distill),
+    ("reinforce", "[reinforce]: rewards for sampled answers", Reinforce),
+    ("model", "[model]: the shape of a model that is trained from scratch", TrainedShape),
+    ("concepts", "[concepts]: concept heads", ConceptTraining),
+    ("lora", "[lora]: an adapter", Lora),
 )
-"""The prefix of the keys, the heading, and the class of each section."""
-TYPES = {int: "whole number", float: "number", str: "text", bool: "true or false"}
+"""The name, the heading, and the class of each section."""
+TYPES = {int: "integer", float: "number", str: "text", bool: "boolean"}
+SIGNS = {"at least ": "≥ ", "above ": "> ", "at most ": "≤ ", "below ": "< ", " and ": ", "}
+"""Words of a range, as the page writes them."""
 
 
 def written(text: str) -> str:
-    """The page with its tables made anew."""
-    tables = "\n".join(f"## {heading}\n\n{_table(prefix, kind)}" for prefix, heading, kind in SECTIONS)
-    return BLOCK.sub(lambda found: f"{found[1]}\n{tables}\n{found[2]}", text)
+    """The page with its lists made anew."""
+    lists = "\n".join(f"## {heading}\n{_list(name, section)}" for name, heading, section in SECTIONS)
+    return BLOCK.sub(lambda found: f"{found[1]}\n{lists}\n{found[2]}", text)
 
 
-def _table(prefix: str, section: type[Section]) -> str:
-    rows = ["| key | type | default | meaning |", "|---|---|---|---|"]
+def _list(name: str, section: type[Section]) -> str:
     hints, keys = get_type_hints(section), section.keys()
-    for each in fields(section):  # type: ignore[arg-type]
-        key = keys[each.name]
-        meaning = key.meaning + (f" (`{key.option}`)" if key.option else "")
-        if key.methods:
-            meaning += f"; read by {', '.join(key.methods)}"
-        kind = _type(hints[each.name], key)
-        rows.append(f"| `{prefix}{each.name}` | {kind} | {_default(each)} | {meaning} |")
-    return "\n".join(rows) + "\n"
+    lines = [_line(each, hints[each.name], keys[each.name], name) for each in fields(section)]  # type: ignore[arg-type]
+    return "\n".join(textwrap.fill(line, 120, subsequent_indent="  ", break_on_hyphens=False) for line in lines) + "\n"
 
 
-def _type(hint: Any, key: RecipeKey) -> str:
-    """The type and the range, in words."""
+def _line(each: Field[Any], hint: Any, key: RecipeKey, section: str) -> str:
+    """`key` = default (values): meaning; read by METHODS, where the key or the section does not name them already."""
+    default = _default(each)
+    needed = "needed; " if each.default is MISSING and each.default_factory is MISSING else ""
+    values = needed + _values(hint, key, default == "")
+    meaning = key.meaning + (f" (`{key.option}`)" if key.option else "")
+    if key.methods and tuple(key.methods) not in ((each.name,), (section,)):
+        meaning += f"; read by {', '.join(key.methods)}"
+    return (
+        f"* `{each.name}`" + (f" = {default}" if default else "") + (f" ({values})" if values else "") + f": {meaning}"
+    )
+
+
+def _values(hint: Any, key: RecipeKey, needs_type: bool) -> str:
+    """What a key may be: names, a range, or a type, which is left out where the default shows it."""
     if key.names:
         names = ", ".join(key.names)
         return f"list of {names}" if get_origin(hint) not in (None, *_UNIONS) and str in get_args(hint) else names
-    each = f"{key.num} numbers, each" if key.num else _plain(hint)
-    return " ".join(part for part in (each + ("," if key.range() and not key.num else ""), key.range()) if part)
+    limits = key.range()
+    for words, sign in SIGNS.items():
+        limits = limits.replace(words, sign)
+    limits = re.sub(r"≥ (\S+), ≤ (\S+)", r"\1 to \2", limits)
+    kind = _plain(hint)
+    named = kind if needs_type or kind in ("table", "tables") else ""
+    return " ".join(part for part in (f"{key.num} numbers, each" if key.num else named, limits) if part)
 
 
 _UNIONS = (get_origin(int | None), get_origin(get_type_hints(TrainedShape)["context"]))
@@ -82,13 +97,12 @@ def _plain(hint: Any) -> str:
 
 
 def _default(each: Field[Any]) -> str:
-    if each.default is MISSING:
-        return "needed" if each.default_factory is MISSING else "its defaults"
+    """As in TOML; "" where there is none, or where it says nothing: None, a table, an empty list."""
+    if each.default is MISSING or each.default is None or each.default == ():
+        return ""
     if isinstance(each.default, tuple):
-        return ", ".join(map(str, each.default)) or "none"
-    if isinstance(each.default, bool):
-        return str(each.default).lower()
-    return "none" if each.default is None else str(each.default)
+        return f"[{', '.join(map(json.dumps, each.default))}]"
+    return json.dumps(each.default)
 
 
 if __name__ == "__main__":

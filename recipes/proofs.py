@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from daguerre.decoding.drive import Together
+from daguerre.decoding.sample import Together
 from daguerre.decoding.generate import Request, plan_of
 from daguerre.decoding.result import Result
 from daguerre.decoding.sample import Sample

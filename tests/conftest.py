@@ -241,7 +241,7 @@ def scripted(tokenizer: Tokenizer) -> Callable[..., Scripted]:
 def slow(scripted: Any, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> Scripted:
     """A denoiser that writes "a" for ever, and takes a second for each position that it is asked about."""
     now = 0.0
-    monkeypatch.setattr("daguerre.decoding.deadline.time.perf_counter", lambda: now)
+    monkeypatch.setattr("daguerre.decoding.denoise.time.perf_counter", lambda: now)
     (word,) = tokenizer.encode("a")
 
     def says(canvas: Canvas, position: int) -> dict[int, float]:

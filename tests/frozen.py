@@ -9,15 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+import main_path
 from daguerre.canvas import Canvas
-from daguerre.decoding import generate as main_path
-from daguerre.decoding.generate import start
 from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.model import Model
 from daguerre.models.forward import Answer, Ask, Logits
 from daguerre.models.session import Asking, Counts
 from driving import OnLogits
+from main_path import start
 
 PROMPT = "def area(w, h):\n    return w * h\n\n\ndef volume(w, h, d):\n    return "
 SUFFIX = "\n\n\nprint(area(2, 3), volume(2, 3, 4))\n"

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from daguerre.decoding import drive
-from daguerre.decoding.reading import committed_text
-from daguerre.decoding.result import Result
+from daguerre.decoding import sample as drivers
+from daguerre.decoding.result import Result, committed_text
 from daguerre.decoding.sample import Sample
 from daguerre.errors import InputError
 from daguerre.model import Model
@@ -24,10 +23,10 @@ class Recorder:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.samples: list[Sample] = []
-        monkeypatch.setattr(drive, "Sample", self._make)
+        monkeypatch.setattr(drivers, "Sample", self._make)
         ticks = count()
         clock = SimpleNamespace(perf_counter=lambda: float(next(ticks)))
-        monkeypatch.setattr("daguerre.decoding.deadline.time", clock)
+        monkeypatch.setattr("daguerre.decoding.denoise.time", clock)
 
     def _make(self, *given: Any) -> Sample:
         self.samples.append(Sample(*given))

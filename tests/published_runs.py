@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 import made_tokenizers as mt
-from daguerre.decoding.generate import generate
 from daguerre.model import Model
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.published_tokenizer import PublishedTokenizer
+from main_path import generate
 
 SCHEMA = {
     "type": "object",

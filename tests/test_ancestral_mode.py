@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from daguerre.canvas import Canvas, Decision
 from daguerre.decoding.modes.ancestral import Sampler, step_tokens, times
@@ -16,6 +15,7 @@ from daguerre.noise.process import process_of
 from daguerre.sampling.logits import SamplingParams, tempered
 from daguerre.sampling.random import TOKEN, Counter
 from driving import logits_of, run_steps
+from oracles.reverse import undone
 
 PROCESSES = ("uniform", "hybrid", "absorbing")
 each = pytest.mark.parametrize("process", PROCESSES)
@@ -40,9 +40,9 @@ def test_a_completion_is_the_sampler_s(noisy: dict[str, Model], process: str, te
     def probs(tokens: np.ndarray, t: float, positions: np.ndarray) -> Any:
         every = np.arange(len(tokens))
         answer = yield from model.denoiser.session(canvas).ask_noisy(tokens, t, every)
-        return torch.from_numpy(tempered(answer.logits[positions].astype(np.float64), SamplingParams(temperature)))
+        return tempered(answer.logits[positions].astype(np.float64), SamplingParams(temperature))
 
-    sampler = Sampler(process_of(model.config), probs, times(steps)).run(canvas, Counter(3, 0))
+    sampler = Sampler(undone(process_of(model.config)), probs, times(steps)).run(canvas, Counter(3, 0))
     _, last = run_steps(sampler, model.denoiser.backend)
     want = last.tokens[canvas.gaps[0][0] :].tolist()
     result = model.generate("x = 1\n", num, mode="ancestral", steps=steps, seed=3, temperature=temperature)
@@ -59,7 +59,7 @@ def test_a_masked_model_needs_no_time_input(models: dict[str, Model], name: str)
     prompt, params = model.tokenizer.encode("x = 1\n"), SamplingParams(1.0)
     canvas = Canvas.lay_out([[model.config.bos_id, *prompt]], [num], 0)
     canvas = canvas.at(canvas.gaps[0])
-    positions, process = canvas.active_positions(), process_of(model.config)
+    positions, process = canvas.active_positions(), undone(process_of(model.config))
     tokens, same, forwards = np.full((1, num), model.config.mask_id), False, 0
     for step in range(steps):
         now = canvas
@@ -68,7 +68,7 @@ def test_a_masked_model_needs_no_time_input(models: dict[str, Model], name: str)
             now = now.apply(decision)
         answer = logits_of(model.denoiser, now.at(canvas.span), positions)
         answer[:, [model.config.null_id]] = -np.inf
-        probs, forwards = torch.from_numpy(tempered(answer, params)), forwards + (not same)
+        probs, forwards = tempered(answer, params), forwards + (not same)
         before, u = tokens, rng.uniform(TOKEN, positions, step)[None]
         tokens = step_tokens(process, tokens, probs[None], 1 - step / steps, 1 - (step + 1) / steps, u)
         same = np.array_equal(before, tokens)

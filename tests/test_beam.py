@@ -11,15 +11,13 @@ import pytest
 import torch
 
 import daguerre
+import main_path
 from backends import NATIVE
 from daguerre.canvas import Canvas
-from daguerre.decoding import generate as main_path
-from daguerre.decoding.deadline import Deadline
-from daguerre.decoding.denoise import Run
+from daguerre.decoding.denoise import Deadline, Run
 from daguerre.decoding.modes import beam
 from daguerre.decoding.modes.lines import ContextLines, Edge
 from daguerre.decoding.plan import Plan
-from daguerre.decoding.planning import make_plan
 from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.decoding.sampler import TokenSampler
@@ -32,6 +30,7 @@ from daguerre.models.session import compute
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.sampling.random import Counter
 from driving import logits_of
+from plans import make_plan
 
 PREFIX, SUFFIX = "def f(a, b):\n    return a", " * b\n\n\nprint(f(1, 2))\n"
 PATHS = [[], [40, 50, 60], [40], [40, 51], [70, 71, 72, 73, 74], [40, 50, 61]]
@@ -54,7 +53,7 @@ def with_bias(logprobs: np.ndarray, bias: dict[int, float]) -> np.ndarray:
 def run_of(model: Model, plan: Plan) -> Run:
     """What the mode runs with, to call its parts one by one."""
     session = model.denoiser.session(plan.canvas)
-    return Run(plan, session, TokenSampler(plan.decode.sampling, Counter(0)), Deadline(None))
+    return Run(plan, session, TokenSampler(plan.decode.sampling, Counter(0)), Deadline(None), session.counts)
 
 
 # ---- trees ---------------------------------------------------------------------------------------------------------
@@ -327,7 +326,7 @@ def test_hypotheses_are_rescored_all_or_none(causal: Model, monkeypatch: pytest.
     assert len(found) == 3
     for forwards in range(4):
         late = iter([False] * forwards + [True] * 3)
-        monkeypatch.setattr(run, "late", lambda late=late: next(late))
+        monkeypatch.setattr(run.deadline, "late", lambda late=late: next(late))
         assert (compute(beam.rescore(run, before, found, suffix), backend) == found) == (forwards < 3)
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import daguerre
-from daguerre.decoding.context import OUTLINE_SHARE, Context, choose, share, whole
+from daguerre.decoding.context import OUTLINE_SHARE, Context, choose, context_of, share
 from daguerre.decoding.text_spans import enclosing, imports
 from daguerre.errors import ContextError, InputError
 from daguerre.models.tokenizer import Tokenizer
@@ -84,8 +84,8 @@ def test_what_is_next_to_a_gap_is_shown(around: list[str], room: int) -> None:
 
 def test_everything_is_shown_where_there_is_room() -> None:
     around = ["a\nb\n", "c\n", "d\n"]
-    assert choose(TOKENIZER, around, ["", ""], 100) == whole(around, ["", ""])
-    assert str(whole(around, ["", ""])) == "all 4 lines"
+    assert choose(TOKENIZER, around, ["", ""], 100) == context_of(around, ["", ""])
+    assert str(context_of(around, ["", ""])) == "all 4 lines"
 
 
 def test_gaps_share_the_room() -> None:
@@ -234,7 +234,7 @@ def test_calls_show_a_part_of_a_long_text_and_give_all_of_it_back(model: daguerr
 
 def test_a_text_that_fits_is_shown_whole(model: daguerre.Model) -> None:
     result = model.infill("x = ", "\ny = 2\n", 4)
-    assert result.context == whole(["x = ", "\ny = 2\n"], [""])
+    assert result.context == context_of(["x = ", "\ny = 2\n"], [""])
     assert result.context.complete
     assert model.generate([5, 6, 7], 2).context is None
 

@@ -9,15 +9,14 @@ import numpy as np
 import pytest
 
 from backends import BACKENDS
-from daguerre.decoding.drive import drive
-from daguerre.decoding.planning import make_plan
 from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
-from daguerre.decoding.sample import Sample
+from daguerre.decoding.sample import Sample, drive
 from daguerre.model import Model
 from daguerre.models.denoiser import BackendName
 from daguerre.models.forward import Cycle
 from driving import OnLogits, Ticking
+from plans import make_plan
 
 PROMPTS = ("import os\nx = impo", "def area(w, h):\n    return w")
 NUM = 24

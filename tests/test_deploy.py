@@ -128,7 +128,7 @@ def container(deployment: dict[str, Any] | None = None) -> dict[str, Any]:
 
 
 def test_a_pod_has_time_to_drain_and_is_asked_where_it_answers() -> None:
-    from daguerre.http.gate import OPEN
+    from daguerre.http.middleware import OPEN
     from daguerre.http.process import CUT, GRACE
 
     pod = server()["Deployment"]["spec"]["template"]["spec"]

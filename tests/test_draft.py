@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 import daguerre
+import main_path
 from daguerre.canvas import Canvas
-from daguerre.decoding import generate as main_path
 from daguerre.decoding.drafters import Alignment, Draft, occurrences
-from daguerre.decoding.planning import make_plan
 from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.errors import InputError
 from daguerre.heldout import load_frozen
 from daguerre.model import Model
 from daguerre.models.tokenizer import Tokenizer
+from plans import make_plan
 
 LAWS: list[dict[str, Any]] = [
     {},

@@ -10,14 +10,12 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import main_path
 from daguerre.canvas import Canvas
-from daguerre.decoding import generate as main_path
-from daguerre.decoding.deadline import Deadline
-from daguerre.decoding.denoise import Run, heal
+from daguerre.decoding.denoise import Deadline, Run, heal
 from daguerre.decoding.lengths import look_alone, look_together
 from daguerre.decoding.modes.ar import one_by_one
 from daguerre.decoding.modes.block import denoise_spans
-from daguerre.decoding.planning import make_plan
 from daguerre.decoding.request import Decode
 from daguerre.decoding.sample import Sample
 from daguerre.decoding.sampler import TokenSampler
@@ -29,6 +27,7 @@ from daguerre.scoring.decisions import Choice, label_texts, score_texts
 from daguerre.scoring.likelihood import score_tokens
 from daguerre.trace import Event
 from driving import Recorded, Recording, finished, run_steps
+from plans import make_plan
 
 PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "linear", "matmul", "embedding", "scaled_dot_product")
 
@@ -177,7 +176,9 @@ def run_of(model: Model, **options: Any) -> Run:
     plan = make_plan(model.config, model.tokenizer, decode, PROMPT, None, 14, None)
     session = model.denoiser.session(plan.canvas, decode.cache)
     constraint = plan.constraint
-    return Run(plan, session, TokenSampler(decode.sampling, Counter(3), False, constraint), Deadline(None))
+    return Run(
+        plan, session, TokenSampler(decode.sampling, Counter(3), False, constraint), Deadline(None), session.counts
+    )
 
 
 def says(hidden: torch.Tensor, model: Model) -> tuple[torch.Tensor, np.ndarray]:

@@ -15,15 +15,13 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
+import main_path
 from daguerre import load
 from daguerre.canvas import Canvas
-from daguerre.decoding import generate as main_path
-from daguerre.decoding.drive import Together
 from daguerre.decoding.modes.windows import OPEN, Window, WindowSlot, difference
-from daguerre.decoding.planning import make_plan
 from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
-from daguerre.decoding.sample import Sample
+from daguerre.decoding.sample import Sample, Together
 from daguerre.errors import CheckpointError, DaguerreError
 from daguerre.model import Model
 from daguerre.models.own_layout import OwnSource, save_model
@@ -33,6 +31,7 @@ from daguerre.trace import Trace
 from oracles.dreamon import DreamOn, Filled
 from oracles.published import Dream
 from pairwise import covering
+from plans import make_plan
 from published import CASES, END, MASK, NUM_TOKENS, SIZE, START, TURN, logits_under, scatter
 
 EXPAND, BEGIN = NUM_TOKENS, NUM_TOKENS + 1
@@ -396,7 +395,7 @@ def test_guidance_and_a_scorer_see_what_the_model_sees(dreamon: Model) -> None:
 
 def test_where_time_is_short_no_gap_grows_and_all_is_filled(scripted: Any, tokenizer: Any, monkeypatch: Any) -> None:
     now = 0.0
-    monkeypatch.setattr("daguerre.decoding.deadline.time.perf_counter", lambda: now)
+    monkeypatch.setattr("daguerre.decoding.denoise.time.perf_counter", lambda: now)
 
     def says(canvas: Canvas, position: int) -> dict[int, float]:
         nonlocal now

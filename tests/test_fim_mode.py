@@ -10,10 +10,9 @@ import pytest
 
 from backends import BACKENDS
 from daguerre.decoding.context import kept_files
-from daguerre.decoding.drive import drive
 from daguerre.decoding.generate import Request, plan_of
 from daguerre.decoding.modes.joins import Join, beginning, cuts, repeats
-from daguerre.decoding.sample import Sample
+from daguerre.decoding.sample import Sample, drive
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.model import Model
 from daguerre.models.core.config import FimTokens

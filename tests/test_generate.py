@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import main_path
 from daguerre.canvas import Canvas
-from daguerre.decoding import generate as main_path
-from daguerre.decoding.reading import OPEN
+from daguerre.decoding.result import OPEN
 from daguerre.errors import InputError
 from daguerre.model import Model
 from daguerre.models.tokenizer import Tokenizer

@@ -6,6 +6,7 @@ import ast
 import graphlib
 import importlib.metadata
 import json
+import re
 import subprocess
 import sys
 import textwrap
@@ -18,13 +19,15 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from daguerre.commands import capabilities
+
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src"
 PACKAGE = "daguerre"
 
-# From the bottom up. A part imports parts of its own layer or below; `daguerre` itself is the public API.
+# The runtime, from the bottom up. A part imports parts of its own layer or below; `daguerre` itself is the public API.
 LAYERS = (
-    ("arguments", "errors", "files", "assets", "heldout", "wanted"),
+    ("arguments", "errors", "files", "assets", "heldout", "cancellation"),
     ("http",),
     ("canvas", "trace"),
     ("models", "noise", "sampling"),
@@ -33,16 +36,20 @@ LAYERS = (
     ("model",),
     ("engine",),
     ("daguerre",),
-    ("server", "router"),
+    ("server", "view"),
 )
 RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}
-# These import any layer, and one another without cycles; no layer imports them.
-BESIDE = ("train", "evals", "concepts", "overlap", "audit", "view")
-# The command line: it imports anything, slow parts only inside the functions that need them; nobody else imports it.
+# They import any layer, and one another without cycles; the runtime, its command line included, imports none of them.
+CAPABILITIES = ("train", "evals", "concepts", "overlap", "audit", "router")
+# The command line, which imports slow parts only inside the functions that need them. Nobody imports it but the
+# commands of capabilities, modules `commands` and `*_commands`, which it finds by the table.
 TOP = ("commands", "cli", "__main__")
-LATE = (*BESIDE, "http", "server", "router")
+LATE = ("http", "server", "view")
+TABLE = "daguerre.commands.capabilities"
 # What these share is in http, and neither imports the other; nobody else imports http.
 APART = ("server", "router")
+# These compute with PyTorch, or hand tensors on.
+TORCH = ("models", "noise", "sampling", "decoding", "scoring", "model", "commands", "train", "evals", "audit")
 # Importing these needs an extra; the commands that start them say which.
 EXTRA = ("http", "server", "router")
 
@@ -63,6 +70,11 @@ class Import:
 def part(module: str) -> str:
     """daguerre.train.corpus.select -> train; daguerre -> daguerre."""
     return module.split(".")[1] if "." in module else module
+
+
+def has_commands(module: str) -> bool:
+    """daguerre.router.fit_commands -> True"""
+    return part(module) in CAPABILITIES and module.endswith(("_commands", ".commands"))
 
 
 def find_modules(source: Path) -> dict[str, Path]:
@@ -113,26 +125,23 @@ def named(node: ast.Import | ast.ImportFrom, package: str) -> list[str]:
 
 def allowed(found: Import) -> bool:
     importer, target = part(found.importer), part(found.target)
-    if importer == target or importer == "__main__":
-        return True
-    if importer == "cli" and target == "commands":
-        return True
+    if has_commands(found.target):
+        return importer == target and has_commands(found.importer)
     if target in TOP:
+        ours = importer == "cli" or has_commands(found.importer)
+        return importer in (target, "__main__") or (target == "commands" and ours)
+    if target in CAPABILITIES and importer not in CAPABILITIES:
         return False
-    if importer in TOP:
-        return target not in LATE or found.scope == "function"
-    if {importer, target} == {*APART} or (target == "http" and importer not in APART):
+    if importer in TOP or has_commands(found.importer):
+        return target not in (*LATE, *CAPABILITIES) or found.scope == "function"
+    if {importer, target} == {*APART} or (target == "http" and importer not in ("http", *APART)):
         return False
-    if importer in BESIDE:
-        return True
-    if target in BESIDE:
-        return importer == "server" and target != "train" and found.scope == "function"
-    return RANK[target] <= RANK[importer]
+    return importer == target or importer in CAPABILITIES or RANK[target] <= RANK[importer]
 
 
 def violations(source: Path) -> list[str]:
     """What is wrong with the imports of the package under `source`: parts without a layer, wrong directions, cycles."""
-    known = {*RANK, *BESIDE, *TOP}
+    known = {*RANK, *CAPABILITIES, *TOP}
     strays = sorted({part(module) for module in find_modules(source)} - known)
     if strays:
         return [f"{stray} has no layer: give it one here and in ARCHITECTURE.md" for stray in strays]
@@ -192,11 +201,56 @@ PLANTED: list[tuple[dict[str, str], str]] = [
     ),
     ({"router/app.py": "from daguerre.server import app"}, "router.app:1 imports daguerre.server.app"),
     ({"server/app.py": "def f():\n    from daguerre.router import app"}, "server.app:2 imports daguerre.router.app"),
-    ({"http/gate.py": "if TYPE_CHECKING:\n    from daguerre.server import app"}, "http.gate:2 imports daguerre.server"),
-    ({"http/gate.py": "from daguerre.models import rope"}, "http.gate:1 imports daguerre.models.rope"),
-    ({"evals/tasks.py": "from daguerre.http import gate"}, "evals.tasks:1 imports daguerre.http.gate"),
+    (
+        {"http/middleware.py": "if TYPE_CHECKING:\n    from daguerre.server import app"},
+        "http.middleware:2 imports daguerre.server",
+    ),
+    ({"http/middleware.py": "from daguerre.models import rope"}, "http.middleware:1 imports daguerre.models.rope"),
+    ({"evals/tasks.py": "from daguerre.http import middleware"}, "evals.tasks:1 imports daguerre.http.middleware"),
+    (
+        {"server/app.py": "def f():\n    from daguerre.evals import tasks"},
+        "server.app:2 imports daguerre.evals.tasks",
+    ),
+    (
+        {"commands/asking.py": "def f():\n    from daguerre.evals import tasks"},
+        "commands.asking:2 imports daguerre.evals.tasks",
+    ),
+    ({"view/demo.py": "from daguerre.train import optim"}, "view.demo:1 imports daguerre.train.optim"),
+    ({"evals/commands.py": "from daguerre.evals import tasks"}, "evals.commands:1 imports daguerre.evals.tasks"),
+    ({"evals/commands.py": "", "evals/tasks.py": "from daguerre.evals import commands"}, "evals.tasks:1 imports"),
+    ({"evals/tasks.py": "from daguerre.commands import asking"}, "evals.tasks:1 imports daguerre.commands.asking"),
     ({"misc.py": ""}, "misc has no layer"),
 ]
+
+
+def test_the_runtime_names_modules_of_capabilities_in_its_table_alone() -> None:
+    named = re.compile(rf"daguerre\.({'|'.join(CAPABILITIES)})[.:][\w.:]+")
+    found = {
+        module
+        for module, path in find_modules(SOURCE).items()
+        if part(module) not in CAPABILITIES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and named.fullmatch(node.value)
+    }
+
+    assert found == {TABLE}
+
+
+def test_only_these_parts_import_torch() -> None:
+    found = {
+        part(module)
+        for module, path in find_modules(SOURCE).items()
+        for node, _ in walk(ast.parse(path.read_text(encoding="utf-8")), "module")
+        if any(name.partition(".")[0] == "torch" for name in named(node, module))
+    }
+
+    assert found == {*TORCH}
+
+
+def test_every_name_of_the_table_of_capabilities_is_there() -> None:
+    for name in (capabilities.RECORDER, capabilities.TRAINING_NEEDS):
+        assert callable(capabilities.capability(name))
+    assert {part(name) for name in capabilities.COMMANDS} == {*CAPABILITIES} - {"overlap"}  # whose command is of `data`
 
 
 def test_a_planted_violation_is_found(subtests: pytest.Subtests, tmp_path: Path) -> None:
@@ -216,11 +270,12 @@ def test_what_the_design_allows_is_not_a_violation(tmp_path: Path) -> None:
             "sampling/policy.py": "from daguerre.noise import Schedule",
             "train/optim.py": "from daguerre import Model\nif TYPE_CHECKING:\n    from daguerre.models import rope",
             "train/data.py": "from . import optim",
-            "server/app.py": "from daguerre.http import gate\ndef f():\n    import daguerre.evals.tasks",
-            "router/app.py": "from daguerre.http import gate",
-            "http/gate.py": "from daguerre.errors import shown",
-            "commands/asking.py": "from daguerre import errors\ndef f():\n    from daguerre.evals import tasks",
-            "cli.py": "from daguerre.commands import asking\ndef f():\n    from daguerre.train import optim",
+            "server/app.py": "from daguerre.http import middleware",
+            "router/app.py": "from daguerre.http import middleware",
+            "http/middleware.py": "from daguerre.errors import shown",
+            "evals/commands.py": "from daguerre.commands import asking\ndef f():\n    from daguerre.evals import tasks",
+            "commands/asking.py": "from daguerre import errors\ndef f():\n    from daguerre.server import app",
+            "cli.py": "from daguerre.commands import asking\ndef f():\n    from daguerre.view import demo",
             "__main__.py": "from daguerre.cli import main",
         },
     )
@@ -248,7 +303,7 @@ def plant(source: Path, files: dict[str, str]) -> None:
     modules += (
         "commands/asking",
         "engine/engine",
-        "http/gate",
+        "http/middleware",
         "server/app",
         "router/app",
         "evals/tasks",
@@ -295,7 +350,7 @@ def in_new_process(script: str, folder: Path) -> str:
     core = importable({canonicalize_name(requirement.name) for requirement in core_requirements()})
     given = {
         "source": str(SOURCE),
-        "modules": [module for module in find_modules(SOURCE) if part(module) not in EXTRA],
+        "modules": [module for module in find_modules(SOURCE) if part(module) not in EXTRA or has_commands(module)],
         "core": sorted(filter(str.isidentifier, core)),
         "outside": outside_core(),
     }

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import made_tokenizers as mt
-from daguerre.decoding.generate import fill
 from daguerre.decoding.healing import Vocabulary, num_to_take_back
 from daguerre.decoding.pins import Pin
 from daguerre.sampling.constraints import Budget
@@ -17,6 +16,7 @@ from daguerre.sampling.constraints.reference.lift import distinct
 from daguerre.sampling.constraints.regex import regex_dfa
 from daguerre.sampling.constraints.tokens import VocabularyBytes, lift
 from daguerre.scoring.decisions import Choice, decide
+from main_path import fill
 from published_runs import SCHEMA, model_of, run, tokens_of
 
 pytestmark = pytest.mark.slow

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import main_path
 from daguerre.canvas import Canvas
-from daguerre.decoding import generate as main_path
+from daguerre.decoding.generate import plan_request
 from daguerre.decoding.lengths import MAX_LENGTHS, calibrated, candidates, look_alone, look_together, search_length
-from daguerre.decoding.planning import plan_request
 from daguerre.decoding.request import Decode, TokenRequest
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.model import Model

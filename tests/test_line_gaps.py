@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from daguerre.decoding.deadline import Deadline
-from daguerre.decoding.denoise import Run
+from daguerre.decoding.denoise import Deadline, Run
 from daguerre.decoding.healing import Vocabulary
 from daguerre.decoding.modes import beam, lines
 from daguerre.decoding.modes.lines import BLANK_NATS, REPEATED_NATS, ContextLines, Edge, after_break, is_blank
 from daguerre.decoding.plan import Plan
-from daguerre.decoding.planning import make_plan
 from daguerre.decoding.request import Decode
 from daguerre.decoding.sampler import TokenSampler
 from daguerre.model import Model
@@ -23,6 +21,7 @@ from daguerre.models.session import compute
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.sampling.random import Counter
 from daguerre.scoring.likelihood import score_tokens
+from plans import make_plan
 
 PREFIX, SUFFIX = "def f(a):\n    b = a\n", "    return b\n"
 
@@ -35,7 +34,7 @@ def plan_of(model: Model, prefix: str, suffix: str, most: int = 3, heal: bool | 
 
 def found_by(model: Model, plan: Plan, edge: Edge) -> list[beam.Finished]:
     session = model.denoiser.session(plan.canvas)
-    run = Run(plan, session, TokenSampler(plan.decode.sampling, Counter(0)), Deadline(None))
+    run = Run(plan, session, TokenSampler(plan.decode.sampling, Counter(0)), Deadline(None), session.counts)
     found = compute(beam.beam_search(run, edge), model.denoiser.backend)
     before = plan.canvas.tokens[: plan.gaps[0].start]
     return compute(beam.rescore(run, before, found, edge.suffix[: beam.SUFFIX_TOKENS]), model.denoiser.backend)

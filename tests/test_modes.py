@@ -22,7 +22,6 @@ from daguerre.decoding.modes.block import DENOISING
 from daguerre.decoding.options import DecodeOptions
 from daguerre.decoding.pins import Pin
 from daguerre.decoding.plan import SAMPLING, Mode, Steps
-from daguerre.decoding.planning import make_plan
 from daguerre.decoding.request import Decode
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.model import Model
@@ -33,6 +32,7 @@ from daguerre.sampling.policies.base import commit, commit_all
 from daguerre.sampling.random import Counter
 from daguerre.sampling.rules import complete
 from daguerre.trace import Event
+from plans import make_plan
 
 SOURCE = Path(daguerre.__file__).parent
 

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 import daguerre
 from daguerre.canvas import Canvas
 from daguerre.decoding.pins import Pin
-from daguerre.decoding.planning import make_plan
 from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.errors import InputError
 from daguerre.model import Model
 from daguerre.sampling.policies import POLICIES
+from plans import make_plan
 
 few = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 NAMES = ["causal", "full", "full_unshifted", "block"]

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 import daguerre
-from daguerre.model import Model
+from daguerre.model import Model, Operations
 
 
 def test_the_public_names_are_exactly_these() -> None:
@@ -61,7 +61,7 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
 
 
 def test_the_help_of_every_method_stands_alone(subtests: pytest.Subtests) -> None:
-    for name, method in vars(daguerre.Model).items():
+    for name, method in (vars(Operations) | vars(daguerre.Model)).items():
         if not callable(method) or name[0] == "_":
             continue
         doc, parameters = inspect.getdoc(method) or "", inspect.signature(method).parameters

@@ -13,11 +13,11 @@ import pytest
 
 import made_tokenizers as mt
 from daguerre.decoding.drafters import Draft
-from daguerre.decoding.generate import edit, fill, infill, stream
 from daguerre.decoding.healing import Vocabulary
 from daguerre.decoding.pins import Pin
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.scoring.decisions import Choice, decide
+from main_path import edit, fill, infill, stream
 from published_runs import SCHEMA, model_of, run, tokens_of
 
 FALLBACK = ["llama2", "mistral", "gemma", "unigram"]

@@ -67,13 +67,13 @@ def edits() -> str:
 
 
 def size() -> str:
-    return f"{daguerre.load().backbone.num_parameters / 1e6:.1f} million parameters of Python"
+    return f"{daguerre.load().backbone.num_parameters / 1e6:.1f} million parameters"
 
 
 QUOTED: list[tuple[str, Callable[[], str]]] = [
     ("README.md", faster),
     ("README.md", size),
-    ("README.md", lambda: f"[{len(FAMILIES) - 1} kinds](docs/families.md)"),
+    ("README.md", lambda: f"[{len(FAMILIES)} families](docs/families.md)"),
     ("docs/decoding.md", ours),
     ("docs/decoding.md", looping),
     ("docs/canvas.md", edits),

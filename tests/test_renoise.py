@@ -13,14 +13,11 @@ import torch
 
 from backends import BACKENDS, needs_compiler
 from conftest import GEMMA
-from daguerre.decoding.drive import Together
 from daguerre.decoding.modes.renoise import STEPS
 from daguerre.decoding.pins import Pin
-from daguerre.decoding.planning import make_plan
-from daguerre.decoding.reading import committed_text
 from daguerre.decoding.request import Decode
-from daguerre.decoding.result import Result
-from daguerre.decoding.sample import Sample
+from daguerre.decoding.result import Result, committed_text
+from daguerre.decoding.sample import Sample, Together
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.model import Model
 from daguerre.models.core.backbone import Backbone
@@ -29,6 +26,7 @@ from daguerre.models.tokenizer import Tokenizer
 from daguerre.sampling.random import NOISE, Counter
 from driving import Recording
 from oracles.gemma import BOS, CANVAS, EOS, VOCABULARY, SamplerNumbers, ours, theirs
+from plans import make_plan
 
 PROMPT = "x = 1\nimpo"
 STEPS_12: dict[str, Any] = {"steps": 12}
@@ -285,7 +283,7 @@ def test_a_stop_string_ends_a_text_after_its_canvas(gemma: Model) -> None:
 
 def test_a_late_text_gets_what_is_likeliest_now(gemma: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = iter(range(10_000))
-    monkeypatch.setattr("daguerre.decoding.deadline.time.perf_counter", lambda: float(next(seconds)))
+    monkeypatch.setattr("daguerre.decoding.denoise.time.perf_counter", lambda: float(next(seconds)))
     result = run(gemma, num=24, timeout=40.0)
     assert result.finish_reason == "timeout"
     assert 6 < result.usage.forwards < 12

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from daguerre.canvas import Canvas
-from daguerre.decoding.planning import make_plan
 from daguerre.decoding.request import Decode
 from daguerre.decoding.revision import ODDS, RevisionReading, revise
 from daguerre.errors import InputError
 from daguerre.model import Model
 from driving import logits_of
 from pairwise import covering
+from plans import make_plan
 
 REQUESTS: list[tuple[str, str | None, dict[str, Any]]] = [
     ("def f(a):\n    x = ", None, {"block_size": 4}),

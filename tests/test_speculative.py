@@ -11,10 +11,9 @@ import pytest
 import torch
 
 import daguerre
+import main_path
 from backends import BACKENDS, needs_compiler
 from daguerre.canvas import Canvas, Decision
-from daguerre.decoding import generate as main_path
-from daguerre.decoding.planning import make_plan
 from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.heldout import load_frozen
@@ -25,6 +24,7 @@ from daguerre.models.rows import plan_verification
 from daguerre.models.session import NextLogits, Verification, compute
 from daguerre.models.tokenizer import Tokenizer
 from driving import Recorded, logits_of
+from plans import make_plan
 
 PROMPTS = ["", "import os\n", "def area(w, h):\n    return w", "x = impo", "class A:\n    def f(self):\n        se"]
 SAMPLING: list[dict[str, Any]] = [

@@ -10,8 +10,8 @@ import pytest
 
 import daguerre
 from backends import BACKENDS, needs_compiler
-from daguerre.decoding import speculate
 from daguerre.decoding.drafters import NO_DRAFT, Drafted
+from daguerre.decoding.modes import ar
 from daguerre.decoding.pins import Pin
 from daguerre.decoding.result import Result
 from daguerre.errors import UnsupportedError
@@ -47,7 +47,7 @@ DRAFTERS: list[dict[str, Any]] = [{}, {"drafter": "head", "block_size": 8}, {"dr
 def test_the_tokens_are_those_of_ar_in_no_more_forwards(
     subtests: pytest.Subtests, make_model: Any, monkeypatch: pytest.MonkeyPatch, backend: BackendName
 ) -> None:
-    monkeypatch.setattr(speculate, "row_time", lambda crowd=1: 0.05)  # how much is drafted depends on the processor
+    monkeypatch.setattr(ar, "row_time", lambda crowd=1: 0.05)  # how much is drafted depends on the processor
     drafting = {True: make_model(draft_head=24), False: make_model()}
     heat, how = [0.0, 0.7, 1.0], list(product(DRAFTERS, drafting))
     for case in covering({"law": LAWS, "how": how, "temperature": heat}):
@@ -67,7 +67,7 @@ def test_the_tokens_are_those_of_ar_in_no_more_forwards(
 
 @needs_compiler
 def test_the_default_model_writes_a_schema_in_fewer_forwards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(speculate, "row_time", lambda crowd=1: 0.0)
+    monkeypatch.setattr(ar, "row_time", lambda crowd=1: 0.0)
     model, forwards = daguerre.load(dtype="float32"), dict[str, int]()
     for mode in ("ar", "speculative"):
         result = model.generate("settings = ", 64, mode=mode, schema=SCHEMA)

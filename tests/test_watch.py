@@ -8,8 +8,7 @@ import pytest
 from rich.console import Console
 
 import daguerre
-from daguerre.decoding.reading import OPEN
-from daguerre.decoding.result import StreamEvent
+from daguerre.decoding.result import OPEN, StreamEvent
 from daguerre.errors import InputError
 from daguerre.model import Model
 from daguerre.view.watch import FULL_STEPS, STEP_SECONDS, RequestWatch

@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 
 from daguerre.errors import DaguerreError, DataError, TrainingError
-from daguerre.evals.charts import legend_of_figure, new_figure
 from daguerre.evals.machine import machine_facts
 from daguerre.evals.results import write_json, write_lines, write_report
 from daguerre.evals.tables import table
@@ -31,6 +30,7 @@ from daguerre.model import Model, load
 from daguerre.models.loading import read_extra
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.convert import CONVERSIONS
+from daguerre.view.charts import legend_of_figure, new_figure
 
 HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent))

@@ -27,7 +27,6 @@ from written import library_prompts  # noqa: E402
 from daguerre.decoding.generate import Request  # noqa: E402
 from daguerre.decoding.request import Decode  # noqa: E402
 from daguerre.errors import DataError  # noqa: E402
-from daguerre.evals.charts import in_percent, new_figure, titled  # noqa: E402
 from daguerre.evals.completion import AR, attempts  # noqa: E402
 from daguerre.evals.lines import make_examples  # noqa: E402
 from daguerre.evals.machine import machine_facts  # noqa: E402
@@ -36,6 +35,7 @@ from daguerre.evals.statistics import wilson  # noqa: E402
 from daguerre.evals.tables import between, table  # noqa: E402
 from daguerre.heldout import load_frozen  # noqa: E402
 from daguerre.model import Model, load  # noqa: E402
+from daguerre.view.charts import in_percent, new_figure, titled  # noqa: E402
 
 ANSWERS, POINTS = "answers.jsonl", "points.jsonl"
 TOKENS, AT_ONCE = 48, 64

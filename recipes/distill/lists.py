@@ -21,11 +21,11 @@ import numpy as np
 
 from daguerre.decoding.generate import Request
 from daguerre.errors import DataError
-from daguerre.evals.charts import in_percent, new_figure, titled
 from daguerre.evals.machine import machine_facts
 from daguerre.evals.results import read_lines, write_lines, write_report
 from daguerre.evals.tables import between, table
 from daguerre.model import Model, load
+from daguerre.view.charts import in_percent, new_figure, titled
 
 HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent))

@@ -23,12 +23,12 @@ from proofs import RESULTS, arguments, trained  # noqa: E402
 from puzzles import GAPS, HELD  # noqa: E402
 
 from daguerre.errors import DataError, InputError  # noqa: E402
-from daguerre.evals.charts import in_percent, new_figure, titled  # noqa: E402
 from daguerre.evals.machine import machine_facts  # noqa: E402
 from daguerre.evals.results import read_lines, write_report  # noqa: E402
 from daguerre.evals.tables import table  # noqa: E402
 from daguerre.model import load  # noqa: E402
 from daguerre.models.loading import read_extra  # noqa: E402
+from daguerre.view.charts import in_percent, new_figure, titled  # noqa: E402
 
 ON_POLICY = ["method=on_policy", "sharpness=4.0", "steps=8", "rollouts=4", "kl=0.05"]
 TRAJECTORIES = ["method=trajectories", "states=2", "window=[1.0, 3.0]", "noise=[0.5, 1.0]", "only_right=true"]

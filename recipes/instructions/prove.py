@@ -29,7 +29,6 @@ from tasks import TaskRow
 import daguerre
 from daguerre.errors import DataError
 from daguerre.evals.bits import bits_per_byte
-from daguerre.evals.charts import in_percent, new_figure, titled
 from daguerre.evals.correction import Revision, revised_text
 from daguerre.evals.machine import machine_facts
 from daguerre.evals.results import read_lines, write_json, write_report
@@ -39,6 +38,7 @@ from daguerre.model import Model
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.loading import read_extra
 from daguerre.train.checkpoint import find_checkpoint, load_checkpoint
+from daguerre.view.charts import in_percent, new_figure, titled
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "instructions.json"
 BARS = {"apply": 0.9, "rename": 0.8}

@@ -23,7 +23,6 @@ from texts import DEPTHS, LENGTHS, NeedleProbe, probes
 import daguerre
 from daguerre.errors import DataError
 from daguerre.evals.bits import bits_per_byte
-from daguerre.evals.charts import new_figure
 from daguerre.evals.machine import machine_facts
 from daguerre.evals.results import write_json, write_report
 from daguerre.evals.statistics import wilson
@@ -32,6 +31,7 @@ from daguerre.heldout import load_frozen
 from daguerre.model import Model
 from daguerre.models.forward import Forward, Hidden, KeyCache, Layout, Logits
 from daguerre.models.loading import read_extra
+from daguerre.view.charts import new_figure
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 

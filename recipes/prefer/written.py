@@ -171,7 +171,7 @@ def samples(
     model: Model, prompts: Sequence[CodePrompt], num: int, seed: int, tokens: int | None = None
 ) -> Iterator[list[WrittenCode]]:
     """`num` samples of each prompt, in order, of TOKENS tokens or another number; mode "ar", so that each is drawn from
-    the model's own law.
+    the model's own distribution.
     """
     at_once = max(1, AT_ONCE // num)
     for first in range(0, len(prompts), at_once):

@@ -29,7 +29,6 @@ from proofs import RESULTS, answered, arguments, trained  # noqa: E402
 
 from daguerre.decoding.generate import Request  # noqa: E402
 from daguerre.errors import TrainingError  # noqa: E402
-from daguerre.evals.charts import new_figure, titled  # noqa: E402
 from daguerre.evals.machine import machine_facts  # noqa: E402
 from daguerre.evals.results import write_json, write_report  # noqa: E402
 from daguerre.evals.statistics import wilson  # noqa: E402
@@ -38,6 +37,7 @@ from daguerre.files import atomic_write  # noqa: E402
 from daguerre.model import Model, load  # noqa: E402
 from daguerre.models.loading import read_extra  # noqa: E402
 from daguerre.train.curves import read_columns, smooth  # noqa: E402
+from daguerre.view.charts import new_figure, titled  # noqa: E402
 
 START, SFT, AGAIN = "start", "sft", "-2"
 COMMON = (

@@ -25,7 +25,6 @@ from proofs import RESULTS, arguments, trained
 from puzzles import GAPS, HELD, TRAIN
 
 from daguerre.errors import DataError, InputError
-from daguerre.evals.charts import in_percent, new_figure, titled
 from daguerre.evals.machine import machine_facts
 from daguerre.evals.results import read_lines, write_json, write_report
 from daguerre.evals.tables import table
@@ -35,6 +34,7 @@ from daguerre.train.recipe import Recipe, load_recipe
 from daguerre.train.sft.corpus import AnswerFiles
 from daguerre.train.shards import is_corpus
 from daguerre.train.start import named_tokenizer
+from daguerre.view.charts import in_percent, new_figure, titled
 
 HERE = Path(__file__).resolve().parent
 

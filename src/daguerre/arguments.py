@@ -12,7 +12,6 @@ import functools
 import inspect
 import math
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from numbers import Real
@@ -33,7 +32,7 @@ WRONG = object()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kind(ABC):
+class Kind:
     """What a value may be. none: None, too."""
 
     none: bool = False
@@ -59,9 +58,9 @@ class Kind(ABC):
         """What such a value may be beside its type, in the words of JSON Schema."""
         return {}
 
-    @abstractmethod
     def read(self, name: str, value: Any) -> Any:
         """The plain value; WRONG for another kind."""
+        return value
 
     def __str__(self) -> str:
         return self.words + (" or None" if self.none else "")
@@ -76,7 +75,7 @@ class Whole(Kind):
     plain: ClassVar[Any] = int
 
     def read(self, name: str, value: Any) -> Any:
-        number = _whole(value)
+        number = value if type(value) is int else _whole(value)
         if number is None or number < self.low or (self.high is not None and number > self.high):
             return WRONG
         if number > max(LARGEST, self.high or 0):
@@ -353,9 +352,7 @@ TOKENS = Tokens()
 
 
 def checks(kinds: Mapping[str, Kind]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Decorate a function so that its arguments which the table has are read by their kinds; what was not given is
-    not.
-    """
+    """A decorator that checks, and converts, each given argument of a function that is in the table."""
 
     def decorate(call: Callable[P, R]) -> Callable[P, R]:
         order = list(inspect.signature(call).parameters)
@@ -410,7 +407,8 @@ def options_of(owner: Any) -> dict[str, Option]:
 
 @functools.cache
 def _declared(owner: Any) -> dict[str, Kind]:
-    return {name: each.kind for name, each in options_of(owner).items()}
+    kinds = {name: each.kind for name, each in options_of(owner).items()}
+    return {name: kind for name, kind in kinds.items() if type(kind).read is not Kind.read}
 
 
 def check_fields(record: Any, kinds: Mapping[str, Kind] | None = None) -> None:
@@ -473,40 +471,3 @@ def _number(value: Any) -> float | None:
         return float(value)
     except OverflowError:
         return math.inf
-
-
-__all__ = [
-    "MAYBE",
-    "NATS",
-    "NOT_NEGATIVE",
-    "POSITIVE",
-    "PROBABILITY",
-    "SEED",
-    "SHARE",
-    "SWITCH",
-    "TEXT",
-    "TOKENS",
-    "Biases",
-    "Call",
-    "ForEach",
-    "Instance",
-    "Kind",
-    "NamedWords",
-    "Number",
-    "OneOf",
-    "Option",
-    "Pairs",
-    "PathName",
-    "Several",
-    "SeveralWords",
-    "Switch",
-    "Tokens",
-    "Whole",
-    "Words",
-    "check_fields",
-    "check_unicode",
-    "checks",
-    "option",
-    "options_of",
-    "shared",
-]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -93,11 +94,6 @@ class Decision:
         made.__dict__.update(NO_OTHERS, **values)
         return made
 
-    @property
-    def only_commits(self) -> bool:
-        """True where nothing is taken back, replaced or pinned."""
-        return self.reopen is self.replace is self.pin is self.unpin is NO_POSITIONS
-
     @staticmethod
     def join(parts: Sequence[Decision]) -> Decision:
         """All commits of `parts`, one after the other; none of them reopens."""
@@ -160,7 +156,7 @@ class Canvas:
             object.__setattr__(self, "span", Pairs()("span", [self.span])[0])
         if self.tokens.shape != self.open.shape:
             raise InputError("a canvas needs one token and one open flag for each position: tokens and open differ")
-        edges = [0, *(edge for gap in self.gaps for edge in gap), len(self)]
+        edges = [0, *(edge for gap in self.gaps for edge in gap), len(self.tokens)]
         if any(a > b for a, b in pairwise(edges)) or any(a >= b for a, b in self.gaps):
             raise InputError(f"gaps must be ascending runs inside the canvas, not {self.gaps}")
         if np.any(self.open & ~self.in_gap):
@@ -180,10 +176,13 @@ class Canvas:
             if index < len(lengths):
                 gaps.append((len(tokens), len(tokens) + lengths[index]))
                 tokens.extend([placeholder] * lengths[index])
+        if any(length < 1 for length in lengths):
+            raise InputError(f"gaps have a position or more, not {shown(lengths)}")
         opened = np.zeros(len(tokens), dtype=bool)
         for start, end in gaps:
             opened[start:end] = True
-        return cls(np.array(tokens, dtype=np.int64), opened, tuple(gaps))
+        ids = np.array(tokens, dtype=np.int64)
+        return _EMPTY._changed(ids, opened, gaps=tuple(gaps))  # right by construction
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -209,10 +208,10 @@ class Canvas:
         edges = [0, *(edge for gap in self.gaps for edge in gap), len(self)]
         return tuple(zip(edges[::2], edges[1::2], strict=True))
 
-    @property
+    @cached_property
     def continues(self) -> bool:
         """True when there is no given text to the right of a gap: one gap, at the end."""
-        return len(self.gaps) == 1 and self.gaps[0][1] == len(self)
+        return len(self.gaps) == 1 and self.gaps[0][1] == len(self.tokens)
 
     def active_positions(self) -> Ints:
         """Open positions of the active span, ascending, int64."""
@@ -220,22 +219,36 @@ class Canvas:
         return start + self.open[start:end].nonzero()[0]
 
     def at(self, span: Span) -> Canvas:
-        """The same canvas with another active span."""
+        """A copy of the canvas in which another span is active."""
         try:
             start, end = span
-            inside = 0 <= start < end <= len(self)
+            inside = 0 <= start < end <= len(self.tokens)
         except (TypeError, ValueError):
             inside = False
         if not inside:
             raise InputError(f"the span {shown(span)} is not a run of this canvas of {len(self)} positions")
-        return self._changed(span=(start, end))
+        changed = object.__new__(Canvas)  # all else is right already
+        changed.__dict__.update(self.__dict__, span=(start, end))
+        return changed
 
     def apply(self, decision: Decision) -> Canvas:
         """The canvas after `decision`. InputError when it overwrites what is not open without replacing it, or
         touches what was given.
         """
-        if decision.only_commits:
-            return self._commit(decision)
+        if not (decision.reopen is decision.replace is decision.pin is decision.unpin is NO_POSITIONS):
+            return self._apply_all(decision)
+        positions, where = decision.positions, decision.positions.tolist()
+        if where and not (where[0] >= 0 and where[-1] < len(self.tokens)):
+            raise InputError(f"a decision reaches outside the canvas of {len(self)} positions")
+        if False in self.open[positions].tolist():  # of few positions faster than all()
+            raise InputError("a decision would overwrite a position that is not open")
+        tokens, opened = self.tokens.copy(), self.open.copy()
+        tokens[positions] = decision.tokens
+        opened[positions] = False
+        return self._changed(tokens, opened)
+
+    def _apply_all(self, decision: Decision) -> Canvas:
+        """`apply` where something is taken back, replaced or pinned."""
         touched = np.concatenate([decision.positions, decision.reopen, decision.unpin])
         if touched.size and not (touched.min() >= 0 and touched.max() < len(self)):
             raise InputError(f"a decision reaches outside the canvas of {len(self)} positions")
@@ -256,30 +269,17 @@ class Canvas:
         opened[decision.positions] = False
         opened[decision.reopen] = True
         opened[decision.unpin] = True
-        tokens.setflags(write=False)
-        opened.setflags(write=False)
         if not (decision.pin.size or decision.unpin.size):
-            return self._changed(tokens=tokens, open=opened)
+            return self._changed(tokens, opened)
         pins = _frozen("pins", np.union1d(np.setdiff1d(self.pins, decision.unpin), decision.pin), np.int64)
-        return self._changed(tokens=tokens, open=opened, pins=pins)
+        return self._changed(tokens, opened, pins=pins)
 
-    def _commit(self, decision: Decision) -> Canvas:
-        positions, where = decision.positions, decision.positions.tolist()
-        if where and not (where[0] >= 0 and where[-1] < len(self)):
-            raise InputError(f"a decision reaches outside the canvas of {len(self)} positions")
-        if False in self.open[positions].tolist():  # of few positions faster than all()
-            raise InputError("a decision would overwrite a position that is not open")
-        tokens, opened = self.tokens.copy(), self.open.copy()
-        tokens[positions] = decision.tokens
-        opened[positions] = False
+    def _changed(self, tokens: Ints, opened: np.ndarray, **others: Any) -> Canvas:
+        """With other values, which are right by construction: nothing is checked or copied again."""
         tokens.setflags(write=False)
         opened.setflags(write=False)
-        return self._changed(tokens=tokens, open=opened)
-
-    def _changed(self, **values: Any) -> Canvas:
-        """With other values, which are right by construction: nothing is checked or copied again."""
         changed = object.__new__(Canvas)
-        changed.__dict__.update(self.__dict__, **values)
+        changed.__dict__.update(self.__dict__, tokens=tokens, open=opened, **others)
         return changed
 
     def gap_of(self, positions: Ints) -> Iterator[tuple[Span, Ints]]:
@@ -295,3 +295,7 @@ class Canvas:
         still = self.open[start:end]
         first = int(still.argmax())
         return self.tokens[start : start + first if still[first] else end]
+
+
+_EMPTY = Canvas(NO_POSITIONS, np.zeros(0, dtype=bool), ())
+"""Of no positions."""

@@ -14,23 +14,7 @@ import typer
 from typer.main import get_command
 
 from daguerre import __version__
-from daguerre.commands import (
-    asking,
-    auditing,
-    chatting,
-    concept_search,
-    concepts,
-    deciding,
-    making,
-    measuring,
-    models,
-    overlap,
-    routing,
-    routing_analyze,
-    routing_fit,
-    scoring,
-    serving,
-)
+from daguerre.commands import asking, caching, capabilities, chatting, deciding, models, scoring, serving
 from daguerre.commands.options import ModelName
 from daguerre.commands.streams import LostOutput, end_without_output, fail, watch_output
 from daguerre.errors import DaguerreError
@@ -47,13 +31,6 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-data_app = typer.Typer(help="Collect training data.", no_args_is_help=True)
-bench_app = typer.Typer(invoke_without_command=True)
-concepts_app = typer.Typer(help="Concepts of Python source: labels, examples, explanations.", no_args_is_help=True)
-audit_app = typer.Typer(help="Ledgers of generations: check, show, erase.", no_args_is_help=True)
-
-
-route_app = typer.Typer(invoke_without_command=True)
 
 
 def _version(asked: bool) -> None:
@@ -88,40 +65,13 @@ for command in (chatting.chat, deciding.decide, scoring.score):
     app.command()(command)
 app.command()(serving.serve)
 app.command()(serving.batch)
-app.add_typer(route_app, name="route")
-route_app.callback()(routing.route)
-route_app.command()(routing.replay)
-route_app.command()(routing_analyze.analyze)
-route_app.command()(routing_fit.fit)
-route_app.command()(routing.schema)
-app.command()(measuring.calibrate)
-app.add_typer(data_app, name="data")
-data_app.command("python")(making.data_python)
-data_app.command("self")(making.data_self)
-data_app.command("index")(making.data_index)
-data_app.command("where")(overlap.data_where)
-app.command()(making.train)
-app.command()(making.average)
-app.command("eval")(measuring.evaluate_model)
-app.add_typer(bench_app, name="bench")
-bench_app.callback()(measuring.bench)
-bench_app.command("endpoint")(measuring.bench_endpoint)
-app.add_typer(concepts_app, name="concepts")
-concepts_app.command()(concepts.label)
-concepts_app.command("list")(concepts.list_concepts)
-concepts_app.command()(concepts.show)
-concepts_app.command()(concepts.explain)
-concepts_app.command()(concept_search.find)
-concepts_app.command()(concept_search.search)
-app.add_typer(audit_app, name="audit")
-for command in (auditing.key, auditing.verify, auditing.show, auditing.head, auditing.note, auditing.erase):
-    audit_app.command()(command)
-audit_app.command()(auditing.schema)
+capabilities.add_commands(app)
 app.command()(models.pull)
 app.command()(models.models)
 app.command("inspect")(models.inspect_model)
 app.command("chat-format")(models.chat_format)
 app.command("export")(models.export_model)
+app.command()(caching.cache)
 
 
 def whole_command() -> Any:

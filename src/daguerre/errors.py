@@ -104,7 +104,7 @@ def shown(value: object) -> str:
 OBEYED = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]"
 )
-"""Characters that a terminal obeys, that end a line for some readers, or that hide or turn what is around them."""
+"""Control characters of terminals, ends of lines, and characters that are invisible or turn the direction of text."""
 
 
 def printable(text: str) -> str:

@@ -193,7 +193,7 @@ def _fit(
 
 
 def read_merge(code: Sequence[str], answer: str, ended: bool = True) -> list[str]:
-    """The lines of the file that an edit makes; of an edit that has not `ended`, those that are certain: its last line
+    """The lines of the file that an edit makes; before it has `ended`, only those that are certain: its last line
     may have a number that is no part of it. InputError, in a few words, where the answer is no edit of the file.
     """
     parts: list[list[str]] = [[]]

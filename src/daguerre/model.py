@@ -4,52 +4,53 @@ from __future__ import annotations
 
 import logging
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
-import torch
 
-from daguerre.arguments import SWITCH, TEXT, WRONG, Call, Instance, Kind, OneOf, PathName, Words, checks
+from daguerre.arguments import TEXT, WRONG, Call, Instance, Kind, checks
 from daguerre.decoding.context import Showing
 from daguerre.decoding.defaults import CHAT_SAMPLING, with_sampling
-from daguerre.decoding.drive import OnStep
-from daguerre.decoding.generate import MAX_TOKENS, Request, run, start, stream
+from daguerre.decoding.generate import MAX_TOKENS, OPERATIONS, Request, run, start, stream
 from daguerre.decoding.request import Decode, Text
 from daguerre.decoding.result import Result, StreamEvent
 from daguerre.decoding.running import Running
+from daguerre.decoding.sample import OnStep
 from daguerre.decoding.text_spans import CharSpan
-from daguerre.errors import InputError, UnsupportedError
+from daguerre.errors import InputError, UnsupportedError, shown
 from daguerre.instructions import tasks_in
+from daguerre.models.bits import TYPES, NumberType
 from daguerre.models.catalog import Catalog
 from daguerre.models.chat_prompt import chat_ids
-from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.denoiser import (
-    BACKENDS,
-    PLACES,
-    QUANTIZATIONS,
     BackboneDenoiser,
     BackendName,
     Place,
     Quantization,
-    auto_dtype,
-    can_compile,
+    auto_numbers,
+    native_is_default,
 )
 from daguerre.models.forward import Head
 from daguerre.models.loading import (
     DEFAULT_MODEL,
+    LOAD_OPTIONS,
+    Loaded,
     advise,
     load_folder,
     model_folder,
+    number_type_of,
     tokenizer_folder,
     usable_device,
 )
-from daguerre.models.published_weights import Progress
-from daguerre.models.scaling import Extension, Scaling, read_scaling
-from daguerre.models.tensor_parallel import join_others, split_layers
-from daguerre.models.threads import Threads, check_threads, release_threads, use_threads
+from daguerre.models.loading import DTYPES as DTYPES
+from daguerre.models.model_weights import ModelWeights, torch_type, weights_of
+from daguerre.models.scaling import Extension, read_scaling
+from daguerre.models.shards import Progress
+from daguerre.models.threads import check_threads, release_threads, use_threads
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.scoring.attribution import ARGUMENTS as ATTRIBUTE
 from daguerre.scoring.attribution import STEPS, Attribution, attribute
@@ -60,7 +61,10 @@ from daguerre.scoring.likelihood import Order, SpanLayout, TokenScores
 from daguerre.scoring.text_concepts import TextConcepts, text_concepts
 from daguerre.scoring.windows import nll
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+if TYPE_CHECKING:
+    import torch
+
+    from daguerre.models.core.backbone import Backbone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,27 +78,22 @@ class Variables(Kind):
         return dict(value) if right else WRONG
 
 
+@dataclass(frozen=True, kw_only=True)
+class Backbones(Kind):
+    """A backbone, or the weights of one."""
+
+    words: ClassVar[str] = "a Backbone"
+
+    def read(self, name: str, value: Any) -> Any:
+        right = isinstance(value, ModelWeights) or isinstance(getattr(value, "config", None), ModelConfig)
+        return value if right else WRONG
+
+
 INTERNAL = ("denoiser", "tokenizer", "defaults", "catalog")
 """Arguments of the functions behind the methods, which the model gives."""
-LOAD: dict[str, Kind] = {
-    "name": PathName(),
-    "device": Words(empty=False),
-    "dtype": OneOf(known=("auto", *DTYPES)),
-    "backend": OneOf(known=BACKENDS, none=True),
-    "quantize": OneOf(known=QUANTIZATIONS, none=True),
-    "experts": OneOf(known=PLACES, none=True),
-    "threads": Threads(none=True),
-    "revision": Words(empty=False, none=True),
-    "family": Words(empty=False, none=True),
-    "adapter": PathName(none=True),
-    "tokenizer": PathName(none=True),
-    "rope_scaling": Scaling(none=True),
-    "tensor_parallel": SWITCH,
-    "progress": Call(none=True),
-}
-"""The kinds of the arguments of `load`."""
+LOAD: dict[str, Kind] = {name: one.kind for name, one in LOAD_OPTIONS.items()}
 MODEL: dict[str, Kind] = {
-    "backbone": Instance(of=(torch.nn.Module,), what="a Backbone"),
+    "backbone": Backbones(),
     "tokenizer": Instance(of=(Tokenizer,), what="a Tokenizer"),
     "calibrations": Instance(of=(Mapping,), what="a mapping of names to calibrations", none=True),
     "head": Call(none=True),
@@ -105,17 +104,96 @@ MODEL: dict[str, Kind] = {
 }
 MODEL |= {name: LOAD[name] for name in ("backend", "quantize", "experts", "family")}
 """The kinds of the arguments of `Model`."""
-OPTIONS: dict[str, Kind] = {
-    "decode": Instance(of=(Decode,), what="a Decode", none=True),
-    "options": Instance(of=(Mapping,), what="a mapping of options"),
-}
+DECODE = Instance(of=(Decode,), what="a Decode", none=True)
+STARTED = {"suffix", "timeout", "context"}
+"""The arguments of `stream` that a request which is changed while it runs may have."""
 CHAT = {"template": Variables(none=True)}
 CHAT_TOKENS = 512
 PROCESSORS = {"cpu": "processor", "cuda": "GPU"}
 LOG = logging.getLogger("daguerre")
+T = TypeVar("T")
 
 
-class Model:
+class Operations(ABC, Generic[T]):
+    """The operations on texts, for whoever runs a request: a model, an engine or a recorder."""
+
+    @abstractmethod
+    def _ask(self, operation: str, *values: Any, **options: Any) -> T:
+        """What a request comes to; the last of the values is `decode`."""
+
+    def generate(self, prompt: Text, max_tokens: int = MAX_TOKENS, decode: Decode | None = None, **options: Any) -> T:
+        """The text that follows `prompt`, a text or its token ids: a `Result`, whose `text` has at most `max_tokens`.
+
+        decode: options as an object, a `Decode`. options: its fields, which take precedence (`help(daguerre.Decode)`),
+        such as mode, temperature, stop, schema, n; and
+
+        heal     redraw the prompt's last word, which may be cut off; the text follows the prompt byte for byte anyway
+        timeout  seconds for each sample; as they run out more is committed in a forward, so that the whole budget is
+                 filled in time (`daguerre.decoding.denoise.Deadline`). Modes "ar" and "speculative" keep their
+                 distribution and their pace, and block context takes at least one forward for each block: positions
+                 that are open when time is up are left out, or, under a constraint, completed with the fewest tokens
+                 and without the model
+        draft    the likely text. Modes "ar" and "speculative" verify its tokens, several a forward, and find their
+                 place in it again after a difference; the tokens are those without a draft. In other modes it takes
+                 the place of masks: one forward for each span reads it, tokens with a probability of `threshold` or
+                 more stay, and the rest is denoised. `usage` counts accepted and rejected tokens
+        on_step  called with each event of the only sample, as `stream` gives them
+        context  "auto" shows of a text that is longer than the model's positions whole lines around the gaps
+                 (`daguerre.decoding.context`), and the result's `context` says which; "whole" refuses it
+
+        InputError, in one line, for what cannot be asked. With n samples the result is the first, and `choices` has
+        all.
+        """
+        return self._ask("generate", prompt, max_tokens, decode, **options)
+
+    def infill(
+        self, prefix: Text, suffix: Text, max_tokens: int | None = None, decode: Decode | None = None, **options: Any
+    ) -> T:
+        """The text between `prefix` and `suffix`, texts or token ids: a `Result`, whose `text` is the gap's, at most
+        `max_tokens` tokens, and exactly as many if the option min_tokens is equal to it; None: 24, or 128 for a model
+        that was trained to fill in the middle.
+
+        decode, options: as for `generate`; files, texts of other files of the repository by their names; and
+        search_length: first find the length, from min_tokens to max_tokens, by scoring a gap of each length
+        (`daguerre.decoding.lengths`), then fill exactly as many; None: only for a model that has no <null> to end the
+        gap with. Guidance and a scorer change what is drawn, not the search. With an empty suffix it is a completion.
+        """
+        return self._ask("infill", prefix, suffix, max_tokens, decode, **options)
+
+    def fill(
+        self,
+        template: str,
+        max_tokens: int | Sequence[int] | None = None,
+        decode: Decode | None = None,
+        **options: Any,
+    ) -> T:
+        """Fill every `<gap>` of `template` in one run, in which the gaps see each other: a `Result`, whose `text` is
+        the filled template and whose `texts` are those of the gaps.
+
+        max_tokens: of each gap, one number for all or one for each. decode, options: as for `infill`; and mark, which
+        marks a gap in place of `<gap>`. InputError for a template without a gap.
+        """
+        return self._ask("fill", template, max_tokens, decode, **options)
+
+    def edit(
+        self,
+        text: str,
+        spans: Sequence[CharSpan] | None = None,
+        max_tokens: int | Sequence[int] | None = None,
+        decode: Decode | None = None,
+        **options: Any,
+    ) -> T:
+        """`text` with parts of it written again, and the rest as it is, character for character: a `Result` with the
+        whole `text`, its `diff`, and the `spans` of the new parts.
+
+        spans: the parts, as pairs of characters [start, end); or the option lines, pairs from 1, both included; or
+        pattern, a regular expression. max_tokens: of each part, or one number for all; None: 8 more than it has.
+        decode, options: as for `infill`; and strength, the share of a part's tokens that is drawn again.
+        """
+        return self._ask("edit", text, spans, max_tokens, decode, **options)
+
+
+class Model(Operations[Result]):
     """A backbone and its tokenizer. Calls share nothing that changes: a Model is safe to use from several threads.
 
     backend, quantize, head, experts: see `daguerre.models.denoiser.BackboneDenoiser`. calibrations: those that
@@ -128,7 +206,7 @@ class Model:
     @checks(MODEL)
     def __init__(
         self,
-        backbone: Backbone,
+        backbone: Backbone | ModelWeights,
         tokenizer: Tokenizer,
         backend: BackendName | None = None,
         calibrations: Mapping[str, Calibration] | None = None,
@@ -142,7 +220,8 @@ class Model:
         concepts: Catalog | None = None,
         tasks: tuple[str, ...] = (),
     ) -> None:
-        shape = backbone.config.concepts
+        weights = weights_of(backbone)
+        shape = weights.config.concepts
         if concepts is not None and shape is None:
             raise UnsupportedError("names of concepts are for a model with concept heads: leave out concepts")
         if concepts is not None and shape is not None and concepts.num_known != shape.known:
@@ -153,7 +232,7 @@ class Model:
         self.tokenizer = tokenizer
         self.family, self.defaults, self._sampling = family, dict(defaults or {}), dict(sampling or {})
         self.calibrations, self.tasks = dict(calibrations or {}), tasks
-        self.denoiser = BackboneDenoiser(backbone, backend, quantize, head, experts)
+        self.denoiser = BackboneDenoiser(weights, backend, quantize, head, experts)
 
     @property
     def backbone(self) -> Backbone:
@@ -165,7 +244,7 @@ class Model:
     @property
     def num_parameters(self) -> int:
         """How many weights there are."""
-        return self.denoiser.backbone.num_parameters
+        return self.denoiser.weights.num_parameters
 
     @property
     def config(self) -> ModelConfig:
@@ -179,68 +258,18 @@ class Model:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type of the weights."""
-        return self.denoiser.backbone.embedding.weight.dtype
+        """PyTorch's type of the weights; their `numbers` are its name."""
+        return torch_type(self.numbers)
 
-    def _run(self, operation: str, *values: Any, on_step: OnStep | None = None, **options: Any) -> Result:
-        """The result of an operation of `decoding.generate.OPERATIONS`; the last of the values is `decode`."""
+    @property
+    def numbers(self) -> NumberType:
+        """The type of the weights, "float32" or "bfloat16"."""
+        return self.denoiser.weights.numbers
+
+    def _ask(self, operation: str, *values: Any, on_step: OnStep | None = None, **options: Any) -> Result:
+        """The result of an operation of `decoding.generate.OPERATIONS`."""
         request = Request.of(operation, *values, **self.with_defaults(values[-1], options))
         return run(self.denoiser, self.tokenizer, request, on_step)
-
-    def generate(
-        self, prompt: Text, max_tokens: int = MAX_TOKENS, decode: Decode | None = None, **options: Any
-    ) -> Result:
-        """The text that follows `prompt`, a text or its token ids: a `Result`, whose `text` has at most `max_tokens`.
-
-        decode: options as an object, a `Decode`. options: its fields, which take precedence (`help(daguerre.Decode)`),
-        such as mode, temperature, stop, schema, n; and heal, timeout, draft, on_step and context, which
-        `daguerre.decoding.generate.generate` describes. InputError, in one line, for what cannot be asked.
-        """
-        return self._run("generate", prompt, max_tokens, decode, **options)
-
-    def infill(
-        self, prefix: Text, suffix: Text, max_tokens: int | None = None, decode: Decode | None = None, **options: Any
-    ) -> Result:
-        """The text between `prefix` and `suffix`, texts or token ids: a `Result`, whose `text` is the gap's, at most
-        `max_tokens` tokens, and exactly as many if the option min_tokens is equal to it; None: 24, or 128 for a model
-        that was trained to fill in the middle.
-
-        decode, options: as for `generate`; search_length, which has the model asked how long the gap is; and files,
-        texts of other files of the repository by their names.
-        """
-        return self._run("infill", prefix, suffix, max_tokens, decode, **options)
-
-    def fill(
-        self,
-        template: str,
-        max_tokens: int | Sequence[int] | None = None,
-        decode: Decode | None = None,
-        **options: Any,
-    ) -> Result:
-        """Fill every `<gap>` of `template` in one run, in which the gaps see each other: a `Result`, whose `text` is
-        the filled template and whose `texts` are those of the gaps.
-
-        max_tokens: of each gap, one number for all or one for each. decode, options: as for `infill`; and mark, which
-        marks a gap in place of `<gap>`. InputError for a template without a gap.
-        """
-        return self._run("fill", template, max_tokens, decode, **options)
-
-    def edit(
-        self,
-        text: str,
-        spans: Sequence[CharSpan] | None = None,
-        max_tokens: int | Sequence[int] | None = None,
-        decode: Decode | None = None,
-        **options: Any,
-    ) -> Result:
-        """`text` with parts of it written again, and the rest as it is, character for character: a `Result` with the
-        whole `text`, its `diff`, and the `spans` of the new parts.
-
-        spans: the parts, as pairs of characters [start, end); or the option lines, pairs from 1, both included; or
-        pattern, a regular expression. max_tokens: of each part, or one number for all; None: 8 more than it has.
-        decode, options: as for `infill`; and strength, the share of a part's tokens that is drawn again.
-        """
-        return self._run("edit", text, spans, max_tokens, decode, **options)
 
     def stream(
         self, prompt: Text, max_tokens: int | None = None, decode: Decode | None = None, **options: Any
@@ -250,8 +279,8 @@ class Model:
 
         max_tokens: None is the default of either. decode, options: theirs. Wrong arguments raise at the call.
         """
-        options = self.with_defaults(decode, options)
-        return stream(self.denoiser, self.tokenizer, prompt, max_tokens, decode, **options)
+        request = Request.of("stream", prompt, max_tokens, decode, **self.with_defaults(decode, options))
+        return stream(self.denoiser, self.tokenizer, request)
 
     def start(
         self, prompt: Text, max_tokens: int | None = None, decode: Decode | None = None, **options: Any
@@ -262,12 +291,13 @@ class Model:
         max_tokens, decode, options: those of `stream`. UnsupportedError for stop strings, and for modes whose canvas
         cannot be changed.
         """
-        check_names(options)
-        defaults = None if self.family is None else self.defaults
-        options = {"defaults": defaults, "catalog": self.concepts, **options}
-        return start(self.denoiser, self.tokenizer, prompt, max_tokens, decode, **options)
+        for name in OPERATIONS["stream"].names & options.keys() - STARTED:
+            Decode(**{name: options[name]})  # says that it belongs to other calls
+        options |= {"heal": False, "changeable": True}
+        request = Request.of("stream", prompt, max_tokens, decode, **self.with_defaults(decode, options))
+        return start(self.denoiser, self.tokenizer, request)
 
-    @checks(CHAT | {"decode": OPTIONS["decode"]})
+    @checks(CHAT | {"decode": DECODE})
     def chat(
         self,
         messages: Sequence[Mapping[str, Any]],
@@ -308,12 +338,16 @@ class Model:
         """
         return chat_ids(self.tokenizer, messages, self.config.first, **template)
 
-    @checks(OPTIONS)
     def with_defaults(self, decode: Decode | None, options: Mapping[str, Any]) -> dict[str, Any]:
         """A request's options with the names of the model's concepts, and what a published family changes: `defaults`,
         which planning applies where the request has no `decode`, and no word is healed unless asked.
         """
-        check_names(options)
+        DECODE("decode", decode)
+        if not isinstance(options, Mapping):
+            raise InputError(f"options must be a mapping of options, not {shown(options)}")
+        for name in INTERNAL:
+            if name in options:
+                raise InputError(f"{name} is given by the model, and is no option: leave it out")
         named = {} if self.concepts is None else {"catalog": self.concepts}
         if self.family is None:
             return {**named, **options}
@@ -346,7 +380,8 @@ class Model:
         a part of them, or (T, C) of the weights of their concepts, as `kind` says (`daguerre.scoring.embedding`).
         ContextError for a text that is longer than the model's positions.
         """
-        return embed(self.denoiser.backend, self.tokenizer, texts, kind, self.denoiser.backbone.concepts)
+        heads = None if self.config.concepts is None or kind == "hidden" else self.backbone.concepts
+        return embed(self.denoiser.backend, self.tokenizer, texts, kind, heads)
 
     @checks({"text": TEXT})
     def explain(self, text: str) -> TextConcepts:
@@ -373,20 +408,11 @@ class Model:
         return decide(self.denoiser, self.tokenizer, state, questions, self.calibrations, context)
 
     def __repr__(self) -> str:
-        c, kind = self.config, _name(self.dtype)
-        kind = f"{kind}, {self.denoiser.quantize} matrices" if self.denoiser.quantize else kind
+        c, quantize = self.config, self.denoiser.quantize
+        kind = f"{self.numbers}, {quantize} matrices" if quantize else self.numbers
         return f"Model({self.num_parameters:,} parameters, {c.context} context, {c.vocab_size} tokens, {kind})"
 
 
-def check_names(options: Mapping[str, Any]) -> None:
-    """InputError for an option that is no caller's to give."""
-    for name in INTERNAL:
-        if name in options:
-            raise InputError(f"{name} is given by the model, and is no option: leave it out")
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 @checks(LOAD)
@@ -407,68 +433,73 @@ def load(
     tensor_parallel: bool = False,
     progress: Progress | None = None,
 ) -> Model:
-    """A model of the package, "default" or "concepts", which has concept heads; one from a folder, such as a training
-    run writes or a publisher's; a GGUF file, llama.cpp's; or one by its name on a model hub, owner/repository, which is
-    downloaded once. `daguerre.models.families.FAMILIES` lists what is supported.
-
-    dtype     "float32", "bfloat16", or "auto": the faster one here (`models.denoiser.auto_dtype`), mostly bfloat16
-    backend   "native" computes on a CPU, in C++ that is compiled for this processor on first use, in seconds, and
-              kept in the cache's folder (`daguerre.files.cache_folder`); "torch" runs the plain modules, on any device.
-              None: native on a CPU with a C++ compiler, else torch
-    quantize  "int8": matrices as 8-bit numbers; "approximate_int4": as 4-bit numbers with a scale for every 32 inputs.
-              Both are faster, take less memory, and are approximate; native backend only
-    experts   where the packed experts of a mixture are: in "memory"; or on the "disk", in the cache's folder, of which
-              memory holds what it can; None: on the disk if they do not fit in free memory. Native backend only
-    threads   how many PyTorch uses on the CPU from now on, in the whole process; "auto" times a few numbers on this
-              model and takes the best; None changes nothing. The native backend uses fewer while other processes want
-              the processors
-    revision  of a name on a hub: a branch, tag or commit; by default the main branch
-    family    what a published model is, where its files do not say it
-    adapter   a LoRA adapter in PEFT's layout, which is merged: a folder, or a name on a hub
-    tokenizer a tokenizer that a published model takes in place of its own: a folder, or a name on a hub
-    rope_scaling  more positions than the model was trained on: "yarn:4" for four times as many, also linear, ntk,
-              llama3 and none (as they are); or a mapping with the keys of transformers' `rope_scaling`
-              (`daguerre.models.scaling`)
-    tensor_parallel  the processes that torchrun started share every layer (`daguerre.models.tensor_parallel`); each
-              must ask the same, and gets the whole answer. On GPUs each takes its own, and "cuda" is the device; torch
-              backend only
-    progress  called with the bytes of a published model that were read, and all of them
+    """A model, whose arguments are described below.
 
     CheckpointError when the folder is missing or damaged, or cannot be downloaded; UnsupportedError for a published
     model that cannot be computed, and where the requested backend or quantize cannot run these weights here;
     InputError for a name that the hub does not have, and for a device that is not here.
     """
-    where = usable_device(device)
-    check_threads(threads, where)
+    device = usable_device(device)
+    check_threads(threads, device)
     if tensor_parallel:
         if backend == "native" or quantize is not None:
             raise UnsupportedError("layers are shared by the torch backend alone: leave out native and quantize")
-        where, backend = join_others(where), "torch"
+        from daguerre.models.tensor_parallel import join_others
+
+        device, backend = join_others(device), "torch"
     folder = model_folder(name, revision, family=family)
-    beside = None if adapter is None else model_folder(adapter, what="an adapter")
-    kind = auto_dtype(where, backend) if dtype == "auto" else DTYPES[dtype]
+    adapter_folder = None if adapter is None else model_folder(adapter, what="an adapter")
+    numbers = auto_numbers(device, backend) if dtype == "auto" else number_type_of(dtype)
     if dtype == "auto":
-        LOG.info("computing in %s, which is fastest on this %s", _name(kind), PROCESSORS.get(where.type, "device"))
-    words = tokenizer_folder(folder, tokenizer, family)
+        processor = PROCESSORS.get(device.partition(":")[0], "device")
+        LOG.info("computing in %s, which is fastest on this %s", numbers, processor)
     scaling = read_scaling(rope_scaling) if isinstance(rope_scaling, str | Mapping) else rope_scaling
-    defer = where.type == "cpu" and backend != "torch" and can_compile()
+    defer = native_is_default(device, backend)
     loaded = load_folder(
         folder,
-        kind,
-        where,
+        numbers,
+        device,
         family=family,
-        adapter=beside,
-        tokenizer=words,
+        adapter=adapter_folder,
+        tokenizer=tokenizer_folder(folder, tokenizer, family),
         rope_scaling=scaling,
         progress=progress,
         defer=defer,
     )
     if quantize is None and defer:
-        advise(loaded, 8 * kind.itemsize)
-    changed = adapter is not None or scaling is not None
-    calibrations = {} if changed else load_calibrations(folder, loaded.source.weights_hash())  # of other answers
-    model = Model(
-        split_layers(loaded.backbone) if tensor_parallel else loaded.backbone,
+        advise(loaded, 8 * TYPES[numbers].itemsize)
+    weights: Backbone | ModelWeights = loaded.weights
+    if tensor_parallel:
+        from daguerre.models.tensor_parallel import split_layers
+
+        weights = split_layers(loaded.backbone)
+    changed = adapter is not None or scaling is not None  # so that calibrations are of other answers
+    calibrations = {} if changed else load_calibrations(folder, loaded.source.weights_hash())
+    model = _model_of(loaded, weights, calibrations, backend, quantize, experts, tasks_in(folder, adapter_folder))
+    if backend is not None or quantize is not None or defer:
+        model.denoiser.backend  # noqa: B018
+    if threads is not None:
+        use_threads(threads, model.denoiser.backend)
+    release_threads()
+    return model
+
+
+load.__doc__ = "\n\n".join(
+    [str(load.__doc__), *(f"    {name}: {' '.join(one.says.split())}" for name, one in LOAD_OPTIONS.items())]
+)
+
+
+def _model_of(
+    loaded: Loaded,
+    weights: Backbone | ModelWeights,
+    calibrations: Mapping[str, Calibration],
+    backend: BackendName | None,
+    quantize: Quantization | None,
+    experts: Place | None,
+    tasks: tuple[str, ...],
+) -> Model:
+    return Model(
+        weights,
         loaded.tokenizer,
         backend,
         calibrations,
@@ -478,11 +509,5 @@ def load(
         defaults=loaded.decode,
         sampling=loaded.sampling,
         concepts=loaded.concepts,
-        tasks=tasks_in(folder, beside),
+        tasks=tasks,
     )
-    if backend is not None or quantize is not None or loaded.backbone.deferred is not None:
-        model.denoiser.backend  # noqa: B018
-    if threads is not None:
-        use_threads(threads, model.denoiser.backend)
-    release_threads()
-    return model

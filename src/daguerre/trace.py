@@ -40,34 +40,6 @@ class TraceStep:
     decision: Decision
 
 
-class History:
-    """The events of a run, in order, as it adds them; another thread may read meanwhile. What is kept is what each has
-    changed: the canvases are made again from the first one, which is `begin`, and the decisions.
-    """
-
-    def __init__(self, begin: Canvas) -> None:
-        self._begin = self.last = begin
-        self._kept = list[tuple[TraceStep, np.ndarray | None]]()
-
-    def add(self, event: Event) -> None:
-        """Add an event, whose canvas is the `last` one from now on."""
-        assert event.canvas.span is not None
-        self._kept.append((TraceStep(event.step, event.canvas.span, event.decision), event.evidence))
-        self.last = event.canvas
-
-    def __len__(self) -> int:
-        return len(self._kept)
-
-    def __iter__(self) -> Iterator[Event]:
-        return self.after(0, self._begin)
-
-    def after(self, num: int, canvas: Canvas) -> Iterator[Event]:
-        """The events after the first `num` so far; `canvas` is the one that those left."""
-        for step, evidence in self._kept[num:]:
-            canvas = canvas.at(step.span).apply(step.decision)
-            yield Event(step.step, step.decision, canvas, evidence)
-
-
 @dataclass(frozen=True)
 class Trace:
     """The canvas at the start and every decision since, in order."""

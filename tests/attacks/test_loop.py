@@ -68,26 +68,26 @@ def test_others_have_a_turn_between_two_events(make_model: Callable[..., Model])
 
 
 def test_an_event_costs_what_it_changes(make_model: Callable[..., Model], monkeypatch: pytest.MonkeyPatch) -> None:
-    from daguerre.decoding.drive import Follower
-    from daguerre.decoding.reading import _GapReader
+    from daguerre.decoding.result import _GapText
+    from daguerre.decoding.sample import Follower
     from daguerre.server import drafts
     from daguerre.server.logprobs import TokenLog
 
     job = finished(make_model())
     read, decoded = list[int](), list[int]()
-    before, taken = drafts._GapDraft._read, _GapReader._take
+    before, taken = drafts._GapDraft._read, _GapText.take
 
     def counted(self: Any, canvas: Any, position: int, *more: Any) -> Any:
         read.append(position)
         return before(self, canvas, position, *more)
 
-    def take(self: Any, drawn: Any) -> None:
-        had = self._num
-        taken(self, drawn)
-        decoded.append(self._num - had if self._num >= had else self._num)
+    def take(self: Any, plan: Any, start: int, drawn: Any) -> None:
+        had = self.num
+        taken(self, plan, start, drawn)
+        decoded.append(self.num - had)
 
     monkeypatch.setattr(drafts._GapDraft, "_read", counted)
-    monkeypatch.setattr(_GapReader, "_take", take)
+    monkeypatch.setattr(_GapText, "take", take)
     followed, board, log = Follower(job.plan, job.samples[0].events), drafts.Drafts(job.plan), TokenLog(job.plan)
     read.clear()
     for event in followed.new():

@@ -16,7 +16,7 @@ from daguerre.audit.ledger import lines, record_keys
 from daguerre.audit.recorder import Recorder
 from daguerre.audit.summary import Alerts
 from daguerre.audit.trial import CHANGES, Records, copied, forge, forged_number, num_caught, tampered
-from daguerre.audit.verify import verify
+from daguerre.audit.verification import verify
 from daguerre.model import Model
 
 PROMPT = "def fib(n):\n    if n"

@@ -15,7 +15,7 @@ import pytest
 
 from daguerre.audit.keys import SigningKey, read_public, seal, unseal
 from daguerre.audit.ledger import Ledger, LedgerEntry, head_path, lines, record_keys
-from daguerre.audit.verify import verify
+from daguerre.audit.verification import verify
 from daguerre.errors import DataError, InputError
 
 

@@ -10,7 +10,7 @@ import pytest
 from daguerre import Pin
 from daguerre.audit.keys import SigningKey
 from daguerre.audit.recorder import Recorder
-from daguerre.audit.verify import REPLAYED, verify
+from daguerre.audit.verification import REPLAYED, verify
 from daguerre.model import Model
 from daguerre.models.catalog import Catalog, NamedConcept
 

@@ -21,7 +21,7 @@ from daguerre.audit.ledger import Ledger, changed, last_of
 from daguerre.audit.recorder import Recorder
 from daguerre.audit.summary import Alerts, concept_summary, input_attribution
 from daguerre.audit.trial import Records, forge, opened
-from daguerre.audit.verify import verify
+from daguerre.audit.verification import verify
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.model import Model
 from daguerre.models.catalog import Catalog, NamedConcept

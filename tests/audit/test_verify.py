@@ -15,7 +15,7 @@ from daguerre.audit.keys import SigningKey
 from daguerre.audit.ledger import Ledger, LedgerEntry, lines, record_keys
 from daguerre.audit.recorder import Recorder
 from daguerre.audit.trial import copied, opened
-from daguerre.audit.verify import REPLAYED, tolerance_of, verify
+from daguerre.audit.verification import REPLAYED, tolerance_of, verify
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.model import Model
 

@@ -1,4 +1,4 @@
-"""The examples of docs/serving.md run against a server, as they are but for the address."""
+"""The examples of docs/clients.md run against a server, as they are but for the address."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ import yaml
 
 from served import Served
 
-PAGE = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "clients.md").read_text(encoding="utf-8").replace("\\\n", "")
 ADDRESS = "http://127.0.0.1:8000"
-SECTION = PAGE[PAGE.index("## Clients and editors") : PAGE.index("## Batches")]
 
 
 def fenced(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", SECTION, flags=re.DOTALL | re.MULTILINE)
+    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, flags=re.DOTALL | re.MULTILINE)
 
 
 CURLS = [line for block in fenced("") for line in block.splitlines() if line.startswith("curl ")]

@@ -20,7 +20,7 @@ for needed in ("fastapi", "httpx2", "litellm", "mcp", "orjson"):
 
 import httpx2  # noqa: E402
 
-from daguerre.router.config import BackendConfig  # noqa: E402
+from daguerre.router.config import Backend  # noqa: E402
 from daguerre.router.litellm_api import LitellmUpstream  # noqa: E402
 from scripted_backends import Reply, Scripted, scripted  # noqa: E402
 
@@ -87,7 +87,7 @@ MODELS = {"anthropic": "anthropic/claude-3-5-haiku-20241022", "gemini": "gemini/
 
 @pytest.fixture(scope="session")
 def upstream() -> LitellmUpstream:
-    one = BackendConfig(name="hosted", api="litellm", model=MODELS["anthropic"], operations=("responses",))
+    one = Backend(name="hosted", api="litellm", model=MODELS["anthropic"], operations=("responses",))
     return LitellmUpstream([one])
 
 
@@ -108,17 +108,17 @@ def claude() -> Iterator[Scripted]:
         yield one
 
 
-def backend(server: Scripted, name: str = "anthropic", **more: Any) -> BackendConfig:
+def backend(server: Scripted, name: str = "anthropic", **more: Any) -> Backend:
     base = f"http://127.0.0.1:{server.port}"
     url = f"{base}/v1beta/models/gemini-2.0-flash" if name == "gemini" else base
     operations = ("chat", "completions", "responses", "embeddings")
-    return BackendConfig.model_validate(
+    return Backend.model_validate(
         {"name": "hosted", "api": "litellm", "model": MODELS[name], "url": url, "operations": operations} | more
     )
 
 
 async def ask(
-    upstream: LitellmUpstream, one: BackendConfig, given: dict[str, Any], path: str = "/chat/completions"
+    upstream: LitellmUpstream, one: Backend, given: dict[str, Any], path: str = "/chat/completions"
 ) -> tuple[int, bytes]:
     async with upstream.ask(one, path, {"model": "auto", **given}, KEY) as response:
         return response.status_code, b"".join([chunk async for chunk in response.aiter_raw()])
@@ -295,9 +295,9 @@ def test_litellm_fetches_and_says_nothing_by_itself() -> None:
         "asked = []\n"
         "socket.getaddrinfo = lambda host, *rest, **more: asked.append(host) or []\n"
         "socket.socket.connect = lambda self, address: asked.append(address)\n"
-        "from daguerre.router.config import BackendConfig\n"
+        "from daguerre.router.config import Backend\n"
         "from daguerre.router.litellm_api import LitellmUpstream\n"
-        "one = BackendConfig(name='b', api='litellm', model='anthropic/claude', operations=('chat', 'responses'))\n"
+        "one = Backend(name='b', api='litellm', model='anthropic/claude', operations=('chat', 'responses'))\n"
         "LitellmUpstream([one])\n"
         "assert asked == [], asked"
     )

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from daguerre.decoding import generate as main_path
-from daguerre.decoding.planning import make_plan
+import main_path
 from daguerre.decoding.request import Decode
 from daguerre.errors import UnsupportedError
 from daguerre.model import Model
 from daguerre.sampling.policies import POLICIES
 from driving import Recorded
+from plans import make_plan
 
 VALUES: dict[str, list[Any]] = {
     "threshold": [0.5, 1.0],

@@ -16,12 +16,11 @@ import torch
 from backends import ISAS, needs_compiler, of_isa, threads
 from conftest import CONTEXTS
 from daguerre.canvas import Canvas
-from daguerre.decoding.drive import Together, drive
+from daguerre.decoding.generate import plan_request
 from daguerre.decoding.pins import Pin
-from daguerre.decoding.planning import plan_request
-from daguerre.decoding.request import Decode, TokenRequest, is_infilling
+from daguerre.decoding.request import Decode, TokenRequest
 from daguerre.decoding.result import Result
-from daguerre.decoding.sample import Sample
+from daguerre.decoding.sample import Sample, Together, drive
 from daguerre.model import Model
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import Experts, RopeScaling
@@ -209,9 +208,10 @@ def begin(denoiser: BackboneDenoiser, tokenizer: Tokenizer, requests: Sequence[A
     for seed, one in enumerate(requests):
         segments = [tokenizer.encode(text) for text in one.texts]
         budgets = [(one.options.get("min_tokens", 0), one.max_tokens)] * (len(segments) - 1)
-        if denoiser.config.null_id is None and is_infilling(segments, budgets):
+        infilling = len(budgets) > 1 or bool(segments[-1])
+        if denoiser.config.null_id is None and infilling:
             budgets = [(one.max_tokens, one.max_tokens)] * len(budgets)
-        decode = Decode(**one.options, seed=seed).resolved(denoiser.config, is_infilling(segments, budgets))
+        decode = Decode(**one.options, seed=seed).resolved(denoiser.config, infilling)
         plan = plan_request(denoiser.config, tokenizer, TokenRequest(decode, segments, budgets, **one.more))
         out.append(Kept(denoiser, plan, 0, None))
     return out

@@ -9,10 +9,9 @@ import pytest
 
 from backends import BACKENDS
 from daguerre.canvas import Canvas
-from daguerre.decoding.drive import Together, drive
-from daguerre.decoding.planning import plan_request
+from daguerre.decoding.generate import plan_request
 from daguerre.decoding.request import Decode, TokenRequest
-from daguerre.decoding.sample import Sample
+from daguerre.decoding.sample import Sample, Together, drive
 from daguerre.model import Model
 from daguerre.models.denoiser import BackboneDenoiser
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import main_path
 from backends import needs_compiler
-from daguerre.decoding import generate as main_path
 from daguerre.model import Model
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.forward import Forward, Layout, Logits

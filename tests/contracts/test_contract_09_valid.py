@@ -14,7 +14,6 @@ import pytest
 
 import daguerre
 from conftest import CONTEXTS
-from daguerre.decoding.planning import make_plan
 from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.errors import InputError, UnsupportedError
@@ -24,6 +23,7 @@ from daguerre.sampling.constrained import Constraint
 from daguerre.sampling.constraints import compile_regex
 from daguerre.sampling.logits import SamplingParams
 from daguerre.sampling.policies import POLICIES
+from plans import make_plan
 
 CALL = r"[a-z_]{1,8}\([0-9]{1,3}(, [0-9]{1,3})*\)"
 NUMBER = r"[0-9]+(\.[0-9]+)?"

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from daguerre.decoding.drive import drive
-from daguerre.decoding.planning import plan_request
-from daguerre.decoding.reading import committed_text
+from daguerre.decoding.generate import plan_request
 from daguerre.decoding.request import Decode, TokenRequest
-from daguerre.decoding.sample import Sample
+from daguerre.decoding.result import committed_text
+from daguerre.decoding.sample import Sample, drive
 from daguerre.errors import DataError, InputError
 from daguerre.model import Model
 from daguerre.trace import Trace

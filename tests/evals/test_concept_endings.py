@@ -14,12 +14,12 @@ from daguerre.errors import DataError, InputError
 from daguerre.evals.concepts import injection, suppression
 from daguerre.evals.concepts.endings import closed, parses, uses
 from daguerre.evals.concepts.injection import COMMENT, STEERED, measure_injection, with_comment
-from daguerre.evals.concepts.kept import KeptParts
+from daguerre.evals.concepts.partial_results import PartialResults
 from daguerre.evals.concepts.suppression import CONSTRAINT, NONE, STEERING, measure_suppression
 from daguerre.evals.concepts.writing import FilePrompt, before_statements, before_uses, figures, labeled_texts
 from daguerre.evals.workers import no_progress
 
-NOTHING = KeptParts(None, {})
+NOTHING = PartialResults(None, {})
 
 WHOLE = """import os
 

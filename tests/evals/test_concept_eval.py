@@ -21,7 +21,7 @@ from daguerre.evals.concepts.alignment import lifted, measure_alignment, token_c
 from daguerre.evals.concepts.cases import CONDITIONS, PREFIX, SPAN, ConceptCase, Condition, cases_of, labeled, read_case
 from daguerre.evals.concepts.detection import OURS, Detection, hidden_states, measure_detection, our_scores
 from daguerre.evals.concepts.features import presence
-from daguerre.evals.concepts.kept import KeptParts
+from daguerre.evals.concepts.partial_results import PartialResults
 from daguerre.evals.concepts.shares import clean_shares, masked_shares, measures
 from daguerre.evals.concepts.stability import measure_stability
 from daguerre.evals.harness import evaluate
@@ -39,7 +39,7 @@ from daguerre.train.shards import write_shards
 NUM = taxonomy().num_ids
 CLEAN, HALF, NINE, FORECAST = CONDITIONS
 PROMPT = "def total(numbers):\n    "
-NOTHING = KeptParts(None, {})
+NOTHING = PartialResults(None, {})
 
 
 def source(seed: int, functions: int = 12) -> str:
@@ -380,13 +380,13 @@ def test_parts_are_made_once_and_belong_to_one_measurement(tmp_path: Path) -> No
         return {"value": [1.5, 2]}
 
     for _ in range(2):
-        kept = KeptParts(tmp_path / "kept", {"seed": 0})
+        kept = PartialResults(tmp_path / "kept", {"seed": 0})
         assert kept.figures("part", make) == {"value": [1.5, 2]}
         arrays = kept.arrays("scores", lambda: {"scores": np.arange(3)})
         assert np.array_equal(arrays["scores"], np.arange(3))
     assert len(made) == 1
     with pytest.raises(DataError, match="other settings"):
-        KeptParts(tmp_path / "kept", {"seed": 1})
+        PartialResults(tmp_path / "kept", {"seed": 1})
 
 
 LIMITS = EvalLimits(concept_spans=40, control_spans=30, generations=4, injections=4)

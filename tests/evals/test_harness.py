@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from daguerre.commands.measuring import EVALUATION
 from daguerre.errors import DataError, InputError, UnsupportedError
+from daguerre.evals.commands import EVALUATION
 from daguerre.evals.documents import read_documents
 from daguerre.evals.harness import evaluate
 from daguerre.evals.infilling import BEAM, ENDED, NOVEL, SEARCH
@@ -25,7 +25,7 @@ from daguerre.evals.report import check_path, markdown, write_json, write_markdo
 from daguerre.evals.tasks import TASKS
 from daguerre.heldout import Document
 from daguerre.model import Model
-from daguerre.models.backends.native_backend import can_run
+from daguerre.models.backends.native_backend import can_compile
 from daguerre.models.loading import save_model
 from published import CASES, made, write_tokenizer
 from test_cli import Called, assert_one_line, call
@@ -98,7 +98,7 @@ def test_a_report_says_what_was_measured_and_with_what(report: dict[str, Any], c
     assert report["model"]["parameters"] == causal.backbone.num_parameters
     assert report["model"]["tokenizer_sha256"] == causal.tokenizer.sha256
     assert (report["model"]["backend"], report["model"]["quantize"]) == (
-        "native" if can_run(causal.backbone) else "torch",
+        "native" if can_compile() else "torch",
         None,
     )
     assert report["data"]["documents"] == 3

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from daguerre.errors import MissingExtra
-from daguerre.evals import charts
-from daguerre.evals.charts import SIZE
 from daguerre.evals.pictures import PICTURES, draw_pictures
+from daguerre.view import charts
+from daguerre.view.charts import SIZE
 
 PNG = b"\x89PNG\r\n"
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import main_path
 from daguerre.canvas import Canvas
-from daguerre.decoding import generate as main_path
 from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.decoding.sampler import TokenSampler
@@ -183,7 +183,7 @@ def test_published_defaults_are_options(model: Model) -> None:
     """Of Dream-v0-Instruct-7B's card."""
     Decode(
         mode="full", policy="entropy", schedule="time", rank_by="drawn", steps=512, temperature=0.2, top_p=0.95
-    ).span_size(model.config, 512, False)
+    ).check_steps(512)
 
 
 @pytest.mark.parametrize("options", [{"temperature": 0.4, "top_p": 0.9}, {"temperature": 0.0, "top_k": 5}])

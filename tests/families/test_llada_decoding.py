@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import torch
 
+import main_path
 from daguerre.canvas import Canvas
-from daguerre.decoding import generate as main_path
 from daguerre.decoding.result import Result
 from daguerre.model import Model
 from daguerre.models.forward import Logits

@@ -22,7 +22,6 @@ from daguerre.decoding.request import Decode
 from daguerre.errors import CheckpointError, InputError, UnsupportedError
 from daguerre.model import Model
 from daguerre.models.backends.native_backend import NativeBackend
-from daguerre.models.backends.rounding import grouped
 from daguerre.models.backends.torch_backend import TorchBackend
 from daguerre.models.core.build import make_backbone
 from daguerre.models.core.config import Experts, ModelConfig
@@ -32,6 +31,7 @@ from daguerre.models.families.base import Published
 from daguerre.models.forward import Backend, Forward, Layout, Logits
 from daguerre.models.loading import load_folder
 from oracles.packed import ungrouped
+from oracles.rounding import grouped
 from pairwise import covering
 from published import END, MASK, SIZE, TURN, scatter, write_tensors, write_tokenizer
 

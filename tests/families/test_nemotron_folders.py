@@ -20,8 +20,9 @@ from daguerre.models.core.rotary import frequencies, query_scale
 from daguerre.models.families import FAMILIES, find_family
 from daguerre.models.families.base import Published
 from daguerre.models.families.nemotron import ACCEPTANCE
+from daguerre.models.model_weights import FileWeights
 from daguerre.models.published import describe
-from daguerre.models.published_weights import copy_weights, empty_backbone, fit
+from daguerre.models.published_weights import fit
 from daguerre.models.shards import find_tensors
 from daguerre.models.tokenizer import Tokenizer
 
@@ -130,9 +131,7 @@ def loaded(nemotron: Any, folder: Path) -> Backbone:
         Published(config=nemotron.CONFIG, bos_id=T.bos_id, num_tokens=T.vocab_size, adapter=adapter.config)
     )
     stored |= adapter.stored
-    backbone = empty_backbone(config, torch.float32, "cpu")
-    copy_weights(backbone, fit(family, config, stored, folder), stored)
-    return backbone
+    return FileWeights(config, "float32", fit(family, config, stored, folder), stored).module()
 
 
 def test_a_folder_brings_its_adapter_along(nemotron: Any, backbone: Backbone, tmp_path: Path) -> None:

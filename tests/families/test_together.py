@@ -10,10 +10,9 @@ import pytest
 import daguerre
 from backends import BACKENDS
 from daguerre.decoding.defaults import with_defaults
-from daguerre.decoding.drive import Together, drive
-from daguerre.decoding.planning import plan_request
+from daguerre.decoding.generate import plan_request
 from daguerre.decoding.request import Decode, TokenRequest
-from daguerre.decoding.sample import Sample
+from daguerre.decoding.sample import Sample, Together, drive
 from daguerre.model import Model
 from published import CASES, END, MASK, START, made
 

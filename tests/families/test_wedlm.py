@@ -11,10 +11,8 @@ import torch
 
 from backends import BACKENDS, needs_compiler
 from daguerre.canvas import Canvas
-from daguerre.decoding.drive import Together, drive
-from daguerre.decoding.planning import make_plan
 from daguerre.decoding.request import Decode
-from daguerre.decoding.sample import Sample
+from daguerre.decoding.sample import Sample, Together, drive
 from daguerre.errors import CheckpointError, InputError, UnsupportedError
 from daguerre.model import Model
 from daguerre.models.denoiser import BackboneDenoiser
@@ -32,6 +30,7 @@ from oracles.wedlm import (
     probabilities,
     prompts,
 )
+from plans import make_plan
 from published import MASK, NUM_TOKENS, SIZE
 
 NUM = 37

@@ -10,7 +10,6 @@ import pytest
 
 from daguerre.canvas import Canvas
 from daguerre.decoding.lengths import calibrated
-from daguerre.decoding.planning import make_plan
 from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.model import Model
@@ -29,6 +28,7 @@ from oracles.wedlm import (
     prompts,
 )
 from pairwise import covering
+from plans import make_plan
 from published import END, MASK, TURN
 
 NUM = 37

@@ -16,13 +16,14 @@ import torch
 
 from backends import needs_compiler
 from daguerre.errors import CheckpointError
-from daguerre.models.backends.folding import Modulations, with_plain_norms
+from daguerre.models.backends.folding import Modulations, folded
 from daguerre.models.backends.native_backend import NativeBackend
 from daguerre.models.backends.torch_backend import TorchBackend
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.batched import BatchLayout, Rows, run_batch
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import Forward, Layout, Logits
+from daguerre.models.model_weights import OUTSIDE, BackboneWeights
 from forwards import NUM_KINDS, Expected, difference, error, logits_of, make, same_bits
 
 Facts = dict[str, Any]
@@ -130,22 +131,20 @@ def test_the_level_changes_every_layer(subtests: pytest.Subtests) -> None:
 
 def test_plain_norms_share_what_stays_the_same() -> None:
     backbone = shaped("published, one level")
-    plain = with_plain_norms(backbone)
+    plain = folded(BackboneWeights(backbone))
     assert plain.config.adaptive_width == 0
-    shared = {name for name, weight in plain.named_parameters() if weight.data_ptr() in pointers(backbone)}
-    changed = {name for name, _ in plain.named_parameters()} - shared
-    assert "embedding.weight" in shared and "layers.0.attention.qkv.weight" in shared
+    held = {weight.data_ptr() for weight in backbone.parameters()}
+    for layer, name in ((OUTSIDE, "embedding.weight"), (0, "attention.qkv.weight")):
+        assert plain.part(layer)[name].ctypes.data in held
+    changed = {name for part in (OUTSIDE, 0) for name, x in plain.part(part).items() if x.ctypes.data not in held}
     assert all(name.endswith(("out.weight", "down.weight", "norm.weight", "bias")) for name in changed)
-    assert with_plain_norms(shaped("published, many levels")) is shaped("published, many levels")
-
-
-def pointers(backbone: Backbone) -> set[int]:
-    return {weight.data_ptr() for weight in backbone.parameters()}
+    many = BackboneWeights(shaped("published, many levels"))
+    assert folded(many) is many
 
 
 def test_modulations_are_those_of_the_modules() -> None:
     backbone = shaped("others, many levels")
-    layers, final = Modulations.of(backbone).at(0.4)
+    layers, final = map(torch.from_numpy, Modulations.of(BackboneWeights(backbone)).at(0.4))
     level = backbone.level(torch.tensor(0.4))
     assert level is not None and backbone.final_modulation is not None
     for layer, branches in zip(backbone.layers, layers, strict=True):

@@ -19,7 +19,7 @@ from daguerre.models.backends.native_backend import NativeBackend
 from daguerre.models.backends.torch_backend import TorchBackend
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.batched import BatchCache, BatchLayout, Rows, run_batch
-from daguerre.models.core.cache import Cache, to_int8
+from daguerre.models.core.cache import KeyValueCache, to_int8
 from daguerre.models.core.config import RopeScaling
 from daguerre.models.forward import Backend, Forward, Layout, Logits
 from daguerre.models.tokenizer import Tokenizer
@@ -229,7 +229,7 @@ def test_8_bit_numbers_are_the_nearest_and_keep_their_rows(backbone: Backbone, d
     codes, scales = to_int8(keys, dtype)
     assert torch.equal(codes * scales, rounded_slowly(keys))
     assert (codes.abs().amax(-1)[scales[..., 0] > 0] == 127).all()
-    cache = Cache(config, 300, dtype=dtype, int8=True)
+    cache = KeyValueCache(config, 300, dtype=dtype, int8=True)
     cache.write(0, keys, -keys)
     assert cache.read(0)[0].shape[2] == 0  # until it is committed
     cache.commit(5)

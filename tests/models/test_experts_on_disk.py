@@ -95,7 +95,7 @@ import resource, sys, torch
 from daguerre.models.backends.native_backend import NativeBackend
 from daguerre.models.core.build import make_backbone
 from daguerre.models.core.config import Experts, ModelConfig
-from daguerre.models.deferred import give_back
+from daguerre.models.model_weights import give_back
 from pathlib import Path
 
 experts = Experts(num=32, per_token=2, width=512)

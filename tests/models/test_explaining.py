@@ -16,10 +16,8 @@ import torch
 from backends import BACKENDS, NATIVE, needs_compiler
 from conftest import CONTEXTS
 from daguerre.canvas import Canvas, Decision
-from daguerre.decoding.drive import drive
-from daguerre.decoding.planning import make_plan
 from daguerre.decoding.request import Decode
-from daguerre.decoding.sample import Sample
+from daguerre.decoding.sample import Sample, drive
 from daguerre.decoding.sampler import evidence_at
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.shapes import ConceptShape
@@ -35,6 +33,7 @@ from daguerre.trace import Event
 from driving import OnLogits, Recorded
 from forwards import same_bits
 from pairwise import covering, of
+from plans import make_plan
 
 PROMPT, SUFFIX = "def area(w, h):\n    return ", "\n\nprint(area(2, 3))\n"
 CONCEPTS = ConceptShape(known=11, discovered=40, rank=6, kept_known=5, kept_discovered=20)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,23 +16,24 @@ import pytest
 import torch
 
 import daguerre
-from backends import BACKENDS, needs_compiler
+from backends import BACKENDS, every_isa, needs_compiler
 from commands import daguerre as command
 from conftest import CONTEXTS, MakeModel, tiny_config
 from daguerre.errors import CheckpointError, InputError, MissingExtra, UnsupportedError
 from daguerre.model import Model
 from daguerre.models import readers
+from daguerre.models.backends import library
+from daguerre.models.bits import TYPES, converted, floats, halves
 from daguerre.models.core.build import make_backbone
 from daguerre.models.core.config import Experts, ModelConfig, RopeScaling
 from daguerre.models.core.rotary import frequencies
 from daguerre.models.gguf import file as gguf_file
 from daguerre.models.gguf import writing
-from daguerre.models.gguf.file import GgufFile, numbers
+from daguerre.models.gguf.file import GgufFile, numbers_of, slow_numbers
 from daguerre.models.gguf.header import KINDS, read_header
 from daguerre.models.gguf.pieces import LONG_FACTORS, SHORT_FACTORS, UNTIED, as_halves, as_pairs
 from daguerre.models.gguf.writing import write_gguf
 from daguerre.models.loading import Loaded, load_folder, weights_hash
-from daguerre.models.published_weights import tensor_of
 from daguerre.models.tokenizer import Tokenizer
 from made_gguf import DATA
 from made_tokenizers import made
@@ -109,8 +111,7 @@ import sys
 from daguerre.models.readers import reader_of
 reader = reader_of({str(DATA / "qwen3-q6_k.gguf")!r})
 reader.facts(), reader.tokenizer()
-with next(iter(reader.tensors().values())).file.open() as file:
-    file.floats("token_embd.weight")
+reader.tensors()["token_embd.weight"].read("float32")
 print("torch" in sys.modules)
 """
     ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
@@ -325,15 +326,17 @@ def test_numbers_are_those_that_the_package_makes_of_the_stored_bytes(
             made = {tensor.name: tensor for tensor in gguf.GGUFReader(parent / "m.gguf").tensors}
             most = 3 * width + 8
             patch.setattr(gguf_file, "BLOCK", most)  # three rows
-            with GgufFile(read_header(parent / "m.gguf")).open() as file:
-                assert file.keys() == made.keys()
-                for name, tensor in made.items():
-                    wanted = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
-                    assert np.array_equal(file.floats(name), wanted)
-                    assert np.array_equal(tensor_of(file.array(name)).float().numpy(), wanted)
-                    parts = [*file.row_blocks(name)]
-                    assert np.array_equal(np.concatenate([part for _, part in parts]), file.array(name))
-                    assert wanted.ndim < 2 or all(part.size <= most for _, part in parts)
+            file = GgufFile(read_header(parent / "m.gguf"))
+            assert file.keys() == made.keys()
+            for name, tensor in made.items():
+                wanted = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+                assert np.array_equal(file.floats(name), wanted)
+                assert np.array_equal(floats(file.array(name)), wanted)
+                for numbers in TYPES:
+                    assert np.array_equal(file.read(name, numbers), converted(wanted.astype(np.float32), numbers))
+                    with patch.context() as without:
+                        without.setattr(library, "library", no_compiler)
+                        assert np.array_equal(file.read(name, numbers), converted(wanted.astype(np.float32), numbers))
             kinds = {entry.kind for entry in read_header(parent / "m.gguf").entries.values()}
             assert kinds == {"F32", dtype.upper()} | {"q4_0": {"Q8_0"}, "q4_k": {"Q6_K"}}.get(dtype, set())
 
@@ -350,13 +353,18 @@ def test_rows_that_are_no_whole_number_of_blocks_have_a_type_of_shorter_ones(
             assert entries["blk.0.ffn_down.weight"].kind == "Q4_K"
 
 
+def no_compiler() -> None:
+    raise UnsupportedError("no compiler")
+
+
 def test_no_matrix_is_in_float32_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     backbone = make_backbone(tiny_config(Tokenizer.default("2k"), width=64, num_heads=2, mlp_width=96))
     write_gguf(backbone.initialize(1), Tokenizer.default("2k"), tmp_path / "m.gguf", "q8_0")
     sizes = list[int]()
     monkeypatch.setattr(gguf_file, "BLOCK", 640)
+    monkeypatch.setattr(library, "library", no_compiler)
     monkeypatch.setattr(
-        gguf_file, "numbers", lambda blocks, kind: (made := numbers(blocks, kind), sizes.append(made.size))[0]
+        gguf_file, "slow_numbers", lambda blocks, kind: (made := slow_numbers(blocks, kind), sizes.append(made.size))[0]
     )
     loaded = load_folder(tmp_path / "m.gguf", torch.bfloat16)
     assert loaded.backbone.embedding.weight.dtype == torch.bfloat16
@@ -364,7 +372,8 @@ def test_no_matrix_is_in_float32_as_a_whole(tmp_path: Path, monkeypatch: pytest.
     assert sum(sizes) == sum(tensor.numel() for tensor in loaded.backbone.parameters())
 
 
-def test_types_have_the_sizes_that_the_package_says_and_its_numbers(subtests: pytest.Subtests) -> None:
+@every_isa
+def test_types_have_the_sizes_that_the_package_says_and_its_numbers(isa: str, subtests: pytest.Subtests) -> None:
     for kind in KINDS:
         with subtests.test(kind):
             number = gguf.GGMLQuantizationType[kind]
@@ -372,9 +381,11 @@ def test_types_have_the_sizes_that_the_package_says_and_its_numbers(subtests: py
             assert (KINDS[kind].block, KINDS[kind].num_bytes) == gguf.GGML_QUANT_SIZES[number]
             random = np.random.default_rng(0)
             blocks = random.integers(0, 60, (3, 2 * KINDS[kind].num_bytes), np.uint8)  # below the bytes of infinities
-            found = numbers(blocks, kind)
+            found, wanted = slow_numbers(blocks, kind), gguf.quants.dequantize(blocks, number)
             assert found.shape == (3, 2 * KINDS[kind].block)
-            assert np.array_equal(tensor_of(found).float().numpy(), gguf.quants.dequantize(blocks, number))
+            assert np.array_equal(floats(found), wanted)
+            assert np.array_equal(numbers_of(blocks, kind, "float32"), wanted)
+            assert np.array_equal(numbers_of(blocks, kind, "bfloat16"), halves(wanted))
 
 
 def test_queries_are_ordered_as_llama_cpp_does() -> None:
@@ -511,7 +522,10 @@ def test_a_file_that_cannot_be_written_leaves_nothing(
 
 def test_without_the_package_the_command_to_install_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, path = written("llada", tmp_path, "q8_0")
-    monkeypatch.setitem(__import__("sys").modules, "gguf", None)
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    if shutil.which("g++") or shutil.which("clang++"):
+        assert load_folder(path).backbone  # by the native library
+    monkeypatch.setattr(library, "library", no_compiler)
     with pytest.raises(MissingExtra, match=r"daguerre\[gguf\]"):
         load_folder(path)
 

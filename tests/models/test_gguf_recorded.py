@@ -55,11 +55,11 @@ def test_weights_are_those_that_the_package_makes(subtests: pytest.Subtests) -> 
         with subtests.test(name):
             path = DATA / f"{name}.gguf"
             assert stored_kinds(read_header(path)) == KINDS[name]
-            with GgufFile(read_header(path)).open() as file:
-                for tensor in gguf.GGUFReader(path).tensors:
-                    wanted = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
-                    assert np.array_equal(file.array(tensor.name), wanted)
-                    assert np.array_equal(file.blocks(tensor.name).ravel(), tensor.data.view(np.uint8).ravel())
+            file = GgufFile(read_header(path))
+            for tensor in gguf.GGUFReader(path).tensors:
+                wanted = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+                assert np.array_equal(file.array(tensor.name), wanted)
+                assert np.array_equal(file.blocks(tensor.name).ravel(), tensor.data.view(np.uint8).ravel())
 
 
 def test_texts_have_llama_cpps_ids(subtests: pytest.Subtests) -> None:

@@ -16,7 +16,7 @@ from daguerre.errors import CheckpointError, DaguerreError, UnsupportedError
 from daguerre.models.gguf.header import read_header
 from daguerre.models.gguf.scores import scored_merges
 from daguerre.models.gguf.splits import SPLITS, splitting
-from daguerre.models.gguf.writing_words import add_tokenizer, split_name
+from daguerre.models.gguf.writing_tokenizer import add_tokenizer, split_name
 from daguerre.models.tokenizer import byte_of_character
 from daguerre.sampling.constraints import compile_schema
 from made_tokenizers import KINDS as MADE

@@ -11,10 +11,8 @@ from torch import Tensor
 
 from backends import BACKENDS, needs_compiler
 from conftest import CONTEXTS
-from daguerre.decoding.drive import drive
-from daguerre.decoding.planning import make_plan
 from daguerre.decoding.request import Decode
-from daguerre.decoding.sample import Sample
+from daguerre.decoding.sample import Sample, drive
 from daguerre.model import Model
 from daguerre.models.backends.native_backend import NativeBackend
 from daguerre.models.backends.torch_backend import TorchBackend
@@ -23,6 +21,7 @@ from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.trace import Event
 from forwards import NUM_KINDS, Expected, make
 from pairwise import covering, of
+from plans import make_plan
 
 PROMPT, SUFFIX = "def area(w, h):\n    return ", "\n\nprint(area(2, 3))\n"
 TIMED: dict[str, Any] = {"context": "full", "shift": False, "time_input": True}

@@ -41,7 +41,7 @@ def nothing_is_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: object) -> None:
         raise AssertionError("weights were allocated")
 
-    monkeypatch.setattr(published, "empty_backbone", never)
+    monkeypatch.setattr(published, "FileWeights", never)
 
 
 def places(path: Path) -> dict[str, tuple[int, str]]:

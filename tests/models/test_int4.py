@@ -15,10 +15,11 @@ from daguerre import load
 from daguerre.models.backends.library import library
 from daguerre.models.backends.native_backend import NativeBackend
 from daguerre.models.backends.panels import COLUMNS, PRODUCTS, Packing
-from daguerre.models.backends.rounding import IN_GROUP, grouped
 from daguerre.models.backends.torch_backend import TorchBackend
+from daguerre.models.model_weights import array_of
 from forwards import error, logits_of
 from oracles.packed import grouped_product, ungrouped
+from oracles.rounding import IN_GROUP, grouped
 
 SHAPES = ((3, 5), (70, 130), (64, 64), (200, 300), (65, 1100))
 """Outputs and inputs; most fill no panel and no chunk, and the last one more chunks than tiles take at once."""
@@ -31,7 +32,7 @@ def random(*shape: int, seed: int = 0) -> torch.Tensor:
 def product(x: torch.Tensor, weight: torch.Tensor, threads: int = 1) -> torch.Tensor:
     """The native product of rows with a matrix in 4 bits."""
     packing = Packing("int4")
-    matrix = packing.linear(weight)
+    matrix = packing.linear(lambda: (array_of(weight), None))
     rows = torch.nn.functional.pad(x, (0, -x.shape[1] % COLUMNS)).contiguous()
     out = np.empty((len(x), matrix.panels * COLUMNS), dtype=np.float32)
     given = ctypes.byref(matrix), PRODUCTS["int4"], rows.data_ptr(), *rows.shape, out.ctypes.data, threads

@@ -13,9 +13,9 @@ import torch
 
 from backends import BACKENDS
 from daguerre.canvas import Canvas
-from daguerre.decoding import drafters, speculate
+from daguerre.decoding import drafters
 from daguerre.decoding.lengths import look_alone, look_together
-from daguerre.decoding.planning import make_plan
+from daguerre.decoding.modes import ar
 from daguerre.decoding.request import Decode
 from daguerre.errors import UnsupportedError
 from daguerre.model import Model
@@ -29,6 +29,7 @@ from daguerre.train.methods import method_of
 from daguerre.train.recipe import Share, load_recipe
 from driving import logits_of
 from forwards import difference as relative
+from plans import make_plan
 
 T = Tokenizer.default("2k")
 PROMPT = [T.bos_id, *T.encode("import os\n\n"), T.mask_id, T.eos_id, *T.encode("def area(w, h):\n    return w")]
@@ -74,7 +75,7 @@ def test_tokens_in_turn_are_those_of_the_masked_rows(backbone: Backbone) -> None
 def test_speculation_writes_the_tokens_of_ar_in_fewer_forwards(
     drafting: Backbone, backend: Any, temperature: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(speculate, "row_time", lambda crowd=1: 0.0)  # how much is drafted depends on the processor
+    monkeypatch.setattr(ar, "row_time", lambda crowd=1: 0.0)  # how much is drafted depends on the processor
     model, forwards = Model(drafting, T, backend), [0, 0]
     prompts, exact = ["import os\n", "x = impo", "", "def area(w, h):\n    return w"], backend == "native"
     for seed, prompt in enumerate(prompts if exact else prompts[:2]):

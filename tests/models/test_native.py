@@ -29,13 +29,14 @@ from daguerre.models.backends import library as interface
 from daguerre.models.backends import native_backend
 from daguerre.models.backends.library import library
 from daguerre.models.backends.native_backend import NativeBackend, Quantization
-from daguerre.models.backends.rounding import rounded
 from daguerre.models.backends.torch_backend import TorchBackend
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import Experts
 from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.models.forward import Answer, DraftStep, Draws, Forward, Hidden, Layout, Logits, Rules
+from daguerre.models.model_weights import BackboneWeights
 from forwards import NUM_KINDS, Expected, causal_layout, difference, filled_cache, make, same_bits, tokens_of
+from oracles.rounding import rounded
 
 pytestmark = needs_compiler
 PROMPT = "def area(w, h):\n    return w"
@@ -295,7 +296,7 @@ def test_what_it_cannot_run_says_why_and_runs_by_torch(make_model: Any) -> None:
     assert isinstance(BackboneDenoiser(backbone).backend, TorchBackend)
     with pytest.raises(UnsupportedError, match=r"native.*in float64: leave out backend"):
         NativeBackend(backbone)
-    assert native_backend.cannot_run(make_model().backbone.to("meta")) == "on meta"
+    assert BackboneWeights(make_model().backbone.to("meta")).cannot_pack == "on meta"
 
 
 @pytest.mark.parametrize("name", ["layers.0.mlp.down.weight", "layers.1.mlp.expert_bias"])

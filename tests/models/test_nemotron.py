@@ -15,7 +15,8 @@ from torch import Tensor
 
 from backends import BACKENDS, needs_compiler
 from daguerre.canvas import Canvas
-from daguerre.decoding import drafters, speculate
+from daguerre.decoding import drafters
+from daguerre.decoding.modes import ar
 from daguerre.model import Model
 from daguerre.models.backends.native_backend import NativeBackend
 from daguerre.models.backends.torch_backend import TorchBackend
@@ -191,7 +192,7 @@ def speculated(case: int, num: int, size: int) -> tuple[list[int], Any, int]:
 def test_speculation_is_the_published_loop(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tokens and numbers of forwards and of accepted tokens, if all of every draft is verified, as rows were free."""
     monkeypatch.setattr(drafters, "MIN_ACCEPTED", 0.0)
-    monkeypatch.setattr(speculate, "row_time", lambda crowd=1: 0.0)
+    monkeypatch.setattr(ar, "row_time", lambda crowd=1: 0.0)
     options: dict[str, Any] = {"heal": False, "logit_bias": NEVER, "drafter": "head", "mode": "speculative"}
     for case, (seed, weights) in enumerate(WEIGHTS):
         model, accepted = Model(nemotron().backbone_of(seed, **weights), T, backend), 0

@@ -15,13 +15,13 @@ import torch
 from backends import every_isa
 from conftest import GEMMA, MakeModel
 from daguerre.models.backends.native_backend import QUANTIZATIONS, NativeBackend, Quantization
-from daguerre.models.backends.rounding import grouped, rounded
 from daguerre.models.backends.torch_backend import TorchBackend
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import Experts
 from daguerre.models.forward import Backend, Forward, Logits
 from forwards import causal_layout, difference, error, tokens_of
 from oracles.packed import ungrouped
+from oracles.rounding import grouped, rounded
 
 LARGE, FAR = [4, 36], torch.tensor([1000.0, -1000.0])
 """Which numbers of a row are far above the others, one in each group of 4-bit matrices, and what they are."""

@@ -13,8 +13,8 @@ from backends import needs_compiler
 from daguerre.errors import InputError
 from daguerre.models import denoiser, processor
 from daguerre.models.backends import library
-from daguerre.models.denoiser import auto_dtype
-from daguerre.models.processor import LEVELS, available, compiler_flags, instruction_set, native_dtype
+from daguerre.models.denoiser import auto_numbers
+from daguerre.models.processor import LEVELS, available, compiler_flags, instruction_set, native_dtype, native_numbers
 
 FEATURES = dict(zip(LEVELS, accumulate((set(needs) for needs, _ in LEVELS.values()), set.union), strict=True))
 """All that a processor of each level has."""
@@ -51,19 +51,18 @@ def test_a_feature_that_is_missing_ends_the_levels(monkeypatch: pytest.MonkeyPat
 
 
 def test_weights_are_loaded_in_the_type_that_the_backend_is_fastest_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    cpu = torch.device("cpu")
     monkeypatch.setattr(denoiser, "can_compile", lambda: True)
     for level in LEVELS:
         pretend(monkeypatch, FEATURES[level])
-        assert auto_dtype(cpu) == auto_dtype(cpu, "native") == torch.bfloat16
-        assert auto_dtype(cpu, "torch") == native_dtype()
+        assert auto_numbers() == auto_numbers("cpu", "native") == "bfloat16"
+        assert auto_numbers("cpu", "torch") == native_numbers()
     pretend(monkeypatch, FEATURES["avx2"])
     monkeypatch.setattr(denoiser, "can_compile", lambda: False)
-    assert auto_dtype(cpu) == torch.float32
+    assert auto_numbers() == "float32"
     pretend(monkeypatch, set())
     monkeypatch.setattr(processor.platform, "machine", lambda: "aarch64")
     monkeypatch.setattr(denoiser, "can_compile", lambda: True)
-    assert auto_dtype(cpu) == torch.float32
+    assert auto_numbers() == "float32"
 
 
 def test_precision_is_what_the_processor_multiplies(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -167,6 +167,6 @@ def test_a_folder_whose_name_could_tell_more_is_loaded_with_a_warning(
 
 def test_calibrations_are_of_the_weights_without_an_adapter(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("daguerre.model.load_calibrations", lambda *_: {"yes_no": Calibration()})
-    monkeypatch.setattr("daguerre.models.published.merge_adapter", lambda *_: None)
+    monkeypatch.setattr("daguerre.models.published.merged", lambda weights, *_: weights)
     assert daguerre.load(folder, backend="torch").calibrations
     assert not daguerre.load(folder, backend="torch", adapter=folder).calibrations

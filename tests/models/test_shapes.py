@@ -17,8 +17,6 @@ from torch import Tensor
 from backends import needs_compiler
 from daguerre.errors import CheckpointError, InputError
 from daguerre.models.backends.native_backend import NativeBackend
-from daguerre.models.backends.packing import behind, shift
-from daguerre.models.backends.rounding import rounded
 from daguerre.models.backends.torch_backend import TorchBackend
 from daguerre.models.core.backbone import MLP, Backbone, Layer, Norm
 from daguerre.models.core.config import Experts, ModelConfig, RopeScaling
@@ -26,6 +24,7 @@ from daguerre.models.core.experts import Mixture
 from daguerre.models.core.rotary import frequencies, rotary_tables, rotate
 from daguerre.models.forward import Forward, Logits
 from forwards import NUM_KINDS, Expected, causal_layout, difference, error, logits_of, make, tokens_of
+from oracles.rounding import rounded
 from oracles.written_out import turns, written_out
 from pairwise import covering
 
@@ -167,12 +166,19 @@ def rounding(x: Tensor, weight: Tensor) -> Tensor:
     return (near.double() @ codes.double().T).float() * scale * step
 
 
+def shift(norm: Norm | None, weight: Tensor) -> Tensor | None:
+    """What a matrix (out, in) makes of the bias of the norm before it; None if there is none."""
+    return None if norm is None or norm.bias is None else weight.float() @ norm.bias.detach().float()
+
+
 class Rounding(torch.nn.Module):
     """A product that rounds, of a matrix whose bias has that of the norm before it."""
 
     def __init__(self, linear: torch.nn.Linear, norm: Norm | None) -> None:
         super().__init__()
-        self.matrix, self.add = behind(norm, linear)
+        self.matrix, more = linear.weight.detach(), shift(norm, linear.weight.detach())
+        bias = None if linear.bias is None else linear.bias.detach().float()
+        self.add = more if bias is None else bias if more is None else bias + more
 
     def forward(self, x: Tensor) -> Tensor:
         out = rounding(x, self.matrix)

@@ -13,12 +13,10 @@ import torch
 
 from backends import BACKENDS
 from daguerre.canvas import Canvas, Decision
-from daguerre.decoding.drive import Together
-from daguerre.decoding.planning import make_plan
 from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.decoding.revision import NOTHING
-from daguerre.decoding.sample import Sample
+from daguerre.decoding.sample import Sample, Together
 from daguerre.errors import UnsupportedError
 from daguerre.model import Model
 from daguerre.models.denoiser import BackboneDenoiser
@@ -27,6 +25,7 @@ from daguerre.models.stale import RULES
 from driving import Recorded, finished, logits_of
 from frozen import CALLS, PROMPT, SUFFIX, Call, SlowDenoiser, Step, difference, watch
 from pairwise import covering, of
+from plans import make_plan
 
 MODELS: dict[str, dict[str, Any]] = {
     "full": {},

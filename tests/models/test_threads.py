@@ -44,9 +44,9 @@ def test_what_is_no_number_of_threads_is_refused(subtests: pytest.Subtests) -> N
 
 
 def test_threads_belong_to_the_cpu() -> None:
-    check_threads(None, torch.device("cuda"))
+    check_threads(None, "cuda")
     with pytest.raises(InputError, match="leave out threads"):
-        check_threads(2, torch.device("cuda"))
+        check_threads(2, "cuda")
 
 
 @pytest.mark.usefixtures("restored")

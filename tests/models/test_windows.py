@@ -23,7 +23,7 @@ from daguerre.models.forward import Backend, Forward, Layout, Logits
 from daguerre.models.rows import Tree, plan_tree
 from daguerre.models.scaling import read_scaling
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.scoring.attribution import integrated_gradients
+from daguerre.scoring.gradients import integrated_gradients
 from forwards import causal_layout, difference, tokens_of
 
 WINDOW = 7

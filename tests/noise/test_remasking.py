@@ -19,6 +19,7 @@ from daguerre.noise.schedule import Cosine
 from daguerre.sampling.random import Counter
 from driving import run_steps
 from enumerated import JOINT, MASK, NOISY, V, exact_denoiser
+from oracles.reverse import undone
 
 STEPS = [(1.0, 0.8), (0.9, 0.5), (0.5, 0.4), (0.3, 0.29), (0.2, 0.0)]
 PROCESS = Absorbing(MASK)
@@ -86,16 +87,16 @@ def test_with_more_steps_the_chain_has_the_joint_distribution() -> None:
 
 
 def test_a_run_reopens_positions_and_ends_full() -> None:
-    def probs(tokens: np.ndarray, t: float, positions: np.ndarray) -> Asking[torch.Tensor]:
+    def probs(tokens: np.ndarray, t: float, positions: np.ndarray) -> Asking[np.ndarray]:
         yield from ()
-        return exact_denoiser(PROCESS, torch.from_numpy(tokens[1:3])[None], t)[0]
+        return exact_denoiser(PROCESS, torch.from_numpy(tokens[1:3])[None], t)[0].numpy()
 
     start = Canvas.lay_out([[4], [MASK]], [2], 0).at((1, 3))
     reopened = 0
     for seed in range(20):
         runs = []
         for steady in (True, False):
-            sampler = Sampler(Remasking(PROCESS, 0.4), probs, times(12), steady=steady)
+            sampler = Sampler(undone(Remasking(PROCESS, 0.4)), probs, times(12), steady=steady)
             events, last = run_steps(sampler.run(start, Counter(seed)))
             runs.append([(event.canvas.tokens.tolist(), event.canvas.open.tolist()) for event in events])
             assert not last.open.any() and last.tokens[[0, 3]].tolist() == [4, MASK]

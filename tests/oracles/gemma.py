@@ -13,7 +13,8 @@ import torch
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.families.base import Published
 from daguerre.models.families.gemma import FAMILY
-from daguerre.models.published_weights import copy_weights, empty_backbone, fit
+from daguerre.models.model_weights import FileWeights
+from daguerre.models.published_weights import fit
 from daguerre.models.shards import find_tensors
 from daguerre.sampling.random import NOISE, TOKEN, Counter
 
@@ -76,12 +77,7 @@ def ours(model: Any, folder: Path) -> Backbone:
     model.save_pretrained(folder)
     config = FAMILY.read(Published(config=json.loads((folder / "config.json").read_text()), bos_id=BOS))
     stored = find_tensors(folder)
-    backbone = empty_backbone(config, torch.float32, "cpu")
-    for part in backbone.state_dict().values():
-        part.fill_(torch.nan)
-    copy_weights(backbone, fit(FAMILY, config, stored, folder), stored)
-    assert not any(part.isnan().any() for part in backbone.state_dict().values())
-    return backbone
+    return FileWeights(config, "float32", fit(FAMILY, config, stored, folder), stored).module()
 
 
 class SamplerNumbers:

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from daguerre.models.backends.panels import COLUMNS, IN_WORD, QUARTER, Numbers, words_of
-from daguerre.models.backends.rounding import IN_GROUP, ZERO, grouped, rounded
 from daguerre.models.core.cache import INT8
+from oracles.rounding import IN_GROUP, ZERO, grouped, rounded
 
 
 def ungrouped(codes: Tensor, scales: Tensor, num_in: int) -> Tensor:

@@ -26,7 +26,7 @@ from daguerre.models.chat_format.named import ASSUMED
 from daguerre.models.chat_format.news import message_of
 from daguerre.models.chat_format.readers import reader_of
 from daguerre.models.gguf.header import read_header
-from daguerre.models.gguf.words import gguf_tokenizer, tokenizer_config
+from daguerre.models.gguf.tokenizer import gguf_tokenizer, tokenizer_config
 from daguerre.models.published_tokenizer import PublishedTokenizer
 from daguerre.sampling.constraints.answers import answer_dfa, code_of, coded
 from daguerre.sampling.constraints.budget import Budget

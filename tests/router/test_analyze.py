@@ -11,12 +11,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from daguerre.commands.routing_analyze import analyze as command
 from daguerre.errors import DataError, InputError
 from daguerre.router.analyze import analyze
+from daguerre.router.analyze_commands import analyze as command
 from daguerre.router.config import Config
+from daguerre.router.counterfactual import Measure, logged_of
 from daguerre.router.log import read_shadows, replay
-from daguerre.router.other import Measure, logged_of
 from daguerre.router.rows import read_rows
 from made_logs import Made, answered, decided, draw, shadow, write
 from router.test_proxy import SAY, ask, routed

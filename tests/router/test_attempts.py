@@ -15,7 +15,7 @@ import pytest
 
 from daguerre.router.attempts import patience
 from daguerre.router.choose import Candidate
-from daguerre.router.config import BackendConfig
+from daguerre.router.config import Backend
 from daguerre.router.upstream import Upstream
 from router.test_proxy import SAY, Held, ask, client, gated, routed
 from scripted_backends import Reply, Scripted, answer, events
@@ -235,14 +235,14 @@ def test_a_stream_waits_until_its_first_text() -> None:
 
 
 def test_a_backend_is_cold_until_it_answers_and_when_nobody_asks_it() -> None:
-    given = BackendConfig.model_validate(
+    given = Backend.model_validate(
         {"name": "a", "url": "http://h/v1", "model": "m", "latency": {"cold_start": 9.0, "cold_after": 30.0}}
     )
     one = Upstream(given)
     assert one.cold(100.0)
     one.alive = 100.0
     assert not one.cold(130.0) and one.cold(130.5)
-    always = Upstream(BackendConfig.model_validate({"name": "a", "url": "http://h/v1", "model": "m"}))
+    always = Upstream(Backend.model_validate({"name": "a", "url": "http://h/v1", "model": "m"}))
     assert not always.cold(5.0)
 
 

@@ -28,12 +28,12 @@ from daguerre.router.cache import (
     may_cache,
     may_keep,
 )
-from daguerre.router.config import CacheConfig
+from daguerre.router.config import Cache
 from daguerre.router.near import DIMENSIONS, marks_of, nearest, vector_of
 from scripted_backends import answer, events
 
-TABLE = CacheConfig(ttl=60)
-NEAR = CacheConfig(ttl=60, near=0.8)
+TABLE = Cache(ttl=60)
+NEAR = Cache(ttl=60, near=0.8)
 
 
 def database(path: Path | str = ":memory:") -> sqlite3.Connection:
@@ -130,7 +130,7 @@ def test_responses_with_calls_in_their_input_are_kept_only_if_it_is_wished() -> 
 def test_a_chat_that_is_to_be_stored_and_a_wish_to_be_left_alone_are_never_answered_from_the_cache() -> None:
     assert not may_cache("chat", chat(store=True), {"cache": "on"}, TABLE)
     assert not may_cache("chat", chat(), {"cache": "off"}, TABLE)
-    assert not may_cache("chat", chat(), {"cache": "on"}, CacheConfig())
+    assert not may_cache("chat", chat(), {"cache": "on"}, Cache())
 
 
 def test_a_wish_for_near_answers_is_refused_where_the_configuration_has_none() -> None:
@@ -349,7 +349,7 @@ def test_the_last_answer_to_a_request_stays_and_counts_once() -> None:
 @settings(max_examples=50, deadline=None)
 @given(sizes=st.lists(st.integers(0, 3000), max_size=30), most=st.integers(OVERHEAD + 1, 8000))
 def test_the_oldest_go_first_and_all_together_never_have_more_bytes_than_they_may(sizes: list[int], most: int) -> None:
-    one = AnswerCache(database(), CacheConfig(ttl=60, most_bytes=most))
+    one = AnswerCache(database(), Cache(ttl=60, most_bytes=most))
     kept = list[tuple[int, int]]()
     for number, size in enumerate(sizes):
         body = b"x" * size
@@ -364,7 +364,7 @@ def test_the_oldest_go_first_and_all_together_never_have_more_bytes_than_they_ma
 
 
 def test_hundreds_of_small_entries_make_room_for_a_large_one() -> None:
-    one = AnswerCache(database(), CacheConfig(ttl=60, most_bytes=200 * (OVERHEAD + 10)))
+    one = AnswerCache(database(), Cache(ttl=60, most_bytes=200 * (OVERHEAD + 10)))
     for number in range(200):
         one.put(key(chat(str(number))), CachedResponse(b"x" * 10, "k", "b"), 100.0)
     assert one.stats().entries == 200
@@ -437,7 +437,7 @@ def test_a_full_disk_fails_no_request_and_what_was_kept_is_still_given() -> None
 
 
 def near_hit(kept: dict[str, Any], asked: dict[str, Any], least: float = 0.5, **more: Any) -> Hit | None:
-    one = AnswerCache(database(), CacheConfig(ttl=60, near=least))
+    one = AnswerCache(database(), Cache(ttl=60, near=least))
     one.put(key(kept, near=True, **more), said(), 100.0)
     return one.get(key(asked, near=True, **more), 101.0, near=True)
 
@@ -548,7 +548,7 @@ def test_owners_are_not_near_each_other() -> None:
 
 
 def test_the_most_similar_of_the_newest_entries_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = AnswerCache(database(), CacheConfig(ttl=60, near=0.3))
+    one = AnswerCache(database(), Cache(ttl=60, near=0.3))
     for number, text in enumerate(
         ("tell me about dogs and cats", "tell me about dogs", "tell me about birds and cats")
     ):

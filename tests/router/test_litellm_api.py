@@ -17,7 +17,7 @@ import pytest
 from daguerre.errors import InputError, MissingExtra
 from daguerre.router import litellm_api
 from daguerre.router.app import make_app, make_router
-from daguerre.router.config import BackendConfig, Config
+from daguerre.router.config import Backend, Config
 from daguerre.router.litellm_api import OFFLINE, LitellmUpstream, fetches
 from daguerre.router.store import Store
 from server.conftest import running
@@ -140,9 +140,9 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Fake:
     return module
 
 
-def a_backend(**more: Any) -> BackendConfig:
+def a_backend(**more: Any) -> Backend:
     given = {"name": "hosted", "api": "litellm", "model": "anthropic/claude", "url": "http://127.0.0.1:1/v1/"}
-    return BackendConfig.model_validate(given | {"operations": ["chat", "completions", "embeddings"]} | more)
+    return Backend.model_validate(given | {"operations": ["chat", "completions", "embeddings"]} | more)
 
 
 def ask(given: dict[str, Any], path: str = "/chat/completions", key: str | None = KEY, **more: Any) -> Any:

@@ -20,7 +20,7 @@ import pytest
 from starlette.requests import ClientDisconnect
 
 from daguerre.errors import InputError
-from daguerre.router import proxy, trip
+from daguerre.router import proxy, routed_request
 from daguerre.router.app import make_app, make_router
 from daguerre.router.attempts import Opened
 from daguerre.router.log import replay
@@ -527,7 +527,7 @@ def test_streamed_tool_calls_and_responses_bind_too() -> None:
     store = Store(None)
     with routed(Scripted(reply=lambda body: Reply(stream=stream)), store=store) as (url, _):
         ask(url, SAY | {"stream": True})
-        assert trip.call_ids("chat", {"messages": [{"role": "tool", "tool_call_id": "call_s"}]}) == ["call_s"]
+        assert routed_request.call_ids("chat", {"messages": [{"role": "tool", "tool_call_id": "call_s"}]}) == ["call_s"]
     store = Store(None)
     with routed(Scripted(reply=lambda body: Reply(body=json.dumps(made).encode())), store=store) as (url, log):
         ask(url, {"input": "hi"}, "/v1/responses")

@@ -11,9 +11,9 @@ import pytest
 
 from daguerre.router.analyze import analyze
 from daguerre.router.charts import Bar, Scale, bars, curve, lines, log_ticks, stacks, ticks
+from daguerre.router.estimators import Estimate
 from daguerre.router.report import page
 from daguerre.router.tables import dollars, milliseconds, number, percent, tables, told
-from daguerre.router.values import Estimate
 from made_logs import draw, shadow, write
 from router.test_analyze import BOTH, STRICT, right
 from routing import backend, config

@@ -493,7 +493,7 @@ def test_the_score_on_rows_of_editors_is_the_one_that_is_documented(editors: lis
 
 
 def test_documented_scores_are_those_of_the_last_training() -> None:
-    text = (ROOT / "docs" / "routing.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "routing-evaluation.md").read_text(encoding="utf-8")
 
     for name in ("held_out", "recorded", "recorded_blind", "recorded_editors"):
         said = SCORES[name]

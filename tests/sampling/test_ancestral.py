@@ -23,6 +23,7 @@ from daguerre.sampling.random import TOKEN, Counter
 from daguerre.trace import Event, Trace
 from driving import run_steps
 from enumerated import JOINT, MASK, NOISE, NOISY, PROCESSES, V, exact_denoiser, transitions
+from oracles.reverse import undone
 
 Denoise = Callable[[Tensor, float], Tensor]
 
@@ -66,11 +67,11 @@ def test_many_samples_follow_the_chain(subtests: pytest.Subtests) -> None:
     even = torch.full((V * V,), 1 / V**2, dtype=torch.float64)
     for name in PROCESSES:
         with subtests.test(name):
-            reverse, rng = PROCESSES[name], Counter(seed=5)
-            tokens = reverse.prior_from(torch.from_numpy(rng.uniform(BEGIN, place, 0))).numpy()
+            reverse, rng = undone(PROCESSES[name]), Counter(seed=5)
+            tokens = reverse.prior_from(rng.uniform(BEGIN, place, 0))
             for step in range(num_steps):
                 t, s = 1 - step / num_steps, 1 - (step + 1) / num_steps
-                probs = denoiser(name)(torch.from_numpy(tokens), t)
+                probs = denoiser(name)(torch.from_numpy(tokens), t).numpy()
                 tokens = step_tokens(reverse, tokens, probs, t, s, rng.uniform(TOKEN, place, step))
             share = torch.bincount(torch.from_numpy(tokens @ np.array([V, 1])), minlength=V * V).double() / num
             expected = end_of_chain(name, num_steps).flatten()
@@ -86,10 +87,10 @@ GIVEN = 4
 def pairs(name: str) -> Probs:
     """Predictions for the canvas [4 . . . . 4], whatever its fixed tokens are."""
 
-    def probs(tokens: np.ndarray, t: float, positions: np.ndarray) -> Asking[Tensor]:
+    def probs(tokens: np.ndarray, t: float, positions: np.ndarray) -> Asking[np.ndarray]:
         yield from ()
         assert positions.tolist() == [1, 2, 3, 4]
-        return exact_denoiser(PROCESSES[name], torch.tensor(tokens[1:5]).view(2, 2), t).view(4, V)
+        return exact_denoiser(PROCESSES[name], torch.tensor(tokens[1:5]).view(2, 2), t).view(4, V).numpy()
 
     return probs
 
@@ -99,7 +100,7 @@ def canvas(placeholder: int = 0) -> Canvas:
 
 
 def run(name: str, start: Canvas, seed: int = 0, num_steps: int = 8) -> tuple[list[Event], Canvas]:
-    return run_steps(Sampler(PROCESSES[name], pairs(name), times(num_steps)).run(start, Counter(seed)))
+    return run_steps(Sampler(undone(PROCESSES[name]), pairs(name), times(num_steps)).run(start, Counter(seed)))
 
 
 def test_a_run_fills_the_span_and_never_touches_what_is_given() -> None:
@@ -126,12 +127,14 @@ def test_a_run_is_the_steps_of_its_positions(subtests: pytest.Subtests) -> None:
     for name in PROCESSES:
         with subtests.test(name):
             rng, place = Counter(9), np.arange(1, 5)
-            tokens = PROCESSES[name].prior_from(torch.from_numpy(rng.uniform(BEGIN, place, 0))).numpy()[None]
+            tokens = undone(PROCESSES[name]).prior_from(rng.uniform(BEGIN, place, 0))[None]
             states = []
             for step in range(8):
                 t, s = 1 - step / 8, 1 - (step + 1) / 8
-                probs = exact_denoiser(PROCESSES[name], torch.from_numpy(tokens).view(2, 2), t).view(1, 4, V)
-                tokens = step_tokens(PROCESSES[name], tokens, probs, t, s, rng.uniform(TOKEN, place, step)[None])
+                probs = exact_denoiser(PROCESSES[name], torch.from_numpy(tokens).view(2, 2), t).view(1, 4, V).numpy()
+                tokens = step_tokens(
+                    undone(PROCESSES[name]), tokens, probs, t, s, rng.uniform(TOKEN, place, step)[None]
+                )
                 states.append(tokens[0].tolist())
             events, _ = run(name, canvas(), 9)
             shown = [np.where(e.canvas.open, MASK, e.canvas.tokens)[1:5].tolist() for e in events]
@@ -168,14 +171,14 @@ def test_only_the_active_span_is_written() -> None:
     two = Canvas.lay_out([[4], [4], [4]], [1, 1], 0).at((1, 2))
     even = torch.tensor([0, 0.25, 0.25, 0.25, 0.25, 0], dtype=torch.float64)
 
-    def probs(tokens: np.ndarray, t: float, positions: np.ndarray) -> Asking[Tensor]:
+    def probs(tokens: np.ndarray, t: float, positions: np.ndarray) -> Asking[np.ndarray]:
         yield from ()
-        return even.expand(len(positions), V)
+        return even.expand(len(positions), V).numpy()
 
-    events, _ = run_steps(Sampler(Absorbing(MASK), probs, times(3)).run(two, Counter(0)))
+    events, _ = run_steps(Sampler(undone(Absorbing(MASK)), probs, times(3)).run(two, Counter(0)))
     assert events[-1].canvas.open.tolist() == [False, False, False, True, False]
     with pytest.raises(InputError, match="all gaps"):
-        run_steps(Sampler(Uniform(NOISE), probs, times(3)).run(two, Counter(0)))
+        run_steps(Sampler(undone(Uniform(NOISE)), probs, times(3)).run(two, Counter(0)))
 
 
 def test_a_run_without_steps_is_refused_and_without_open_positions_is_empty() -> None:
@@ -188,10 +191,10 @@ def test_a_run_without_steps_is_refused_and_without_open_positions_is_empty() ->
 def test_the_denoiser_sees_masks_at_open_positions_and_the_time() -> None:
     seen: list[tuple[list[int], float]] = []
 
-    def probs(tokens: np.ndarray, t: float, positions: np.ndarray) -> Asking[Tensor]:
+    def probs(tokens: np.ndarray, t: float, positions: np.ndarray) -> Asking[np.ndarray]:
         seen.append((tokens.tolist(), t))
         return (yield from pairs("hybrid")(tokens, t, positions))
 
-    run_steps(Sampler(Hybrid(NOISE, MASK), probs, times(4)).run(canvas(), Counter(0)))
+    run_steps(Sampler(undone(Hybrid(NOISE, MASK)), probs, times(4)).run(canvas(), Counter(0)))
     assert [t for _, t in seen] == [1.0, 0.75, 0.5, 0.25]
     assert seen[0][0] == [GIVEN, MASK, MASK, MASK, MASK, MASK]

@@ -11,20 +11,19 @@ import numpy as np
 import pytest
 
 from daguerre.canvas import Decision
-from daguerre.decoding.deadline import Deadline, with_more
-from daguerre.decoding.drive import Together, drive
+from daguerre.decoding.denoise import Deadline, with_more
 from daguerre.decoding.pins import Pin
 from daguerre.decoding.plan import Search
-from daguerre.decoding.planning import make_plan
 from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.decoding.running import Running
-from daguerre.decoding.sample import Sample
+from daguerre.decoding.sample import Sample, Together, drive
 from daguerre.model import Model
 from daguerre.models.session import Counts
 from daguerre.sampling.logits import Proposals
 from daguerre.sampling.policies import POLICIES
 from driving import Ticking
+from plans import make_plan
 
 SLOW: dict[str, Any] = {"threshold": 1.0, "min_tokens": 40}
 """One position a forward, and no end."""
@@ -211,7 +210,7 @@ def test_a_consumer_of_events_takes_no_time_of_a_forward(causal: Model) -> None:
         assert sample.deadline.busy == len(sizes)
         ticking.now += 4.0
     assert sizes[:12] == [1] * 12
-    assert sample.deadline.passed() > sample.deadline.busy
+    assert sample.deadline.clock() - sample.deadline.started > sample.deadline.busy
 
 
 def test_samples_that_share_forwards_are_each_charged_what_they_waited_for(causal: Model) -> None:

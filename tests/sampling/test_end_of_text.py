@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from daguerre.canvas import Canvas, Decision
-from daguerre.decoding.generate import generate
 from daguerre.decoding.result import Result
 from daguerre.model import Model
 from daguerre.sampling.logits import Proposals
 from daguerre.sampling.rules import EVERYWHERE, EndOfText, EndRule, complete, eligible
+from main_path import generate
 from scripted import Scripted
 
 EOS, END = 301, 300

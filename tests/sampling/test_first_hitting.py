@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from daguerre.canvas import Canvas
-from daguerre.decoding.deadline import Deadline
-from daguerre.decoding.denoise import denoise
+from daguerre.decoding.denoise import Deadline, denoise
 from daguerre.decoding.sampler import TokenSampler
 from daguerre.models.forward import Answer
 from daguerre.models.session import Counts

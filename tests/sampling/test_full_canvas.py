@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from daguerre.decoding.planning import make_plan
 from daguerre.decoding.request import Decode
 from daguerre.errors import UnsupportedError
 from daguerre.model import Model
 from daguerre.sampling.policies import POLICIES
+from plans import make_plan
 
 WHOLE = ["causal", "causal_unshifted", "full", "full_unshifted"]
 CASES = [(WHOLE[number % 4], policy, float(number % 2)) for number, policy in enumerate([*POLICIES, *POLICIES])]

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import main_path
 from conftest import tiny_config
 from daguerre.canvas import Canvas
-from daguerre.decoding import generate as main_path
-from daguerre.decoding.planning import make_plan
 from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.errors import InputError
@@ -20,6 +19,7 @@ from daguerre.models.guidance import Guidance
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.models.wrappers.guidance import Guided, unconditional_prefix, with_prefix
 from driving import Recorded, logits_of
+from plans import make_plan
 
 PROMPT = "def area(w, h):\n    return "
 EVERY = ["causal", "causal_unshifted", "full", "full_unshifted", "block", "block_shifted"]

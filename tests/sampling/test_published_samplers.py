@@ -20,8 +20,7 @@ import torch
 from torch import Tensor
 
 from daguerre.canvas import Canvas
-from daguerre.decoding.deadline import Deadline
-from daguerre.decoding.denoise import denoise
+from daguerre.decoding.denoise import Deadline, denoise
 from daguerre.decoding.modes.ancestral import TAIL, Sampler, times
 from daguerre.decoding.sampler import TokenSampler
 from daguerre.models.core.backbone import Backbone
@@ -29,7 +28,8 @@ from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.models.families.base import Published
 from daguerre.models.families.ddit import BD3LM, DUO, MDLM
 from daguerre.models.session import Asking
-from daguerre.noise.process import Absorbing, Uniform, process_of
+from daguerre.noise.process import Absorbing, Uniform
+from daguerre.noise.reverse import reverse_of
 from daguerre.sampling.logits import SamplingParams, tempered
 from daguerre.sampling.policies import FirstHitting
 from daguerre.sampling.random import NOISE, ORDER, TOKEN, Counter
@@ -214,12 +214,12 @@ def our_run(kind: str, levels: list[float], rng: Counter, greedy: bool, steady: 
     canvas = canvas_of(denoiser.config.placeholder)
     session = denoiser.session(canvas)
 
-    def probs(tokens: np.ndarray, t: float, positions: np.ndarray) -> Asking[Tensor]:
+    def probs(tokens: np.ndarray, t: float, positions: np.ndarray) -> Asking[np.ndarray]:
         answer = yield from session.ask_noisy(tokens, t, positions)
         assert answer.logits is not None
-        return torch.from_numpy(tempered(answer.logits, SamplingParams(1.0)))
+        return tempered(answer.logits, SamplingParams(1.0))
 
-    sampler = Sampler(process_of(denoiser.config), probs, levels, greedy, steady)
+    sampler = Sampler(reverse_of(denoiser.config), probs, levels, greedy, steady)
     _, last = run_steps(sampler.run(canvas, rng), denoiser.backend)
     return last.tokens, session.counts.forwards
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from daguerre.decoding.deadline import with_more
+from daguerre.decoding.denoise import with_more
 from daguerre.errors import InputError
 from daguerre.sampling.logits import Proposals
 from daguerre.sampling.policies import (

@@ -15,6 +15,7 @@ import httpx2
 import orjson
 import pytest
 
+from daguerre.cancellation import NEVER_CANCELLED, Cancellation, use_cancellation
 from daguerre.http.settings import Keys, Settings, hash_of
 from daguerre.model import Model
 from daguerre.sampling.constraints.budget import Budget
@@ -22,7 +23,6 @@ from daguerre.server.app import make_app
 from daguerre.server.batch import answer_file
 from daguerre.server.bounds import BESIDE, COMPILING, BoundedEngine
 from daguerre.server.models import ModelPool
-from daguerre.wanted import NOBODY_LEFT, Asker, asked_by
 from server.conftest import running
 from server.processes import wait_until
 
@@ -38,27 +38,27 @@ def spend() -> None:
 
 
 def test_a_budget_counts_from_its_own_request_in_its_own_thread(tiny: Model) -> None:
-    before, begins = vars(NOBODY_LEFT).copy(), list[float]()
+    before, begins = vars(NEVER_CANCELLED).copy(), list[float]()
 
     def later() -> None:
         for _ in range(2):
             begins.append(Budget().began)
             spend()
 
-    def ask(engine: BoundedEngine, asking: Asker) -> None:
-        if asking is not NOBODY_LEFT:
-            asked_by(asking)
+    def ask(engine: BoundedEngine, cancellation: Cancellation) -> None:
+        if cancellation is not NEVER_CANCELLED:
+            use_cancellation(cancellation)
         engine.generate("x", 4, regex="[0-9]+").result(60)
         thread = threading.Thread(target=contextvars.copy_context().run, args=(later,))
         thread.start()
         thread.join(60)
 
     with BoundedEngine(tiny, Settings) as engine:
-        for asking in (NOBODY_LEFT, Asker()):
+        for cancellation in (NEVER_CANCELLED, Cancellation()):
             begins.clear()
-            contextvars.copy_context().run(ask, engine, asking)
+            contextvars.copy_context().run(ask, engine, cancellation)
             assert begins[0] < begins[1]
-    assert vars(NOBODY_LEFT) == before
+    assert vars(NEVER_CANCELLED) == before
 
 
 def test_what_was_compiled_needs_no_place(tiny: Model) -> None:
@@ -69,7 +69,7 @@ def test_what_was_compiled_needs_no_place(tiny: Model) -> None:
             held.enter_context(engine._slots.taken(""))
 
         def ask() -> None:
-            asked_by(Asker(until=time.monotonic() + 10))  # who waited would not wait for ever
+            use_cancellation(Cancellation(until=time.monotonic() + 10))  # who waited would not wait for ever
             engine.generate("x", 16, **shaped).result(60)
 
         contextvars.copy_context().run(ask)

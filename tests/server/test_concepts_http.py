@@ -231,7 +231,7 @@ def test_models_say_whether_they_have_concepts_and_which(client: httpx2.Client) 
 
 def test_the_request_of_the_documentation_is_answered(client: httpx2.Client) -> None:
     page = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")
-    section = page[page.index("## Concepts") : page.index("## Keys and limits")]
-    (found,) = re.findall(r"^curl \S+(/v1/\S+) .* -d '(.*)'$", section, flags=re.MULTILINE)
+    section = page[page.index("## Concepts") : page.index("## Keys and limits")].replace("\\\n", "")
+    (found,) = re.findall(r"^curl \S+(/v1/\S+) .*? -d '(.*?)'$", section, flags=re.MULTILINE | re.DOTALL)
     choice = asked(client, found[0], json.loads(found[1]))["choices"][0]
     assert choice["daguerre"]["concepts"]["tokens"][0]["added"] and f"{MAX_STEERED} concepts" in section

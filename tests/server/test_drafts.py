@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 
 from daguerre.canvas import Canvas
-from daguerre.decoding.drive import Texts, drive
 from daguerre.decoding.generate import Request, plan_of
 from daguerre.decoding.plan import Plan
-from daguerre.decoding.reading import committed_text, draft_text
+from daguerre.decoding.result import committed_text, draft_text
 from daguerre.decoding.running import pinned, reopened, unpinned
-from daguerre.decoding.sample import Sample
+from daguerre.decoding.sample import Sample, Texts, drive
 from daguerre.model import Model
 from daguerre.server.drafts import Board, Drafts, Token
 from daguerre.server.watching import _Edit

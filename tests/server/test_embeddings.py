@@ -10,9 +10,9 @@ import httpx2
 import numpy as np
 import pytest
 
+from daguerre.cancellation import Cancellation, use_cancellation
 from daguerre.errors import CancelledError
 from daguerre.model import Model
-from daguerre.wanted import Asker, asked_by
 from served import Json, asked, refused
 
 PATH = "/v1/embeddings"
@@ -70,15 +70,15 @@ def test_texts_become_tokens_and_texts_again(client: httpx2.Client, tiny: Model)
 
 
 def test_no_text_is_encoded_for_who_has_left(tiny: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    leaving, encoded, encode = Asker(), list[str](), type(tiny.tokenizer).encode
+    cancellation, encoded, encode = Cancellation(), list[str](), type(tiny.tokenizer).encode
 
     def noted(self: Any, text: str, **how: Any) -> list[int]:
         encoded.append(text)
-        leaving.leave()
+        cancellation.cancel()
         return encode(self, text, **how)
 
     def ask() -> None:
-        asked_by(leaving)
+        use_cancellation(cancellation)
         with pytest.raises(CancelledError):
             tiny.embed(TEXTS)
 

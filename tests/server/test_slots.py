@@ -7,9 +7,9 @@ import threading
 
 import pytest
 
+from daguerre.cancellation import Cancellation, use_cancellation
 from daguerre.errors import CancelledError, QueueFullError
 from daguerre.server.slots import Slots
-from daguerre.wanted import Asker, asked_by
 from server.processes import wait_until
 
 
@@ -67,11 +67,11 @@ def test_as_many_wait_as_may_and_who_has_less_than_its_share_does_all_the_same()
 
 
 def test_who_has_left_does_not_wait() -> None:
-    slots, leaving = Slots("things", 1, 1, 4), Asker()
+    slots, cancellation = Slots("things", 1, 1, 4), Cancellation()
 
     def ask() -> None:
-        asked_by(leaving)
-        leaving.leave()
+        use_cancellation(cancellation)
+        cancellation.cancel()
         with pytest.raises(CancelledError), slots.taken("bob"):
             pass
 

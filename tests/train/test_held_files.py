@@ -6,6 +6,7 @@ import importlib.util
 import json
 import lzma
 import math
+import re
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -159,7 +160,11 @@ def test_every_key_of_a_recipe_has_a_meaning_and_the_page_is_made_of_them() -> N
     text = (DOCS / "recipes.md").read_text(encoding="utf-8")
 
     assert script.written(text) == text
-    for prefix, _, section in script.SECTIONS:
-        keys = section.keys()
-        assert list(keys) == [each.name for each in fields(section)]
-        assert all(f"| `{prefix}{name}` |" in text and key.meaning in text for name, key in keys.items())
+    lists = re.split(r"^## .*$", text, flags=re.MULTILINE)[1:]
+    assert len(lists) == len(script.SECTIONS)
+    for (*_, section), keys_of in zip(script.SECTIONS, lists, strict=True):
+        keys, said = section.keys(), " ".join(keys_of.split())
+        assert (
+            list(keys) == [each.name for each in fields(section)] == re.findall(r"^\* `(\w+)`", keys_of, re.MULTILINE)
+        )
+        assert all(key.meaning in said for key in keys.values())

@@ -14,12 +14,12 @@ import pytest
 from typer.testing import CliRunner
 
 from daguerre.cli import app
-from daguerre.commands.overlap import data_where
 from daguerre.errors import DataError, InputError
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.overlap import MIN_LENGTH, NUM_SOURCES
 from daguerre.overlap.index import Overlap
 from daguerre.train.corpus.index import corpus_sha256, index_corpus
+from daguerre.train.overlap_commands import data_where
 from daguerre.train.shards import Shard, write_shards
 
 FIRST = "def mean(values):\n    # größe, 漢字\n    return sum(values) / len(values)\n"

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from conftest import MakeModel
-from daguerre.decoding.reading import OPEN
+from daguerre.decoding.result import OPEN
 from daguerre.train.recipe import load_recipe
 
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "race.py"

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from daguerre.commands.making import data_self
 from daguerre.errors import DataError, InputError
 from daguerre.model import Model
+from daguerre.train.commands import data_self
 from daguerre.train.corpus import self_text
 from daguerre.train.corpus.self_text import LOOP, loops, self_texts, write_self_text
 from daguerre.train.shards import Shard, write_shards

@@ -76,7 +76,7 @@ class ConceptAttribution:
 
     @classmethod
     def of(cls, token: TokenExplanation, num_known: int, **more: Any) -> ConceptAttribution:
-        """The same of an explanation."""
+        """The attribution of a token that was explained."""
         parts, known = token.contributions, token.concepts < num_known
         assert token.logit is not None
         values = token.logit, parts[known].sum(), parts[~known].sum(), token.residual, token.bans.sum(), token.bias
@@ -186,7 +186,7 @@ class Unexplained:
     @classmethod
     @torch.no_grad()
     def of(cls, backbone: Backbone, evidence: np.ndarray) -> Unexplained:
-        """The same of evidence, float32 (A, P, E)."""
+        """Of A tokens, from their evidence, float32 (A, P, E)."""
         heads, width = backbone.concepts, backbone.config.width
         if heads is None or evidence.shape[0] < 2 or evidence.shape[1] > 1:
             return cls()
@@ -265,7 +265,7 @@ def _of_concepts(
     found: ConceptAttribution,
     tolerance: Tolerance,
 ) -> Iterator[str]:
-    """The same of the listed concepts."""
+    """What is wrong with the concepts that are listed for a token, each in a sentence."""
     places = {int(concept): place for place, concept in enumerate(found.concepts)}
     for concept, weight, part in zip(concepts, weights, parts, strict=True):
         place, (more_weight, more_part) = places.get(concept), found.loose.get(concept, (0.0, 0.0))

@@ -1,4 +1,4 @@
-"""Keys: one that signs a ledger (Ed25519), and one for each record that its text is encrypted with (AES-256-GCM).
+"""Keys: one signs a ledger (Ed25519), and each record has one that encrypts its text (AES-256-GCM).
 
 Whoever destroys the key of a record erases its text, wherever the encrypted text was copied to.
 """

@@ -34,7 +34,7 @@ VERSION = 1
 FIRST = "0" * 64
 """What the first record names as the hash of the one before it."""
 RECORD, HEAD = b"daguerre audit record\n", b"daguerre audit head\n"
-"""What a signature begins with, so that one of a head is none of a record."""
+"""Prefixes of what is signed, so that a signature of a head is never one of a record."""
 EVENTS = ("anchor", "correction", "decision", "explanation", "incident", "notice", "review")
 """What may follow a record: the head was kept elsewhere; its output was corrected, or a decision rested on it; that was
 explained; something went wrong; somebody was told; somebody looked at it.
@@ -165,7 +165,7 @@ def last_of(path: Path) -> tuple[str, int]:
 
 
 def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """Which facts of a model differ, in order, but those that depend on the name that it is loaded by."""
+    """Which facts of a model differ, in order, apart from those that follow from the name it was loaded by."""
     names = (before.keys() | after.keys()) - {"name", "training"}
     return sorted(name for name in names if before.get(name) != after.get(name))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from types import TracebackType
 from typing import Any
@@ -15,15 +15,13 @@ from daguerre.audit.ledger import Ledger, texts_by_name
 from daguerre.audit.record import RecordContext, generation, request_facts
 from daguerre.audit.replay import controls_of
 from daguerre.audit.summary import Alerts
-from daguerre.decoding.drive import Together, drive
-from daguerre.decoding.generate import MAX_TOKENS, OPERATIONS, Request, plan_of
+from daguerre.decoding.generate import OPERATIONS, Request, plan_of
 from daguerre.decoding.plan import Plan
-from daguerre.decoding.request import Decode, Text
+from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
-from daguerre.decoding.sample import Sample
-from daguerre.decoding.text_spans import CharSpan
+from daguerre.decoding.sample import Sample, Together, drive
 from daguerre.errors import InputError, UnsupportedError, no_concept_heads
-from daguerre.model import Model
+from daguerre.model import Model, Operations
 from daguerre.models.denoiser import Denoiser
 from daguerre.models.wrappers.explaining import Explained
 from daguerre.sampling.policies import Policy
@@ -31,7 +29,7 @@ from daguerre.sampling.policies import Policy
 OPTIONS = frozenset(option.name for option in fields(Decode))
 
 
-class Recorder:
+class Recorder(Operations[Result]):
     """Use it as a context: `with Recorder("audit.jsonl", model, key="audit.key") as recorder`.
 
     ledger    a `Ledger`, or its path
@@ -45,7 +43,8 @@ class Recorder:
               `audit.summary.input_attribution`
     alerts    which concepts are watched; without it those of the group "risk"
 
-    `records` are the ids of the records of the last call, which `Ledger.follow_up` takes.
+    The operations are those of `daguerre.Model`, with one option more: `subject`, facts of this request, beside those
+    of the recorder. `records` are the ids of the records of the last call, which `Ledger.follow_up` takes.
     """
 
     def __init__(
@@ -81,67 +80,10 @@ class Recorder:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.ledger.close()
 
-    def generate(
-        self,
-        prompt: Text,
-        max_tokens: int = MAX_TOKENS,
-        decode: Decode | None = None,
-        *,
-        subject: Mapping[str, str] | None = None,
-        **options: Any,
-    ) -> Result:
-        """`daguerre.Model.generate`, recorded. subject: facts of this request, beside those of the recorder."""
-        return self._run("generate", {"prompt": prompt, "max_tokens": max_tokens}, decode, subject, options)
-
-    def infill(
-        self,
-        prefix: Text,
-        suffix: Text,
-        max_tokens: int | None = None,
-        decode: Decode | None = None,
-        *,
-        subject: Mapping[str, str] | None = None,
-        **options: Any,
-    ) -> Result:
-        """`daguerre.Model.infill`, recorded."""
-        arguments = {"prefix": prefix, "suffix": suffix, "max_tokens": max_tokens}
-        return self._run("infill", arguments, decode, subject, options)
-
-    def fill(
-        self,
-        template: str,
-        max_tokens: int | Sequence[int] | None = None,
-        decode: Decode | None = None,
-        *,
-        subject: Mapping[str, str] | None = None,
-        **options: Any,
-    ) -> Result:
-        """`daguerre.Model.fill`, recorded."""
-        return self._run("fill", {"template": template, "max_tokens": max_tokens}, decode, subject, options)
-
-    def edit(
-        self,
-        text: str,
-        spans: Sequence[CharSpan] | None = None,
-        max_tokens: int | Sequence[int] | None = None,
-        decode: Decode | None = None,
-        *,
-        subject: Mapping[str, str] | None = None,
-        **options: Any,
-    ) -> Result:
-        """`daguerre.Model.edit`, recorded."""
-        arguments = {"text": text, "spans": spans, "max_tokens": max_tokens}
-        return self._run("edit", arguments, decode, subject, options)
-
-    def _run(
-        self,
-        operation: str,
-        arguments: dict[str, Any],
-        decode: Decode | None,
-        subject: Mapping[str, str] | None,
-        options: Mapping[str, Any],
-    ) -> Result:
+    def _ask(self, operation: str, *values: Any, subject: Mapping[str, str] | None = None, **options: Any) -> Result:
         """Plan, run, record, return. What fails is recorded, too."""
+        *_, decode = values
+        arguments = dict(zip(OPERATIONS[operation].order[:-1], values[:-1], strict=True))
         about = {"subject": self._subject | texts_by_name("subject", subject)}
         asked = self.model.with_defaults(decode, options) | arguments
         named = [name for name in asked if name in OPERATIONS[operation].names and asked[name] is not None]
@@ -151,7 +93,7 @@ class Recorder:
             plan = plan_of(self.model.denoiser, self.model.tokenizer, Request.of(operation, decode=decode, **asked))
             check_recordable(plan)
             kind = "failure"
-            samples, results = self._samples(plan, request.timeout)
+            samples, results = self._samples(plan, request.arguments.get("timeout"))
             steered = controls_of(self.model, plan)
             records = [
                 generation(self.model, plan, request, result, sample.events, steered, number, self._beside)

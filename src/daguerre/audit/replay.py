@@ -1,6 +1,6 @@
 """Replay: what the model says of each committed token, computed again from a record's trace, without sampling.
 
-The trace gives the canvas before each step. A token's logits are a function of that canvas and of the options, its law:
+The trace gives the canvas before each step. That canvas and the options determine the distribution of a token:
 
     ar, speculative   the autoregressive distribution after the tokens before it; one forward for a whole text
     beam              the same, of the text before the gap and in it
@@ -85,7 +85,7 @@ def why_not(plan: Plan) -> str | None:
     """Why a record's logits cannot be computed again; None: they can."""
     decode, mode = plan.decode, plan.mode
     if mode.distribution is None:
-        return f'mode "{mode.name}" has tokens that no canvas of its trace alone gives the law of'
+        return f'mode "{mode.name}" has tokens whose distribution no canvas of its trace alone gives'
     if decode.cache in RULES:
         return f'cache="{decode.cache}" reads keys that are out of date, and a trace does not say which'
     if plan.draft is not None and not plan.mode.autoregressive:

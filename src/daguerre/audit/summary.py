@@ -52,7 +52,7 @@ class Alerts:
             )
 
     def rules(self, catalog: Catalog) -> dict[str, Any]:
-        """The same for a model's concepts, as JSON values. InputError for a concept that there is not."""
+        """These options as JSON values, with the concepts that a model has. InputError for one that it has not."""
         risky = [one.number for one in catalog.concepts if one.group == RISK]
         numbers = risky if self.concepts is None else map(catalog.number, self.concepts)
         watched = {catalog.name(number): number for number in numbers}

@@ -19,7 +19,7 @@ from daguerre.audit.canonical import canonical, digest
 from daguerre.audit.keys import SigningKey, seal
 from daguerre.audit.ledger import FIRST, RECORD, LedgerEntry, LedgerHead, head_path, lines, record_keys
 from daguerre.audit.summary import PARTS, concept_summary
-from daguerre.audit.verify import Load, verify
+from daguerre.audit.verification import Load, verify
 from daguerre.model import Model
 
 Records = list[tuple[dict[str, Any], dict[str, Any] | None]]

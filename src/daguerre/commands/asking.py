@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from daguerre.commands.auditing import recorded
+from daguerre.commands.capabilities import RECORDER, capability
 from daguerre.commands.explaining import ExplainPage, Why, check_explained, print_explained, write_explained
 from daguerre.commands.files import (
     At,
@@ -48,6 +51,18 @@ from daguerre.commands.watching import WatchOption, WatchRate, check_watched, wa
 from daguerre.commands.writing import check_statement, shown, written_statement
 from daguerre.decoding.text_spans import MARK
 from daguerre.errors import InputError
+
+
+@contextmanager
+def recorded(model: Any, name: str, ledger: Path | None, key: Path | None) -> Iterator[Any]:
+    """What to ask for text: the model itself or, with a ledger, a recorder of it. InputError for one without a key."""
+    if (ledger is None) != (key is None):
+        raise InputError("--audit and --audit-key belong together: give both or neither")
+    if ledger is None:
+        yield model
+        return
+    with capability(RECORDER)(ledger, model, key, name=name) as recorder:
+        yield recorder
 
 
 @makes_request

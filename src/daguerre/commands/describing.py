@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 from collections.abc import Mapping
@@ -14,8 +15,8 @@ from daguerre.decoding.plan import Mode
 from daguerre.errors import DaguerreError, InputError
 from daguerre.models.backends.library import origin
 from daguerre.models.chat_format.description import Format
-from daguerre.models.core.build import make_shapes
 from daguerre.models.core.config import ModelConfig, RopeScaling
+from daguerre.models.core.parameters import parameter_shapes
 from daguerre.models.families.reading import why_ends
 from daguerre.models.loading import open_source
 from daguerre.models.prebuilt import SOURCES
@@ -158,7 +159,7 @@ def _ends(config: ModelConfig, described: Described) -> dict[str, str]:
 
 def num_parameters(config: ModelConfig) -> int:
     """The number of weights; none is allocated."""
-    return make_shapes(config).num_parameters
+    return sum(map(math.prod, parameter_shapes(config).values()))
 
 
 def cache_bytes(config: ModelConfig) -> dict[str, dict[str, int]]:

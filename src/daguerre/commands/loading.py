@@ -88,19 +88,17 @@ def load_folder_of(
     folder: Path, dtype: str, *, family: str | None, adapter: str | None, rope_scaling: Any = None
 ) -> Any:
     """`daguerre.models.loading.load_folder`, with a bar."""
-    import torch
-
     from daguerre.models import loading
 
-    beside = None if adapter is None else loading.model_folder(adapter)
-    words = loading.tokenizer_folder(folder, None, family)
+    adapter_folder = None if adapter is None else loading.model_folder(adapter)
+    tokenizer_path = loading.tokenizer_folder(folder, None, family)
     with loading_bar() as progress:
         return loading.load_folder(
             folder,
-            getattr(torch, dtype),
+            dtype,
             family=family,
-            adapter=beside,
-            tokenizer=words,
+            adapter=adapter_folder,
+            tokenizer=tokenizer_path,
             rope_scaling=rope_scaling,
             progress=progress,
         )

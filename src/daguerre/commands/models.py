@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from daguerre.commands.capabilities import TRAINING_NEEDS, capability
 from daguerre.commands.loading import (
     DTYPES,
     AdapterName,
@@ -100,14 +101,10 @@ def inspect_model(
         return
     folder = model_folder(model, revision, family=family, weights=False)
     if train is not None:
-        from daguerre.train.needs import training_facts, training_lines
-        from daguerre.train.recipe import load_recipe
-
-        needs = training_facts(folder, load_recipe(train), family, devices)
-        typer.echo(json.dumps(needs) if as_json else training_lines(needs))
+        capability(TRAINING_NEEDS)(folder, train, family, devices, as_json)
         return
-    words = None if tokenizer is None else tokenizer_folder(folder, tokenizer, family)
-    facts = facts_of(folder, family, words)
+    tokenizer_path = None if tokenizer is None else tokenizer_folder(folder, tokenizer, family)
+    facts = facts_of(folder, family, tokenizer_path)
     typer.echo(json.dumps(facts, ensure_ascii=False) if as_json else as_lines(facts))
 
 
@@ -242,9 +239,9 @@ def _export_adapter(
 
     if file.exists():
         raise InputError(f"{file} is there already: give a new name")
-    beside = model_folder(adapter, what="an adapter")
-    base = model or lora.base_name(beside)
+    adapter_folder = model_folder(adapter, what="an adapter")
+    base = model or lora.base_name(adapter_folder)
     source = open_source(model_folder(base, revision, family=family, weights=False), family=family)
     config, published = source.config(), source.names()
-    num = write_adapter(config, published, beside, file, dtype)
+    num = write_adapter(config, published, adapter_folder, file, dtype)
     typer.echo(f"{file}  factors of {num} matrices, for {base}: llama.cpp takes it with --lora")

@@ -198,6 +198,17 @@ def need_serve() -> None:
         raise MissingExtra("fastapi", "serve") from None
 
 
+def need_route() -> None:
+    """MissingExtra unless what the router needs is installed."""
+    need_serve()
+    try:
+        import aiohttp  # noqa: F401
+        import ddsketch  # noqa: F401
+        import httptools  # noqa: F401
+    except ImportError:
+        raise MissingExtra("ddsketch", "route") from None
+
+
 def print_hash() -> None:
     """Print the hash of a key that is read from standard input. InputError for an empty one."""
     from daguerre.http.settings import hash_of

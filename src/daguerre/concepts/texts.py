@@ -1,4 +1,4 @@
-"""Texts of concepts: strings of which every instance contains one, so that a text without them has none.
+"""Texts of concepts: every instance of a concept contains one of its strings, so a text without them has none.
 
 They are for language constraints (`forbid_exactly`). Python allows spaces, tabs, form feeds and joined lines between
 tokens, and letters that stand for others in names (NFKC, PEP 3131); the strings count all of these. What is renamed
@@ -38,7 +38,7 @@ OPERATORS = {"walrus": ":="}
 
 
 def adjacent(first: str, second: str) -> tuple[str, ...]:
-    """Strings of which a text contains one where these tokens follow one another, with at most one blank, or more."""
+    """Strings one of which is in any text where the second token follows the first, with or without blanks between."""
     beyond = [f"{first}{blank}" for blank in BLANKS if blank != " "]
     spaced = [f"{first} {next_one}" for next_one in (second, *BLANKS)]
     return (f"{first}{second}", *beyond, *spaced)

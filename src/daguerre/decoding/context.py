@@ -288,17 +288,12 @@ class Context:
         return f"{noun} {', '.join(most)}{' and ' if most else ''}{end} of {self.num_lines:,}"
 
 
-def whole(texts: Sequence[str], between: Sequence[str]) -> Context:
-    """The context in which everything is shown. between: what stands in the gaps, or "" for each."""
-    return _made(texts, between, [((0, len(text)),) if text else () for text in texts])
-
-
 def choose(tokenizer: Tokenizer, texts: Sequence[str], between: Sequence[str], room: int) -> Context:
     """What is shown of `texts`, those around gaps, with `room` tokens for them all; 1 or more."""
     asked = room
     while True:
         parts = zip(texts, share(tokenizer, texts, asked), strict=True)
-        out = _made(texts, between, [tuple(_spans(tokenizer, text, part)) for text, part in parts])
+        out = context_of(texts, between, [tuple(_spans(tokenizer, text, part)) for text, part in parts])
         used = sum(len(tokenizer.encode(text, begins=not at)) for at, text in enumerate(out.texts))
         if used <= room or asked == 1:
             return out
@@ -335,7 +330,11 @@ def _outline(tokenizer: Tokenizer, text: str, first: int, start: int, room: int)
     return sorted(out)
 
 
-def _made(texts: Sequence[str], between: Sequence[str], shown: Sequence[Spans]) -> Context:
+def context_of(texts: Sequence[str], between: Sequence[str], shown: Sequence[Spans] | None = None) -> Context:
+    """The context in which these ranges of the texts are shown; None: everything. between: what stands in the gaps, or
+    "" for each.
+    """
+    shown = [((0, len(text)),) if text else () for text in texts] if shown is None else shown
     pieces = tuple("".join(text[a:b] for a, b in spans) for text, spans in zip(texts, shown, strict=True))
     starts = [0, *accumulate(len(text) + len(old) for text, old in zip(texts, [*between, ""], strict=True))]
     joined = "".join(text + old for text, old in zip(texts, [*between, ""], strict=True))
@@ -343,17 +342,13 @@ def _made(texts: Sequence[str], between: Sequence[str], shown: Sequence[Spans]) 
     merged: list[tuple[int, int]] = []
     for begin, spans in zip(starts, shown, strict=False):
         for a, b in spans:
-            lines = _line_of(joined, begin + a), _line_of(joined, begin + b - 1)
+            lines = joined.count("\n", 0, begin + a) + 1, joined.count("\n", 0, begin + b - 1) + 1
             if merged and lines[0] <= merged[-1][1] + 1:
                 merged[-1] = merged[-1][0], max(merged[-1][1], lines[1])
             else:
                 merged.append(lines)
     num_lines = joined.count("\n") + bool(joined and not joined.endswith("\n"))
     return Context(pieces, tuple(shown), complete, tuple(merged), num_lines)
-
-
-def _line_of(text: str, at: int) -> int:
-    return text.count("\n", 0, at) + 1
 
 
 HEALED = 1

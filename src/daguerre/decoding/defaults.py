@@ -72,7 +72,8 @@ def chosen(
 
     def check(now: Decode) -> None:
         resolved = now.resolved(config, infilling, denoise)
-        check_end_of_text(resolved, infilling)
+        if infilling:
+            check_end_of_text(resolved)
         if changeable:
             check_changeable(resolved, config)
 

@@ -124,9 +124,10 @@ LOOKUP_ACCEPTANCE = (
 each later one given that those before it were."""
 LONGEST_MATCH = len(LOOKUP_ACCEPTANCE)
 CALLER_ACCEPTANCE = 0.95
-"""The same for the caller's draft, if the text has agreed with it just before."""
+"""How often a token of the caller's draft is right, if the text has agreed with it just before."""
 
 
+@dataclass(eq=False, slots=True)
 class Drafted:
     """A draft of D tokens.
 
@@ -135,10 +136,9 @@ class Drafted:
     source   "head": the model, with or without a draft head
     """
 
-    __slots__ = ("reached", "source", "tokens")
-
-    def __init__(self, tokens: np.ndarray, reached: Sequence[float], source: Source = "head") -> None:
-        self.tokens, self.reached, self.source = tokens, reached, source
+    tokens: np.ndarray
+    reached: Sequence[float]
+    source: Source = "head"
 
     @classmethod
     def of(cls, tokens: np.ndarray, acceptance: Sequence[float], source: Source = "head") -> Drafted:
@@ -163,14 +163,18 @@ class Drafted:
         reached = [chance / self.reached[num] for chance in self.reached[num:]]
         return Drafted(self.tokens[num:], reached, self.source)
 
-    def fastest(self, row_time: float) -> Drafted:
-        """As many of its first tokens as are likely to commit the most tokens in their time."""
+    def fastest(self, room: int, row_time: float) -> tuple[int, float]:
+        """How many of its first tokens, at most `room`, are likely to commit the most tokens in their time; and the
+        speed of these.
+        """
         tokens, fastest, kept = 0.0, 0.0, 0
-        for num, chance in enumerate(self.reached):
+        for num, chance in enumerate(self.reached[: room + 1]):
+            if num and chance < MIN_ACCEPTED:
+                break
             tokens += chance
             if tokens > fastest * (1 + row_time * num):
                 fastest, kept = tokens / (1 + row_time * num), num
-        return self.first(kept)
+        return kept, fastest
 
     def speed(self, row_time: float) -> float:
         """Tokens that a forward commits on average, in units of the time that mode "ar" takes for one."""
@@ -193,7 +197,12 @@ NO_DRAFT = Drafted(np.zeros(0, dtype=np.int64), (1.0,))
 
 def best(drafts: Iterable[Drafted], room: int, row_time: float) -> Drafted:
     """The draft that is likely to commit the most tokens in its time, of at most `room` tokens; of equals the first."""
-    return max((draft.first(room).fastest(row_time) for draft in drafts), key=lambda draft: draft.speed(row_time))
+    chosen, most, highest = NO_DRAFT, 0, 0.0
+    for draft in drafts:
+        num, speed = draft.fastest(room, row_time)
+        if speed > highest:
+            chosen, most, highest = draft, num, speed
+    return chosen.first(most)
 
 
 def worth_drafting(config: ModelConfig, temperature: float, most: int, row_time: float, head_time: float) -> int:
@@ -237,25 +246,26 @@ class Apart:
         self._accepted, self._made = self._accepted + accepted, self._made + 1
 
 
+@dataclass
 class LookedUp:
-    """How many tokens of drafts from a text were right, beside how many were expected. A wrong one costs a text that is
-    alone little, and in a crowd others' time.
+    """How many tokens of drafts from a text were right, beside how many were expected, and the `factor` of the last
+    draft's chances. A wrong one costs a text that is alone little, and in a crowd others' time.
     """
 
-    def __init__(self) -> None:
-        self._right, self._expected = DOUBT * TRUST, float(TRUST)
-        self._factor = 1.0
+    right: float = DOUBT * TRUST
+    expected: float = float(TRUST)
+    factor: float = 1.0
 
     def judged(self, draft: Drafted, crowd: int) -> Drafted:
         """The draft; in a crowd with chances by what the earlier ones were worth."""
-        self._factor = 1.0 if crowd == 1 else min(1.0, self._right / self._expected)
-        chances = [1.0, *(chance * self._factor for chance in draft.reached[1:])]
-        return draft if crowd == 1 else Drafted(draft.tokens, chances, draft.source)
+        self.factor = 1.0 if crowd == 1 else min(1.0, self.right / self.expected)
+        if crowd == 1:
+            return draft
+        return Drafted(draft.tokens, [1.0, *(chance * self.factor for chance in draft.reached[1:])], draft.source)
 
     def count(self, draft: Drafted, right: int) -> None:
-        """Count the draft that was verified, whosever it is."""
-        if draft.source == "lookup":
-            self._right, self._expected = self._right + right, self._expected + sum(draft.reached[1:]) / self._factor
+        """Count a draft from a text that was verified."""
+        self.right, self.expected = self.right + right, self.expected + sum(draft.reached[1:]) / self.factor
 
 
 def look_up(text: np.ndarray, temperature: float) -> Drafted:

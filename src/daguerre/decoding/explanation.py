@@ -24,17 +24,20 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from daguerre.decoding.steering import ProgramControls
+from daguerre.extras import pytorch, without_gradients
 from daguerre.models.catalog import Catalog
-from daguerre.models.core.backbone import Backbone
-from daguerre.models.core.concept_heads import ConceptHeads
 from daguerre.trace import Event
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from daguerre.models.core.backbone import Backbone
+    from daguerre.models.core.concept_heads import ConceptHeads
 
 ROWS_AT_ONCE = 256
 NO_NUMBERS = np.zeros(0)
@@ -164,7 +167,7 @@ class Explanation:
         return self.shares_of(self.tokens)
 
     def shares_of(self, tokens: Sequence[TokenExplanation]) -> Shares:
-        """The same for some of its tokens."""
+        """How much of the predictions of some of its tokens goes through concepts."""
         asked = [token for token in tokens if token.logit is not None]
         each = [_shares(token, self.catalog.num_known) for token in asked] or [(0.0, 0.0, 0.0)]
         return Shares(*(float(mean) for mean in np.mean(each, axis=0)))
@@ -266,7 +269,7 @@ def explain_run(
     return Explanation(tuple(out.values()), catalog)
 
 
-@torch.no_grad()
+@without_gradients
 def explain(
     backbone: Backbone,
     controls: ProgramControls | None,
@@ -274,6 +277,7 @@ def explain(
     places: Sequence[Place],
 ) -> list[TokenExplanation]:
     """Explanations of tokens at places from their evidence, float32 (A, P, E)."""
+    torch = pytorch()
     out = list[TokenExplanation]()
     for start in range(0, len(places), ROWS_AT_ONCE):
         some = places[start : start + ROWS_AT_ONCE]
@@ -304,6 +308,7 @@ class _Parts:
 
     @classmethod
     def of(cls, backbone: Backbone, controls: ProgramControls | None, evidence: np.ndarray, ids: Tensor) -> _Parts:
+        torch = pytorch()
         heads, width, num = backbone.concepts, backbone.config.width, len(ids)
         assert heads is not None
         said = torch.from_numpy(evidence).to(ids.device)
@@ -362,6 +367,7 @@ def _steered(
     """What steering did, from its amounts (A, P, 3 J) and the kept concepts and their weights (A, P, K): the steered
     concepts (J,), what it added to their weights, and what bans took from the logits, float64 (A, P, J) each.
     """
+    torch = pytorch()
     steered = torch.from_numpy(controls.concepts).long().to(ids.device)
     shift, scale, ban = amounts.unflatten(-1, (3, len(steered))).unbind(-2)
     own = torch.einsum("apk,apkj->apj", kept, (concepts[..., None] == steered).double())
@@ -373,6 +379,7 @@ def _steered(
 
 def _effects(heads: ConceptHeads, rows: Tensor) -> Tensor:
     """K_c . W_y of all concepts, (A, N + M), for rows W_y (A, D) of the vocabulary projection."""
+    torch = pytorch()
     known, coefficients = heads.known_embedding.weight, heads.discovered_coefficients.weight
     inner = rows @ heads.discovered_basis.weight.float()
     of_known = rows @ known[: heads.shape.known].float().T
@@ -381,6 +388,7 @@ def _effects(heads: ConceptHeads, rows: Tensor) -> Tensor:
 
 def _bias(backbone: Backbone, ids: Tensor) -> Tensor:
     """What the vocabulary projection adds by itself, float64 (A,)."""
+    torch = pytorch()
     if backbone.output is None or backbone.output.bias is None:
         return torch.zeros(len(ids), dtype=torch.float64, device=ids.device)
     return backbone.output.bias[ids].double()

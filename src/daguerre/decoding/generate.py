@@ -2,7 +2,7 @@
 
 A request names one of OPERATIONS, which turns its arguments into `Gaps`: texts around gaps, and how large these are.
 All else is common: `plan_of` chooses options and what is shown of long texts, and lays the canvas out; samples are then
-driven to their results (`drive`), here, by the engine, or by a recorder.
+driven to their results (`sample`), here, by the engine, or by a recorder.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from functools import cached_property, partial
 from typing import Any
 
 from daguerre.arguments import Kind
-from daguerre.decoding.context import HEALED, TOKEN_LENGTH, Context, choose, kept_files, whole
+from daguerre.canvas import Canvas
+from daguerre.decoding.context import HEALED, TOKEN_LENGTH, Context, choose, context_of, kept_files
 from daguerre.decoding.defaults import chosen
-from daguerre.decoding.drive import OnStep, only_sample, run_samples, stream_events
+from daguerre.decoding.healing import Healing, Vocabulary, num_to_take_back
 from daguerre.decoding.lengths import search_length, wants_search
 from daguerre.decoding.modes import SEARCHED_TOKENS
-from daguerre.decoding.plan import Mode, Plan
-from daguerre.decoding.planning import keep_drafts, plan_request
+from daguerre.decoding.pins import pinned
+from daguerre.decoding.plan import Gap, Mode, Plan, filler_of
+from daguerre.decoding.planning import constrain, keep_drafts, special_texts, unconditional_tokens
 from daguerre.decoding.request import (
     CALLS,
     EDITS,
@@ -29,13 +31,15 @@ from daguerre.decoding.request import (
     Text,
     TokenRequest,
     check_changeable,
+    check_request,
     encoded,
-    is_infilling,
+    read_draft,
 )
 from daguerre.decoding.result import Result, StreamEvent
 from daguerre.decoding.running import Running
+from daguerre.decoding.sample import OnStep, only_sample, run_samples, stream_events
 from daguerre.decoding.text_spans import MARK, CharSpan, find_spans, split_at, split_template
-from daguerre.errors import InputError, UnsupportedError, shown
+from daguerre.errors import ContextError, InputError, UnsupportedError, shown
 from daguerre.models.catalog import Catalog
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.denoiser import Denoiser
@@ -75,16 +79,6 @@ class Gaps:
     strength: float = 1.0
     changeable: bool = False
     joined: bool = False
-
-    @property
-    def num(self) -> int:
-        """How many there are."""
-        return len(self.around) - 1
-
-    @property
-    def infilling(self) -> bool:
-        """True unless it is a completion."""
-        return is_infilling(self.around, self.around[1:])
 
 
 def _completion(prompt: Text, max_tokens: int = MAX_TOKENS) -> Gaps:
@@ -196,20 +190,9 @@ class Request:
             raise TypeError(f"{operation} takes {', '.join(asked.order)} by place, and each once")
         named.update(zip(placed, values, strict=True))
         beside = {name: named.pop(name, None) for name in ("decode", "defaults", "catalog")}
-        arguments = {name: named.pop(name) for name in list(named) if name in asked.names}
-        arguments = {name: asked.kinds[name](name, value) for name, value in arguments.items()}
+        given = [name for name in named if name in asked.names]
+        arguments = {name: asked.kinds[name](name, named.pop(name)) for name in given}
         return cls(operation, arguments, options=named, **beside)
-
-    @property
-    def gaps(self) -> Gaps:
-        """What the operation makes of its arguments."""
-        asked = OPERATIONS[self.operation]
-        return asked.gaps(**{name: self.arguments[name] for name in asked.own if name in self.arguments})
-
-    @property
-    def timeout(self) -> float | None:
-        """Seconds for each sample."""
-        return self.arguments.get("timeout")
 
 
 # ---- their plan ------------------------------------------------------------------------------------------------------
@@ -219,70 +202,76 @@ def plan_of(denoiser: Denoiser, tokenizer: Tokenizer, request: Request) -> Plan:
     """The plan of a request. A search of its gap's length runs here; it is not steered. InputError or UnsupportedError,
     in one line, for what cannot be asked.
     """
-    given, gaps = request.arguments, request.gaps
+    given, config, asked = request.arguments, denoiser.config, OPERATIONS[request.operation]
+    gaps = asked.gaps(**{name: given[name] for name in asked.own if name in given})
     if gaps.changeable and given.get("draft") is not None:
         raise UnsupportedError("a request that may be changed while it runs takes no draft: leave it out, or pin text")
     denoise = gaps.changeable or gaps.strength != 1.0 or bool(given.get("search_length"))
-    how = _chosen(denoiser, request, gaps, denoise)
-    if gaps.strength == 1.0:
-        most, fewest, drafts = _most(denoiser, tokenizer, how, gaps), _fewest(how, gaps), None
+    infilling = len(gaps.around) > 2 or bool(gaps.around[-1])
+    names = None if config.concepts is None else request.catalog or Catalog.numbered(config.concepts)
+    decode = _options(config, request, infilling, denoise, gaps.changeable, names)
+    drafts = None if gaps.strength == 1.0 else _old_tokens(tokenizer, decode, gaps, given)
+    if drafts is None:
+        budgets = _budgets(config, tokenizer, decode, gaps, infilling)
     else:
-        drafts = _old_tokens(tokenizer, how, gaps, given)
-        most = fewest = [len(draft) for draft in drafts]
+        budgets = [(len(draft), len(draft)) for draft in drafts]
         given = {**given, "heal": False, "search_length": False}
-    asked = _tokens_of(denoiser, tokenizer, how, gaps, list(zip(fewest, most, strict=True)), denoise, given)
+    short = len(budgets) == 1 and budgets[0][0] == 0 and budgets[0][1] <= SEARCHED_TOKENS
+    searches = short and given.get("timeout") is None and given.get("draft") is None
+    decode = decode.resolved(config, infilling, denoise, searches)
+    in_tokens = _in_tokens(config, tokenizer, decode, gaps, budgets, given)
     if gaps.changeable:
-        check_changeable(asked.decode, denoiser.config)
-    plan = _lay_out(denoiser, tokenizer, asked, given.get("search_length"))
-    if drafts is not None:
-        plan = keep_drafts(plan, drafts, gaps.strength)
-    return replace(plan, catalog=_catalog(denoiser, request), original=gaps.edits)
+        check_changeable(decode, config)
+    for what, needed in (("a stop string", decode.stop), ("heal=True", given.get("heal"))):
+        if needed:
+            tokenizer.require_bytes(what)
+    search = given.get("search_length")
+    make = partial(plan_request, config, tokenizer, catalog=names, original=gaps.edits)
+    searched = bool(search or in_tokens.infilling) and wants_search(config, in_tokens, search)
+    plan = search_length(denoiser, in_tokens, make) if searched else make(in_tokens)
+    if decode.uses_concepts and decode.steers:
+        decode.steering.check_spans(plan.canvas, searched)
+    return plan if drafts is None else keep_drafts(plan, drafts, gaps.strength)
 
 
-def _catalog(denoiser: Denoiser, request: Request) -> Catalog | None:
-    """Names of the model's concepts; None for a model without concept heads."""
-    shape = denoiser.config.concepts
-    return None if shape is None else request.catalog or Catalog.numbered(shape)
-
-
-def _chosen(denoiser: Denoiser, request: Request, gaps: Gaps, denoise: bool) -> Decode:
+def _options(
+    config: ModelConfig, request: Request, infilling: bool, denoise: bool, changeable: bool, names: Catalog | None
+) -> Decode:
     """The options, with the strings of `forbid_exactly` among those that are forbidden. InputError for a concept that
     the model does not have.
     """
     if request.decode is not None or not request.defaults:
         out = Decode.of(request.decode, **request.options)
     else:
-        kind = {"infilling": gaps.infilling, "denoise": denoise, "changeable": gaps.changeable}
-        out = chosen(denoiser.config, request.options, request.defaults, **kind)
-    names = _catalog(denoiser, request)
-    if names is not None and out.steers:
+        kind = {"infilling": infilling, "denoise": denoise, "changeable": changeable}
+        out = chosen(config, request.options, request.defaults, **kind)
+    if names is not None and out.uses_concepts and out.steers:
         out.steering.resolved(names)
         if out.forbid_exactly:
             out = replace(out, forbidden=tuple(dict.fromkeys((*out.forbidden, *names.texts(out.forbid)))))
     return out
 
 
-def _most(denoiser: Denoiser, tokenizer: Tokenizer, how: Decode, gaps: Gaps) -> list[int]:
-    """The most tokens of each gap."""
-    if gaps.most is not None:
-        return _for_each(gaps.most, gaps.num, "max_tokens")
-    if gaps.edits is not None and gaps.between is not None:
-        return [len(tokenizer.encode_plain(part, begins=False)) + EDIT_SLACK for part in gaps.between]
-    return [how.resolved(denoiser.config, gaps.infilling).mode_entry.gap_tokens] * gaps.num
-
-
-def _fewest(how: Decode, gaps: Gaps) -> list[int]:
-    """The fewest tokens of each gap."""
-    return _for_each(how.min_tokens if gaps.fewest is None else gaps.fewest, gaps.num, "min_tokens")
-
-
-def _for_each(value: int | Sequence[int], num: int, name: str) -> list[int]:
-    """One number for each of `num` gaps; InputError where there are more or fewer."""
-    if isinstance(value, int):
-        return [value] * num
-    if len(value) != num:
-        raise InputError(f"{name} must be one number, or one for each of the {num} gaps, not {shown(value)}")
-    return list(value)
+def _budgets(
+    config: ModelConfig, tokenizer: Tokenizer, decode: Decode, gaps: Gaps, infilling: bool
+) -> list[tuple[int, int]]:
+    """The fewest and the most tokens of each gap."""
+    most, num = gaps.most, len(gaps.around) - 1
+    if most is None and gaps.edits is not None and gaps.between is not None:
+        most = [len(tokenizer.encode_plain(part, begins=False)) + EDIT_SLACK for part in gaps.between]
+    elif most is None:
+        most = decode.resolved(config, infilling).mode_entry.gap_tokens
+    each = list[Sequence[int]]()
+    fewest = decode.min_tokens if gaps.fewest is None else gaps.fewest
+    for name, value in (("max_tokens", most), ("min_tokens", fewest)):
+        if not isinstance(value, int) and len(value) != num:
+            raise InputError(f"{name} must be one number, or one for each of the {num} gaps, not {shown(value)}")
+        each.append([value] * num if isinstance(value, int) else value)
+    budgets = [(least, longest) for longest, least in zip(*each, strict=True)]
+    for least, longest in budgets:
+        if least > longest:
+            raise InputError(f"min_tokens={least} is more than max_tokens={longest}: lower the first")
+    return budgets
 
 
 def _old_tokens(tokenizer: Tokenizer, how: Decode, gaps: Gaps, given: Mapping[str, Any]) -> list[list[int]]:
@@ -298,27 +287,23 @@ def _old_tokens(tokenizer: Tokenizer, how: Decode, gaps: Gaps, given: Mapping[st
     return drafts
 
 
-def _tokens_of(
-    denoiser: Denoiser,
+def _in_tokens(
+    config: ModelConfig,
     tokenizer: Tokenizer,
     decode: Decode,
     gaps: Gaps,
     budgets: list[tuple[int, int]],
-    denoise: bool,
     given: Mapping[str, Any],
 ) -> TokenRequest:
-    """A request in tokens, with a mode where its options name none (see `modes.choose_mode` for `denoise`)."""
-    config, files, draft = denoiser.config, given.get("files"), given.get("draft")
-    short = len(budgets) == 1 and budgets[0][0] == 0 and budgets[0][1] <= SEARCHED_TOKENS
-    searches = short and given.get("timeout") is None and draft is None
-    decode = decode.resolved(config, gaps.infilling, denoise, searches)
-    kept = len(config.first) + sum(most for _, most in budgets) + decode.mode_entry.num_arranging(config)
+    """The request in tokens."""
+    files = given.get("files")
+    kept = len(config.first) + sum(most for _, most in budgets) + decode.mode_entry.num_arranging
     segments, context = _shown(tokenizer, config, gaps, config.max_positions - kept, given)
     if files:
         room = config.max_positions - kept - sum(map(len, segments))
         files = kept_files(tokenizer, files, room - REPOSITORY_TOKENS * (1 + len(files)))
     around = tuple(map(str, gaps.around)) if gaps.joined else None
-    return TokenRequest(decode, segments, budgets, given.get("heal"), draft, around, context, files)
+    return TokenRequest(decode, segments, budgets, given.get("heal"), given.get("draft"), around, context, files)
 
 
 def _shown(
@@ -331,120 +316,117 @@ def _shown(
     special, showing = given.get("special_tokens"), given.get("context", "auto")
     if len(texts) < len(gaps.around):
         return encoded(gaps.around, tokenizer, config, special), None
-    between = gaps.between or [""] * gaps.num
-    context = whole(texts, between)
+    between = gaps.between or [""] * (len(texts) - 1)
+    context = context_of(texts, between)
     short = showing == "whole" or room < 1 or sum(map(len, texts)) <= room * TOKEN_LENGTH
     if showing == "whole":
         tokenizer.check_size(*texts, longest=1)
     segments = encoded(texts, tokenizer, config, special) if short else None
-    if segments is None or (showing == "auto" and sum(map(len, segments)) > room > gaps.num):
-        context = choose(tokenizer, texts, between, max(1, room - gaps.num * HEALED))
+    if segments is None or (showing == "auto" and sum(map(len, segments)) > room > len(between)):
+        context = choose(tokenizer, texts, between, max(1, room - len(between) * HEALED))
         segments = encoded(context.texts, tokenizer, config, special)
     return segments, context
 
 
-def _lay_out(denoiser: Denoiser, tokenizer: Tokenizer, request: TokenRequest, search: bool | None) -> Plan:
-    """The plan of a request in tokens. InputError for a span of `steer` that is behind the gaps."""
-    for what, asked in (("a stop string", request.decode.stop), ("heal=True", request.heal)):
-        if asked:
-            tokenizer.require_bytes(what)
-    searches = bool(search or request.infilling) and wants_search(denoiser.config, request, search)
-    make = partial(plan_request, denoiser.config, tokenizer)
-    plan = search_length(denoiser, request, make) if searches else make(request)
-    if plan.decode.steers:
-        plan.decode.steering.check_spans(plan.canvas, searches)
-    return plan
+def plan_request(
+    config: ModelConfig,
+    tokenizer: Tokenizer,
+    request: TokenRequest,
+    catalog: Catalog | None = None,
+    original: str | None = None,
+) -> Plan:
+    """Check a request and lay it out. InputError or UnsupportedError, in one line."""
+    decode, vocabulary = request.decode, Vocabulary.make(tokenizer)
+    mode, heals = decode.mode_entry, check_request(config, request)
+    if decode.steps is not None:
+        decode.check_steps(mode.span_size(decode, config, sum(most for _, most in request.budgets), request.infilling))
+    read = request
+    if request.files or mode.num_arranging:
+        read = replace(request, segments=mode.arrange(config, tokenizer, request.segments, request.files))
+    canvas, gaps = _lay_out(config, vocabulary, read, heals)
+    mode.check_canvas(decode, config, canvas, request.budgets)
+    if decode.pins:
+        canvas = pinned(canvas, decode.pins, tokenizer)
+    constrains = bool(decode.shaping) and decode.constrained
+    return Plan(
+        config,
+        decode,
+        mode,
+        vocabulary,
+        canvas,
+        gaps,
+        sum(map(len, read.segments)),
+        read.infilling,
+        tuple(request.segments),
+        around=request.around,
+        original=original,
+        constraint=constrain(config, tokenizer, decode, canvas, gaps, request.segments) if constrains else None,
+        unconditional=None if decode.guidance == 1 else unconditional_tokens(config, tokenizer, decode, canvas),
+        draft=None if request.draft is None else read_draft(request, tokenizer),
+        catalog=catalog,
+        context=request.context,
+        shown=None if decode.chat_format is None else special_texts(tokenizer),
+    )
+
+
+def _lay_out(
+    config: ModelConfig, vocabulary: Vocabulary, request: TokenRequest, heals: bool
+) -> tuple[Canvas, tuple[Gap, ...]]:
+    """The canvas. A gap is as long as its budget and the tokens that healing took back, and one longer where there is
+    room.
+    """
+    segments, total_budget = request.segments, sum(most for _, most in request.budgets)
+    room = config.max_positions - len(config.first) - sum(map(len, segments)) - total_budget
+    if room < 0:
+        raise ContextError(
+            f"the text and max_tokens={total_budget} need {config.max_positions - room} positions and the model has "
+            f"{config.max_positions}: shorten the text or ask for fewer tokens"
+        )
+    if config.shift and not (config.first or segments[0]):
+        raise InputError("this model predicts a token from the one before it: begin with a text of a token or more")
+    filler = filler_of(config, request.decode.mode_entry) if request.infilling else None
+    kept: list[list[int]] = []
+    sizes: list[int] = []
+    gaps: list[Gap] = []
+    start = 0
+    for (fewest, most), segment in zip(request.budgets, segments, strict=False):
+        needed = int(config.shift and not (kept or config.first))  # the first token of all is predicted by none
+        taken = num_to_take_back(segment[needed:], vocabulary) if heals else 0
+        spare = taken + int(taken > 0 and room > 0)
+        room -= spare - taken
+        kept.append([*([] if kept else config.first), *segment[: len(segment) - taken]])
+        sizes.append(spare + most)
+        start += len(kept[-1])
+        text = b"".join(vocabulary.of[token] for token in segment[len(segment) - taken :])
+        gaps.append(Gap(Healing(vocabulary, start, text, spare, limit=most, filler=filler), most, fewest))
+        start += sizes[-1]
+    return Canvas.lay_out([*kept, segments[-1]], sizes, config.placeholder), tuple(gaps)
 
 
 # ---- and their result ------------------------------------------------------------------------------------------------
 
 
 def run(denoiser: Denoiser, tokenizer: Tokenizer, request: Request, on_step: OnStep | None = None) -> Result:
-    """The result of a request, whose samples are driven together."""
-    return run_samples(denoiser, plan_of(denoiser, tokenizer, request), request.timeout, on_step)
-
-
-def generate(
-    denoiser: Denoiser, tokenizer: Tokenizer, *values: Any, on_step: OnStep | None = None, **named: Any
-) -> Result:
-    """Continue `prompt`, a text or its token ids, by at most `max_tokens`.
-
-    `options` are fields of `Decode` and take precedence over those of `decode`. heal: redraw the prompt's last word,
-    which may be cut off; the result's text follows the prompt byte for byte either way. timeout: seconds for each
-    sample; as they run out more is committed in a forward, so that the whole budget is filled in time
-    (`daguerre.decoding.deadline`). Modes "ar" and "speculative" keep their distribution and their pace, and block
-    context takes at least one forward for each block: positions that are open when time is up are left out, or, under a
-    constraint, completed with the fewest tokens and without the model. With n samples, the result is the first and
-    `choices` are all. on_step: called with each event of the only sample, as `stream` gives them. context: "auto" shows
-    of a text that is longer than the model's positions whole lines around the gaps (`daguerre.decoding.context`), and
-    the result's `context` says which; "whole" refuses it. Token ids are shown as they are.
-
-    draft: the likely text. Modes "ar" and "speculative" verify its tokens, several a forward, and find their place in
-    it again after a difference; the tokens are those without a draft. In the other modes it takes the place of masks:
-    one forward for each span reads it, tokens with a probability of `threshold` or more stay, and the rest is denoised.
-    A model that was trained to correct keeps right tokens best. `usage` counts accepted and rejected tokens.
+    """The result of a request, whose samples are driven together. on_step: called with each event of the only sample,
+    as `stream` gives them.
     """
-    return run(denoiser, tokenizer, Request.of("generate", *values, **named), on_step)
+    return run_samples(denoiser, plan_of(denoiser, tokenizer, request), request.arguments.get("timeout"), on_step)
 
 
-def infill(
-    denoiser: Denoiser, tokenizer: Tokenizer, *values: Any, on_step: OnStep | None = None, **named: Any
-) -> Result:
-    """The text between `prefix` and `suffix`, at most `max_tokens`; exactly as many if `min_tokens` is equal to it.
-    max_tokens: None is the default of the mode, 24, or 128 in mode "fim". files: other files of the repository, as
-    texts by name, or pairs of both.
-
-    search_length: first find the length, from min_tokens to max_tokens, by scoring a gap of each length
-    (`daguerre.decoding.lengths`), then fill exactly as many; None: only for a model that has no <null> to end the gap
-    with. Guidance and a scorer change what is drawn, not the search. The result's `searched` has the scores; forwards
-    and time of a search count in the usage and the timeout of the first sample.
-    With an empty suffix it is a completion, as by `generate`, and <eos> ends it. The other arguments are those of
-    `generate`. UnsupportedError for a model that cannot see a suffix.
+def stream(denoiser: Denoiser, tokenizer: Tokenizer, request: Request) -> Iterator[StreamEvent]:
+    """The events of a request: one for each step, and a last one that has the result. Wrong arguments raise at the
+    call, not at the first event.
     """
-    return run(denoiser, tokenizer, Request.of("infill", *values, **named), on_step)
+    plan = plan_of(denoiser, tokenizer, request)
+    return stream_events(only_sample(denoiser, plan, request.arguments.get("timeout")))
 
 
-def fill(denoiser: Denoiser, tokenizer: Tokenizer, *values: Any, on_step: OnStep | None = None, **named: Any) -> Result:
-    """Fill every gap of `template`, a text with a `mark` at each gap, in one run in which the gaps see each other.
-
-    max_tokens, min_tokens: of each gap, one number for all or one for each. The result's `text` is the filled template,
-    `texts` are those of the gaps. The length of a single gap alone can be searched. The other arguments are those of
-    `infill`.
+def start(denoiser: Denoiser, tokenizer: Tokenizer, request: Request) -> Running:
+    """A request of `stream`, as one that may be changed between its steps: it is `changeable`, and the last word of its
+    prompt is not healed, so that positions count new tokens alone. UnsupportedError for stop strings, which may end the
+    text before a pin, and for modes whose canvas cannot be changed.
     """
-    return run(denoiser, tokenizer, Request.of("fill", *values, **named), on_step)
-
-
-def edit(denoiser: Denoiser, tokenizer: Tokenizer, *values: Any, on_step: OnStep | None = None, **named: Any) -> Result:
-    """Rewrite parts of `text`, all in one run; the rest comes back character for character.
-
-    The parts are given by `spans`, `lines` or a `pattern` (see `text_spans.find_spans`). max_tokens: of each part, or
-    one number for all; None: EDIT_SLACK more than the part has. With a `strength` below 1 only that share of the parts'
-    tokens is drawn again, in their positions; the other tokens stay. The result has the whole `text`, its `diff`, and
-    the `spans` of the new text. The other arguments are those of `infill`.
-    """
-    return run(denoiser, tokenizer, Request.of("edit", *values, **named), on_step)
-
-
-def stream(denoiser: Denoiser, tokenizer: Tokenizer, *values: Any, **named: Any) -> Iterator[StreamEvent]:
-    """`generate`, or with a `suffix` `infill`, as events: one for each step, and a last one that has the result.
-
-    max_tokens: None is the default of either. Wrong arguments raise at the call, not at the first event.
-    """
-    request = Request.of("stream", *values, **named)
-    return stream_events(only_sample(denoiser, plan_of(denoiser, tokenizer, request), request.timeout))
-
-
-def start(denoiser: Denoiser, tokenizer: Tokenizer, *values: Any, **named: Any) -> Running:
-    """`stream`, as a request that may be changed between its steps. The last word of the prompt is not healed, so that
-    positions count new tokens alone.
-
-    The default mode is "block". UnsupportedError for stop strings, which may end the text before a pin, and for modes
-    "speculative", "beam" and "ancestral".
-    """
-    for name in named.keys() & OPERATIONS["stream"].names - {"prompt", "max_tokens", "suffix", "timeout", "context"}:
-        Decode(**{name: named[name]})  # says that it belongs to other calls
-    request = Request.of("stream", *values, **named, heal=False, changeable=True)
     plan = plan_of(denoiser, tokenizer, request)
     if plan.decode.stop:
         raise UnsupportedError("a request that may be changed while it runs takes no stop strings: leave out stop")
-    return Running(only_sample(denoiser, plan, request.timeout), tokenizer)
+    return Running(only_sample(denoiser, plan, request.arguments.get("timeout")), tokenizer)

@@ -21,6 +21,8 @@ from daguerre.sampling.logits import Proposals
 from daguerre.sampling.rules import Forbidden, Rule
 
 MAX_TAKEN_BACK = 4
+LETTERS = frozenset(byte for byte in range(256) if byte >= 0x80 or chr(byte).isalpha())
+"""The bytes of words."""
 
 
 class Vocabulary:
@@ -48,7 +50,8 @@ class Vocabulary:
 
     def beginning_with(self, text: bytes) -> list[int]:
         """Tokens whose bytes begin with `text`, itself included."""
-        return self._tokens[self._run(text)]
+        first = bisect_left(self._keys, text)
+        return self._tokens[first : bisect_right(self._keys, text, lo=first, key=lambda key: key[: len(text)])]
 
     def written(self, text: bytes) -> list[int]:
         """Tokens whose bytes are `text`, of which the last one is not spare if another has the same."""
@@ -59,11 +62,6 @@ class Vocabulary:
         """Tokens whose bytes are a proper, nonempty beginning of `text`, the shortest first."""
         return [token for n in range(1, len(text)) for token in self.written(text[:n])]
 
-    def _run(self, text: bytes) -> slice:
-        """Where those that begin with `text` are in the order of bytes."""
-        first = bisect_left(self._keys, text)
-        return slice(first, bisect_right(self._keys, text, lo=first, key=lambda key: key[: len(text)]))
-
     def fewest(self, text: bytes) -> list[int]:
         """For each i, the fewest tokens that cover text[i:], the last of which may run past the end; more than
         len(text) where none can, since a byte may have no token of its own.
@@ -71,9 +69,18 @@ class Vocabulary:
         need = [0] * (len(text) + 1)
         for i in range(len(text) - 1, -1, -1):
             shorter = [need[i + len(self.of[t])] for t in self.proper_beginnings(text[i:])]
-            run = self._run(text[i:])
-            need[i] = 1 if run.start < run.stop else 1 + min(shorter, default=len(text))
+            need[i] = 1 if self.beginning_with(text[i:]) else 1 + min(shorter, default=len(text))
         return need
+
+
+@lru_cache(maxsize=64)
+def keeping(vocabulary: Vocabulary, rest: bytes, num_left: int) -> tuple[int, ...]:
+    """Tokens that begin with the bytes `rest`, or are a beginning of them, if `num_left` more tokens can write what is
+    left.
+    """
+    need, begun = vocabulary.fewest(rest), vocabulary.proper_beginnings(rest)
+    kept = [token for token in begun if need[len(vocabulary.of[token])] <= num_left]
+    return (*vocabulary.beginning_with(rest), *kept)
 
 
 def num_to_take_back(tokens: Sequence[int], vocabulary: Vocabulary) -> int:
@@ -87,14 +94,10 @@ def num_to_take_back(tokens: Sequence[int], vocabulary: Vocabulary) -> int:
             break
         text = b"".join(pieces)
         longer = len(vocabulary.beginning_with(text)) > int(count == 1)
-        one_word = all(_letter(a[-1]) and _letter(b[0]) for a, b in pairwise(pieces))
-        if longer or (one_word and (count > 1 or _letter(text[-1]))):
+        one_word = all(a[-1] in LETTERS and b[0] in LETTERS for a, b in pairwise(pieces))
+        if longer or (one_word and (count > 1 or text[-1] in LETTERS)):
             best = count
     return best
-
-
-def _letter(byte: int) -> bool:
-    return byte >= 0x80 or chr(byte).isalpha()
 
 
 @dataclass(frozen=True)
@@ -119,7 +122,7 @@ class Healing(Rule):
         brought new text.
         """
         position, rest, brought = self.start, self.text, False
-        while rest and position < len(canvas) and not canvas.open[position]:
+        while rest and position < len(canvas.tokens) and not canvas.open[position]:
             piece = self.vocabulary.of[canvas.tokens[position]]
             brought = len(piece) > len(rest)
             rest = rest[len(piece) :]
@@ -131,20 +134,13 @@ class Healing(Rule):
         position, _, brought = self.where(canvas)
         return position + self.limit - int(brought)
 
-    def keeping(self, rest: bytes, num_left: int) -> list[int]:
-        """Tokens that begin with the bytes `rest`, or are a beginning of them, if `num_left` more tokens can write what
-        is left.
-        """
-        need = self.vocabulary.fewest(rest)
-        begun = self.vocabulary.proper_beginnings(rest)
-        return self.vocabulary.beginning_with(rest) + [t for t in begun if need[len(self.vocabulary.of[t])] <= num_left]
-
     def forbids(self, canvas: Canvas) -> Forbidden:
         """At the next position, all tokens that do not keep the text, or after which too many would be needed."""
         position, rest, _ = self.where(canvas)
         if not rest:
             return Forbidden()
-        return Forbidden(only_at=position, only=tuple(self.keeping(rest, self.start + self.num_tokens - position - 1)))
+        num_left = self.start + self.num_tokens - position - 1
+        return Forbidden(only_at=position, only=keeping(self.vocabulary, rest, num_left))
 
     def eligible(self, canvas: Canvas, proposals: Proposals) -> np.ndarray:
         """Until the text is healed, its next position alone."""
@@ -153,8 +149,10 @@ class Healing(Rule):
 
     def complete(self, canvas: Canvas, decision: Decision) -> Decision:
         """Fill the positions beyond the budget when this decision heals the text."""
+        if self.filler is None:
+            return decision
         after = canvas.apply(decision)
-        if self.filler is None or not self.where(canvas)[1] or self.where(after)[1]:
+        if not self.where(canvas)[1] or self.where(after)[1]:
             return decision
         end = self.end(after)
         gap_end = next(b for a, b in canvas.gaps if a == self.start)

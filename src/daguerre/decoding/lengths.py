@@ -19,7 +19,7 @@ import numpy as np
 from daguerre.canvas import Canvas
 from daguerre.decoding.options import CONSTRAINTS
 from daguerre.decoding.plan import Plan, Search
-from daguerre.decoding.request import Decode, TokenRequest, check_budget
+from daguerre.decoding.request import Decode, TokenRequest
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.denoiser import BackboneDenoiser, Denoiser
@@ -69,9 +69,9 @@ def candidates(shortest: int, longest: int) -> tuple[int, ...]:
 def search_length(
     denoiser: Denoiser, request: TokenRequest, plan_request: Callable[[TokenRequest], Plan], look: Look | None = None
 ) -> Plan:
-    """`planning.plan_request` for one gap between two segments, of the length in its budget that the model prefers.
+    """`generate.plan_request` for one gap between two segments, of the length in its budget that the model prefers.
 
-    plan_request: that of `planning`, for this model. look: computes the logits of all candidates; None:
+    plan_request: that of `generate`, for this model. look: computes the logits of all candidates; None:
     `look_together`; `look_alone` is the slow reference. Takes one forward for every MAX_ROWS noisy rows, and one for
     the given text where there is a cache. InputError or UnsupportedError, in one line.
     """
@@ -89,7 +89,6 @@ def search_length(
         "parallel_calls": True,
     }  # not used without a constraint
     unconstrained: dict[str, Any] = dict.fromkeys(CONSTRAINTS) | alone
-    check_budget(*budget)
     plan_of(budget[1], Decode.of(decode, **unconstrained))
     started, counts = time.perf_counter(), Counts()
     lengths = candidates(*budget) if not (decode.constrained or decode.pins) else _allowed(candidates(*budget), plan_of)
@@ -118,7 +117,7 @@ def look_alone(denoiser: Denoiser, canvases: Sequence[Canvas], counts: Counts) -
 
 
 def look_together(denoiser: Denoiser, canvases: Sequence[Canvas], counts: Counts) -> Asking[list[np.ndarray]]:
-    """The same, with the given tokens computed once.
+    """The logits of each canvas as by `look_alone`, with the given tokens computed once.
 
     The canvases have the same given tokens around gaps of different lengths. A fixed run does not see the others, so in
     a canvas with a longer gap its rows are only further to the right, which rotates their keys and changes nothing

@@ -8,7 +8,7 @@ checks a request's options against its mode, and the command line, the server an
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -27,13 +27,11 @@ from daguerre.arguments import (
     SeveralWords,
     Whole,
     Words,
-    check_fields,
     option,
     shared,
 )
 from daguerre.decoding.pins import Pin
 from daguerre.decoding.revision import ODDS, RevisionReading
-from daguerre.errors import InputError
 from daguerre.models import guidance as guiding
 from daguerre.models.chat_format.description import Thinks
 from daguerre.models.guidance import Guidance, Scorer, chained
@@ -80,9 +78,6 @@ class Structure(Kind):
     what: str
     kept: Any
 
-    def read(self, name: str, value: Any) -> Any:
-        return value
-
     @property
     def json(self) -> Any:
         """The type in JSON."""
@@ -104,37 +99,35 @@ class DecodeOptions:
         Structure(what="the name of a mode", kept=str, none=True),
         """How a text is written: ar, block, full, speculative, beam, ancestral, renoise, expand or fim; None chooses a
         lossless one, or beam for a gap. ar: one token after the other. block: spans of block_size. full: the whole
-        budget is one span. speculative: the tokens of ar, up to block_size a forward, by verifying drafts. beam: for
-        gaps, the text that makes the whole most likely, as far as a search finds it. ancestral: all at once, from noise
-        to text in `steps` forwards, for models with full context. renoise: canvases of block_size random tokens, drawn
-        again in every step, for DiffusionGemma. expand: gaps that grow and shrink, up to their budget, for DreamOn.
-        fim: a gap written behind the texts around it, by a model with tokens of fill-in-the-middle.""",
+        budget is one span. speculative: the tokens of ar, several a forward, by verifying drafts. beam: for gaps,
+        searches for the text that makes the whole most likely. ancestral: all at once, from noise to text in `steps`
+        forwards, with full context. renoise: canvases of random tokens, drawn again in every step, for DiffusionGemma.
+        expand: gaps that grow and shrink, for DreamOn. fim: writes a gap behind the texts around it, with tokens of
+        fill-in-the-middle.""",
     )
     block_size: int | None = option(
         None,
         Whole(low=1, none=True),
         """Tokens that are denoised together (modes block and renoise), or the most tokens of a forward (speculative).
-        None: in mode block the model's own, else 16, and all gaps as one span; in renoise the model's own; in
-        speculative 5, or the model's own where its masks are in place. Of these the model drafts as many as are worth
-        their time on this machine.""",
+        None: in block the model's own, else 16, and all gaps as one span; in renoise the model's own; in speculative
+        5, or the model's own where its masks are in place. The model drafts as many of these as save time.""",
     )
     sliding: bool = option(
         False,
         SWITCH,
-        """Mode block: a window of block_size positions that begins at the first open one in every step. WeDLM decodes
-        so, in place of spans one after the other. Not in block context, nor with what belongs to a span as a whole:
-        policies with `steps`, edits, revise, a draft, and approximate caches of spans.""",
+        """Mode block: a window of block_size positions that begins at the first open one in every step, as in WeDLM.
+        Not in block context, nor with `steps`, edits, revise, a draft, or approximate caches of spans.""",
     )
     drafter: DrafterName = option(
         "auto",
         OneOf(known=get_args(DrafterName)),
-        """Mode speculative: head (the model drafts), lookup (drafts are what followed earlier in the text after the
-        same tokens) or auto (whichever is likelier to be right).""",
+        """Mode speculative: head (the model drafts), lookup (repeats what followed the same tokens earlier) or auto
+        (whichever is likelier to be right).""",
     )
     start_tokens: int | None = option(
         None,
         Whole(low=1, none=True),
-        "Mode expand: how many open positions a gap begins with. None: 4, or as many as it may have.",
+        "Mode expand: open positions of a gap at first. None: 4, or as many as it may have.",
     )
     num_beams: int = option(
         32,
@@ -144,20 +137,19 @@ class DecodeOptions:
     no_repeat_context_lines: bool = option(
         False,
         SWITCH,
-        "Mode beam: leave out texts that repeat lines around the gap and add no new line.",
+        "Mode beam: leave out texts that only repeat lines around the gap.",
     )
     fill_end: FillEnd = option(
         "fit",
         OneOf(known=get_args(FillEnd)),
         """Mode fim: a gap that the model does not end itself ends where the text after it fits best (fit), or at its
-        budget (model). See `daguerre.decoding.modes.joins`.""",
+        budget (model).""",
     )
     policy: str | Policy | None = option(
         None,
         PolicyKind(none=True),
         f"""Modes block and full: what a step commits: {", ".join(POLICIES)}. Or a `Policy` with values of its own.
-        None: the first that has the options given here which only some policies have (confidence for steps), else
-        threshold.""",
+        None: the first policy that has the given options (confidence for steps), else threshold.""",
     )
     threshold: float = shared(JointThreshold, "threshold")
     edit_threshold: float = shared(JointThreshold, "edit_threshold")
@@ -172,12 +164,9 @@ class DecodeOptions:
         "model",
         OneOf(known=get_args(RankedBy)),
         """Policies rank by the model's probabilities at temperature 1 (model), or by those after temperature and cuts
-        (drawn). Dream and SDAR rank by the second. Modes block and full, not with policies random, first_hitting and
-        origin.""",
+        (drawn), as in Dream and SDAR. Not with policies random, first_hitting and origin.""",
     )
-    greedy_tail: bool = option(
-        False, SWITCH, "Mode ancestral: the last forward takes the most likely tokens in place of draws."
-    )
+    greedy_tail: bool = option(False, SWITCH, "Mode ancestral: the last forward takes the most likely tokens.")
     remask: float = option(
         0.0,
         PROBABILITY,
@@ -187,15 +176,15 @@ class DecodeOptions:
     revise: int = option(
         0,
         Whole(high=MOST_READINGS),
-        """How many times a finished span is read again and corrected (modes block and full). A token is replaced where
-        another one is the most likely, with a probability of at least revise_threshold.""",
+        """How many times a finished span is read again and corrected (modes block and full). A token is replaced by
+        the most likely one where that has at least revise_threshold.""",
     )
     revise_threshold: float = option(0.9, PROBABILITY, "Probability from which revise replaces a token.")
     revise_reading: RevisionReading = option(
         "unmasked",
         OneOf(known=tuple(ODDS)),
         """unmasked: one forward sees all tokens, for a model trained to correct; leave_one_out: a forward for each
-        token, with that token masked, for any model. See `daguerre.decoding.revision`.""",
+        token, with that token masked, for any model.""",
     )
     temperature: float = shared(SamplingParams, "temperature")
     t_max: float = option(0.8, POSITIVE, "Mode renoise: the temperature of a canvas' first step.")
@@ -203,8 +192,8 @@ class DecodeOptions:
     max_entropy: float = option(
         0.005,
         NATS,
-        """Mode renoise: mean entropy in nats below which a canvas is done. Its most likely tokens must also have stayed
-        the same for a step.""",
+        """Mode renoise: mean entropy in nats below which a canvas is done, if its most likely tokens stayed the same
+        for a step.""",
     )
     top_p: float = option(
         1.0,
@@ -212,21 +201,21 @@ class DecodeOptions:
         "Draw from the smallest set of tokens with this probability, after top_k. 0 takes the most likely token.",
     )
     top_k: int | None = option(
-        None, Whole(low=-1, none=True), "Draw from this many most likely tokens. 0 and -1 are as None: from all."
+        None, Whole(low=-1, none=True), "Draw from this many most likely tokens. None, 0 and -1: from all."
     )
     min_p: float = shared(SamplingParams, "min_p")
     repetition_penalty: float = option(
         1.0,
         POSITIVE,
         """Divide the logits of tokens that the text or the prompt has (multiply those below 0); 1 is none. As in
-        transformers; tokens that a step commits together do not count for each other. Not in modes beam, ancestral and
+        transformers; tokens that a step commits together do not count for each other. Not in beam, ancestral and
         renoise.""",
     )
     no_repeat_ngram_size: int = option(
         0,
         Whole(),
         """So many tokens in a row never stand twice in prompt and text; 0 is none. Tokens that a step commits together
-        do not count for each other. Not in modes beam, ancestral and renoise.""",
+        do not count for each other. Not in beam, ancestral and renoise.""",
     )
     min_tokens: int = option(
         0,
@@ -237,10 +226,10 @@ class DecodeOptions:
     end_of_text: EndRule = option(
         "fill",
         OneOf(known=get_args(EndRule)),
-        """What <eos> does in completions of modes block, full and expand, and what deletes a position in gaps of mode
-        expand: fill, plain, last or never. fill: once it is committed, the rest of its span becomes <eos>. plain: it is
-        a token like any other, and the text ends before the first. last: likewise, and it is committed after all other
-        tokens. never: it is not drawn.""",
+        """What <eos> does in completions of modes block, full and expand, and what deletes a position in gaps of
+        expand: fill, plain, last or never. fill: the rest of its span becomes <eos>, too. plain: it is a token like
+        any other, and the text ends before the first. last: likewise, and it is committed after all other tokens.
+        never: it is not drawn.""",
     )
     stop: str | Sequence[str] = option(
         (), SeveralWords(), "Text that ends the output, or several; none of it is shown."
@@ -248,9 +237,9 @@ class DecodeOptions:
     stop_loops: bool | None = option(
         None,
         MAYBE,
-        """End the text where it repeats itself: 3 copies in a row, of 48 tokens in all or more. None: of models that
-        are known to loop, which the package's are, in completions of modes ar and speculative at temperature 0 without
-        min_tokens, a draft or a constraint. The result's `looped` says that it was so.""",
+        """End the text where it repeats itself: 3 copies in a row, of 48 tokens in all or more; the result's `looped`
+        says so. None: for models known to loop, as the package's, in completions of ar and speculative at temperature
+        0 without min_tokens, a draft or a constraint.""",
     )
     logit_bias: Mapping[int, float] | None = shared(SamplingParams, "logit_bias")
     n: int = option(1, Whole(low=1, high=MOST_SAMPLES), "Samples. Sample i has the random numbers of (seed, i).")
@@ -258,8 +247,8 @@ class DecodeOptions:
     guidance: float = option(
         1.0,
         guiding.KINDS["guidance"],
-        """Scale of classifier-free guidance toward the text before the first gap, away from `negative`; 1 is none. 0
-        ignores that text. Each step takes two forwards in place of one (`daguerre.models.wrappers.guidance`).""",
+        """Scale of classifier-free guidance toward the text before the first gap, away from `negative`; 1 is none, 0
+        ignores that text. Each step takes two forwards.""",
     )
     guidance_schedule: str = option(
         "constant",
@@ -272,25 +261,24 @@ class DecodeOptions:
     scorer: Scorer | None = option(
         None,
         guiding.KINDS["scorer"],
-        """A function of (canvas, positions, logits) whose numbers are added to the logits. They are added before
-        logit_bias.""",
+        "A function of (canvas, positions, logits) whose numbers are added to the logits, before logit_bias.",
     )
     cache: CacheMode = option(
         "auto",
         OneOf(known=CACHE_MODES),
-        f"""Which keys and values are kept: {", ".join(CACHE_MODES)}. auto: exact where the context allows, else none.
-        none: everything is computed in every forward. approximate_int8: as 8-bit numbers, in half the memory; logits
-        and tokens differ from exact ones, speculative has the tokens of ar with the same cache, and searched lengths
-        stay exact. The others are for full context, where nothing can be kept exactly: they read keys that are out of
-        date, so fewer rows are computed and the tokens are others (`daguerre.models.stale`).""",
+        f"""Cache of keys and values: {", ".join(CACHE_MODES)}. auto: exact where the context allows, else none. none:
+        every forward computes everything. approximate_int8: 8-bit numbers in half the memory; logits and tokens differ
+        from exact ones, speculative has the tokens of ar with the same cache, and searched lengths stay exact. The
+        others are for full context: they read keys that are out of date, so fewer rows are computed and tokens differ
+        (`daguerre.models.stale`).""",
     )
     schema: Any = option(
         None,
         Structure(what=CONSTRAINTS["schema"], kept=dict[str, Any] | bool, none=True),
-        """The output, as a whole, is JSON of this JSON Schema. It may be a `TokenAutomaton` that a function of
-        `daguerre.sampling.constraints` compiled, with limits and a budget of your own. With tools, it is what the text
-        beside calls is JSON of. Policies then rank by probabilities given the constraint, and the last word is not
-        healed; so with all constraints.""",
+        """The output, as a whole, is JSON of this JSON Schema. It may be a `TokenAutomaton` that
+        `daguerre.sampling.constraints` compiled, with your own limits and budget. With tools, it is for the text
+        beside calls. Under any constraint, policies rank by probabilities given the constraint, and the last word is
+        not healed.""",
     )
     regex: str | None = option(None, Words(none=True), "The output matches this pattern as a whole.")
     choices: Sequence[str] | None = option(
@@ -308,10 +296,10 @@ class DecodeOptions:
     chat_format: Thinks | None = option(
         None,
         OneOf(known=get_args(Thinks), none=True),
-        """The text is an answer as the model's chat template writes one (`daguerre.ChatFormat`): may (it may begin with
-        a thought) or does (the prompt has begun one). Special tokens of its marks are written out in the text, each
-        behind U+E001 (where an ordinary token has that one, U+FDD0 follows it), and calls of tools are written in it.
-        None: special tokens are no text.""",
+        """The text is an answer as the model's chat template writes one (`daguerre.ChatFormat`): may (it may begin
+        with a thought) or does (the prompt has begun one). Calls of tools are written as in the template. Special
+        tokens of its marks appear in the text, each behind U+E001 (where an ordinary token has that one, U+FDD0
+        follows it). None: special tokens are no text.""",
     )
     keywords: str | Sequence[str] = option(
         (), SeveralWords(), "Text that the output contains, or several. It may be given beside another constraint."
@@ -328,23 +316,22 @@ class DecodeOptions:
     lenient: bool = option(
         False,
         SWITCH,
-        """Ignore parts of a schema that are known and not supported, and list them. The result's `ignored` has them,
-        and keywords and formats that no draft of JSON Schema knows.""",
+        """Ignore parts of a schema that are known and not supported. The result's `ignored` lists them, and keywords
+        and formats that no draft of JSON Schema knows.""",
     )
     strict: bool = option(False, SWITCH, "Refuse keywords and formats of a schema that no draft of JSON Schema knows.")
     explain: bool = option(
         False,
         SWITCH,
         """For a model with concept heads: the result's `concepts` say what each token's logit consists of. The text
-        stays the same (`daguerre.decoding.explanation`).""",
+        stays the same.""",
     )
     steer: Any = option(
         None,
         Structure(what="a Steering, or a list of operations", kept=Objects, none=True),
-        """For a model with concept heads: a steering program, which is operations on concepts. See
-        `daguerre.decoding.steering`. No spans in mode expand, where text moves, nor in beam. No schedules in modes beam
-        and renoise and of models without masks, where nothing is committed before the end. The search of a gap's length
-        is not steered.""",
+        """For a model with concept heads: a steering program, operations on concepts (`daguerre.decoding.steering`).
+        No spans in expand and beam; no schedules in beam and renoise and for models without masks. The search of a
+        gap's length is not steered.""",
     )
     forbid: str | Sequence[str] = option(
         (), SeveralWords(), "Concepts that steering makes unlikely, after `steer`. Short for operations of kind forbid."
@@ -352,13 +339,8 @@ class DecodeOptions:
     forbid_exactly: bool = option(
         False,
         SWITCH,
-        "With forbid: also forbid, as forbidden does, all strings without which there is no instance of its concepts.",
+        "With forbid: also forbid the strings without which there is no instance of its concepts.",
     )
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if self.t_min > self.t_max:
-            raise InputError(f"t_max={self.t_max} and t_min={self.t_min}: t_max must be the higher")
 
     @property
     def steers(self) -> bool:
@@ -376,27 +358,21 @@ class DecodeOptions:
         program = Steering() if self.steer is None else Steering.of(self.steer)
         return program + forbid(*self.forbid) if self.forbid else program
 
-    @property
+    @cached_property
     def uses_concepts(self) -> list[str]:
         """Names of the given options that need concept heads."""
         return [name for name in ("explain", "steer", "forbid") if getattr(self, name)]
 
-    @property
+    @cached_property
     def shaping(self) -> tuple[str, ...]:
         """Names of the given options that constrain the text as a whole, and so decide where it ends."""
-        given = () if self.constraint is None else (self.constraint[0],)
-        return given + tuple(name for name in ("keywords", "forbidden", "ending", "pins") if getattr(self, name))
+        given = [name for name in CONSTRAINTS if getattr(self, name) is not None][:1]
+        return (*given, *(name for name in ("keywords", "forbidden", "ending", "pins") if getattr(self, name)))
 
-    @property
+    @cached_property
     def constrained(self) -> bool:
         """True where a formal language constrains the text: all of `shaping` but pins at fixed positions."""
         return bool(set(self.shaping) - {"pins"}) or any(pin.floats for pin in self.pins)
-
-    @property
-    def constraint(self) -> tuple[str, Any] | None:
-        """The option that constrains the text, and its value."""
-        given = [(name, getattr(self, name)) for name in CONSTRAINTS if getattr(self, name) is not None]
-        return given[0] if given else None
 
     @property
     def language(self) -> tuple[str | None, Any]:
@@ -406,30 +382,21 @@ class DecodeOptions:
             if self.chat_format is not None:
                 more["chat_format"] = self.chat_format
             return "tools", {"tools": self.tools, **more}
-        return self.constraint or (None, None)
+        return next(((name, getattr(self, name)) for name in self.shaping if name in CONSTRAINTS), (None, None))
 
-    @property
+    @cached_property
     def given(self) -> list[str]:
         """Names of the options that differ from their defaults."""
-        return [
-            option.name
-            for option in fields(self)
-            if option.default is not MISSING and getattr(self, option.name) != option.default
-        ]
+        values = self.__dict__
+        return [name for name, default in DEFAULTS.items() if values[name] is not default and values[name] != default]
 
     @cached_property
     def sampling(self) -> SamplingParams:
         """The parameters that a token is drawn by. A top_p of 0 keeps the likeliest token, as in OpenAI's API."""
+        if DRAWING.isdisjoint(self.given):
+            return LIKELIEST
         cuts = (self.top_p, self.top_k) if self.top_p else (1.0, 1)
         return SamplingParams(self.temperature, *cuts, self.logit_bias, self.min_p)
-
-    @property
-    def _scorer(self) -> Scorer | None:
-        """What is added to logits: by repetition, and then by the caller's scorer."""
-        if self.repetition_penalty == 1 and not self.no_repeat_ngram_size:
-            return self.scorer
-        own = Repetition(self.repetition_penalty, self.no_repeat_ngram_size)
-        return own if self.scorer is None else chained(own, self.scorer)
 
     @property
     def ranks_as_drawn(self) -> bool:
@@ -439,11 +406,14 @@ class DecodeOptions:
 
     @cached_property
     def logit_guidance(self) -> Guidance | None:
-        """Guidance and scorer; None where there is neither."""
-        scorer = self._scorer
-        return (
-            None if self.guidance == 1 and scorer is None else Guidance(self.guidance, self.guidance_schedule, scorer)
-        )
+        """Guidance, and what is added to logits: by repetition, and then by the caller's scorer; None for nothing."""
+        scorer = self.scorer
+        if self.repetition_penalty != 1 or self.no_repeat_ngram_size:
+            own = Repetition(self.repetition_penalty, self.no_repeat_ngram_size)
+            scorer = own if scorer is None else chained(own, scorer)
+        if self.guidance == 1 and scorer is None:
+            return None
+        return Guidance(self.guidance, self.guidance_schedule, scorer)
 
     @cached_property
     def commit_policy(self) -> Policy:
@@ -452,7 +422,7 @@ class DecodeOptions:
             return self.policy
         return self.policy_kind(**{name: getattr(self, name) for name in self.policy_options})
 
-    @property
+    @cached_property
     def policy_kind(self) -> type[Policy]:
         """The class of the policy. Without a name, the first of IMPLIED that has all options of policies that are
         given.
@@ -461,7 +431,7 @@ class DecodeOptions:
             return policy_kind(self.policy)
         return POLICIES[next((name for name in IMPLIED if self.of_policies <= {*POLICIES[name].options}), IMPLIED[0])]
 
-    @property
+    @cached_property
     def of_policies(self) -> frozenset[str]:
         """Names of the given options that some policies have and others do not."""
         return frozenset(self.given) & {name for kind in POLICIES.values() for name in kind.options}
@@ -476,3 +446,9 @@ class DecodeOptions:
     def policy_options(self) -> tuple[str, ...]:
         """The options that the policy is made with; none where it is made already."""
         return self.policy_kind.options if self.policy is None or isinstance(self.policy, str) else ()
+
+
+DEFAULTS: dict[str, Any] = {each.name: each.default for each in fields(DecodeOptions)}
+DRAWING = frozenset(each.name for each in fields(SamplingParams))
+"""The options that say how a token is drawn."""
+LIKELIEST = SamplingParams()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -98,6 +98,10 @@ class Mode(ABC):
     the tokens before it in the gap ("search"), or the canvas of its step; None: no canvas of a trace alone gives it."""
     searches_length: ClassVar[bool] = True
     """Whether the length of its gap can be searched first."""
+    needs_next_token: ClassVar[bool] = False
+    """Whether it takes a model with an autoregressive distribution."""
+    num_arranging: ClassVar[int] = 0
+    """How many tokens `arrange` adds without files."""
 
     def check_model(self, config: ModelConfig) -> None:
         """UnsupportedError for a model that this mode cannot decode."""
@@ -110,6 +114,13 @@ class Mode(ABC):
             raise UnsupportedError(
                 f'mode "{self.name}" needs masked positions, and this model was trained without: use mode "ar" or '
                 '"speculative"'
+            )
+        if self.needs_next_token and not config.can_draft:
+            shift = "a shift" if config.shift else "no shift"
+            instead = 'mode "block"' if config.context == "block" else 'mode "block" or "full"'
+            raise UnsupportedError(
+                f'mode "{self.name}" needs causal context and a shift, and this model has {config.context} context '
+                f"and {shift}: use {instead}"
             )
 
     def check_request(self, num_gaps: int, infilling: bool, heal: bool | None) -> None:
@@ -130,10 +141,6 @@ class Mode(ABC):
         first, *rest = segments
         extra = joined_files([text for _, text in files or ()])
         return [[*tokenizer.encode_plain(extra), *first], *rest] if extra else segments
-
-    def num_arranging(self, config: ModelConfig) -> int:
-        """How many tokens `arrange` adds without files."""
-        return 0
 
     def num_firm(self, plan: Plan, text: str) -> int:
         """How many characters of a gap's text, which has not ended, stay whatever follows."""
@@ -162,17 +169,6 @@ class Mode(ABC):
         """The rest of a request from `canvas` on, by a `denoise.Run`; the spans before the active one are finished."""
 
 
-def needs_next_token(mode: Mode, config: ModelConfig) -> None:
-    """UnsupportedError for a model without an autoregressive distribution."""
-    if not config.can_draft:
-        shift = "a shift" if config.shift else "no shift"
-        instead = 'mode "block"' if config.context == "block" else 'mode "block" or "full"'
-        raise UnsupportedError(
-            f'mode "{mode.name}" needs causal context and a shift, and this model has {config.context} context and '
-            f"{shift}: use {instead}"
-        )
-
-
 @dataclass(frozen=True)
 class Gap:
     """One gap of a request: the text that `healing` took back at its left edge, and the most and fewest new tokens."""
@@ -189,12 +185,6 @@ class Gap:
     def open_run(self, canvas: Canvas) -> Span:
         """From the first position after the healed text to the end of the budget; `canvas` is healed."""
         return self.healing.where(canvas)[0], self.healing.end(canvas)
-
-    def floor(self, canvas: Canvas) -> int:
-        """The first position at which the gap may end, after its pins; `canvas` is healed."""
-        end = self.healing.end(canvas)
-        pins = canvas.pins[(canvas.pins >= self.start) & (canvas.pins < end)]
-        return max([end - self.max_tokens + self.min_tokens, *(pins + 1).tolist()])
 
 
 def filler_of(config: ModelConfig, mode: Mode) -> int | None:
@@ -238,6 +228,18 @@ class Plan:
     catalog        names of the model's concepts; None: it has none
     shown          the texts of special tokens that are written out (`chat_format.written`); None: none is
     context        what the canvas shows of the text that the caller gave; None: that was token ids
+
+    What follows from these is found once:
+
+    max_tokens     the most new tokens of all gaps together
+    filler         the token that ends a gap with text after it; None: the model has none, or there is no such gap
+    ending         the tokens that end the text: the gap filler in a gap, the ends of text in a completion
+    stops          the stop strings as they stand in texts
+    stops_loops    whether a text ends where it loops
+    span_size      the most positions of a span
+    begins_alone   whether a block's first position is a span of its own, of the autoregressive distribution
+    forwards_each  the most forwards of one step: two under guidance
+    healing_forwards, num_searching   the most forwards that healing takes; those that the search of the length took
     """
 
     config: ModelConfig
@@ -258,11 +260,36 @@ class Plan:
     catalog: Catalog | None = None
     context: Context | None = None
     shown: Mapping[int, bytes] | None = None
+    max_tokens: int = field(init=False)
+    filler: int | None = field(init=False)
+    ending: tuple[int, ...] = field(init=False)
+    stops: Sequence[str] = field(init=False)
+    stops_loops: bool = field(init=False)
+    span_size: int = field(init=False)
+    begins_alone: bool = field(init=False)
+    forwards_each: int = field(init=False)
+    healing_forwards: int = field(init=False)
+    num_searching: int = field(init=False)
 
-    @property
-    def stops(self) -> Sequence[str]:
-        """The stop strings as they stand in texts."""
-        return self.decode.stop if self.shown is None else [written.ordinary(stop) for stop in self.decode.stop]
+    def __post_init__(self) -> None:
+        config, decode, infilling = self.config, self.decode, self.infilling
+        max_tokens = sum(gap.max_tokens for gap in self.gaps)
+        filler = filler_of(config, self.mode) if infilling else None
+        greedy = self.mode.autoregressive and decode.temperature == 0 and not decode.min_tokens
+        loops = config.ends_loops and greedy and self.draft is None and not decode.shaping
+        facts: dict[str, Any] = {
+            "max_tokens": max_tokens,
+            "filler": filler,
+            "ending": (() if filler is None else (filler,)) if infilling else (config.eos_id, *config.end_ids),
+            "stops": decode.stop if self.shown is None else [written.ordinary(stop) for stop in decode.stop],
+            "stops_loops": loops if decode.stop_loops is None else decode.stop_loops,
+            "span_size": self.mode.span_size(decode, config, max_tokens, infilling),
+            "begins_alone": config.masks_in_place and not infilling,
+            "forwards_each": 1 if self.unconditional is None else 2,
+            "healing_forwards": sum(gap.healing.num_tokens for gap in self.gaps),
+            "num_searching": 0 if self.searched is None else self.searched.counts.forwards,
+        }
+        self.__dict__.update(facts)
 
     def is_special(self, token: int) -> bool:
         """Whether a token is one that is written out."""
@@ -280,34 +307,6 @@ class Plan:
         """What a text says, as whoever asked is shown it."""
         return text if self.shown is None else written.plain(text)
 
-    @property
-    def max_tokens(self) -> int:
-        """The most new tokens of all gaps together."""
-        return sum(gap.max_tokens for gap in self.gaps)
-
-    @property
-    def ending(self) -> tuple[int, ...]:
-        """The tokens that end the text: the gap filler in a gap, the ends of text in a completion."""
-        if not self.infilling:
-            return self.config.eos_id, *self.config.end_ids
-        return () if self.filler is None else (self.filler,)
-
-    @property
-    def filler(self) -> int | None:
-        """The token that ends a gap with text after it; None: the model has none."""
-        return filler_of(self.config, self.mode)
-
-    @property
-    def stops_loops(self) -> bool:
-        """Whether a text ends where it loops."""
-        asked, decode = self.decode.stop_loops, self.decode
-        if asked is not None:
-            return asked
-        if not self.config.ends_loops:
-            return False
-        greedy = self.mode.autoregressive and decode.temperature == 0 and not decode.min_tokens
-        return greedy and self.draft is None and not decode.shaping
-
     def healed(self, canvas: Canvas) -> bool:
         """Whether every gap again has the text that was taken back."""
         return not any(gap.healing.where(canvas)[1] for gap in self.gaps)
@@ -316,11 +315,15 @@ class Plan:
         """The rules under which the healed canvas is denoised."""
         never = tuple(token for token in self.config.ends if token not in self.ending)
         rules: list[Rule] = [Never(never)] if never else []
+        floors = []  # the first position at which each gap may end, after its pins
+        for start, gap in ((gap.healing.start, gap) for gap in self.gaps):
+            end = gap.healing.end(canvas)
+            pins = canvas.pins[(canvas.pins >= start) & (canvas.pins < end)]
+            floors.append(max([end - gap.max_tokens + gap.min_tokens, *(pins + 1).tolist()]))
         if not self.infilling:
-            rules.append(EndOfText(self.ending, self.gaps[0].floor(canvas), self.decode.end_of_text))
+            rules.append(EndOfText(self.ending, floors[0], self.decode.end_of_text))
         elif self.config.null_id is not None:
-            floors = tuple((run, gap.floor(canvas)) for run, gap in zip(canvas.gaps, self.gaps, strict=True))
-            rules.append(GapFillers(self.config.null_id, floors))
+            rules.append(GapFillers(self.config.null_id, tuple(zip(canvas.gaps, floors, strict=True))))
         return rules
 
     def spans(self, canvas: Canvas) -> list[Span]:
@@ -334,17 +337,12 @@ class Plan:
         for start, end in runs:
             while start < end:
                 stop = min(end, start + size if self.config.context != "block" else self._end_in_block(start))
-                if self._begins_alone and stop > start + 1:
+                if self.begins_alone and stop > start + 1:
                     out.append((start, start + 1))
                     start += 1
                 out.append((start, stop))
                 start = stop
         return out
-
-    @property
-    def _begins_alone(self) -> bool:
-        """Whether a block's first position is a span of its own, of the autoregressive distribution."""
-        return self.config.masks_in_place and not self.infilling
 
     def _end_in_block(self, start: int) -> int:
         """Where a span of block context ends that begins at `start`: parts of a block lie on a grid, too."""
@@ -369,15 +367,8 @@ class Plan:
 
     def opened(self, canvas: Canvas) -> np.ndarray:
         """Open positions within the budget, int64, ascending."""
-        return np.concatenate([start + np.flatnonzero(canvas.open[start:end]) for start, end in self._runs(canvas)])
-
-    def num_opened(self, canvas: Canvas) -> int:
-        """How many positions `opened` has."""
-        return sum(int(np.count_nonzero(canvas.open[start:end])) for start, end in self._runs(canvas))
-
-    def _runs(self, canvas: Canvas) -> list[Span]:
-        """The gaps, as far as their budgets go."""
-        return [(gap.start, gap.healing.end(canvas)) for gap in self.gaps]
+        runs = [(gap.healing.start, gap.healing.end(canvas)) for gap in self.gaps]
+        return np.concatenate([start + np.flatnonzero(canvas.open[start:end]) for start, end in runs])
 
     def drafted(self, canvas: Canvas) -> tuple[int, np.ndarray]:
         """Where the draft begins on the healed canvas, and its tokens, int64, which are none without a draft."""
@@ -390,14 +381,15 @@ class Plan:
 
     def finished(self, canvas: Canvas) -> bool:
         """Whether nothing within the budget is open."""
-        return self.healed(canvas) and not self.num_opened(canvas)
+        return self.healed(canvas) and not len(self.opened(canvas))
 
     def window(self, canvas: Canvas) -> Span:
         """`span_size` positions from the first open one on, as far as its gap's budget goes, and no further than an end
         of text that fills what follows it; something is open.
         """
         start = int(self.opened(canvas)[0])
-        end = min(next(end for _, end in self._runs(canvas) if start < end), start + self.span_size)
+        until = (gap.healing.end(canvas) for gap in self.gaps)
+        end = min(next(end for end in until if start < end), start + self.span_size)
         if not self.infilling and self.decode.end_of_text == "fill":
             ends = ~canvas.open[start:end] & np.isin(canvas.tokens[start:end], self.ending)
             end = start + int(ends.argmax()) if ends.any() else end
@@ -414,17 +406,12 @@ class Plan:
         return span[0], int(opened[min(min_open, len(opened)) - 1]) + 1
 
     @property
-    def span_size(self) -> int:
-        """The most positions of a span."""
-        return self.mode.span_size(self.decode, self.config, self.max_tokens, self.infilling)
-
-    @property
     def num_spans(self) -> int:
         """The most spans."""
         size = min(self.span_size, self.max_tokens)
         num = sum(-(-gap.max_tokens // size) for gap in self.gaps)
         if self.config.context != "block":
-            return num * (1 + self._begins_alone)
+            return num * (1 + self.begins_alone)
         assert self.config.block_size is not None
         num_blocks = self.max_tokens // self.config.block_size + 2  # parts of blocks may be shorter
         return num + num_blocks * (1 + (self.config.anchor == "clean"))
@@ -444,21 +431,6 @@ class Plan:
         return self.num_searching + forwards + self.forwards_each * (by_policy + readings)
 
     @property
-    def healing_forwards(self) -> int:
-        """The most forwards that healing takes."""
-        return sum(gap.healing.num_tokens for gap in self.gaps)
-
-    @property
     def max_forwards(self) -> int:
         """The most forwards of the request: those of its mode, and of the search of its length."""
         return self.num_searching + self.forwards_each * self.mode.bound(self)
-
-    @property
-    def num_searching(self) -> int:
-        """The forwards that the search of the gap's length took."""
-        return 0 if self.searched is None else self.searched.counts.forwards
-
-    @property
-    def forwards_each(self) -> int:
-        """The most forwards of one step: two under guidance."""
-        return 1 if self.unconditional is None else 2

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, ItemsView, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import ItemsView, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from daguerre.arguments import (
@@ -21,15 +21,16 @@ from daguerre.arguments import (
     Tokens,
     Whole,
     Words,
+    check_fields,
     check_unicode,
     options_of,
 )
 from daguerre.decoding.context import SHOWING, Context, Files
 from daguerre.decoding.drafters import Draft
-from daguerre.decoding.drive import TIMED
 from daguerre.decoding.modes import MODES, choose_mode, mode_options
-from daguerre.decoding.options import CONSTRAINTS, IMPLIED, DecodeOptions
+from daguerre.decoding.options import CONSTRAINTS, DEFAULTS, IMPLIED, DecodeOptions
 from daguerre.decoding.plan import Mode
+from daguerre.decoding.sample import TIMED
 from daguerre.decoding.steering import Steering
 from daguerre.errors import InputError, UnsupportedError, no_concept_heads, shown, unknown
 from daguerre.models.core.config import ModelConfig
@@ -131,21 +132,34 @@ class Decode(DecodeOptions):
         """InputError for an unknown option, with the nearest name."""
         if values:
             raise InputError("Decode takes its options by name, for example Decode(temperature=0.5)")
-        names = {f.name for f in fields(cls)}
         for name in options:
             if name in CALLS:
                 raise InputError(f"{name} is an argument of other calls, and no option of this one: leave it out")
-            if name not in names:
-                raise unknown("option", name, {*names, *CALLS}, ELSEWHERE)
+            if name not in DEFAULTS:
+                raise unknown("option", name, {*DEFAULTS, *CALLS}, ELSEWHERE)
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        OneOf(known=MODES, none=True)("mode", self.mode)
+        check_fields(self)
+        if self.mode is not None and not (isinstance(self.mode, str) and self.mode in MODES):
+            raise unknown("mode", self.mode, MODES)
         if self.top_k is not None and self.top_k < 1:
             object.__setattr__(self, "top_k", None)
         object.__setattr__(self, "pins", tuple(self.pins))
-        self._freeze_steering()
+        if self.steer is not None:  # a program, None where it has no operation
+            object.__setattr__(self, "steer", Steering.of(self.steer) or None)
+        for name in CONSTRAINTS:
+            if getattr(self, name) is not None:
+                self._check_type(name)
+        if self.given not in ([], ["mode"]):
+            self._check_together()
+
+    def _check_together(self) -> None:
+        """What several options, or an option and the mode, exclude."""
+        if self.t_min > self.t_max:
+            raise InputError(f"t_max={self.t_max} and t_min={self.t_min}: t_max must be the higher")
+        if self.steers:
+            _ = self.steering  # checks the whole program
         self._check_constraint()
         self._check_conflicts()
         self._freeze()
@@ -160,20 +174,11 @@ class Decode(DecodeOptions):
             except (TypeError, RecursionError) as error:
                 raise InputError(f"{option} is not JSON, or nested too deep: {error}; correct it") from None
 
-    def _freeze_steering(self) -> None:
-        """Make `steer` a program, None where it has no operation, and check the whole one."""
-        if self.steer is not None:
-            object.__setattr__(self, "steer", Steering.of(self.steer) or None)
-        if self.steers:
-            _ = self.steering  # checks the whole program
-
     def _check_constraint(self) -> None:
-        """At most one, of the right type, and no option that cannot honor it."""
+        """At most one, and no option that cannot honor it."""
         given = [name for name in CONSTRAINTS if getattr(self, name) is not None]
         if len(given) > 1 and given != ["schema", "tools"]:
             raise InputError(f"{given[0]} and {given[1]} are two constraints: leave out one of the two")
-        for name in given:
-            self._check_type(name)
         if self.tools is not None and isinstance(self.schema, TokenAutomaton):
             raise InputError("schema is compiled already, which the text beside tools cannot be: give the JSON Schema")
         if self.revise and self.constrained:
@@ -182,8 +187,10 @@ class Decode(DecodeOptions):
             raise UnsupportedError(
                 f'policy "{self.policy_name}" cannot honor the option {self.shaping[0]}: leave out one of the two'
             )
-        held = self.mode is not None and MODES[self.mode].holds_pins and not self.constrained
-        if self.shaping and self.mode is not None and not MODES[self.mode].shapes and not held:
+        if not self.shaping or self.mode is None:
+            return
+        held = MODES[self.mode].holds_pins and not self.constrained
+        if not (MODES[self.mode].shapes or held):
             instead = 'use mode "ar", which has the same tokens' if self.autoregressive else "leave out one of the two"
             raise UnsupportedError(f'mode "{self.mode}" cannot honor the option {self.shaping[0]}: {instead}')
 
@@ -261,7 +268,7 @@ class Decode(DecodeOptions):
         return f"with {other}" if first is None else f"beside {other}, which belongs to another policy"
 
     def resolved(self, config: ModelConfig, infilling: bool, denoise: bool = False, searches: bool = False) -> Decode:
-        """The same options, with a mode where they name none; see `daguerre.decoding.modes.choose_mode`."""
+        """The options with a mode: one is chosen where they name none; see `daguerre.decoding.modes.choose_mode`."""
         if self.mode is not None:
             return self
         plain = self
@@ -293,19 +300,10 @@ class Decode(DecodeOptions):
         self.mode_entry.check_model(config)
         if self.remask and config.process != "absorbing":
             raise UnsupportedError(f"remask needs masks, and this model undoes {config.process} noise: leave it out")
-        if self.uses_concepts and config.concepts is None:
-            raise no_concept_heads(self.uses_concepts[0])
-        if self.explain and config.gemma is not None:
-            raise UnsupportedError("DiffusionGemma caps its logits, so they are no sums of parts: leave out explain")
-        if self.steers and not self.steering.steady and (config.process != "absorbing" or self.mode_entry.commits_last):
-            raise UnsupportedError(
-                f'mode "{self.mode}" commits nothing before the end here: leave out the schedules of steer'
-            )
-        if self.steers and self.mode_entry.no_spans is not None and not self.steering.everywhere:
-            raise UnsupportedError(
-                f'mode "{self.mode}" {self.mode_entry.no_spans}: leave out the spans of steer, or choose another mode'
-            )
-        check_cache(config, self.cache)
+        if self.uses_concepts:
+            self._check_concepts(config)
+        if self.cache not in ("auto", "none"):
+            check_cache(config, self.cache)
         if self.sliding and (config.context == "block" or config.masks_in_place):
             raise UnsupportedError("this model's blocks stay where they begin, and cannot slide: leave out sliding")
         if self.sliding and self.cache in RULES and RULES[self.cache].by_span:
@@ -324,15 +322,30 @@ class Decode(DecodeOptions):
             if token in config.unpredictable_ids and bias > 0:
                 raise InputError(f"logit_bias: token {token} is reserved and never drawn; leave it out")
 
-    def span_size(self, config: ModelConfig, max_tokens: int, infilling: bool) -> int:
-        """The most positions of a span; InputError when there are more `steps` than that."""
-        size = self.mode_entry.span_size(self, config, max_tokens, infilling)
+    def _check_concepts(self, config: ModelConfig) -> None:
+        """`check_model` for the options that need concept heads."""
+        if config.concepts is None:
+            raise no_concept_heads(self.uses_concepts[0])
+        if self.explain and config.gemma is not None:
+            raise UnsupportedError("DiffusionGemma caps its logits, so they are no sums of parts: leave out explain")
+        if not self.steers:
+            return
+        if not self.steering.steady and (config.process != "absorbing" or self.mode_entry.commits_last):
+            raise UnsupportedError(
+                f'mode "{self.mode}" commits nothing before the end here: leave out the schedules of steer'
+            )
+        if self.mode_entry.no_spans is not None and not self.steering.everywhere:
+            raise UnsupportedError(
+                f'mode "{self.mode}" {self.mode_entry.no_spans}: leave out the spans of steer, or choose another mode'
+            )
+
+    def check_steps(self, size: int) -> None:
+        """InputError for more `steps` than a span has positions, in a mode in which each of them commits some."""
         commits = self.mode_entry.commits_each_step and not self.commit_policy.skips
         if self.steps is not None and self.steps > size and commits:
             raise InputError(
                 f"steps={self.steps} is more than a span's {size} positions: each step commits one or more"
             )
-        return size
 
 
 SAID = [f"    {name}: {one.says}" for name, one in options_of(Decode).items()]
@@ -352,8 +365,11 @@ class TokenRequest:
     around    the texts around the gaps, where the result is the whole text; None: the result is the gap alone
     context   what the segments are of the texts that the caller gave; None: those were token ids
     files     the other files of the text's repository; None: nothing is said of a repository
+
+    `infilling`: there is text after a gap.
     """
 
+    infilling: bool = field(init=False)
     decode: Decode
     segments: Sequence[Sequence[int]]
     budgets: Sequence[tuple[int, int]]
@@ -363,15 +379,8 @@ class TokenRequest:
     context: Context | None = None
     files: Files | None = None
 
-    @property
-    def infilling(self) -> bool:
-        """True unless it is a completion."""
-        return is_infilling(self.segments, self.budgets)
-
-
-def is_infilling(segments: Sequence[Sequence[object]], budgets: Sequence[object]) -> bool:
-    """Whether there is text after a gap."""
-    return len(budgets) > 1 or bool(segments[-1])
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "infilling", len(self.budgets) > 1 or bool(self.segments[-1]))
 
 
 def encoded(
@@ -382,13 +391,15 @@ def encoded(
     """
     completes = len(texts) == 2 and not len(texts[1])
     encode = tokenizer.encode if (completes if special_tokens is None else special_tokens) else tokenizer.encode_plain
-    return [_encoded(text, encode, config, not number) for number, text in enumerate(texts)]
+    return [
+        encode(text, begins=not number) if isinstance(text, str) else _known(text, config)
+        for number, text in enumerate(texts)
+    ]
 
 
-def _encoded(text: Text, encode: Callable[..., list[int]], config: ModelConfig, begins: bool) -> list[int]:
-    read: str | list[int] = TOKENS("the text", text)
-    if isinstance(read, str):
-        return encode(read, begins=begins)
+def _known(tokens: Sequence[int], config: ModelConfig) -> list[int]:
+    """Token ids. InputError, in one line, for what is none of this model."""
+    read: list[int] = TOKENS("the text", tokens)
     for token in read:
         if not 0 <= token < config.vocab_size:
             raise InputError(f"token id {shown(token)} is outside the vocabulary: ids are 0 to {config.vocab_size - 1}")
@@ -403,10 +414,8 @@ def check_request(config: ModelConfig, request: TokenRequest) -> bool:
     mode = decode.mode_entry
     if request.infilling:
         _check_sees_suffix(config, mode.writes_gaps)
-    check_end_of_text(decode, request.infilling)
+        check_end_of_text(decode)
     mode.check_request(len(request.budgets), request.infilling, request.heal)
-    for fewest, most in request.budgets:
-        check_budget(fewest, most)
     decode.check_model(config)
     if config.context == "reordered":
         _check_unseen(request)
@@ -416,9 +425,9 @@ def check_request(config: ModelConfig, request: TokenRequest) -> bool:
     return heal is not False and mode.heals and not decode.shaping
 
 
-def check_end_of_text(decode: Decode, infilling: bool) -> None:
+def check_end_of_text(decode: Decode) -> None:
     """UnsupportedError for `end_of_text` in gaps, in a mode that does not read it there."""
-    if infilling and "end_of_text" in decode.given and not decode.mode_entry.ends_gaps:
+    if "end_of_text" in decode.given and not decode.mode_entry.ends_gaps:
         raise UnsupportedError(
             "end_of_text is about completions, and a gap has text after it: leave out end_of_text, or the suffix"
         )
@@ -452,13 +461,6 @@ def _check_unseen(request: TokenRequest) -> None:
         raise UnsupportedError(f'{why}: use revise_reading="leave_one_out"')
     if decode.commit_policy.edits:
         raise UnsupportedError(f'{why}, so policy "{decode.policy_name}" cannot edit any: use policy "threshold"')
-
-
-def check_budget(fewest: int, most: int) -> None:
-    """InputError for numbers of tokens that a gap cannot have."""
-    Whole(low=1)("max_tokens", most)
-    if fewest > most:
-        raise InputError(f"min_tokens={fewest} is more than max_tokens={most}: lower the first")
 
 
 def _check_infilling(config: ModelConfig, request: TokenRequest) -> bool | None:

@@ -9,11 +9,9 @@ import numpy as np
 
 from daguerre.arguments import TOKENS, Kind, Whole, checks
 from daguerre.canvas import Canvas, Decision
-from daguerre.decoding.drive import stream_events
 from daguerre.decoding.pins import ordinary, pinning, place
-from daguerre.decoding.reading import committed_text, draft_text
-from daguerre.decoding.result import Result, StreamEvent
-from daguerre.decoding.sample import Sample
+from daguerre.decoding.result import Result, StreamEvent, committed_text, draft_text
+from daguerre.decoding.sample import Sample, stream_events
 from daguerre.errors import InputError
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.trace import Event

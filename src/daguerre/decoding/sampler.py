@@ -57,7 +57,7 @@ class TokenSampler:
         one forward.
         """
         positions = canvas.active_positions() if positions is None else positions
-        if not self._asks_for_draws(session):
+        if self.constraint is not None or self.as_drawn or not session.draws:
             answer = yield from session.ask(canvas, positions, Logits())
             assert answer.logits is not None
             return self.from_logits(canvas, positions, answer.logits, rules, step, answer.evidence)
@@ -74,7 +74,7 @@ class TokenSampler:
         `threshold`.
         """
         positions = first_run(canvas.active_positions())
-        if self._asks_for_draws(session):
+        if session.draws and self.constraint is None and not self.as_drawn:
             ask = SequentialDraws(self.rules(canvas, rules, step), positions, threshold)
             answer = yield from session.ask(canvas, positions, ask)
             assert answer.tokens is not None
@@ -89,10 +89,6 @@ class TokenSampler:
             if len(parts) > 1 and parts[-1].confidence[0] < threshold:
                 break
         return Proposals.join(parts)
-
-    def _asks_for_draws(self, session: Session) -> bool:
-        """Whether tokens are drawn by the backend, and not from logits."""
-        return session.draws and self.constraint is None and not self.as_drawn
 
     def from_logits(
         self,
@@ -147,25 +143,22 @@ class TokenSampler:
             return cast(Rules, last["rules"])
         now = forbidden(rules, canvas)
         if last.get("step") != step or last["forbidden"] != now:
-            last["rules"] = self._rules(now, step)
+            params = self.params
+            last["rules"] = Rules(
+                temperature=params.temperature,
+                top_p=params.top_p,
+                top_k=params.top_k,
+                min_p=params.min_p,
+                logit_bias=params.logit_bias or {},
+                bans=np.array(now.bans, dtype=np.int64).reshape(-1, 3),
+                allowed_at=now.only_at,
+                allowed=np.array(now.only, dtype=np.int32),
+                rng=self.rng,
+                purpose=TOKEN,
+                step=step,
+            )
         last.update(step=step, given=rules, constant=all(rule.constant for rule in rules), forbidden=now)
         return cast(Rules, last["rules"])
-
-    def _rules(self, now: Forbidden, step: int) -> Rules:
-        params = self.params
-        return Rules(
-            temperature=params.temperature,
-            top_p=params.top_p,
-            top_k=params.top_k,
-            min_p=params.min_p,
-            logit_bias=params.logit_bias or {},
-            bans=np.array(now.bans, dtype=np.int64).reshape(-1, 3),
-            allowed_at=now.only_at,
-            allowed=np.array(now.only, dtype=np.int32),
-            rng=self.rng,
-            purpose=TOKEN,
-            step=step,
-        )
 
     def greedy(self) -> TokenSampler:
         """This sampler at temperature 0."""
@@ -188,13 +181,10 @@ def proposals_of(positions: np.ndarray, answer: Answer) -> Proposals:
     )
 
 
-def evidence_of(decision: Decision, proposals: Proposals) -> np.ndarray | None:
-    """The head's evidence for each commit of a decision, (k, ...); NaN for commits without a draw."""
-    return evidence_at(decision, proposals.positions, proposals.evidence)
-
-
 def evidence_at(decision: Decision, positions: np.ndarray, evidence: np.ndarray | None) -> np.ndarray | None:
-    """The same from the head's evidence (A, ...) for positions (A,), ascending."""
+    """The head's evidence for each commit of a decision, (k, ...), from its evidence (A, ...) for positions (A,),
+    ascending; NaN for commits without a draw.
+    """
     if evidence is None:
         return None
     if decision.positions is positions:

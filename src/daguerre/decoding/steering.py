@@ -31,17 +31,19 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
-import torch
 
 from daguerre.arguments import Instance, Number, OneOf, Several, Whole, check_unicode
 from daguerre.canvas import Canvas
 from daguerre.errors import DataError, InputError, shown, unknown
+from daguerre.extras import pytorch, without_gradients
 from daguerre.models.catalog import Catalog
-from daguerre.models.core.backbone import Backbone
 from daguerre.models.json_files import parse_json
+
+if TYPE_CHECKING:
+    from daguerre.models.core.backbone import Backbone
 
 Kind = Literal["add", "suppress", "set", "forbid"]
 ScheduleName = Literal["constant", "until", "fade"]
@@ -183,7 +185,7 @@ class Steering:
                 )
 
     def resolved(self, catalog: Catalog) -> Steering:
-        """The same program with numbers in place of names. InputError for a concept that there is not."""
+        """The program with concepts by their numbers, not their names. InputError for an unknown concept."""
         numbered = [
             replace(one, concepts=tuple(catalog.number(concept) for concept in one.concepts)) for one in self.operations
         ]
@@ -387,11 +389,12 @@ class _Progress:
         return self._num - int(self._canvas.open.sum())
 
 
-@torch.no_grad()
+@without_gradients
 def controls(program: Steering, backbone: Backbone, catalog: Catalog) -> ProgramControls:
     """What a program comes to in a model with concept heads. InputError for a concept that it does not have, and for
     one whose vector promotes no token, so that no strength in logits means anything.
     """
+    torch = pytorch()
     heads, numbered = backbone.concepts, program.resolved(catalog)
     assert heads is not None
     concepts = np.unique([number for one in numbered.operations for number in one.concepts]).astype(np.int32)

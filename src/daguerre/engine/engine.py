@@ -11,28 +11,29 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import replace
 from threading import Condition, Thread
 from threading import Event as Flag
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from daguerre.cancellation import NEVER_CANCELLED, current_cancellation
 from daguerre.canvas import Canvas, Decision
-from daguerre.decoding.generate import MAX_TOKENS, Request, plan_of
+from daguerre.decoding.generate import Request, plan_of
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.request import Decode, Text
 from daguerre.decoding.sample import Sample
-from daguerre.decoding.text_spans import CharSpan
 from daguerre.engine.job import Job
 from daguerre.engine.pieces import asks_for_rows
 from daguerre.engine.prefixes import PAGE
 from daguerre.engine.scheduler import EngineLimits, Scheduler, Stats
 from daguerre.engine.task import Asked, BatchWork, SampleWork, Task, Work, num_pages
 from daguerre.errors import EngineError, InputError, QueueFullError
-from daguerre.model import CHAT_TOKENS, Model
-from daguerre.models.core.backbone import Backbone
+from daguerre.model import CHAT_TOKENS, Model, Operations
 from daguerre.models.denoiser import BackboneDenoiser, CacheMode
 from daguerre.models.forward import Answer, Backend, Forward, KeyCache
 from daguerre.models.session import Session
 from daguerre.models.threads import release_threads
 from daguerre.trace import Event
-from daguerre.wanted import NOBODY_LEFT, asker
+
+if TYPE_CHECKING:
+    from daguerre.models.core.backbone import Backbone
 
 T = TypeVar("T")
 LOG = logging.getLogger("daguerre")
@@ -40,7 +41,7 @@ LOOK = 0.1
 """Seconds between two looks at whether somebody who waits for forwards has left."""
 
 
-class Engine:
+class Engine(Operations[Job]):
     """Serves a model to many callers at once:
 
         with Engine(daguerre.load()) as engine:
@@ -69,37 +70,6 @@ class Engine:
         self.error: EngineError | None = None
         self._draining = False
 
-    def generate(self, prompt: Text, max_tokens: int = MAX_TOKENS, decode: Decode | None = None, **more: Any) -> Job:
-        """Continue `prompt`; see `Model.generate`."""
-        return self._plan("generate", (prompt, max_tokens, decode), **more)
-
-    def infill(
-        self, prefix: Text, suffix: Text, max_tokens: int | None = None, decode: Decode | None = None, **more: Any
-    ) -> Job:
-        """Fill the gap between two texts; see `Model.infill`."""
-        return self._plan("infill", (prefix, suffix, max_tokens, decode), **more)
-
-    def fill(
-        self,
-        template: str,
-        max_tokens: int | Sequence[int] | None = None,
-        decode: Decode | None = None,
-        **more: Any,
-    ) -> Job:
-        """Fill every `<gap>` of a template; see `Model.fill`."""
-        return self._plan("fill", (template, max_tokens, decode), **more)
-
-    def edit(
-        self,
-        text: str,
-        spans: Sequence[CharSpan] | None = None,
-        max_tokens: int | Sequence[int] | None = None,
-        decode: Decode | None = None,
-        **more: Any,
-    ) -> Job:
-        """Rewrite parts of a text; see `Model.edit`."""
-        return self._plan("edit", (text, spans, max_tokens, decode), **more)
-
     def chat(
         self,
         messages: Sequence[Mapping[str, Any]],
@@ -118,27 +88,19 @@ class Engine:
         self, prompt: Text, max_tokens: int | None = None, decode: Decode | None = None, **more: Any
     ) -> Job:
         """A request that is changed while it runs; see `Model.start`."""
-        return self._plan("stream", (prompt, max_tokens, decode), changeable=True, heal=False, **more)
+        return self._ask("stream", prompt, max_tokens, decode, changeable=True, heal=False, **more)
 
-    def _plan(
-        self,
-        operation: str,
-        values: tuple[Any, ...],
-        *,
-        timeout: float | None = None,
-        priority: int = 0,
-        owner: str = "",
-        **options: Any,
-    ) -> Job:
+    def _ask(self, operation: str, *values: Any, priority: int = 0, owner: str = "", **options: Any) -> Job:
         *_, decode = values
-        model = self.model
-        options = model.with_defaults(decode, options)
-        request = Request.of(operation, *values, timeout=timeout, **options)
-        plan = plan_of(model.denoiser, model.tokenizer, request)
-        return self.submit(plan, timeout=timeout, priority=priority, owner=owner)
+        request = Request.of(operation, *values, **self.model.with_defaults(decode, options))
+        return self.submit(request, priority=priority, owner=owner)
 
-    def submit(self, plan: Plan, *, timeout: float | None = None, priority: int = 0, owner: str = "") -> Job:
-        """Run a plan. InputError for one that needs more memory than there is."""
+    def submit(self, request: Request, *, priority: int = 0, owner: str = "") -> Job:
+        """Run a request, which is planned here. InputError for one that needs more memory than there is."""
+        plan = plan_of(self.model.denoiser, self.model.tokenizer, request)
+        return self._run(plan, request.arguments.get("timeout"), priority, owner)
+
+    def _run(self, plan: Plan, timeout: float | None, priority: int, owner: str) -> Job:
         num_caches = 1 if plan.unconditional is None else 2
         rows = num_pages(len(plan.canvas)) * num_caches * PAGE
         if rows > self.limits.cache_rows:
@@ -152,19 +114,17 @@ class Engine:
         return job
 
     def compute(self, batch: Sequence[Asked], *, priority: int = 0, owner: str = "") -> list[Answer]:
-        """The answers to forwards, computed beside the requests; waits for them. What raises where the asker has left,
-        or is out of time (`wanted.Asker.check`), ends them, too.
-        """
-        asking = asker()
-        asking.check()
+        """The answers to forwards, computed beside the requests; waits for them, until `Cancellation.check` raises."""
+        cancellation = current_cancellation()
+        cancellation.check()
         work = BatchWork([self._in_parts(one) for one in batch])
-        self._enter([work], priority, owner or asking.owner, None)
+        self._enter([work], priority, owner or cancellation.owner, None)
         while True:
             try:
-                return work.answers.result(None if asking is NOBODY_LEFT else LOOK)
+                return work.answers.result(None if cancellation is NEVER_CANCELLED else LOOK)
             except FutureTimeout:
                 try:
-                    asking.check()
+                    cancellation.check()
                 except BaseException:
                     self.call(lambda: self._scheduler.drop(work))
                     raise

@@ -13,10 +13,9 @@ from threading import Condition, Lock
 from typing import Any, Protocol
 
 from daguerre.canvas import Decision
-from daguerre.decoding.drive import Follower
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.result import Result, StreamEvent
-from daguerre.decoding.sample import Sample
+from daguerre.decoding.sample import Follower, Sample
 from daguerre.errors import CancelledError, UnsupportedError
 from daguerre.trace import Event
 
@@ -118,7 +117,9 @@ class Job:
                 return
 
     async def stream(self, sample: int = 0, every: bool = True) -> AsyncIterator[StreamEvent]:
-        """The same on an event loop. every: False leaves out what was followed by another event before it was read."""
+        """The events of a sample, for callers on an event loop. every: False leaves out what was
+        followed by another event before it was read.
+        """
         following = Follower(self.plan, self.samples[sample].events)
         async for done in self._news():
             for event in following.new(every or done):

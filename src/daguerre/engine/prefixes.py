@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from daguerre.models.core.cache import ROUND
+from daguerre.models.core.parameters import ROUND
 from daguerre.models.forward import KeyCache
 
 PAGE = ROUND

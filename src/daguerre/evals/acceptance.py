@@ -93,7 +93,7 @@ def distributions(
     model: Model, session: BackboneSession, text: np.ndarray, start: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Probabilities p and q, float64 (DEPTHS, V), of the tokens at start + 1, ..., start + DEPTHS of a text, int64
-    (L,), given its tokens before each: the autoregressive ones, and those of a draft that begins behind `start`.
+    (L,), given its tokens before each: p of autoregressive decoding, q of a draft that begins behind `start`.
     """
     canvas, backend = _canvas(text).at((start, len(text))), model.denoiser.backend
     draft = text[start : start + DEPTHS]

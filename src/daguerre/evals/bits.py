@@ -168,7 +168,7 @@ def bits_per_byte(
 
 
 def _windows_and_draws(layout: int | str, bounded: np.ndarray, samples: int | None) -> tuple[np.ndarray, int]:
-    """Which windows are scored in a layout other than "ar", of those that get a bound; and draws of masks in each."""
+    """Which of the windows with a bound are scored in a layout other than "ar", and the draws of masks in each."""
     if kind_of(layout)[0] == "chain":
         return bounded[spread(len(bounded), max(2, len(bounded) // BOUNDS_PER_CHAIN))], 1
     return bounded, samples or (FULL_SAMPLES if layout == "full" else BLOCK_SAMPLES)
@@ -190,7 +190,7 @@ class _Sums:
     mask_variance: np.ndarray
 
     def take(self, index: np.ndarray) -> _Sums:
-        """The same for some of the windows."""
+        """The sums of some of the windows."""
         return _Sums(**{f.name: getattr(self, f.name)[index] for f in fields(self)})
 
 

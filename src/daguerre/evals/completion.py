@@ -28,12 +28,11 @@ from functools import partial
 
 import numpy as np
 
-from daguerre.decoding.drive import drive
+from daguerre.decoding.generate import Request, plan_of
 from daguerre.decoding.plan import Plan
-from daguerre.decoding.planning import make_plan
-from daguerre.decoding.reading import read
 from daguerre.decoding.request import Decode
-from daguerre.decoding.sample import Sample
+from daguerre.decoding.result import read
+from daguerre.decoding.sample import Sample, drive
 from daguerre.evals.infilling import first_line, is_exact, similarity
 from daguerre.evals.lines import MissingLine
 from daguerre.evals.shared import SharedSession
@@ -237,10 +236,8 @@ def _completion(
 
 def attempts(model: Model, decodes: Sequence[Decode], example: MissingLine) -> tuple[float, list[Attempt]]:
     """Seconds of the prompt's prefill, and the line under each setting."""
-    plans = [
-        make_plan(model.config, model.tokenizer, decode, example.prefix, None, LINE_TOKENS, model.heal)
-        for decode in decodes
-    ]
+    asked = [Request.of("generate", example.prefix, LINE_TOKENS, decode, heal=model.heal) for decode in decodes]
+    plans = [plan_of(model.denoiser, model.tokenizer, request) for request in asked]
     shared = SharedSession(model.denoiser, plans[0].canvas)
     started = time.perf_counter()
     _prefill(shared, plans[0])

@@ -315,7 +315,7 @@ def _row(
 
 
 def _best(rows: Sequence[Corrected], kind: str, rate: float) -> int | None:
-    """The place of the row that fixes most, of those that break at most MAX_BROKEN."""
+    """The place of the row that fixes most among all that break at most MAX_BROKEN."""
     fixed = {
         place: row.fixed
         for place, row in enumerate(rows)

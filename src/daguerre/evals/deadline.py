@@ -3,7 +3,7 @@
 A clock that ticks once per forward stands for the wall clock, so the figures can be reproduced; `seconds_per_forward`
 says how long a tick was on this machine. The length is known; open tokens count as wrong. No prefill is timed.
 
-    hurried  with the timeout of a request (`daguerre.decoding.deadline`), which commits more in each forward
+    hurried  with the timeout of a request (`daguerre.decoding.denoise`), which commits more in each forward
     cut      the same request without a timeout, and what it has committed by then
 """
 
@@ -16,11 +16,10 @@ from functools import partial
 import numpy as np
 
 from daguerre.canvas import Canvas
-from daguerre.decoding.drive import drive
+from daguerre.decoding.generate import Request, plan_of
 from daguerre.decoding.plan import Plan
-from daguerre.decoding.planning import make_plan
 from daguerre.decoding.request import Decode
-from daguerre.decoding.sample import Sample
+from daguerre.decoding.sample import Sample, drive
 from daguerre.evals.shared import SharedSession
 from daguerre.evals.spans import MissingSpan
 from daguerre.evals.statistics import clustered_wilson
@@ -125,7 +124,8 @@ def trials(
     out = []
     for decode, shown in tasks:
         exactly, suffix = replace(decode, min_tokens=length), span.suffix if shown else None
-        plan = make_plan(model.config, model.tokenizer, exactly, span.prefix, suffix, length, False)
+        request = Request.of("stream", span.prefix, length, exactly, suffix=suffix, heal=False)
+        plan = plan_of(model.denoiser, model.tokenizer, request)
         shared = SharedSession(model.denoiser, plan.canvas, backend)
         shared.prefill(plan.canvas, plan.spans(plan.canvas)[0])
         plain = _run(shared, backend, plan, None)
@@ -153,7 +153,7 @@ def _committed_by(plan: Plan, sample: Sample, forwards: int) -> Canvas:
 
 
 def _count(canvas: Canvas, span: MissingSpan) -> tuple[int, int]:
-    """Tokens that are filled, and those that are right."""
+    """How many tokens are filled, and how many of them are right."""
     start, end = canvas.gaps[0]
     filled = ~canvas.open[start:end]
     return int(filled.sum()), int((filled & (canvas.tokens[start:end] == np.array(span.span))).sum())

@@ -198,7 +198,7 @@ def _write_forced(model: Model, edit: HunkPrompts) -> dict[tuple[str, bool, bool
 
 def forced(model: Model, before: np.ndarray, new: np.ndarray, old: np.ndarray | None, looks_up: bool) -> ForcedCost:
     """Verify the tokens `new` after `before`, int64 arrays, with the draft `old` (None: none), and with what the text
-    has after an earlier match, as `daguerre.decoding.speculate` would if the model drew those tokens.
+    has after an earlier match, as `daguerre.decoding.modes.ar.speculate` would if the model drew those tokens.
     """
     text, start = np.concatenate([before, new]), len(before)
     end, given = len(text), None if old is None else Alignment(old)

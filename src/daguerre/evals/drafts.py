@@ -69,7 +69,7 @@ def make_prompts(
 
 
 def _parts(ids: list[int]) -> list[list[int]]:
-    """Parts of a document that do not overlap: first the one that begins at its middle, then those nearest to it."""
+    """Disjoint parts of a document: first the one that begins in its middle, then the nearest ones."""
     size, middle = PROMPT_TOKENS - 1, len(ids) // 2
     if middle + size > len(ids):
         return []

@@ -76,7 +76,7 @@ def around(room: int) -> tuple[int, int]:
 
 
 def window(room: int) -> tuple[int, int]:
-    """The same where the whole context is used, up to CONTEXT: before the line all that LINE_ROOM leaves."""
+    """As `around`, where the whole context is used, up to CONTEXT: before the line, all that LINE_ROOM leaves."""
     _, after = around(room)
     return min(room, CONTEXT) - after - min(LINE_ROOM, room // 4), after
 

@@ -9,7 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from daguerre.evals.bits import NUM_BUCKETS
-from daguerre.evals.charts import (
+from daguerre.evals.concepts.pictures import draw_concepts
+from daguerre.evals.deadline import METHODS
+from daguerre.evals.parallelism import curves, report_rows
+from daguerre.evals.tables import layout_name, plus_minus
+from daguerre.view.charts import (
     BLACK,
     BLUE,
     COLORS,
@@ -26,10 +30,6 @@ from daguerre.evals.charts import (
     legend_of_figure,
     titled,
 )  # fmt: skip
-from daguerre.evals.concepts.pictures import draw_concepts
-from daguerre.evals.deadline import METHODS
-from daguerre.evals.parallelism import curves, report_rows
-from daguerre.evals.tables import layout_name, plus_minus
 
 ALONE = {"ar": "*", "truth": "D"}
 """Markers of texts that have no number of steps."""

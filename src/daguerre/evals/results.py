@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from daguerre.evals.charts import write_figure
 from daguerre.files import atomic_write
+from daguerre.view.charts import write_figure
 
 
 def write_json(path: Path, values: Any) -> None:

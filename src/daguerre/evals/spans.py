@@ -14,10 +14,9 @@ from functools import partial
 
 import numpy as np
 
-from daguerre.decoding.drive import drive
-from daguerre.decoding.planning import make_plan
+from daguerre.decoding.generate import Request, plan_of
 from daguerre.decoding.request import Decode
-from daguerre.decoding.sample import Sample
+from daguerre.decoding.sample import Sample, drive
 from daguerre.errors import DataError
 from daguerre.evals.lines import hashed_order, round_robin
 from daguerre.evals.shared import SharedSession
@@ -133,7 +132,8 @@ def fill_span(model: Model, decodes: Sequence[Decode], span: MissingSpan) -> lis
     for decode in decodes:
         suffix = None if decode.autoregressive else span.suffix
         exactly = replace(decode, min_tokens=length)
-        plans.append(make_plan(model.config, model.tokenizer, exactly, span.prefix, suffix, length, False))
+        request = Request.of("stream", span.prefix, length, exactly, suffix=suffix, heal=False)
+        plans.append(plan_of(model.denoiser, model.tokenizer, request))
     widest = max((plan.canvas for plan in plans), key=len)
     shared = SharedSession(model.denoiser, widest)
     out = []

@@ -21,10 +21,9 @@ from functools import partial
 
 import numpy as np
 
-from daguerre.decoding.drive import drive
-from daguerre.decoding.planning import make_plan
+from daguerre.decoding.generate import Request, plan_of
 from daguerre.decoding.request import Decode
-from daguerre.decoding.sample import Sample
+from daguerre.decoding.sample import Sample, drive
 from daguerre.errors import DataError, UnsupportedError
 from daguerre.evals.lines import first_line_number, fitting, hashed_order, parse, round_robin, split_lines
 from daguerre.evals.statistics import wilson
@@ -188,7 +187,8 @@ def _write(model: Model, setting: Setting, prompt: StepsPrompt, seed: int) -> St
         (ids, start), forwards = _true_text(model.tokenizer, prompt), 0
     else:
         decode = Decode.of(setting.decode, min_tokens=setting.length, seed=seed)
-        plan = make_plan(model.config, model.tokenizer, decode, prompt.text, None, setting.length, model.heal)
+        request = Request.of("generate", prompt.text, setting.length, decode, heal=model.heal)
+        plan = plan_of(model.denoiser, model.tokenizer, request)
         *_, last = drive(Sample(model.denoiser, plan, 0, None))
         forwards, (start, _) = last.step + 1, plan.canvas.gaps[0]
         ids = np.concatenate([last.canvas.tokens[:start], last.canvas.filled(plan.canvas.gaps[0])])

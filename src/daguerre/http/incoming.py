@@ -1,9 +1,9 @@
-"""Bodies of requests on their way in: each has a deadline and a least rate, and all of them together a limit, which
-those who send share.
+"""Bodies of requests that are being received. Each has a deadline and a least rate; all together have a limit, which
+their senders share.
 
-Where there are too many, or too many bytes, one is given up, with status 503. It is one of the owner that has most on
-its way, and there one of the address that has most. If the body for which there is no room comes from that owner and
-that address, it is itself given up; else it is the oldest of theirs.
+When there are too many bodies or bytes, one body is given up, with status 503: of the owner who is sending most, and
+of that owner's addresses the one that is sending most. If the new body comes from there, it is given up itself; else
+the oldest of theirs.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Incoming:
         self._open = dict[IncomingBody, None]()
 
     async def read(self, receive: Receive, owner: str, address: str, most: int) -> bytes:
-        """A whole body. ApiError for one of more than `most` bytes, one that is late, and one that is given up;
+        """A whole body. ApiError if it has more than `most` bytes, is late, or is given up;
         ClientLeft where the client goes away.
         """
         body = IncomingBody(owner, address, self._seconds)

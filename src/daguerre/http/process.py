@@ -31,7 +31,7 @@ GRACE = 5.0
 """Seconds after the drain at which the process ends whatever hangs."""
 
 
-class Server(uvicorn.Server):
+class GracefulServer(uvicorn.Server):
     """A server whose process ends with status 0 after a signal, once what it has begun is done.
 
     Until then it listens: /ready says 503, and so does the answer to a new request. After `drain` seconds requests that

@@ -33,8 +33,8 @@ class Keys:
     @classmethod
     def read(cls, path: Path | None, plain: str | None) -> Keys:
         """From a file with a hash, and optionally a name and `weight=NUMBER` after it, on each line; and from the keys
-        of an environment variable, separated by commas. None: there is none. InputError where one that is there has no
-        key, and where a key or a name is there twice.
+        of an environment variable, separated by commas. None: there is none. InputError if a source that is given has
+        no key, or if a key or a name stands there twice.
         """
         lines = [] if path is None else list(_lines_of(path))
         given = [] if plain is None else [key.strip() for key in plain.split(",") if key.strip()]

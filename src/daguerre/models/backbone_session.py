@@ -78,8 +78,8 @@ class BackboneSession:
             (answer,) = yield [self._drafting(canvas, positions, ask)]
             return answer
         plan = plan_rows(config, canvas)
-        noisy = plan.noisy_tokens(config, canvas)
-        level = noise_level(config, canvas)
+        noisy = plan.noisy_tokens(config, canvas) if len(plan.noisy) else NONE
+        level = noise_level(canvas) if config.time_input else None
         (answer,) = yield [self._forward(plan, plan.tokens(canvas), noisy, positions, ask, level)]
         return answer
 
@@ -98,7 +98,7 @@ class BackboneSession:
         assert self.config.context == "full"
         rows, time = positions - int(self.config.shift), level if self.config.time_input else None
         layout = Layout(np.arange(len(tokens)), np.full(len(tokens), len(tokens), dtype=np.int32), 0)
-        self.counts.add_forward(len(tokens))
+        self._count(len(tokens))
         (answer,) = yield [Forward(tokens, layout, None, rows.astype(np.int32), Logits(), time)]
         return answer
 
@@ -256,15 +256,29 @@ class BackboneSession:
         self._held_tokens, self._held_rows = tokens, plan
         query, new = len(plan.noisy) + plan.num_read, plan.num_clean - known - plan.num_read
         if self._cache is None:
-            self.counts.add_forward(query, new, again=known)
+            self._count(query, new, again=known)
             return 0
-        self.counts.add_forward(query, new, reused=known)
+        self._count(query, new, reused=known)
         return known
 
+    def _count(self, query: int, new: int = 0, again: int = 0, reused: int = 0) -> None:
+        """Count a forward that computes `query` rows whose outputs are used and, of others, `new` ones for the first
+        time and some `again`, and that reads `reused` ones from the cache.
+        """
+        counts = self.counts
+        if counts.forwards:
+            counts.finalized_tokens += new
+        else:
+            counts.prefill_tokens += new
+        counts.forwards += 1
+        counts.query_tokens += query
+        counts.recomputed_tokens += again
+        counts.reused_tokens += reused
 
-def noise_level(config: ModelConfig, canvas: Canvas) -> float | None:
-    """The noise level of a canvas: the open share of its gaps; None for a model without `time_input`."""
-    return float(canvas.open.sum() / canvas.in_gap.sum()) if config.time_input else None
+
+def noise_level(canvas: Canvas) -> float:
+    """The noise level of a canvas: the open share of its gaps."""
+    return float(canvas.open.sum() / canvas.in_gap.sum())
 
 
 def _gathered(found: Sequence[tuple[np.ndarray, Answer]]) -> Answer:

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from daguerre.errors import CheckpointError
+from daguerre.models.adapter_files import CONFIG, WEIGHTS
 from daguerre.models.families.base import Bundled, Family
 from daguerre.models.json_files import read_json
 from daguerre.models.shards import SafetensorsFile, Stored
-
-CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,7 @@ class Wants:
 
     @cached_property
     def parts(self) -> bool:
-        """Whether a content may be a list of parts: one is written as its text is, where that is."""
+        """Whether a content may be a list of parts: a part is written in the same way as a text, if texts are."""
         text = self._written(_said("user", [_part(USER)]))
         return USER in text and (not self.text or text == self._written(_said("user", USER)))
 
@@ -356,7 +356,7 @@ def _as_user(message: Message) -> dict[str, Any]:
 
 
 def _with_system(messages: list[dict[str, Any]], wants: Wants) -> list[dict[str, Any]]:
-    """Messages in which what the system says stands where the template reads it: in one message at the beginning, or at
+    """Messages with the system's words where the template reads them: in one message at the beginning, or at
     the head of the next turn of the user, which is made where there is none.
     """
     first = next((number for number, one in enumerate(messages) if one.get("role") != "system"), len(messages))

@@ -4,32 +4,30 @@ from __future__ import annotations
 
 from itertools import chain
 from threading import Lock
-from typing import Any, Literal, Protocol
-
-import torch
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from daguerre.canvas import Canvas
 from daguerre.errors import InputError, UnsupportedError, unknown
+from daguerre.extras import has_pytorch
 from daguerre.models.backbone_session import BackboneSession
 from daguerre.models.backends.disk import PLACES as PLACES
 from daguerre.models.backends.disk import Place as Place
 from daguerre.models.backends.native_backend import QUANTIZATIONS as QUANTIZATIONS
-from daguerre.models.backends.native_backend import (
-    NativeBackend,
-    can_run,
-    fastest_dtype,
-)
+from daguerre.models.backends.native_backend import WAYS_OUT, NativeBackend, fastest_numbers
 from daguerre.models.backends.native_backend import Quantization as Quantization
 from daguerre.models.backends.native_backend import can_compile as can_compile
-from daguerre.models.backends.torch_backend import TorchBackend
-from daguerre.models.core.backbone import Backbone
+from daguerre.models.bits import NumberType
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import Backend, Head
-from daguerre.models.processor import native_dtype
+from daguerre.models.model_weights import BackboneWeights, ModelWeights, weights_of
+from daguerre.models.processor import native_numbers
 from daguerre.models.session import Session
 from daguerre.models.stale import CACHE_MODES as CACHE_MODES
 from daguerre.models.stale import RULES, StaleSession
 from daguerre.models.stale import CacheMode as CacheMode
+
+if TYPE_CHECKING:
+    from daguerre.models.core.backbone import Backbone
 
 BackendName = Literal["native", "torch"]
 BACKENDS: tuple[BackendName, ...] = ("native", "torch")
@@ -60,13 +58,13 @@ class BackboneDenoiser:
     experts   where the native backend has the packed experts of a mixture: in "memory", or on the "disk", of which
               memory holds what it can (`models.backends.disk`); None: on the disk if they do not fit in free memory
 
-    The native backend packs the weights at its first use, and again after they have changed. Those of a backbone with
-    `deferred` weights are read from their files part by part, and packed: only `with_weights` keeps them.
+    The native backend packs the weights at its first use, and again after they have changed. Those of files are read
+    part by part, and packed: only `with_weights` keeps them.
     """
 
     def __init__(
         self,
-        backbone: Backbone,
+        model: Backbone | ModelWeights,
         backend: BackendName | None = None,
         quantize: Quantization | None = None,
         head: Head | None = None,
@@ -78,11 +76,12 @@ class BackboneDenoiser:
             raise unknown("quantize", quantize, QUANTIZATIONS)
         if quantize and backend == "torch":
             raise UnsupportedError('backend "torch" multiplies no quantized matrices: leave out quantize or backend')
-        self.backbone, self.config = backbone, backbone.config
+        self.weights = weights_of(model)
+        self.config = self.weights.config
         if experts not in (None, *PLACES):
             raise unknown("experts", experts, PLACES)
-        if experts == "disk" and (backend == "torch" or not backbone.config.experts):
-            reason = "PyTorch has all in memory" if backbone.config.experts else "the model has no experts"
+        if experts == "disk" and (backend == "torch" or not self.config.experts):
+            reason = "PyTorch has all in memory" if self.config.experts else "the model has no experts"
             raise UnsupportedError(f'experts="disk" has no part here, since {reason}: leave it out')
         self.backend_name, self.quantize, self._head = backend, quantize, head
         self._experts = experts
@@ -104,39 +103,47 @@ class BackboneDenoiser:
         if self._fixed is not None:
             return self._fixed
         with self._making:
-            stamp = _stamp(self.backbone)
+            stamp = _stamp(self.weights)
             if self._made is None or self._made[0] != stamp:
                 self._made = stamp, self._make()
             return self._made[1]
 
+    @property
+    def backbone(self) -> Backbone:
+        """The backbone; see `with_weights`."""
+        return self.with_weights()
+
     def with_weights(self) -> Backbone:
-        """The backbone, whose weights are read from its files if they were only packed."""
+        """The backbone, whose weights are read from its files if they were only packed, and stay in memory."""
         with self._making:
-            if self.backbone.deferred is not None:
-                self.backbone.deferred.read(self.backbone)
-                if self._made is not None:
-                    self._made = _stamp(self.backbone), self._made[1]
-        return self.backbone
+            return self._module()
+
+    def _module(self) -> Backbone:
+        if not isinstance(self.weights, BackboneWeights):
+            self.weights = BackboneWeights(self.weights.module())
+            if self._made is not None:
+                self._made = _stamp(self.weights), self._made[1]
+        return self.weights.backbone
 
     @property
     def num_bytes(self) -> int:
         """Bytes of the weights: of the packed ones, where these are the only copy."""
-        backend = None if self.backbone.deferred is None else self.backend
+        backend = None if isinstance(self.weights, BackboneWeights) else self.backend
         if isinstance(backend, NativeBackend):
             return backend.num_bytes
         return sum(x.nbytes for x in self.backbone.parameters())
 
     def fixed(self) -> BackboneDenoiser:
-        """The same denoiser for weights that change no more: it does not look whether they have."""
-        out = BackboneDenoiser(self.backbone, *self._how)
+        """A denoiser with the same weights that does not look whether they have changed."""
+        out = BackboneDenoiser(self.weights, *self._how)
         out._fixed = self.backend
         return out
 
     def _make(self) -> Backend:
         native = self.backend_name == "native" or self.quantize is not None
-        if native or (self.backend_name is None and can_run(self.backbone)):
-            return NativeBackend(self.backbone, self.quantize, self._head, self._experts)
-        return TorchBackend(self.backbone, self._head)
+        if native or (self.backend_name is None and self.weights.cannot_pack is None and can_compile()):
+            return NativeBackend(self.weights, self.quantize, self._head, self._experts)
+        return _torch_backend(self._module(), self._head)
 
     def session(self, canvas: Canvas, cache: CacheMode = "auto") -> BackboneSession:
         """A fresh session. cache: "auto" keeps clean rows exactly; "none" recomputes all rows in every forward;
@@ -145,26 +152,43 @@ class BackboneDenoiser:
         """
         if cache not in CACHE_MODES:
             raise unknown("cache", cache, CACHE_MODES)
-        if len(canvas) > self.config.max_positions:
+        length = len(canvas.tokens)
+        if length > self.config.max_positions:
             raise InputError(
-                f"the canvas has {len(canvas)} positions and the model {self.config.max_positions}: shorten the text"
+                f"the canvas has {length} positions and the model {self.config.max_positions}: shorten the text"
             )
-        check_cache(self.config, cache)
+        if cache not in ("auto", "none"):
+            check_cache(self.config, cache)
         if cache in RULES:
-            return StaleSession(self.config, self.backend.cache(len(canvas)), RULES[cache], len(canvas))
+            return StaleSession(self.config, self.backend.cache(length), RULES[cache], length)
         if cache == "none" or self.config.context == "full":  # no row is ever clean
             return BackboneSession(self.config, None)
-        key_cache = self.backend.cache(len(canvas), int8=cache == "approximate_int8")
+        key_cache = self.backend.cache(length, int8=cache == "approximate_int8")
         return BackboneSession(self.config, key_cache)
 
 
-def auto_dtype(device: torch.device, backend: BackendName | None = None) -> torch.dtype:
+def _torch_backend(backbone: Backbone, head: Head | None) -> Backend:
+    from daguerre.models.backends.torch_backend import TorchBackend
+
+    return TorchBackend(backbone, head)
+
+
+def native_is_default(device: str, backend: BackendName | None) -> bool:
+    """Whether the native backend computes what no backend was named for. UnsupportedError where nothing can compute."""
+    if device != "cpu" or backend == "torch":
+        return False
+    if can_compile():
+        return True
+    if backend is None and not has_pytorch():
+        raise UnsupportedError(f"nothing here can compute: {WAYS_OUT}")
+    return False
+
+
+def auto_numbers(device: str = "cpu", backend: BackendName | None = None) -> NumberType:
     """The type of weights that forwards are fastest in: the native backend's own choice where it computes; elsewhere
     bfloat16 where the device multiplies it natively, else float32.
     """
-    if device.type == "cpu" and backend != "torch" and can_compile():
-        return fastest_dtype()
-    return native_dtype(device)
+    return fastest_numbers() if native_is_default(device, backend) else native_numbers(device)
 
 
 def check_cache(config: ModelConfig, cache: CacheMode) -> None:
@@ -185,10 +209,12 @@ def check_cache(config: ModelConfig, cache: CacheMode) -> None:
         )
 
 
-Stamp = tuple[tuple[int, int, torch.dtype], ...]
+Stamp = tuple[tuple[int, int, Any], ...]
 
 
-def _stamp(backbone: Backbone) -> Stamp:
-    """Identity and version of every weight: equal stamps mean equal weights."""
-    weights = chain(backbone.parameters(), backbone.buffers())
-    return tuple((w.data_ptr(), 0 if w.is_inference() else w._version, w.dtype) for w in weights)
+def _stamp(weights: ModelWeights) -> Stamp:
+    """Identity and version of every weight of a backbone: equal stamps mean equal weights. Those of files stay."""
+    if not isinstance(weights, BackboneWeights):
+        return ()
+    held = chain(weights.backbone.parameters(), weights.backbone.buffers())
+    return tuple((w.data_ptr(), 0 if w.is_inference() else w._version, w.dtype) for w in held)

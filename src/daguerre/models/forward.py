@@ -48,7 +48,7 @@ class Layout:
         return seen
 
     def within(self, window: int, num_cached: int) -> Layout:
-        """The same in a sliding layer: a row sees the keys at the last `window` positions up to its own. Noisy rows
+        """The layout in a sliding layer: a row sees the keys at the last `window` positions up to its own. Noisy rows
         without a mask are a canvas: they see one another, and the clean keys that a clean row at the first of their
         positions would see. The clean rows, those in the cache too, are one run from position 0 on.
         """

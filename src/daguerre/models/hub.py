@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from daguerre.errors import CheckpointError, DaguerreError, InputError
+from daguerre.models.adapter_files import CONFIG as ADAPTER
 from daguerre.models.families import find_family
 from daguerre.models.json_files import read_json
-from daguerre.models.lora import CONFIG as ADAPTER
 from daguerre.models.published import is_published
 from daguerre.models.readers import CONFIG
 from daguerre.models.tokenizer_files import CONFIG as TOKENIZER_CONFIG

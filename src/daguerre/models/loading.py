@@ -10,28 +10,36 @@ import logging
 import os
 from importlib import resources
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-
-from daguerre.errors import CheckpointError, InputError, shown
-from daguerre.models.backends.disk import gigabytes
-from daguerre.models.core.backbone import Backbone
+from daguerre.arguments import SWITCH, Call, OneOf, Option, PathName, Words
+from daguerre.errors import CheckpointError, InputError, MissingExtra, shown, unknown
+from daguerre.models.adapter_files import CONFIG as ADAPTER
+from daguerre.models.backends.disk import PLACES, gigabytes
+from daguerre.models.backends.native_backend import QUANTIZATIONS
+from daguerre.models.bits import TYPES, NumberType
+from daguerre.models.denoiser import BACKENDS
 from daguerre.models.hub import is_name, pull, pull_tokenizer
 from daguerre.models.json_files import read_json
-from daguerre.models.lora import CONFIG as ADAPTER
 from daguerre.models.own_layout import CONFIG as CONFIG
 from daguerre.models.own_layout import OwnSource
 from daguerre.models.own_layout import read_extra as read_extra
 from daguerre.models.own_layout import save_model as save_model
 from daguerre.models.published import PublishedSource, describe, is_published
-from daguerre.models.published_weights import Progress
 from daguerre.models.readers import HINT, FolderReader, GgufReader, is_on_hub, reader_of
-from daguerre.models.scaling import Extension
+from daguerre.models.scaling import Extension, Scaling
 from daguerre.models.shards import WEIGHTS as WEIGHTS
+from daguerre.models.shards import Progress
 from daguerre.models.sources import Loaded as Loaded
 from daguerre.models.sources import ModelSource
+from daguerre.models.threads import Threads
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.models.tokenizer_files import TEKKEN, TIKTOKEN, TOKENIZER
+
+if TYPE_CHECKING:
+    import torch
+
+    from daguerre.models.core.backbone import Backbone
 
 DEFAULT_MODEL = "default"
 ADVISED, BETWEEN = 0.75, 6.7
@@ -39,14 +47,70 @@ ADVISED, BETWEEN = 0.75, 6.7
 weight between those that it says "approximate_int4" for and "int8": Q6_K has 6.6.
 """
 LOG = logging.getLogger("daguerre")
+DTYPES = ("float32", "bfloat16")
 PACKAGED = {DEFAULT_MODEL: "default", "concepts": "concepts-model"}
 """The models of the package: their names, and their folders in `assets`."""
+LOAD_OPTIONS: dict[str, Option] = {
+    "name": Option(
+        PathName(),
+        """a model of the package, "default" or "concepts", which has concept heads; a folder, such as a training run
+        writes or a publisher's; a GGUF file, llama.cpp's; or a name on a model hub, owner/repository, which is
+        downloaded once. `daguerre.models.families.FAMILIES` lists what is supported""",
+    ),
+    "device": Option(Words(empty=False), """ "cpu", "cuda" or another of PyTorch's"""),
+    "dtype": Option(
+        OneOf(known=("auto", *DTYPES)),
+        """ "float32", "bfloat16", or "auto": the faster one here (`models.denoiser.auto_dtype`), mostly bfloat16""",
+    ),
+    "backend": Option(
+        OneOf(known=BACKENDS, none=True),
+        """ "native" computes on a CPU, in C++ that is compiled for this processor on first use, in seconds, and kept in
+        the cache's folder (`daguerre.files.cache_folder`); "torch" runs the plain modules, on any device. None: native
+        on a CPU with a C++ compiler, else torch""",
+    ),
+    "quantize": Option(
+        OneOf(known=QUANTIZATIONS, none=True),
+        """ "int8": matrices as 8-bit numbers; "approximate_int4": as 4-bit numbers with a scale for every 32 inputs.
+        Both are faster, take less memory, and are approximate; native backend only""",
+    ),
+    "experts": Option(
+        OneOf(known=PLACES, none=True),
+        """where the packed experts of a mixture are: in "memory"; or on the "disk", in the cache's folder, of which
+        memory holds what it can; None: on the disk if they do not fit in free memory. Native backend only""",
+    ),
+    "threads": Option(
+        Threads(none=True),
+        """how many PyTorch uses on the CPU from now on, in the whole process; "auto" times a few numbers on this model
+        and takes the best; None changes nothing. The native backend uses fewer while other processes want the
+        processors""",
+    ),
+    "revision": Option(Words(empty=False, none=True), "of a name on a hub: a branch, tag or commit; None: main"),
+    "family": Option(Words(empty=False, none=True), "what a published model is, where its files do not say it"),
+    "adapter": Option(
+        PathName(none=True), "a LoRA adapter in PEFT's layout, which is merged: a folder, or a name on a hub"
+    ),
+    "tokenizer": Option(
+        PathName(none=True), "one that a published model takes in place of its own: a folder, or a name on a hub"
+    ),
+    "rope_scaling": Option(
+        Scaling(none=True),
+        """more positions than the model was trained on: "yarn:4" for four times as many, also linear, ntk, llama3 and
+        none (as they are); or a mapping with the keys of transformers' `rope_scaling` (`daguerre.models.scaling`)""",
+    ),
+    "tensor_parallel": Option(
+        SWITCH,
+        """the processes that torchrun started share every layer (`daguerre.models.tensor_parallel`); each must ask the
+        same, and gets the whole answer. On GPUs each takes its own, and "cuda" is the device; torch backend only""",
+    ),
+    "progress": Option(Call(none=True), "called with the bytes of a published model that were read, and all of them"),
+}
+"""The arguments of `daguerre.load`: the kind of each, and what it is."""
 
 
 def load_folder(
     folder: str | os.PathLike[str],
-    dtype: torch.dtype = torch.float32,
-    device: torch.device | str = "cpu",
+    dtype: str | torch.dtype = "float32",
+    device: str | torch.device = "cpu",
     *,
     family: str | None = None,
     adapter: str | os.PathLike[str] | None = None,
@@ -63,18 +127,19 @@ def load_folder(
     tokenizer  the folder of the tokenizer, for a checkpoint that has none
     rope_scaling  how its positions are scaled, and become more
     progress   called with the bytes that were read, and all
-    defer      weights of a published folder stay in their files until they are packed (`daguerre.models.deferred`)
+    defer      weights stay in their files until they are packed (`daguerre.models.model_weights`)
 
     CheckpointError, in one line, when a file is missing, truncated or altered, when a tensor is missing, unexpected or
     of another shape, or when the tokenizer is of another vocabulary; UnsupportedError for a model or an adapter that
     cannot be computed.
     """
-    beside = None if adapter is None else named_path(adapter, "an adapter")
-    words = None if tokenizer is None else named_path(tokenizer, "a tokenizer")
-    source = open_source(named_path(folder, "a model"), family=family, tokenizer=words)
-    loaded = source.load(dtype, device, adapter=beside, progress=progress, defer=defer)
+    adapter_path = None if adapter is None else named_path(adapter, "an adapter")
+    tokenizer_path = None if tokenizer is None else named_path(tokenizer, "a tokenizer")
+    source = open_source(named_path(folder, "a model"), family=family, tokenizer=tokenizer_path)
+    numbers = number_type_of(dtype)
+    loaded = source.load(numbers, str(device), adapter=adapter_path, progress=progress, defer=defer)
     if rope_scaling is not None:
-        loaded.backbone.config = rope_scaling(loaded.backbone.config)
+        loaded.weights.rescale(rope_scaling)
     return loaded
 
 
@@ -113,7 +178,7 @@ def advise(loaded: Loaded, bits: int) -> None:
     """Say which `quantize` takes about the memory of a GGUF file whose quantized weights become numbers of so many
     bits.
     """
-    weights = loaded.backbone.num_parameters
+    weights = loaded.weights.num_parameters
     size = loaded.source.file_bytes
     if size is None or 8 * size > ADVISED * bits * weights:
         return
@@ -127,15 +192,31 @@ def advise(loaded: Loaded, bits: int) -> None:
 
 
 def load_model(
-    folder: str | os.PathLike[str], dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
+    folder: str | os.PathLike[str], dtype: str | torch.dtype = "float32", device: str | torch.device = "cpu"
 ) -> tuple[Backbone, Tokenizer]:
     """The backbone and the tokenizer of a folder; see `load_folder`."""
     loaded = load_folder(folder, dtype, device)
     return loaded.backbone, loaded.tokenizer
 
 
-def usable_device(name: str) -> torch.device:
-    """The device of that name. InputError if it cannot be used here."""
+def number_type_of(dtype: str | torch.dtype) -> NumberType:
+    """A type of weights by its name, or PyTorch's. InputError for one that no model is computed in."""
+    name = str(dtype).removeprefix("torch.")
+    if name not in TYPES:
+        raise unknown("dtype", name, TYPES)
+    return "bfloat16" if name == "bfloat16" else "float32"
+
+
+def usable_device(name: str) -> str:
+    """The device of that name, as PyTorch writes it. InputError if it cannot be used here; MissingExtra for one that
+    PyTorch computes on, without PyTorch.
+    """
+    if name == "cpu":
+        return name
+    try:
+        import torch
+    except ImportError:
+        raise MissingExtra("torch", "torch") from None
     try:
         device = torch.device(name)
         torch.zeros(1, device=device).item()
@@ -144,7 +225,7 @@ def usable_device(name: str) -> torch.device:
         raise InputError(f"device {shown(name)} cannot be used ({reason[:100]}): try 'cpu'") from None
     if device.type == "cpu" and device.index:
         raise InputError(f"device {name!r} cannot be used (there is one CPU, whatever its cores): try 'cpu'")
-    return device
+    return str(device)
 
 
 def model_folder(

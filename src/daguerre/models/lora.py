@@ -18,13 +18,14 @@ import torch
 from torch import Tensor
 
 from daguerre.errors import CheckpointError, UnsupportedError
+from daguerre.models.adapter_files import CONFIG as CONFIG
+from daguerre.models.adapter_files import WEIGHTS as WEIGHTS
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.families.base import Piece
 from daguerre.models.families.gpt2 import transposed
 from daguerre.models.json_files import read_json
 from daguerre.models.shards import KINDS, open_shard, some
 
-CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 FACTOR = re.compile(r"(.+)\.lora_(embedding_)?([AB])(?:\.(?!weight$)[^.]+)?(?:\.weight)?")
 WRAPPED = "base_model.model."
 """What PEFT puts before the names of a model."""
@@ -201,9 +202,9 @@ def _sorted(path: Path, content: Any) -> tuple[dict[str, _Matrix], dict[str, str
     matrices: dict[str, _Matrix] = {}
     replaced: dict[str, str] = {}
     for key in content.keys():  # noqa: SIM118 - not a mapping
-        kind = content.get_slice(key).get_dtype()
-        if kind not in KINDS:
-            raise CheckpointError(f"{path}: {key!r} holds {kind}, not floating point: copy it again")
+        dtype = content.get_slice(key).get_dtype()
+        if dtype not in KINDS:
+            raise CheckpointError(f"{path}: {key!r} holds {dtype}, not floating point: copy it again")
         name = key.removeprefix(WRAPPED).replace(".modules_to_save.default", "").replace(".base_layer", "")
         if "lora_magnitude_vector" in name:
             raise UnsupportedError(f"{path}: DoRA ({key}) is not supported: merge the adapter with PEFT")

@@ -6,18 +6,18 @@ Letters: I and O numbers before and after a matrix, r the rank.
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from daguerre.errors import UnsupportedError
-from daguerre.models.core.build import make_shapes
 from daguerre.models.core.config import ModelConfig
-from daguerre.models.export import class_of
+from daguerre.models.core.parameters import parameter_shapes
 from daguerre.models.families import FAMILIES
 from daguerre.models.families.base import Piece
 from daguerre.models.families.gpt2 import transposed
 from daguerre.models.families.llama import llama_pieces
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,9 @@ def own_pieces(config: ModelConfig) -> list[Piece]:
     """The pieces of a model in Daguerre's own layout: under the names that `daguerre export --out` gives them, so that
     PEFT finds them there; the rest, and all of a model that cannot be exported, under their own.
     """
-    own = [Piece(name, name) for name in make_shapes(config).state_dict()]
+    from daguerre.models.export import class_of
+
+    own = [Piece(name, name) for name in parameter_shapes(config)]
     try:
         class_of(config)
     except UnsupportedError:
@@ -60,6 +62,8 @@ def is_conv(piece: Piece) -> bool:
 
 def rows_of(piece: Piece, num: int) -> Tensor:
     """Which published row each of our `num` rows of a piece is, int64 (O,)."""
+    import torch
+
     if piece.change is None or is_conv(piece):
         return torch.arange(num)
     rows, columns = piece.change(torch.arange(num)[:, None].expand(num, 2)), piece.change(torch.ones(num, 2))
@@ -70,7 +74,7 @@ def rows_of(piece: Piece, num: int) -> Tensor:
 
 def published_factor(piece: Piece, b: Tensor) -> Tensor:
     """The factor B (O, r) of a published matrix, from ours."""
-    out = torch.empty_like(b)
+    out = b.clone()
     out[rows_of(piece, len(b))] = b
     return out
 

@@ -13,34 +13,31 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from daguerre.errors import CheckpointError, DataError
 from daguerre.files import sync_folder, synced_write
+from daguerre.models.bits import NumberType
 from daguerre.models.catalog import FILE as CONCEPTS
 from daguerre.models.catalog import Catalog, read_catalog
-from daguerre.models.core.backbone import Backbone
-from daguerre.models.core.build import make_shapes
 from daguerre.models.core.config import ModelConfig
+from daguerre.models.core.parameters import parameter_shapes
+from daguerre.models.families.base import Piece
 from daguerre.models.json_files import read_json
-from daguerre.models.lora import merge_adapter
 from daguerre.models.lora_names import names_in
+from daguerre.models.model_weights import FileWeights, ModelWeights, merged, torch_type
 from daguerre.models.readers import CONFIG as CONFIG
 from daguerre.models.readers import HINT
-from daguerre.models.shards import INDEX, WEIGHTS, check_layers
+from daguerre.models.shards import INDEX, WEIGHTS, Stored, check_layers
 from daguerre.models.sources import Loaded, ModelSource, Progress
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.models.tokenizer_files import TOKENIZER
-from daguerre.models.weights import (
-    SHARD_BYTES,
-    read_weights,
-    remove_other_weights,
-    sha256_of,
-    shapes_of,
-    write_weights,
-)
+from daguerre.models.weights import SHARD_BYTES, remove_other_weights, sha256_of, stored_in, write_weights
+
+if TYPE_CHECKING:
+    import torch
+
+    from daguerre.models.core.backbone import Backbone
 
 KINDS = ("F64", "F32", "F16", "BF16")
 """Types of stored numbers that are read, as safetensors names them."""
@@ -50,7 +47,7 @@ def save_model(
     folder: str | os.PathLike[str],
     backbone: Backbone,
     tokenizer: Tokenizer,
-    dtype: torch.dtype = torch.bfloat16,
+    dtype: str | torch.dtype = "bfloat16",
     extra: dict[str, Any] | None = None,
     shard_bytes: int = SHARD_BYTES,
     catalog: Catalog | None = None,
@@ -66,7 +63,7 @@ def save_model(
     _check_vocabulary(backbone.config, tokenizer, target)
     target.mkdir(parents=True, exist_ok=True)
     _finish_renames(target)
-    name, weights = write_weights(target, backbone.state_dict(), dtype, shard_bytes)
+    name, weights = write_weights(target, backbone.state_dict(), torch_type(dtype), shard_bytes)
     values: dict[str, Any] = {
         **backbone.config.to_dict(),
         "weights_sha256": hashlib.sha256(weights).hexdigest(),
@@ -111,8 +108,8 @@ class OwnSource(ModelSource):
 
     def load(
         self,
-        dtype: torch.dtype,
-        device: torch.device | str,
+        numbers: NumberType,
+        device: str = "cpu",
         *,
         adapter: Path | None = None,
         progress: Progress | None = None,
@@ -120,19 +117,17 @@ class OwnSource(ModelSource):
     ) -> Loaded:
         weights, config, values = _read_config(self.path)
         tokenizer = _read_tokenizer(self.path, config, values)
-        found = shapes_of(weights)
-        check_layers(config, len(found), weights)
-        backbone = make_shapes(config)
-        _check_tensors(backbone, found, weights)
-        backbone.load_state_dict(read_weights(weights, dtype, device), assign=True)
-        backbone.never = torch.tensor(config.unpredictable_ids, dtype=torch.int64, device=device)
-        backbone.eval().requires_grad_(False)
+        stored = stored_in(weights)
+        check_layers(config, len(stored), weights)
+        _check_tensors(config, stored, weights)
+        pieces = [Piece(name, name) for name in stored]
+        held: ModelWeights = FileWeights(config, numbers, pieces, stored, progress, device)
         if adapter is not None:
             names = names_in(config, None)
-            merge_adapter(backbone, names.pieces, adapter, names.prefix)
-        return Loaded(
-            backbone=backbone, tokenizer=tokenizer, source=self, concepts=_read_own_catalog(self.path, config)
-        )
+            held = merged(held, names.pieces, adapter, names.prefix)
+        elif not defer:
+            held.module()
+        return Loaded(weights=held, tokenizer=tokenizer, source=self, concepts=_read_own_catalog(self.path, config))
 
 
 def _read_own_catalog(folder: Path, config: ModelConfig) -> Catalog | None:
@@ -241,8 +236,8 @@ def _check_vocabulary(config: ModelConfig, tokenizer: Tokenizer, folder: Path) -
         )
 
 
-def _check_tensors(backbone: Backbone, found: Mapping[str, tuple[tuple[int, ...], str]], path: Path) -> None:
-    expected = {name: tuple(tensor.shape) for name, tensor in backbone.state_dict().items()}
+def _check_tensors(config: ModelConfig, found: Mapping[str, Stored], path: Path) -> None:
+    expected = parameter_shapes(config)
     missing, extra = sorted(expected.keys() - found.keys()), sorted(found.keys() - expected.keys())
     if missing or extra:
         what = (
@@ -252,7 +247,7 @@ def _check_tensors(backbone: Backbone, found: Mapping[str, tuple[tuple[int, ...]
         )
         raise CheckpointError(f"{path} {what}: its config.json is of another model; copy the folder again")
     for name, shape in expected.items():
-        has, kind = found[name]
+        has, kind = found[name].shape, found[name].kind
         if has != shape:
             raise CheckpointError(
                 f"{path}: {name!r} has shape {has} and config.json requires {shape}: copy the folder again"

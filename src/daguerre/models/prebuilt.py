@@ -7,6 +7,7 @@ library, since the build of such a wheel (`hatch_build.py`) loads it alone.
 from __future__ import annotations
 
 import hashlib
+import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -66,6 +67,8 @@ BASELINES = {"x86_64": ("-march=x86-64",), "aarch64": ("-march=armv8-a",)}
 """The compiler's flags for any processor of a machine, whose level has the machine's name."""
 
 
+OPENMP = "libgomp.so.1"
+"""GNU's OpenMP runtime."""
 LINKED = ("-shared", "-s", "-static-libstdc++", "-static-libgcc")
 
 
@@ -87,9 +90,14 @@ def path_of(source: LibrarySource, level: str, folder: Path | None = None) -> Pa
 def build(machine: str, names: Sequence[str], folder: Path, compiler: str) -> Iterator[Path]:
     """Compile both libraries for some levels of a machine; yields each when it is there.
 
-    The native backend is not linked with an OpenMP runtime: it uses that of PyTorch, which is loaded before it. Nothing
-    is needed of the C++ runtime of the machine that it runs on.
+    The native backend is not linked with an OpenMP runtime: it uses that of PyTorch, where that is loaded before it, or
+    the compiler's, which is brought along. Nothing is needed of the C++ runtime of the machine that it runs on.
     """
+    found = subprocess.run([compiler, f"-print-file-name={OPENMP}"], check=True, capture_output=True, text=True)
+    runtime = Path(found.stdout.strip())
+    if runtime.is_absolute():
+        shutil.copyfile(runtime, folder / OPENMP)
+        yield folder / OPENMP
     for level in names:
         for source in SOURCES:
             path = path_of(source, level, folder)

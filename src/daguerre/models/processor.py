@@ -11,11 +11,14 @@ import platform
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-
-import torch
+from typing import TYPE_CHECKING
 
 from daguerre.errors import InputError, unknown
 from daguerre.models import prebuilt
+from daguerre.models.bits import NumberType
+
+if TYPE_CHECKING:
+    import torch
 
 VARIABLE = "DAGUERRE_ISA"
 """The environment variable."""
@@ -72,29 +75,38 @@ ROW_TIMES = {"avx2": 0.25, "avx512": 0.12, "avx512_vnni": 0.12, "avx512_bf16": 0
 measurements of the default model in bfloat16 (docs/log.md): avx2 and avx512_bf16 on EPYCs that have no more, amx on a
 Xeon. Those of avx512 and avx512_vnni are estimated."""
 HEAD_TIMES = {"avx2": 0.05, "avx512": 0.05, "avx512_vnni": 0.05, "avx512_bf16": 0.06, "amx": 0.08}
-"""The same for a step of the draft head; but for amx they are estimated."""
+"""What a step of the draft head takes, as such a share; all but that of amx are estimated."""
 
 
+@lru_cache(maxsize=1024)
 def row_time(crowd: int = 1) -> float:
     """What a further row takes, as a share of what a text's step of mode "ar" does: the entry of ROW_TIMES for the
     instruction set in use, the largest for one that has none. In a crowd of N texts, whose steps share the time in
-    which weights are read, a row takes more of it: N r / (1 + (N - 1) r).
+    which weights are read, a row takes more of it: N r / (1 + (N - 1) r). Which set is in use is looked up once.
     """
     alone = ROW_TIMES.get(instruction_set(), max(ROW_TIMES.values()))
     return crowd * alone / (1 + (crowd - 1) * alone)
 
 
+@lru_cache(maxsize=1024)
 def head_time(crowd: int = 1) -> float:
-    """The same of HEAD_TIMES."""
+    """What a step of the draft head takes, as such a share: the entry of HEAD_TIMES."""
     alone = HEAD_TIMES.get(instruction_set(), max(HEAD_TIMES.values()))
     return alone * row_time(crowd) / row_time()
 
 
-def native_dtype(device: str | torch.device = "cpu") -> torch.dtype:
+def native_numbers(device: str = "cpu") -> NumberType:
     """bfloat16 if the device multiplies it natively, else float32, in which PyTorch is then many times faster."""
-    device = torch.device(device)
-    if device.type == "cuda":
-        return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float32
-    if device.type != "cpu":
-        return torch.float32
-    return torch.bfloat16 if instruction_set() in ("avx512_bf16", "amx") else torch.float32
+    kind = device.partition(":")[0]
+    if kind == "cuda":
+        import torch
+
+        return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
+    return "bfloat16" if kind == "cpu" and instruction_set() in ("avx512_bf16", "amx") else "float32"
+
+
+def native_dtype(device: str | torch.device = "cpu") -> torch.dtype:
+    """The same as PyTorch's type."""
+    import torch
+
+    return torch.bfloat16 if native_numbers(str(device)) == "bfloat16" else torch.float32

@@ -10,22 +10,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from daguerre.errors import CheckpointError, DataError, InputError, UnsupportedError, unknown
+from daguerre.models.bits import NumberType
 from daguerre.models.bundled import NO_ADAPTER, BundledAdapter, read_bundled, with_adapter
 from daguerre.models.catalog import FILE as CONCEPTS
 from daguerre.models.catalog import read_catalog
 from daguerre.models.core.config import ModelConfig
-from daguerre.models.deferred import Deferred, backbone_without_weights, can_defer
 from daguerre.models.families import FAMILIES, find_family
 from daguerre.models.families.base import Family
 from daguerre.models.families.reading import sampling_of, unsupported
 from daguerre.models.gguf.pieces import in_gguf
-from daguerre.models.lora import merge_adapter
+from daguerre.models.model_weights import FileWeights, ModelWeights, merged
 from daguerre.models.published_facts import Published
 from daguerre.models.published_tokenizer import PublishedTokenizer
-from daguerre.models.published_weights import copy_weights, empty_backbone, fit
+from daguerre.models.published_weights import fit
 from daguerre.models.readers import CONFIG, Reader, given_tokenizer, reader_of
 from daguerre.models.sources import Loaded, ModelSource, Progress
 
@@ -134,8 +132,8 @@ class PublishedSource(ModelSource):
 
     def load(
         self,
-        dtype: torch.dtype,
-        device: torch.device | str,
+        numbers: NumberType,
+        device: str = "cpu",
         *,
         adapter: Path | None = None,
         progress: Progress | None = None,
@@ -157,16 +155,13 @@ class PublishedSource(ModelSource):
             raise CheckpointError(f"{self.path}: {error}") from None
         stored |= bundled.stored
         pieces = fit(family if arch is None else in_gguf(family, arch), config, stored, self.path)
-        if defer and adapter is None and can_defer(config):
-            backbone = backbone_without_weights(config, dtype)
-            backbone.deferred = Deferred(pieces, stored, progress)
-        else:
-            backbone = empty_backbone(config, dtype, device)
-            copy_weights(backbone, pieces, stored, progress)
+        weights: ModelWeights = FileWeights(config, numbers, pieces, stored, progress, device)
         if adapter is not None:
-            merge_adapter(backbone, pieces if arch is None else family.pieces(config), adapter, family.prefix)
+            weights = merged(weights, pieces if arch is None else family.pieces(config), adapter, family.prefix)
+        elif not defer:
+            weights.module()
         return Loaded(
-            backbone=backbone,
+            weights=weights,
             tokenizer=words,
             source=self,
             family=family.name,

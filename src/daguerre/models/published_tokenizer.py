@@ -79,13 +79,13 @@ class PublishedTokenizer(Tokenizer):
         self._resize(vocab_size)
 
     def __copy__(self) -> PublishedTokenizer:
-        """The same tokenizer, which is not read again."""
+        """A copy that shares all that was read."""
         other = object.__new__(PublishedTokenizer)
         other.__dict__.update(self.__dict__)
         return other
 
     def sized(self, vocab_size: int) -> PublishedTokenizer:
-        """The same tokenizer for a model with so many ids. DataError if those are too few."""
+        """A copy for a model with so many ids. DataError if those are too few."""
         other = copy.copy(self)
         other.__dict__.pop("sha256", None)
         other._resize(vocab_size)

@@ -18,8 +18,8 @@ from daguerre.errors import CheckpointError, DataError, InputError, shown
 from daguerre.models.gguf.facts import gguf_facts, stored_kinds
 from daguerre.models.gguf.file import GgufFile
 from daguerre.models.gguf.header import Header, is_gguf, parts_of, read_header, size_of
+from daguerre.models.gguf.tokenizer import gguf_tokenizer, tokenizer_config
 from daguerre.models.gguf.values import GgufMetadata
-from daguerre.models.gguf.words import gguf_tokenizer, tokenizer_config
 from daguerre.models.json_files import read_json
 from daguerre.models.published_facts import Published
 from daguerre.models.published_tokenizer import KEPT, PublishedTokenizer, added_of
@@ -159,7 +159,9 @@ class GgufReader:
 
     def tensors(self) -> dict[str, Stored]:
         file = GgufFile(self.header)
-        return {name: Stored(file, each.shape, each.kind, each.num_bytes) for name, each in file.entries.items()}
+        return {
+            name: Stored(file, each.shape, each.kind, each.num_bytes, name=name) for name, each in file.entries.items()
+        }
 
     def weight_files(self) -> list[Path]:
         return parts_of(self.path)

@@ -47,10 +47,10 @@ def keep_origin(source: Path, folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     found = PublishedSource(reader_of(source))
-    described, words = found.described, found.tokenizer()
+    described, tokenizer = found.described, found.tokenizer()
     if found.reader.is_file:
-        if words is not None:
-            write_tokenizer(folder, words)
+        if tokenizer is not None:
+            write_tokenizer(folder, tokenizer)
         if found.facts.generation:
             _write_json(folder / GENERATION, dict(found.facts.generation))
         kinds = {piece.name: "BF16" for piece in found.family.pieces(described.config) if not piece.copy}

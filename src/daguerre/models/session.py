@@ -61,30 +61,6 @@ class Counts:
     accepted_prediction_tokens: int = 0
     rejected_prediction_tokens: int = 0
 
-    def add_forward(self, query: int, new: int = 0, again: int = 0, reused: int = 0) -> None:
-        """Count a forward that computes `query` rows whose outputs are used and, of others, `new` ones for the first
-        time and some `again`, and that reads `reused` ones from the cache.
-        """
-        if self.forwards:
-            self.finalized_tokens += new
-        else:
-            self.prefill_tokens += new
-        self.forwards += 1
-        self.query_tokens += query
-        self.recomputed_tokens += again
-        self.reused_tokens += reused
-
-    def count_draft(self, source: str, drafted: int, accepted: int) -> None:
-        """Count a draft that was verified; `source` as in `daguerre.decoding.drafters`."""
-        self.drafted += drafted
-        self.accepted += accepted
-        if source == "lookup":
-            self.lookup_drafted += drafted
-            self.lookup_accepted += accepted
-        elif source == "head":
-            self.head_drafted += drafted
-            self.head_accepted += accepted
-
     def accept(self, num: int) -> None:
         """Count `num` tokens of the caller's draft as accepted; until then they count as rejected."""
         self.accepted_prediction_tokens += num

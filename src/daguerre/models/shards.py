@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+import json
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from daguerre.errors import CheckpointError, shown
+from daguerre.models.bits import STORED, NumberType, converted
 from daguerre.models.core.config import ModelConfig
-from daguerre.models.gguf.file import GgufFile
+from daguerre.models.gguf.file import GgufFile, read_bytes
 from daguerre.models.json_files import read_json
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -20,6 +23,8 @@ LONGEST_NAME = 255
 """Bytes of the name of a file."""
 KINDS = ("F32", "F16", "BF16")
 """Types of stored numbers that are read, as safetensors names them."""
+Progress = Callable[[int, int], None]
+"""Called with the number of bytes that were read, and of all."""
 LISTED = 20
 """How many names of a kind an error lists."""
 
@@ -30,35 +35,63 @@ class SafetensorsFile:
 
     path: Path
 
-    def open(self) -> Any:
-        """The file as a context, to read tensors from. CheckpointError if it is damaged."""
-        return open_shard(self.path)
-
     def tensors(self) -> dict[str, Stored]:
-        """What the file holds, by name."""
-        found = dict[str, Stored]()
-        with open_shard(self.path) as content:
-            for name in content.keys():  # noqa: SIM118 - not a mapping
-                view = content.get_slice(name)
-                shape, kind = tuple(view.get_shape()), view.get_dtype()
-                found[name] = Stored(self, shape, kind, math.prod(shape) * (4 if kind == "F32" else 2))
-        return found
+        """What the file holds, by name. CheckpointError if it is damaged."""
+        with open_shard(self.path, "numpy"):  # which compares the header with the file
+            return {
+                name: Stored(self, tuple(about["shape"]), about["dtype"], end - begin, start + begin)
+                for start, name, about, (begin, end) in self._index()
+            }
+
+    def _index(self) -> Iterator[tuple[int, str, dict[str, Any], tuple[int, int]]]:
+        """Where tensors begin, and of each its name, what the header says of it, and its bytes from there."""
+        (size,) = struct.unpack("<Q", read_bytes(self.path, 0, 8).tobytes())
+        header = json.loads(read_bytes(self.path, 8, size).tobytes())
+        for name, about in header.items():
+            if name != "__metadata__":
+                yield 8 + size, name, about, tuple(about["data_offsets"])
+
+    def array(self, stored: Stored) -> np.ndarray:
+        """A tensor's numbers as they are stored; of bfloat16 the bits as uint16."""
+        held = read_bytes(self.path, stored.offset, stored.num_bytes)
+        return held.view(STORED[stored.kind]).reshape(stored.shape)
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A stored tensor: its file, shape and type, as safetensors or ggml names it, and its bytes."""
+    """A stored tensor: its file, shape and type, as safetensors or ggml names it, and its bytes; where these begin in a
+    safetensors file; and its name in a GGUF file.
+    """
 
     file: SafetensorsFile | GgufFile
     shape: tuple[int, ...]
     kind: str
     num_bytes: int
+    offset: int = 0
+    name: str = ""
+
+    @property
+    def paths(self) -> Sequence[Path]:
+        """The file, or all parts of the one that it is of."""
+        return self.file.parts if isinstance(self.file, GgufFile) else [self.file.path]
+
+    def array(self) -> np.ndarray:
+        """The numbers as they are stored, of bfloat16 the bits as uint16; of quantized ones as float32."""
+        if isinstance(self.file, GgufFile):
+            return self.file.array(self.name)
+        return self.file.array(self)
+
+    def read(self, numbers: NumberType) -> np.ndarray:
+        """The numbers in a type."""
+        if isinstance(self.file, GgufFile):
+            return self.file.read(self.name, numbers)
+        return converted(self.file.array(self), numbers)
 
 
-def open_shard(file: Path) -> Any:
+def open_shard(file: Path, framework: str = "pt") -> Any:
     """A safetensors file to read from, as a context. CheckpointError if it is damaged."""
     try:
-        return safe_open(file, framework="pt")
+        return safe_open(file, framework=framework)
     except (SafetensorError, OSError, ValueError) as error:
         raise CheckpointError(f"{file} cannot be read ({error}): copy it again") from None
 

@@ -6,16 +6,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-
+from daguerre.models.bits import NumberType
 from daguerre.models.catalog import Catalog
-from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.lora_names import AdapterNames, names_in
-from daguerre.models.published_weights import Progress as Progress
+from daguerre.models.model_weights import ModelWeights
+from daguerre.models.shards import Progress as Progress
 from daguerre.models.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from daguerre.models.core.backbone import Backbone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,13 +30,18 @@ class Loaded:
     concepts names of the concepts of a model with concept heads; None for any other
     """
 
-    backbone: Backbone
+    weights: ModelWeights
     tokenizer: Tokenizer
     source: ModelSource
     family: str | None = None
     decode: Mapping[str, Any] = field(default_factory=dict)
     sampling: Mapping[str, Any] = field(default_factory=dict)
     concepts: Catalog | None = None
+
+    @property
+    def backbone(self) -> Backbone:
+        """The backbone, ready for inference, with PyTorch."""
+        return self.weights.module()
 
 
 class ModelSource(ABC):
@@ -72,8 +79,8 @@ class ModelSource(ABC):
     @abstractmethod
     def load(
         self,
-        dtype: torch.dtype,
-        device: torch.device | str,
+        numbers: NumberType,
+        device: str = "cpu",
         *,
         adapter: Path | None = None,
         progress: Progress | None = None,

@@ -141,7 +141,7 @@ class StaleSession(BackboneSession):
         index = np.empty(len(canvas), dtype=np.int32)
         index[rows] = np.arange(len(rows))
         layout = Layout(rows, np.full(len(rows), len(canvas), dtype=np.int32), int(stored.sum()))
-        level = noise_level(self.config, canvas)
+        level = noise_level(canvas) if self.config.time_input else None
         (answer,) = yield [Forward(tokens[rows], layout, self._store, index[asked], ask, level)]
         return answer
 
@@ -162,4 +162,4 @@ class StaleSession(BackboneSession):
         other[asked] = False
         again = int((other & (tokens == self._tokens)).sum())
         new, reused = int(other.sum()) - again, int(self._frozen.sum())
-        self.counts.add_forward(len(tokens) - reused - new - again, new, again, reused)
+        self._count(len(tokens) - reused - new - again, new, again, reused)

@@ -27,7 +27,7 @@ MAX_LENGTH = 10_000_000
 MAX_ITEMS = 1_000_000
 """Of a list, and of a value with all that it holds, each as often as it holds it."""
 MAX_KEY = 10_000
-"""The same of a tuple, which may be a key."""
+"""Of a tuple, which may be a key, counted in the same way."""
 MAX_MADE = 1 << 28
 """Bytes of all that operators, calls, filters and literals make in one rendering."""
 MAX_BITS = 14_000
@@ -111,7 +111,7 @@ class Steps:
         return value
 
     def counted(self, items: Iterable[Any]) -> Iterator[Any]:
-        """The same items; each is a step."""
+        """Yield the items, and charge a step for each."""
         for item in items:
             self.spend()
             yield item

@@ -343,7 +343,7 @@ def _joined_texts(context: Context, parts: list[Any]) -> str:
 
 @jinja2.pass_context
 def _counted(context: Context, items: Iterable[Any], size: int) -> Iterable[Any]:
-    """The same items; each is a step, and charged with the bytes of what its turn writes."""
+    """Yield the items, and charge for each a step and the bytes of what its turn writes."""
     steps: Any = context.resolve(STEPS)
     if isinstance(items, Sized):
         steps.spend(len(items))

@@ -19,7 +19,7 @@ from daguerre.models.core.backbone import MLP, Backbone, SelfAttention
 from daguerre.models.core.config import ModelConfig
 
 
-def join_others(device: torch.device) -> torch.device:
+def join_others(name: str) -> str:
     """Join the processes that torchrun started, unless that is done; the device of this process: of several GPUs its
     own. InputError in a process that torchrun did not start.
     """
@@ -27,12 +27,13 @@ def join_others(device: torch.device) -> torch.device:
         raise InputError(
             "tensor_parallel needs several processes: start them with `torchrun --nproc-per-node 2 PROGRAM`"
         )
+    device = torch.device(name)
     if device.type == "cuda":
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
     if not torch.distributed.is_initialized():
         torch.distributed.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
-    return device
+    return str(device)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ request; and giving them back.
 from __future__ import annotations
 
 import ctypes
-import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,11 +12,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 
 from daguerre.arguments import Kind, Whole
 from daguerre.errors import InputError
 from daguerre.models.forward import Backend, Forward, Hidden, Layout
+from daguerre.models.thread_count import num_cpus as num_cpus
+from daguerre.models.thread_count import set_num_threads
 
 TRIAL_ROWS = 8
 TRIALS = 5
@@ -41,19 +41,19 @@ class Threads(Kind):
         )
 
 
-def check_threads(threads: int | str | None, device: torch.device) -> None:
+def check_threads(threads: int | str | None, device: str) -> None:
     """InputError for a number of threads where the device is not a CPU."""
-    if threads is not None and device.type != "cpu":
-        raise InputError(f"threads are those of the CPU and the device is {str(device)!r}: leave out threads")
+    if threads is not None and device.partition(":")[0] != "cpu":
+        raise InputError(f"threads are those of the CPU and the device is {device!r}: leave out threads")
 
 
 def use_threads(threads: int | str, backend: Backend) -> int:
     """Set PyTorch's number of threads, and return it. "auto" times forwards of a few rows with 1, 2, 4, ... of them."""
     if isinstance(threads, int):
-        torch.set_num_threads(threads)
+        set_num_threads(threads)
         return threads
     best = fastest(candidates(num_cpus()), lambda num: _seconds(num, backend))
-    torch.set_num_threads(best)
+    set_num_threads(best)
     return best
 
 
@@ -86,14 +86,9 @@ def fastest(nums: list[int], seconds: Callable[[int], float]) -> int:
     return best
 
 
-def num_cpus() -> int:
-    """CPUs that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def _seconds(num_threads: int, backend: Backend) -> float:
     """The minimum time of a few forwards of TRIAL_ROWS rows, in seconds."""
-    torch.set_num_threads(num_threads)
+    set_num_threads(num_threads)
     rows = np.arange(TRIAL_ROWS)
     layout = Layout(rows, np.full(TRIAL_ROWS, TRIAL_ROWS, dtype=np.int32), 0)
     level = 0.0 if backend.config.time_input else None

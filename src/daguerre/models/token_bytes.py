@@ -19,8 +19,16 @@ class TokenBytes(Sequence[bytes]):
             self._ends.append(len(joined))
         self._joined, self._num = bytes(joined), len(self._ends) - 1
 
+    @classmethod
+    def joined(cls, texts: bytes, sizes: np.ndarray) -> TokenBytes:
+        """Texts that are joined, and the bytes of each."""
+        other = cls.__new__(cls)
+        ends = np.concatenate([np.zeros(1, np.uint32), np.cumsum(sizes, dtype=np.uint32)])
+        other._joined, other._ends, other._num = texts, array("I", ends.tobytes()), len(sizes)
+        return other
+
     def sized(self, ids: int) -> TokenBytes:
-        """The same texts for so many ids, of which those beyond the texts have none; without a copy."""
+        """A view with so many ids, without a copy of the texts; ids beyond them have no text."""
         other = TokenBytes.__new__(TokenBytes)
         other._joined, other._ends, other._num = self._joined, self._ends, ids
         return other

@@ -103,11 +103,12 @@ class Tokenizer:
         `begins` is for tokenizers of other kinds (`published_tokenizer`): whether the text begins a canvas.
         """
         check_unicode(text)
-        self.check_size(text)
+        if self.num_positions is not None and len(text) > self.num_positions:
+            self.check_size(text)
         return encoding_of(self._inner, text).ids
 
     def limited(self, num_positions: int) -> Tokenizer:
-        """The same for texts of a model with so many positions: `encode` raises a ContextError for a text that has more
+        """A copy for a model with so many positions: its `encode` raises a ContextError for a text that has more
         bytes than these can hold, before it is encoded.
         """
         out = object.__new__(type(self))

@@ -114,7 +114,7 @@ def _check_table(name: str, part: Mapping[str, Any]) -> None:
 
 
 def _check_template(name: str, part: Mapping[str, Any]) -> None:
-    """What is put around one text has one text in it, and special tokens that are described."""
+    """Refuse a template of one text that has not exactly one text, or has special tokens that are not described."""
     single, tokens = part.get("single"), part.get("special_tokens")
     if not isinstance(single, list) or not isinstance(tokens, Mapping):
         raise ValueError(f"{name} has no single, or no special_tokens")

@@ -14,12 +14,14 @@ tokens stand for is not known as bytes, and operations that need that are refuse
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import Any
 
+import numpy as np
 import tokenizers
 
 from daguerre.errors import DataError
@@ -64,7 +66,7 @@ class TokenizerFile:
 
     @property
     def flagged(self) -> frozenset[int]:
-        """The special tokens: those that are flagged so, and that of what cannot be written."""
+        """The special tokens: those flagged as special, and the unknown token."""
         named = {token["id"] for token in self.added if token["special"]}
         return frozenset(named if self.unk_id is None else named | {self.unk_id})
 
@@ -257,17 +259,15 @@ def token_texts(layout: TokenizerFile) -> tuple[TokenBytes, dict[int, int], str 
     Special tokens have no bytes. Where tokens cannot be read, their bytes are those of the text that a token adds
     after another.
     """
-    model, read, flagged = layout.inner.model, _reader(layout), layout.flagged
+    model, flagged = layout.inner.model, layout.flagged
     added = {token["id"]: str(token["content"]).encode() for token in layout.added}
     _check_ids([*added, layout.num_ids - 1])
-
-    def text_of(index: int) -> bytes:
-        token = model.id_to_token(index)
-        return b"" if index in flagged else added.get(index, b"") if token is None else read(token)
-
     try:
         with panics_raised():
-            texts = TokenBytes(map(text_of, range(max([*added, layout.num_ids - 1]) + 1)))
+            tokens: list[str | None] = [None] * (max([*added, layout.num_ids - 1]) + 1)
+            for token, index in layout.inner.get_vocab(with_added_tokens=False).items():
+                tokens[index] = token
+            texts = _texts(layout, tokens, added | dict.fromkeys(flagged, b""))
     except ValueError as error:
         raise DataError(f"the tokenizer's decoder cannot be used ({error}): copy its files again") from None
     alphabet = byte_of_character() if layout.byte_level else FALLBACK if layout.byte_fallback else {}
@@ -276,6 +276,40 @@ def token_texts(layout: TokenizerFile) -> tuple[TokenBytes, dict[int, int], str 
     if layout.byte_level or layout.byte_fallback:
         return texts, token_of, None
     return texts, token_of, f"what tokens of its model, {layout.model_type}, stand for is not known as bytes"
+
+
+def _texts(layout: TokenizerFile, tokens: Sequence[str | None], known: Mapping[int, bytes]) -> TokenBytes:
+    """The bytes of tokens, those of `known` where the model has none or which are flagged; the others are read together
+    where each character stands for bytes by itself.
+    """
+    read, alphabet, mark = _reader(layout), byte_of_character(), layout.mark
+    table = {ord(character): chr(byte) for character, byte in alphabet.items()}
+    apart = {index: known.get(index, b"") for index, token in enumerate(tokens) if token is None or index in known}
+    if layout.byte_level:
+        odd = {ord(character) for character in set("".join(filter(None, tokens)))} - table.keys()
+        if odd:
+            pattern = re.compile("[" + "".join(f"\\U{code:08x}" for code in sorted(odd)) + "]")
+            held = (index for index, token in enumerate(tokens) if token and pattern.search(token))
+            apart |= {index: read(str(tokens[index])) for index in held if index not in apart}
+    elif layout.byte_fallback and len(mark) == 1:
+        apart |= {i: read(token) for i, token in enumerate(tokens) if token in FALLBACK and i not in apart}
+    else:
+        return TokenBytes(apart[i] if i in apart else read(str(token)) for i, token in enumerate(tokens))
+
+    def written(text: str) -> bytes:
+        return text.translate(table).encode("latin-1") if layout.byte_level else text.replace(mark, " ").encode()
+
+    size: Callable[[str], int] = len if layout.byte_level else lambda token: len(written(token))
+    parts, sizes, place = list[bytes](), np.zeros(len(tokens), np.uint32), 0
+    for index in [*sorted(apart), len(tokens)]:
+        run = [str(token) for token in tokens[place:index]]
+        parts.append(written("".join(run)))
+        sizes[place:index] = [*map(size, run)]
+        if index in apart:
+            parts.append(apart[index])
+            sizes[index] = len(apart[index])
+        place = index + 1
+    return TokenBytes.joined(b"".join(parts), sizes)
 
 
 def _check_ids(ids: Iterable[int]) -> None:

@@ -11,14 +11,15 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-
-import torch
-from safetensors.torch import save as format_safetensors
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from daguerre.errors import CheckpointError
 from daguerre.files import synced_write
-from daguerre.models.shards import INDEX, WEIGHTS, open_shard, read_index
+from daguerre.models.shards import INDEX, WEIGHTS, SafetensorsFile, Stored, read_index
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 SHARD_BYTES = 4 << 30
 """Weights larger than this are split into several files."""
@@ -60,31 +61,19 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def shapes_of(path: Path) -> dict[str, tuple[tuple[int, ...], str]]:
-    """Shape and type of every tensor, the type as safetensors names it. CheckpointError for a file that is damaged."""
-    out: dict[str, tuple[tuple[int, ...], str]] = {}
-    for file in _files(path, check=True):
-        with open_shard(file) as content:
-            for name in content.keys():  # noqa: SIM118 - not a mapping
-                if name in out:
-                    raise CheckpointError(f"{file} has {name!r}, which another file has, too: copy the folder again")
-                view = content.get_slice(name)
-                out[name] = tuple(view.get_shape()), view.get_dtype()
-    return out
-
-
-def read_weights(path: Path, dtype: torch.dtype, device: torch.device | str) -> dict[str, Tensor]:
-    """Every tensor in `dtype` on `device`, files read one at a time. `path` is WEIGHTS or INDEX of a folder."""
-    out: dict[str, Tensor] = {}
+def stored_in(path: Path) -> dict[str, Stored]:
+    """Every tensor of WEIGHTS or INDEX of a folder. CheckpointError for a file that is damaged."""
+    out: dict[str, Stored] = {}
     for file in _files(path):
-        with open_shard(file) as content:
-            for name in content.keys():  # noqa: SIM118
-                out[name] = content.get_tensor(name).to(device=device, dtype=dtype, copy=True)
+        for name, stored in SafetensorsFile(file).tensors().items():
+            if name in out:
+                raise CheckpointError(f"{file} has {name!r}, which another file has, too: copy the folder again")
+            out[name] = stored
     return out
 
 
-def _files(path: Path, check: bool = False) -> Iterator[Path]:
-    """The files that hold the tensors; with `check`, shards of an index are first compared with their hashes."""
+def _files(path: Path) -> Iterator[Path]:
+    """The files that hold the tensors; shards of an index are first compared with their hashes."""
     if path.name != INDEX:
         yield path
         return
@@ -92,7 +81,7 @@ def _files(path: Path, check: bool = False) -> Iterator[Path]:
     for name in sorted({*weight_map.values()}):
         file = path.with_name(name)
         try:
-            altered = check and name in hashes and sha256_of(file) != hashes[name]
+            altered = name in hashes and sha256_of(file) != hashes[name]
         except OSError as error:
             raise CheckpointError(f"cannot read {file} ({error.strerror}), which {path.name} lists: copy it") from None
         if altered:
@@ -115,6 +104,8 @@ def split(tensors: Mapping[str, Tensor], dtype: torch.dtype, shard_bytes: int) -
 
 def formatted(tensors: Mapping[str, Tensor], names: list[str], dtype: torch.dtype) -> bytes:
     """The content of a safetensors file of these tensors in `dtype`."""
+    from safetensors.torch import save as format_safetensors
+
     stored = {name: tensors[name].detach().to(device="cpu", dtype=dtype).contiguous() for name in names}
     content: bytes = format_safetensors(stored, metadata={"format": "pt"})
     return content

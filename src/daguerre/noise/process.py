@@ -10,15 +10,22 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor
 
-from daguerre.errors import UnsupportedError, unknown
+from daguerre.errors import unknown
 from daguerre.models.core.config import ModelConfig
 from daguerre.noise.absorbing import Absorbing
+from daguerre.noise.checks import check_process
 from daguerre.noise.hybrid import Hybrid
 from daguerre.noise.uniform import Uniform
 
 
-class Reverse(Protocol):
-    """What a sampler needs: where to begin, and how to go from t to an earlier s."""
+class Process(Protocol):
+    """Every token decays independently, from the text at t = 0 to the prior at t = 1; knows tokens, not models.
+
+    Losses are differentiable in the logits, computed in float64, and need t in (0, 1). `needs_time`: a denoiser needs
+    t as an input.
+    """
+
+    needs_time: ClassVar[bool]
 
     @property
     def mask_id(self) -> int | None:
@@ -29,16 +36,6 @@ class Reverse(Protocol):
 
     def posterior(self, xt_BL: Tensor, probs_BLV: Tensor, t: float, s: float) -> Tensor:
         """p(x_s given x_t, x_0 ~ probs) for 0 <= s < t <= 1, (B, L, V). `probs` gives no mass to the mask."""
-
-
-class Process(Reverse, Protocol):
-    """Every token decays independently, from the text at t = 0 to the prior at t = 1; knows tokens, not models.
-
-    Losses are differentiable in the logits, computed in float64, and need t in (0, 1). `needs_time`: a denoiser needs
-    t as an input.
-    """
-
-    needs_time: ClassVar[bool]
 
     def corrupt(self, x0_BL: Tensor, t_B: Tensor, generator: torch.Generator) -> Tensor:
         """A draw from q(x_t given x_0)."""
@@ -63,8 +60,8 @@ def process_of(config: ModelConfig) -> Process:
     holes = tuple(i for i in reserved if noise_ids[0] <= i < noise_ids[1])
     if config.process == "uniform":
         return Uniform(noise_ids, holes=holes)
-    if config.mask_id is None:
-        raise UnsupportedError('this model has no mask, so there is no noise that it undoes: use mode "ar"')
+    check_process(config)
+    assert config.mask_id is not None
     if config.process == "hybrid":
         return Hybrid(noise_ids, config.mask_id, holes=holes)
     if config.process == "absorbing":
@@ -72,4 +69,4 @@ def process_of(config: ModelConfig) -> Process:
     raise unknown("process", config.process, PROCESSES)
 
 
-__all__ = ["PROCESSES", "Absorbing", "Hybrid", "Process", "Reverse", "Uniform", "process_of"]
+__all__ = ["PROCESSES", "Absorbing", "Hybrid", "Process", "Uniform", "process_of"]

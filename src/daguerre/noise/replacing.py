@@ -29,7 +29,8 @@ import torch
 from torch import Tensor
 
 from daguerre.errors import InputError
-from daguerre.noise.schedule import check_inside, check_step
+from daguerre.noise.checks import check_step
+from daguerre.noise.schedule import check_inside
 
 
 @dataclass(frozen=True, eq=False)

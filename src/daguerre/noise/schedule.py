@@ -75,12 +75,6 @@ class Linear(Polynomial):
 SCHEDULES: dict[str, type[Schedule]] = {"linear": Linear, "cosine": Cosine, "polynomial": Polynomial}
 
 
-def check_step(t: float, s: float) -> None:
-    """InputError unless 0 <= s < t <= 1."""
-    if not 0 <= s < t <= 1:
-        raise InputError(f"the posterior goes from t to an earlier s: 0 <= s < t <= 1, not s={s}, t={t}")
-
-
 def check_inside(t_B: Tensor) -> None:
     """InputError unless every t is inside (0, 1): at the ends some weight of a loss is 0/0."""
     if not ((t_B > 0) & (t_B < 1)).all():

@@ -20,7 +20,7 @@ GAP = 64
 MANY = 1024
 """Suffixes that begin alike of which each is looked at."""
 NEAR = 8
-"""Suffixes that are looked at one by one, and the first run of those that are looked at in growing runs."""
+"""How many suffixes are read one by one; and the length of the first of the growing runs that follow."""
 WIDEST = 1 << 16
 """The longest of these runs."""
 

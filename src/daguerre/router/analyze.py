@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from daguerre.router.config import Config
+from daguerre.router.counterfactual import Counterfactual, counterfactual_of
+from daguerre.router.estimators import Array, Estimate, quantile, ratio, share
 from daguerre.router.oracle import ShadowResults, shadows_of
-from daguerre.router.other import Other, other_of
 from daguerre.router.rows import CACHES, GONE, LoggedRequests, read_rows
-from daguerre.router.values import Array, Estimate, quantile, ratio, share
 
 BUDGET = 0.05
 """The share of requests that may miss their SLO, which is of the 95th percentile."""
@@ -116,7 +116,7 @@ class Analysis:
     baselines: list[Baseline]
     shadows: ShadowResults
     spans: list[Span]
-    other: Other | None
+    other: Counterfactual | None
     notes: list[str]
 
     def to_dict(self) -> dict[str, Any]:
@@ -145,7 +145,7 @@ def analyze(path: Path, other: Config | None = None) -> Analysis:
         baselines=_baselines(rows),
         shadows=shadows_of(rows),
         spans=_spans(rows),
-        other=None if other is None else other_of(rows, other),
+        other=None if other is None else counterfactual_of(rows, other),
         notes=_notes(rows),
     )
 

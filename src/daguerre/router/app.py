@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 import daguerre
 from daguerre.http import errors, pages
 from daguerre.http.content import COUNTERS
-from daguerre.http.gate import Gate
+from daguerre.http.middleware import RequestMiddleware
 from daguerre.http.settings import Keys, Settings
 from daguerre.http.sites import allowing
 from daguerre.router import models, stored
@@ -24,8 +24,8 @@ from daguerre.router.config import Config
 from daguerre.router.log import config_line
 from daguerre.router.openapi import describe
 from daguerre.router.proxy import Classify, Router
+from daguerre.router.routed_request import Write
 from daguerre.router.store import Store
-from daguerre.router.trip import Write
 from daguerre.router.upstream import Upstreams
 
 ROUTES = {
@@ -74,7 +74,7 @@ def make_app(router: Router, store: Store, write: Write) -> FastAPI:
     app.include_router(pages.router)
     app.include_router(stored.router)
     describe(app, config)
-    gate = Gate(app, settings, router.watch)
+    gate = RequestMiddleware(app, settings, router.watch)
     app.add_middleware(partial(allowing, settings))
     app.add_middleware(gate.around)
     app.short = {path: gate.around(allowing(settings, one)) for path, one in backed.items()}
@@ -101,7 +101,7 @@ class App(FastAPI):
     short  by path: the gate, and such a route behind it
     """
 
-    short: Mapping[str, Gate] = MappingProxyType({})
+    short: Mapping[str, RequestMiddleware] = MappingProxyType({})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""

@@ -21,7 +21,7 @@ from daguerre.http.errors import ApiError
 from daguerre.router.choose import Candidate, RoutingDecision, slo_of
 from daguerre.router.config import Config
 from daguerre.router.replies import BackendError, EventCheck, num_choices, passed_back, whole_body
-from daguerre.router.trip import Trip
+from daguerre.router.routed_request import RoutedRequest
 from daguerre.router.upstream import Reply, Upstreams, merged
 
 HEDGE_COST = 0.05
@@ -59,47 +59,47 @@ class Attempts:
     def __init__(self, config: Config, upstreams: Upstreams) -> None:
         self._config, self._upstreams, self._credit = config, upstreams, 1.0
 
-    async def answer(self, trip: Trip) -> Opened:
+    async def answer(self, routed: RoutedRequest) -> Opened:
         """The first answer of the backends in their order. ApiError where none has one."""
         errors, self._credit = list[BackendError](), min(self._credit + self._config.hedge.share, MOST_CREDIT)
-        order = _order(trip.decision, self._config.retry.attempts)
+        order = _order(routed.decision, self._config.retry.attempts)
         for name in order:
-            if not self._upstreams[name].circuit.allows(time.monotonic(), trip.owner):
+            if not self._upstreams[name].circuit.allows(time.monotonic(), routed.owner):
                 continue
-            before = sum(each["backend"] == name for each in trip.attempts)
+            before = sum(each["backend"] == name for each in routed.attempts)
             if before:
                 await asyncio.sleep(self._config.retry.backoff * 2 ** (before - 1))
             try:
-                hedge = None if trip.attempts else self._hedge(trip)
-                return await (self._open(trip, name) if hedge is None else self._either(trip, name, *hedge))
+                hedge = None if routed.attempts else self._hedge(routed)
+                return await (self._open(routed, name) if hedge is None else self._either(routed, name, *hedge))
             except BackendError as error:
                 errors.append(error)
         now = time.monotonic()
-        waits = [self._upstreams[name].circuit.wait(now, trip.owner) for name in order]
+        waits = [self._upstreams[name].circuit.wait(now, routed.owner) for name in order]
         raise _all_failed(errors, min(waits))
 
-    async def _open(self, trip: Trip, name: str, **more: Any) -> Opened:
+    async def _open(self, routed: RoutedRequest, name: str, **more: Any) -> Opened:
         """The answer of one backend, once it has begun. BackendError where there is none."""
-        attempt = trip.try_at(name, **more)
+        attempt = routed.try_at(name, **more)
         try:
             async with AsyncExitStack() as stack:
-                asked = self._upstreams.ask(name, trip.path, trip.body, trip.headers, trip.size, trip.owner)
+                asked = self._upstreams.ask(name, routed.path, routed.body, routed.headers, routed.size, routed.owner)
                 reply = await stack.enter_async_context(asked)
-                sent = merged(trip.body, self._upstreams[name].backend.body)
-                check = EventCheck(name, partial(_text_came, trip, attempt, reply), num_choices(sent))
+                sent = merged(routed.body, self._upstreams[name].backend.body)
+                check = EventCheck(name, partial(_text_came, routed, attempt, reply), num_choices(sent))
                 first, chunks = await _begun(name, reply, check)
                 if chunks is None:
-                    _text_came(trip, attempt, reply)
+                    _text_came(routed, attempt, reply)
                 headers = passed_back(reply.headers, reply.streamed)
                 return Opened(attempt, reply.status, headers, first, stack.pop_all(), chunks, check)
         except BackendError as error:
             attempt |= {"error": error.kind, "message": str(error), "status": error.status}
             raise
 
-    def _hedge(self, trip: Trip) -> tuple[str, float] | None:
+    def _hedge(self, routed: RoutedRequest) -> tuple[str, float] | None:
         """Which backend joins the first if that is late, and after how many seconds; None: none does."""
-        hedge, decision, features = self._config.hedge, trip.decision, trip.features
-        kept = trip.operation == "responses" and trip.body.get("store") is not False
+        hedge, decision, features = self._config.hedge, routed.decision, routed.features
+        kept = routed.operation == "responses" and routed.body.get("store") is not False
         bound = features.conversation is not None or kept
         if not hedge.share or bound or features.step not in hedge.steps:
             return None
@@ -119,15 +119,19 @@ class Attempts:
             wait = max(wait, slo - second.p95)
         return second.name, wait * (first.first_p95 / first.p95 if features.stream else 1.0) / 1000
 
-    async def _either(self, trip: Trip, name: str, second: str, wait: float) -> Opened:
+    async def _either(self, routed: RoutedRequest, name: str, second: str, wait: float) -> Opened:
         """The answer of a backend or, if it is late, of whichever of two is first."""
-        asked = {asyncio.ensure_future(self._open(trip, name))}
+        asked = {asyncio.ensure_future(self._open(routed, name))}
         began, opened = time.monotonic(), None
         try:
             done, left = await asyncio.wait(asked, timeout=wait)
-            if not done and self._credit >= 1 and self._upstreams[second].circuit.allows(time.monotonic(), trip.owner):
+            if (
+                not done
+                and self._credit >= 1
+                and self._upstreams[second].circuit.allows(time.monotonic(), routed.owner)
+            ):
                 self._credit -= 1
-                asked.add(asyncio.ensure_future(self._open(trip, second, hedge=True)))
+                asked.add(asyncio.ensure_future(self._open(routed, second, hedge=True)))
                 left = set(asked)
             error: BaseException | None = None
             while True:
@@ -143,7 +147,7 @@ class Attempts:
         finally:
             if opened is not None and opened.backend == second:
                 late = 1000 * (time.monotonic() - began)
-                self._upstreams.latencies.add(name, trip.size, late if trip.asked.stream else None, late, began)
+                self._upstreams.latencies.add(name, routed.size, late if routed.asked.stream else None, late, began)
             await _give_up([task for task in asked if opened is None or not _is(task, opened)])
 
 
@@ -157,9 +161,9 @@ def patience(first: Candidate, second: Candidate) -> float:
     return first.p50 * (first.p95 / first.p50) ** (NormalDist().inv_cdf(1 - max(share, 1e-4)) / 1.645)
 
 
-def _text_came(trip: Trip, attempt: dict[str, Any], reply: Reply) -> None:
+def _text_came(routed: RoutedRequest, attempt: dict[str, Any], reply: Reply) -> None:
     """Note that the first text of an attempt's answer is there."""
-    attempt["first_ms"] = round(trip.passed(), 3)
+    attempt["first_ms"] = round(routed.passed(), 3)
     reply.text_came()
 
 

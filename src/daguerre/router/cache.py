@@ -27,7 +27,7 @@ from typing import Any
 import orjson
 
 from daguerre.errors import InputError
-from daguerre.router.config import CacheConfig
+from daguerre.router.config import Cache
 from daguerre.router.near import marks_of, nearest, vector_of
 
 LOG = logging.getLogger("daguerre.router")
@@ -49,7 +49,7 @@ ENDS = ("stop", "length", "tool_calls", "function_call")
 MOST_COMPARED = 1000
 """Entries, the newest, that a text is compared with."""
 MOST_FORGOTTEN = 256
-"""Entries whose time is over that are deleted at once, so that no request waits long."""
+"""How many expired entries are deleted at a time, so that no request waits long."""
 NEAR_CHARACTERS = 4000
 """Longer texts are near to none: the longer they are, the less one word changes the similarity."""
 OVERHEAD = 512
@@ -106,7 +106,7 @@ class CacheStats:
     failures: int = 0
 
 
-def may_cache(operation: str, body: Mapping[str, Any], wishes: Mapping[str, Any], table: CacheConfig) -> bool:
+def may_cache(operation: str, body: Mapping[str, Any], wishes: Mapping[str, Any], table: Cache) -> bool:
     """Whether the answer to a request may be looked up and kept. InputError for a wish that the configuration refuses.
 
     A wish `on` allows tools and any temperature; nothing allows what depends on the state of a server or on the clock.
@@ -273,7 +273,7 @@ class AnswerCache:
     not kept. The first failure is logged, and all are counted.
     """
 
-    def __init__(self, db: sqlite3.Connection, table: CacheConfig) -> None:
+    def __init__(self, db: sqlite3.Connection, table: Cache) -> None:
         self._db, self._table, self._counts = db, table, Counter[str]()
         self._entries = self._bytes = 0
         try:

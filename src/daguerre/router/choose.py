@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from daguerre.router.config import BackendConfig, Config
+from daguerre.router.config import Backend, Config
 from daguerre.router.features import BackendState, Features, State
 
 FRESH = BackendState()
@@ -92,7 +92,7 @@ def choose(features: Features, state: State, config: Config) -> RoutingDecision:
     return _explored(best, rule, said, ranked, candidates, features, config)
 
 
-def _candidate(backend: BackendConfig, features: Features, state: BackendState, config: Config) -> Candidate:
+def _candidate(backend: Backend, features: Features, state: BackendState, config: Config) -> Candidate:
     """A backend with what is predicted of it."""
     declared, tokens = backend.latency, expected_tokens(features, config)
     start = declared.cold_start if state.cold else 0.0
@@ -116,7 +116,7 @@ def _candidate(backend: BackendConfig, features: Features, state: BackendState, 
 
 
 def _excluded(
-    backend: BackendConfig, features: Features, state: BackendState, tokens: int, cost: float, config: Config
+    backend: Backend, features: Features, state: BackendState, tokens: int, cost: float, config: Config
 ) -> str | None:
     """What keeps a backend from a request; None: nothing does."""
     if features.operation not in backend.operations:

@@ -1,7 +1,7 @@
 """The configuration of a router: a TOML file of these tables, checked as a whole before anything is routed.
 
-Money is in dollars for a million tokens, times in milliseconds. A file that is wrong is one DataError, which names the
-line. `Config.model_json_schema()` is the JSON Schema of the file.
+Money is in dollars for a million tokens, times in milliseconds. Of a wrong file, a DataError names the line.
+`Config.model_json_schema()` is the JSON Schema of the file.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Latency(ConfigTable):
     cold_after: Amount | None = None
 
 
-class BackendConfig(ConfigTable):
+class Backend(ConfigTable):
     """A server that speaks OpenAI's interface, or one that litellm speaks for it.
 
     name        in decisions, logs and headers
@@ -198,7 +198,7 @@ class Measuring(ConfigTable):
     half_life: Annotated[float, Field(gt=0)] = 60.0
 
 
-class CacheConfig(ConfigTable):
+class Cache(ConfigTable):
     """Answers that are kept, and given again to equal requests: of temperature 0, and without tools, unless the request
     wishes `x-route-cache: on`.
 
@@ -257,7 +257,7 @@ class Grader(ConfigTable):
         return self
 
 
-class ShadowConfig(ConfigTable):
+class Shadow(ConfigTable):
     """A share of requests is asked of a second backend also, in the background, after the client was answered.
 
     backend         which; None: one that could have had the request, each as likely
@@ -285,7 +285,7 @@ class KeyLimits(ConfigTable):
     operator: bool = False
 
 
-class ServerConfig(ConfigTable):
+class Server(ConfigTable):
     """Where the router listens, and who may ask.
 
     keys_file     has lines as `daguerre serve --keys` reads them
@@ -323,7 +323,7 @@ class Config(ConfigTable):
     keys          limits by owner of a key, as the file of keys names them; `default` is for all others, each for itself
     """
 
-    backends: Annotated[tuple[BackendConfig, ...], Field(min_length=1)]
+    backends: Annotated[tuple[Backend, ...], Field(min_length=1)]
     steps: dict[Step, StepRule] = Field(default_factory=dict)
     cost_within: Share = 0.0
     overrides: tuple[Override, ...] = ("slo_ms", "tags")
@@ -332,16 +332,16 @@ class Config(ConfigTable):
     retry: Retry = Retry()
     circuit: Breaker = Breaker()
     measuring: Measuring = Measuring()
-    cache: CacheConfig = CacheConfig()
+    cache: Cache = Cache()
     hedge: Hedge = Hedge()
-    shadow: ShadowConfig = ShadowConfig()
+    shadow: Shadow = Shadow()
     grader: Grader = Grader()
     keys: dict[str, KeyLimits] = Field(default_factory=dict)
-    server: ServerConfig = ServerConfig()
+    server: Server = Server()
 
     @field_validator("backends")
     @classmethod
-    def _unlike_names(cls, given: tuple[BackendConfig, ...]) -> tuple[BackendConfig, ...]:
+    def _unlike_names(cls, given: tuple[Backend, ...]) -> tuple[Backend, ...]:
         names = [each.name for each in given]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"two backends are called {twice[0]!r}: rename one")
@@ -356,7 +356,7 @@ class Config(ConfigTable):
                 raise PydanticCustomError("unknown_backend", "{said}", {"said": said, "place": place})
         return self
 
-    def backend(self, name: str) -> BackendConfig:
+    def backend(self, name: str) -> Backend:
         """The backend of a name. InputError if there is none."""
         for each in self.backends:
             if each.name == name:

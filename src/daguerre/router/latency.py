@@ -75,7 +75,7 @@ class DecayedQuantiles:
         return max(0.0, at - self._start) / self._half_life
 
     def _begin_again(self, at: float) -> None:
-        """The same quantiles with weights that fit in a number."""
+        """Scale all weights down, so that they fit in a number; quantiles stay."""
         values = [self._sketch.get_quantile_value((place + 0.5) / KEPT) for place in range(KEPT)]
         each = self.weight(at) / KEPT
         self._sketch, self._start = DDSketch(), at

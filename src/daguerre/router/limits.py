@@ -98,8 +98,8 @@ class _Account:
 
 
 class OwnerLimits:
-    """The limits of all owners: `table` has them by the names that `name_of` gives owners, and "default" those of each
-    other one. Used by one thread at a time, but for `of`. `now` is in seconds since the epoch everywhere.
+    """The limits of all owners. `table` has them by the names that `name_of` gives owners, and under "default" those of
+    every other owner. Used by one thread at a time, but for `of`. `now` is in seconds since the epoch everywhere.
 
     A database that is damaged or full fails no request: what cannot be read counts as nothing, and what cannot be
     written is counted until the process ends. The first failure is logged.
@@ -163,7 +163,7 @@ class OwnerLimits:
         return self._account(owner or "", now).usage
 
     def usages(self, now: float) -> dict[str, DailyUsage]:
-        """The same of every owner who has used anything today."""
+        """What each owner has used today, by owner; without those that have used nothing."""
         day = int(now // DAY)
         try:
             rows = self._db.execute("SELECT owner FROM spent WHERE day = ?", (day,)).fetchall()

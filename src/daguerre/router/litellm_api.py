@@ -28,7 +28,7 @@ import orjson
 
 from daguerre.errors import InputError, MissingExtra
 from daguerre.http.errors import error_body
-from daguerre.router.config import BackendConfig
+from daguerre.router.config import Backend
 from daguerre.router.reading import strings
 from daguerre.router.requests import NAMES
 
@@ -85,12 +85,12 @@ class LitellmUpstream:
     InputError for a backend that it cannot ask.
     """
 
-    def __init__(self, backends: Iterable[BackendConfig]) -> None:
+    def __init__(self, backends: Iterable[Backend]) -> None:
         self._litellm = loaded()
         for one in backends:
             self._check(one)
 
-    def _check(self, one: BackendConfig) -> None:
+    def _check(self, one: Backend) -> None:
         if others := sorted(set(one.operations) - {"chat", "completions", "responses", "embeddings"}):
             raise InputError(f"backend {one.name!r}: litellm has no {', '.join(others)}: take it out of operations")
         try:
@@ -109,7 +109,7 @@ class LitellmUpstream:
 
     @asynccontextmanager
     async def ask(
-        self, backend: BackendConfig, path: str, body: Mapping[str, Any], key: str | None
+        self, backend: Backend, path: str, body: Mapping[str, Any], key: str | None
     ) -> AsyncIterator[httpx2.Response]:
         """A backend's answer to a client's body at a path below the base URL: a whole one, or a stream as it comes.
         Statuses are the provider's; 400 also where litellm or this module refuses the request.
@@ -146,7 +146,7 @@ class LitellmUpstream:
         """Close litellm's connections."""
         await self._litellm.close_litellm_async_clients()
 
-    async def _events(self, answer: Any, ends: bool, backend: BackendConfig, key: str | None) -> AsyncIterator[bytes]:
+    async def _events(self, answer: Any, ends: bool, backend: Backend, key: str | None) -> AsyncIterator[bytes]:
         chunks = aiter(answer)
         while True:
             try:
@@ -165,7 +165,7 @@ class LitellmUpstream:
             yield b"data: [DONE]\n\n"
 
     def _failure(
-        self, error: Exception, asked: Mapping[str, Any], backend: BackendConfig, key: str | None
+        self, error: Exception, asked: Mapping[str, Any], backend: Backend, key: str | None
     ) -> httpx2.Response:
         """The response that a failure stands for. An error of httpx2 where it is none of the provider's."""
         kinds, name = self._litellm.exceptions, type(error).__name__
@@ -197,7 +197,7 @@ def loaded() -> Any:
     return module
 
 
-def asked_of(function: str, body: Mapping[str, Any], backend: BackendConfig) -> dict[str, Any]:
+def asked_of(function: str, body: Mapping[str, Any], backend: Backend) -> dict[str, Any]:
     """What litellm's function is asked for: a client's fields, with those of the configuration in place of them.
     InputError for a field that cannot be passed on, unless the backend's body says drop_params.
     """
@@ -245,7 +245,7 @@ def fetches(messages: object) -> bool:
     return False
 
 
-def _how(backend: BackendConfig, function: str, key: str | None) -> dict[str, Any]:
+def _how(backend: Backend, function: str, key: str | None) -> dict[str, Any]:
     out = {"model": backend.model, "timeout": backend.timeout + LATER, "num_retries": 0, "max_retries": 0}
     if function in ("acompletion", "aresponses"):
         out["_skip_mcp_handler"] = True  # litellm's own gateway for tools, which needs its proxy
@@ -279,7 +279,7 @@ def _places(answer: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from (one for one in (choice, choice.get("message"), choice.get("delta")) if isinstance(one, dict))
 
 
-def _said(error: Exception, asked: Mapping[str, Any], backend: BackendConfig, key: str | None) -> str:
+def _said(error: Exception, asked: Mapping[str, Any], backend: Backend, key: str | None) -> str:
     """What is wrong with a request: the fields that litellm does not support, or the provider's own words."""
     text = str(error)
     if type(error).__name__ == "UnsupportedParamsError":
@@ -341,7 +341,7 @@ def _invented(answer: Any, chunk: Mapping[str, Any]) -> bool:
 
 
 def _parts(answer: Any) -> list[Any]:
-    """litellm's answer, what it wraps, and what that wraps."""
+    """litellm's answer, with all objects that it wraps, from the outside in."""
     out = [answer]
     for one in out:
         found = [getattr(one, name, None) for name in WRAPPED]

@@ -37,7 +37,7 @@ TEXTS = (
 )
 """Fields of a body that hold its text."""
 SHADOW_NUMBERS = ("ms", "cost", "grade", "main_grade")
-"""Of a shadow's line, as `Shadow` has them last."""
+"""Of a shadow's line, as `ShadowOutcome` has them last."""
 
 
 def config_line(config: Config) -> dict[str, Any]:
@@ -89,7 +89,7 @@ class LogEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Shadow:
+class ShadowOutcome:
     """What came of sending a request to a second backend, too. Times are milliseconds, costs dollars, grades 0 to 1;
     None: not known.
 
@@ -139,11 +139,11 @@ def read_log(path: Path, found: Read | None = None) -> Iterator[LogEntry]:
             yield entry
 
 
-def read_shadows(path: Path) -> dict[str, list[Shadow]]:
+def read_shadows(path: Path) -> dict[str, list[ShadowOutcome]]:
     """The shadows of a log by the id of their request. DataError for a line of one that no router has written. A line
     that was cut off is passed over: `read_log` counts it.
     """
-    out = defaultdict[str, list[Shadow]](list)
+    out = defaultdict[str, list[ShadowOutcome]](list)
     with _opened(path) as file:
         for number, text in enumerate(file, 1):
             if b'"shadow_of"' not in text:
@@ -157,7 +157,7 @@ def read_shadows(path: Path) -> dict[str, list[Shadow]]:
             try:
                 numbers = [None if (value := line.get(name)) is None else float(value) for name in SHADOW_NUMBERS]
                 backend = None if line["backend"] is None else str(line["backend"])
-                out[str(line["shadow_of"])].append(Shadow(backend, line.get("grader") == "exact", *numbers))
+                out[str(line["shadow_of"])].append(ShadowOutcome(backend, line.get("grader") == "exact", *numbers))
             except (AttributeError, KeyError, TypeError, ValueError) as error:
                 raise _no_line(path, number, error) from None
     return dict(out)

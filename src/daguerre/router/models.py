@@ -1,4 +1,4 @@
-"""The names that a request's `model` may have here: `auto`, and those of backends where requests may name one."""
+"""The names that a request may give as `model`: `auto`, and names of backends, if requests may choose a backend."""
 
 from __future__ import annotations
 

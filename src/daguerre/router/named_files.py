@@ -1,4 +1,4 @@
-"""Files that a configuration names: what they hold, or an error that says what is wrong with them."""
+"""Reading files that a configuration names, with an error that says what is wrong with one."""
 
 from __future__ import annotations
 

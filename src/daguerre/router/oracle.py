@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from daguerre.router.estimators import Array, Estimate, bounds_of, draws_of, ratio, share
 from daguerre.router.rows import LoggedRequests
-from daguerre.router.values import Array, Estimate, bounds_of, draws_of, ratio, share
 
 LEAST_PAIRS = 2
 ORACLE_DRAWS = 200

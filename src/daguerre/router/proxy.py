@@ -33,16 +33,16 @@ from daguerre.router.cache import CacheKey, Hit
 from daguerre.router.checks import MOST_CHECKED, checks_of, has_checks
 from daguerre.router.choose import RoutingDecision, choose, expected_tokens
 from daguerre.router.config import Config
-from daguerre.router.kept import ResponseCache, hit_headers
 from daguerre.router.limits import OwnerLimits
 from daguerre.router.log import decision_line, text_hash
 from daguerre.router.named_files import quality_in
 from daguerre.router.reading import ParsedRequest
 from daguerre.router.replies import BackendError
 from daguerre.router.requests import ObservedFeatures, features_of
+from daguerre.router.response_cache import ResponseCache, hit_headers
+from daguerre.router.routed_request import RoutedRequest, Write, call_ids, cost_of, counts_of
 from daguerre.router.shadow import MOST_KEPT, Shadows
 from daguerre.router.store import Store
-from daguerre.router.trip import Trip, Write, call_ids, cost_of, counts_of
 from daguerre.router.upstream import Upstreams
 from daguerre.router.watching import LogWatcher, RunningTotals
 
@@ -95,13 +95,13 @@ class Router:
         except Exception:
             LOG.exception("a line of the log could not be counted")
 
-    def _ended(self, trip: Trip, line: dict[str, Any]) -> None:
+    def _ended(self, routed: RoutedRequest, line: dict[str, Any]) -> None:
         """A request has its line, and its owner is charged."""
-        self._note(line | {"text_hash": text_hash(trip.body, self._store.salt)})
-        if trip.reservation is not None:
+        self._note(line | {"text_hash": text_hash(routed.body, self._store.salt)})
+        if routed.reservation is not None:
             tokens = line.get("tokens", {"input": 0, "output": 0})
             total = int(tokens["input"] + tokens["output"])
-            self._limits.settle(trip.reservation, line.get("cost", 0.0), total, time.time())
+            self._limits.settle(routed.reservation, line.get("cost", 0.0), total, time.time())
 
     def holder(self, owner: str, key: str) -> str | None:
         """The backend that keeps a response of an owner."""
@@ -141,46 +141,46 @@ class Router:
         owner, number = getattr(request.state, "owner", ""), f"route_{uuid.uuid4().hex}"
         read = partial(self._read, raw, operation, request.headers, number, owner)
         told = await asyncio.to_thread(read) if len(raw) > AT_ONCE else read()
-        trip = self._trip(request, operation, path, number, told, began)
+        routed = self._begin(request, operation, path, number, told, began)
         try:
             kept = self._kept.key
-            key = await asyncio.to_thread(kept, trip) if len(raw) > AT_ONCE else kept(trip)
-            if key is not None and (hit := self._kept.get(trip, key)) is not None:
-                return self._repeated(trip, hit)
-            if trip.decision.backend is None:
-                raise self._none_can(trip.decision, trip.owner)
-            trip.reservation = self._limits.admit(
-                trip.owner, _expected_cost(trip.decision), sum(trip.size), time.time()
+            key = await asyncio.to_thread(kept, routed) if len(raw) > AT_ONCE else kept(routed)
+            if key is not None and (hit := self._kept.get(routed, key)) is not None:
+                return self._repeated(routed, hit)
+            if routed.decision.backend is None:
+                raise self._none_can(routed.decision, routed.owner)
+            routed.reservation = self._limits.admit(
+                routed.owner, _expected_cost(routed.decision), sum(routed.size), time.time()
             )
-            opened = await _unless_gone(request, self._attempts.answer(trip))
+            opened = await _unless_gone(request, self._attempts.answer(routed))
             if opened is None:
-                trip.end(GONE)
+                routed.end(GONE)
                 return Response(status_code=GONE)
-            trip.line["backend"] = opened.backend
-            headers = opened.headers | trip.reply_headers(opened.backend)
+            routed.line["backend"] = opened.backend
+            headers = opened.headers | routed.reply_headers(opened.backend)
             if opened.chunks is not None:
-                return _Stream(self._passing(trip, opened, key), opened, trip, headers)
+                return _Stream(self._passing(routed, opened, key), opened, routed, headers)
             await opened.stack.aclose()
-            return WholeResponse(opened, headers, lambda took: self._whole(trip, opened, key, took), trip.passed())
+            return WholeResponse(opened, headers, lambda took: self._whole(routed, opened, key, took), routed.passed())
         except DaguerreError as error:
-            trip.end(error.http_status)
+            routed.end(error.http_status)
             raise
         except asyncio.CancelledError:
-            trip.end(GONE)
+            routed.end(GONE)
             raise
         except Exception:
-            trip.end(500)
+            routed.end(500)
             raise
 
     def _read(self, raw: bytes, operation: str, headers: Mapping[str, str], key: str, owner: str) -> Told:
-        """What a request says: all that takes long where it is long, and needs nothing that changes."""
+        """Read a request: the part that takes long for a long one, and uses no state, so that a thread may do it."""
         body = json_of(raw)
         asked = features_of(operation, body, headers, self.config, key, self._limits.of(owner).tags)
         named = asked.wishes.get("step")
         steps = self._classify(asked.reading, body) if named is None else {named: 1.0}
         return Told(owner, body, asked, steps, self._predicted(asked.reading))
 
-    def _trip(self, request: Request, operation: str, path: str, key: str, told: Told, began: float) -> Trip:
+    def _begin(self, request: Request, operation: str, path: str, key: str, told: Told, began: float) -> RoutedRequest:
         owner, body, asked = told.owner, told.body, told.asked
         held = self._store.holder(owner, call_ids(operation, body))
         features = asked.features(told.steps, told.quality, held)
@@ -195,7 +195,7 @@ class Router:
             line["ignored"] = list(asked.ignored)
         if self.config.server.log_text:
             line["body"] = body
-        return Trip(
+        return RoutedRequest(
             id=key,
             owner=owner,
             operation=operation,
@@ -221,12 +221,12 @@ class Router:
         out.retry_after = max(1, math.ceil(min(waits)))
         return out
 
-    def _repeated(self, trip: Trip, hit: Hit) -> Response:
+    def _repeated(self, routed: RoutedRequest, hit: Hit) -> Response:
         """An answer that was kept."""
-        trip.line |= {"backend": hit.answer.backend, "cost": 0.0}
-        trip.reservation = self._limits.admit(trip.owner, 0.0, 0, time.time())
-        trip.end(200)
-        return Response(hit.answer.body, 200, trip.reply_headers(hit.answer.backend) | hit_headers(hit))
+        routed.line |= {"backend": hit.answer.backend, "cost": 0.0}
+        routed.reservation = self._limits.admit(routed.owner, 0.0, 0, time.time())
+        routed.end(200)
+        return Response(hit.answer.body, 200, routed.reply_headers(hit.answer.backend) | hit_headers(hit))
 
     def _predicted(self, reading: ParsedRequest) -> dict[str, float]:
         """How likely each backend's answer is right, of those that a model was fitted for."""
@@ -235,13 +235,13 @@ class Router:
         known = {each.name for each in self.config.backends}
         return {name: round(value, 6) for name, value in self._quality.predict(reading).items() if name in known}
 
-    async def _passing(self, trip: Trip, opened: Opened, key: CacheKey | None) -> AsyncIterator[bytes]:
+    async def _passing(self, routed: RoutedRequest, opened: Opened, key: CacheKey | None) -> AsyncIterator[bytes]:
         """The chunks as they come. Where they break off, an error event is the last."""
         size, ended, kept = 0, GONE, [opened.first]
         most = max(
-            MOST_KEPT if self._shadows.wants(trip) else 0,
+            MOST_KEPT if self._shadows.wants(routed) else 0,
             self._kept.most_bytes if key is not None else 0,
-            MOST_CHECKED if has_checks(trip.body) else 0,
+            MOST_CHECKED if has_checks(routed.body) else 0,
         )
         assert opened.chunks is not None
         try:
@@ -262,38 +262,38 @@ class Router:
                 ended = 502
                 yield b"data: " + orjson.dumps(error_body(str(error), 502, None, "backend_failed")) + b"\n\n"
         finally:
-            took, answer = trip.passed(), b"".join(kept) if size <= most else None
+            took, answer = routed.passed(), b"".join(kept) if size <= most else None
             if ended == opened.status:
-                self._answered(trip, opened, size, took, answer)
+                self._answered(routed, opened, size, took, answer)
             else:
-                self._billed(trip, opened, size)
-            trip.end(ended, took)
+                self._billed(routed, opened, size)
+            routed.end(ended, took)
             if ended == opened.status and answer is not None:
-                self._after(trip, opened, key, answer)
+                self._after(routed, opened, key, answer)
 
-    def _whole(self, trip: Trip, opened: Opened, key: CacheKey | None, took: float) -> None:
+    def _whole(self, routed: RoutedRequest, opened: Opened, key: CacheKey | None, took: float) -> None:
         """Note an answer that is not streamed and was there after so many milliseconds."""
-        self._answered(trip, opened, len(opened.first), took, opened.first)
-        trip.end(opened.status, took)
-        self._after(trip, opened, key, opened.first)
+        self._answered(routed, opened, len(opened.first), took, opened.first)
+        routed.end(opened.status, took)
+        self._after(routed, opened, key, opened.first)
 
-    def _after(self, trip: Trip, opened: Opened, key: CacheKey | None, answer: bytes) -> None:
+    def _after(self, routed: RoutedRequest, opened: Opened, key: CacheKey | None, answer: bytes) -> None:
         """What follows an answer that the client has."""
         if opened.status >= 400:
             return
         if key is not None:
-            self._kept.keep(trip, key, opened, answer)
-        self._shadows.begin(trip, opened.backend, answer, opened.chunks is not None)
+            self._kept.keep(routed, key, opened, answer)
+        self._shadows.begin(routed, opened.backend, answer, opened.chunks is not None)
 
-    def _billed(self, trip: Trip, opened: Opened, size: int) -> None:
+    def _billed(self, routed: RoutedRequest, opened: Opened, size: int) -> None:
         """Note what so many bytes of an answer cost."""
         backend = self.upstreams[opened.backend].backend
-        counts = counts_of(opened.check.usage, trip.features.input_tokens, size, backend.context)
+        counts = counts_of(opened.check.usage, routed.features.input_tokens, size, backend.context)
         cost = cost_of(counts, backend.price)
         opened.attempt["bytes"] = size
-        trip.line |= {"tokens": counts, "cost": cost}
+        routed.line |= {"tokens": counts, "cost": cost}
 
-    def _answered(self, trip: Trip, opened: Opened, size: int, ended: float, answer: bytes | None) -> None:
+    def _answered(self, routed: RoutedRequest, opened: Opened, size: int, ended: float, answer: bytes | None) -> None:
         """Note what a whole answer of so many bytes, which ended after so many milliseconds, says of its backend.
         answer: its bytes; None: they were not kept.
         """
@@ -301,14 +301,14 @@ class Router:
         attempt |= {"status": opened.status, "bytes": size, "ms": round(ended, 3)}
         if opened.status >= 400:
             return
-        self._billed(trip, opened, size)
-        trip.line |= {"finish": check.finish} if check.finish else {}
+        self._billed(routed, opened, size)
+        routed.line |= {"finish": check.finish} if check.finish else {}
         begun = float(attempt["begun_ms"])
         first = None if opened.chunks is None or "first_ms" not in attempt else float(attempt["first_ms"]) - begun
-        self.upstreams.latencies.add(name, trip.size, first, ended - begun, time.monotonic())
-        self._store.hold(trip.owner, check.tool_calls, name)
-        if answer is not None and (made := checks_of(trip.body, trip.operation, answer, opened.chunks is not None)):
-            trip.line["checks"] = made
+        self.upstreams.latencies.add(name, routed.size, first, ended - begun, time.monotonic())
+        self._store.hold(routed.owner, check.tool_calls, name)
+        if answer is not None and (made := checks_of(routed.body, routed.operation, answer, opened.chunks is not None)):
+            routed.line["checks"] = made
 
 
 class WholeResponse(Response):
@@ -333,9 +333,11 @@ class _Stream(StreamingResponse):
     begins to read `chunks`, and what they would close stays open.
     """
 
-    def __init__(self, chunks: AsyncIterator[bytes], opened: Opened, trip: Trip, headers: Mapping[str, str]) -> None:
+    def __init__(
+        self, chunks: AsyncIterator[bytes], opened: Opened, routed: RoutedRequest, headers: Mapping[str, str]
+    ) -> None:
         super().__init__(chunks, opened.status, headers)
-        self._stack, self._trip = opened.stack, trip
+        self._stack, self._routed = opened.stack, routed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it."""
@@ -343,7 +345,7 @@ class _Stream(StreamingResponse):
             await super().__call__(scope, receive, send)
         finally:
             await self._stack.aclose()
-            self._trip.end(GONE)
+            self._routed.end(GONE)
 
 
 async def _unless_gone(request: Request, answer: Awaitable[Opened]) -> Opened | None:

@@ -102,7 +102,8 @@ def read_outcomes(path: Path) -> Outcomes:
             elif "value" not in line:
                 raise ValueError("it has neither outcomes nor a decision")
         except (KeyError, TypeError, ValueError) as error:
-            raise DataError(f"line {number} of {path} cannot be used: {error!s:.200}: see docs/routing.md") from None
+            message = f"line {number} of {path} cannot be used: {error!s:.200}: see docs/routing-evaluation.md"
+            raise DataError(message) from None
     if logged and all(each.why == NO_TEXT for each in logged.values()):
         raise DataError(f"{path} has no texts of requests: set `log_text = true` under [server], and log again")
     unused.update(why for why in (_shadowed(shadow, logged) for shadow in shadows) if why)

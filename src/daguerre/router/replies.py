@@ -148,7 +148,7 @@ class EventCheck:
             yield last
 
     def add(self, event: bytes) -> None:
-        """The next event of a stream. BackendError for one that no client can read, or that is an error."""
+        """Check the next event of a stream. BackendError if no client can read it, or if it is an error."""
         data = data_of(event)
         try:
             event.decode()

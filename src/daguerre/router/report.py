@@ -13,7 +13,8 @@ from html import escape
 
 from daguerre.router.analyze import BUDGET, Analysis, Span
 from daguerre.router.charts import COLORS, Bar, Say, bars, curve, lines, stacks
-from daguerre.router.other import Other
+from daguerre.router.counterfactual import Counterfactual
+from daguerre.router.estimators import Estimate
 from daguerre.router.tables import (
     ESTIMATORS,
     ReportTable,
@@ -25,7 +26,6 @@ from daguerre.router.tables import (
     tables,
     told,
 )
-from daguerre.router.values import Estimate
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 STYLE = """
@@ -236,7 +236,7 @@ def _bands(found: Sequence[Estimate | None], unit: float = 1.0) -> list[tuple[fl
     ]
 
 
-def _others(other: Other, own: Estimate | None) -> list[str]:
+def _others(other: Counterfactual, own: Estimate | None) -> list[str]:
     quality: list[tuple[str, Estimate | None]] = [("the log itself", own)]
     quality += [(ESTIMATORS[name], each) for name, each in other.quality.estimates.items()]
     quality.append(("both backends graded (shadows)", other.both_known))

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from daguerre.errors import DataError
-from daguerre.router.config import BackendConfig, Config
-from daguerre.router.log import LogEntry, Read, Shadow, read_log, read_shadows
-from daguerre.router.values import Array, spread_logged, spread_of
+from daguerre.router.config import Backend, Config
+from daguerre.router.estimators import Array, spread_logged, spread_of
+from daguerre.router.log import LogEntry, Read, ShadowOutcome, read_log, read_shadows
 
 CACHES = ("hit", "near", "miss")
 GONE = 499
@@ -185,7 +185,7 @@ def read_rows(path: Path, other: Config | None = None) -> LoggedRequests:
 class _Reading:
     """What reading a log has found so far. Backends and step types have numbers in the order they are met."""
 
-    def __init__(self, path: Path, shadows: dict[str, list[Shadow]], other: Config | None) -> None:
+    def __init__(self, path: Path, shadows: dict[str, list[ShadowOutcome]], other: Config | None) -> None:
         self.path, self.shadows, self.other = path, shadows, other
         self.backends, self.steps = dict[str, int](), dict[str, int]()
         self.configs, self._numbers = list[Config](), dict[str, int]()
@@ -309,7 +309,7 @@ def _columns(flat: array[float], kind: np.dtype[Any]) -> Array:
     return out
 
 
-def _means(backend: BackendConfig) -> tuple[Any, ...]:
+def _means(backend: Backend) -> tuple[Any, ...]:
     """What is asked by the name of a backend."""
     return str(backend.url), backend.model, repr(sorted(backend.body.items())), getattr(backend, "api", None)
 

@@ -11,7 +11,7 @@ import orjson
 
 from daguerre.errors import InputError, unknown
 from daguerre.http.log import LineWriter, log_lines
-from daguerre.http.process import BACKLOG, Server, bind, url_of, uvicorn_config
+from daguerre.http.process import BACKLOG, GracefulServer, bind, url_of, uvicorn_config
 from daguerre.http.settings import Keys
 from daguerre.router.app import make_app, make_router
 from daguerre.router.bounded import BoundedProtocol
@@ -47,7 +47,7 @@ def run_router(config: Config, keys: Keys, port: int | None = None) -> None:
         gc.collect()
         gc.freeze()  # what lives as long as the process is not looked through again and again
         try:
-            Server(served, app).run(sockets=[listening])
+            GracefulServer(served, app).run(sockets=[listening])
         finally:
             log.close()
             if decisions is not None:

@@ -20,7 +20,7 @@ from daguerre.router.config import Config
 from daguerre.router.graders import grade
 from daguerre.router.replies import BackendError, EventCheck, whole_body
 from daguerre.router.requests import draw_of
-from daguerre.router.trip import Trip, Write, cost_of, counts_of
+from daguerre.router.routed_request import RoutedRequest, Write, cost_of, counts_of
 from daguerre.router.upstream import Upstreams
 
 LOG = logging.getLogger("daguerre.router")
@@ -35,20 +35,20 @@ class Shadows:
         self._config, self._upstreams, self._write = config, upstreams, write
         self._tasks = set[asyncio.Task[None]]()
 
-    def wants(self, trip: Trip) -> bool:
+    def wants(self, routed: RoutedRequest) -> bool:
         """Whether the answer to a request is needed after its end."""
-        return self._second(trip) is not None or self._graded_alone(trip)
+        return self._second(routed) is not None or self._graded_alone(routed)
 
-    def begin(self, trip: Trip, backend: str, answer: bytes, streamed: bool) -> None:
+    def begin(self, routed: RoutedRequest, backend: str, answer: bytes, streamed: bool) -> None:
         """Go on with a request that a backend has answered."""
-        second = self._second(trip)
+        second = self._second(routed)
         if second == backend:
             second = None
-        if second is None and not self._graded_alone(trip):
+        if second is None and not self._graded_alone(routed):
             return
         if len(self._tasks) >= self._config.shadow.most_in_flight or len(answer) > MOST_KEPT:
             return
-        task = asyncio.create_task(self._follow(trip, second, answer, streamed))
+        task = asyncio.create_task(self._follow(routed, second, answer, streamed))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -58,37 +58,39 @@ class Shadows:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _second(self, trip: Trip) -> str | None:
+    def _second(self, routed: RoutedRequest) -> str | None:
         """The backend that a request's shadow goes to; None: it has none."""
-        shadow, body = self._config.shadow, trip.body
-        bound = trip.features.conversation is not None or any(
+        shadow, body = self._config.shadow, routed.body
+        bound = routed.features.conversation is not None or any(
             body.get(name) for name in ("previous_response_id", "conversation", "background")
         )
-        if bound or trip.operation == "embeddings" or trip.features.step not in shadow.steps:
+        if bound or routed.operation == "embeddings" or routed.features.step not in shadow.steps:
             return None
-        draw = draw_of(trip.id, "shadow:")
+        draw = draw_of(routed.id, "shadow:")
         if draw >= shadow.share:
             return None
         able = [
             each.name
-            for each in trip.decision.candidates
-            if each.excluded is None and each.name != trip.decision.backend and shadow.backend in (None, each.name)
+            for each in routed.decision.candidates
+            if each.excluded is None and each.name != routed.decision.backend and shadow.backend in (None, each.name)
         ]
         return able[min(int(draw / shadow.share * len(able)), len(able) - 1)] if able else None
 
-    def _graded_alone(self, trip: Trip) -> bool:
+    def _graded_alone(self, routed: RoutedRequest) -> bool:
         grader = self._config.grader
-        return grader.kind != "exact" and draw_of(trip.id, "grade:") < grader.share and trip.operation != "embeddings"
+        return (
+            grader.kind != "exact" and draw_of(routed.id, "grade:") < grader.share and routed.operation != "embeddings"
+        )
 
-    async def _follow(self, trip: Trip, second: str | None, answer: bytes, streamed: bool) -> None:
+    async def _follow(self, routed: RoutedRequest, second: str | None, answer: bytes, streamed: bool) -> None:
         """Ask the second backend, grade both answers, and write the line."""
-        line: dict[str, Any] = {"shadow_of": trip.id, "backend": second, "grader": self._config.grader.kind}
+        line: dict[str, Any] = {"shadow_of": routed.id, "backend": second, "grader": self._config.grader.kind}
         try:
-            main = answer_of(trip.operation, answer, streamed)
-            other = None if second is None else await self._asked(trip, second, line)
-            line["grade"] = None if second is None else await self._graded(trip, other, main)
+            main = answer_of(routed.operation, answer, streamed)
+            other = None if second is None else await self._asked(routed, second, line)
+            line["grade"] = None if second is None else await self._graded(routed, other, main)
             alone = self._config.grader.kind != "exact"
-            line["main_grade"] = await self._graded(trip, main, None) if alone else None
+            line["main_grade"] = await self._graded(routed, main, None) if alone else None
         except BackendError as error:
             line |= {"error": error.kind, "message": str(error), "status": error.status}
         except Exception:
@@ -96,31 +98,35 @@ class Shadows:
             line["error"] = "router"
         self._write(line)
 
-    async def _asked(self, trip: Trip, name: str, line: dict[str, Any]) -> FirstChoice | None:
+    async def _asked(self, routed: RoutedRequest, name: str, line: dict[str, Any]) -> FirstChoice | None:
         """The answer of the second backend, whose facts go into the line."""
-        body = {key: value for key, value in trip.body.items() if key not in ("stream", "stream_options", "diffusing")}
-        body |= {"store": False} if trip.operation == "responses" else {}
+        body = {
+            key: value for key, value in routed.body.items() if key not in ("stream", "stream_options", "diffusing")
+        }
+        body |= {"store": False} if routed.operation == "responses" else {}
         began, check = time.monotonic(), EventCheck(name)
-        async with self._upstreams.ask_beside(name, trip.path, body, trip.headers) as reply:
+        async with self._upstreams.ask_beside(name, routed.path, body, routed.headers) as reply:
             given, value = await whole_body(name, reply.chunks)
         ended = time.monotonic()
         took = 1000 * (ended - began)
         line |= {"status": reply.status, "ms": round(took, 3)}
         if reply.status >= 400:
             return None
-        self._upstreams.latencies.add(name, trip.size, None, took, ended)
+        self._upstreams.latencies.add(name, routed.size, None, took, ended)
         check.answer(value)
         backend = self._upstreams[name].backend
-        counts = counts_of(check.usage, trip.features.input_tokens, len(given), backend.context)
+        counts = counts_of(check.usage, routed.features.input_tokens, len(given), backend.context)
         line |= {"tokens": counts, "cost": cost_of(counts, backend.price), "finish": check.finish}
-        return answer_of(trip.operation, given, streamed=False)
+        return answer_of(routed.operation, given, streamed=False)
 
-    async def _graded(self, trip: Trip, answer: FirstChoice | None, other: FirstChoice | None) -> float | None:
-        """The grade of an answer; one that cannot be read, or that the judge may not see, has none."""
-        judge, tags = self._config.grader.judge, tags_of(trip.features, self._config)
+    async def _graded(
+        self, routed: RoutedRequest, answer: FirstChoice | None, other: FirstChoice | None
+    ) -> float | None:
+        """The grade of an answer; None if it cannot be read, or if the judge may not see it."""
+        judge, tags = self._config.grader.judge, tags_of(routed.features, self._config)
         if answer is None or (judge is not None and not tags <= set(self._config.backend(judge).tags)):
             return None
-        return await grade(self._config.grader, trip.body, trip.operation, answer, other, self._judge)
+        return await grade(self._config.grader, routed.body, routed.operation, answer, other, self._judge)
 
     async def _judge(self, body: Mapping[str, Any]) -> str:
         """What the backend that judges says to a chat."""

@@ -152,7 +152,7 @@ ASKING = (
     "prove",
     "think",
 )
-"""Patterns of which one at least stands in most requests that are not plain questions."""
+"""Most requests that are not plain questions have one of these patterns."""
 FOUND = {name: re.compile(pattern, 0 if pattern.islower() else re.IGNORECASE) for name, pattern in PATTERNS.items()}
 """They search lower-case text; those with no capital of their own are the faster for it."""
 
@@ -189,7 +189,7 @@ def literal(pattern: str) -> str:
 
 
 class Parted(NamedTuple):
-    """A pattern without capitals: whole words, any of which is enough; and what is left, which is looked for where one
+    """A pattern without capitals: whole words, any of which is enough; and the rest, which is searched where one
     of `literals` stands.
     """
 
@@ -303,7 +303,7 @@ def holding(text: str) -> frozenset[str]:
 
 
 held_by_instructions = lru_cache(maxsize=256)(holding)
-"""The same of instructions, which many requests have alike."""
+"""`holding` of instructions, of which the last 256 are kept: many requests have the same ones."""
 
 
 def together(asks: frozenset[str], every: frozenset[str], length: int, whole: int, tools: bool) -> dict[str, bool]:

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 import numpy as np
 
 from daguerre.router.analyze import Analysis, BackendTotals, Group
-from daguerre.router.other import Other
-from daguerre.router.values import Estimate, Valued
+from daguerre.router.counterfactual import Counterfactual
+from daguerre.router.estimators import Estimate, PolicyValue
 
 NONE = "–"
 ESTIMATORS = {
@@ -205,7 +205,7 @@ def _shadows(analysis: Analysis) -> list[ReportTable]:
     return [*out, ReportTable("Regret", about, ("", "lost to the oracle"), lost)]
 
 
-def _other(other: Other, own: Group) -> list[ReportTable]:
+def _other(other: Counterfactual, own: Group) -> list[ReportTable]:
     all_ = other.overall
     refused = f" {other.refused:,} requests it could not serve at all." if other.refused else ""
     about = f"{percent(all_.changed)} of {all_.num:,} decisions change.{refused} " + (
@@ -232,7 +232,7 @@ def _other(other: Other, own: Group) -> list[ReportTable]:
     return [ReportTable("Another configuration", about, head, rows), _where(other), _other_steps(other)]
 
 
-def _valued(name: str, found: Valued, say: Callable[[float], str]) -> list[Sequence[str]]:
+def _valued(name: str, found: PolicyValue, say: Callable[[float], str]) -> list[Sequence[str]]:
     """The rows of a measure."""
     worth = (
         f"{number(found.ess)} of {found.num:,} effective, {number(found.ess_changed)} of those that change; "
@@ -247,7 +247,7 @@ def _valued(name: str, found: Valued, say: Callable[[float], str]) -> list[Seque
     ]
 
 
-def _where(other: Other) -> ReportTable:
+def _where(other: Counterfactual) -> ReportTable:
     rows: list[Sequence[str]] = [
         (name, percent(other.overall.given[name]), percent(other.overall.target[name])) for name in other.overall.target
     ]
@@ -255,7 +255,7 @@ def _where(other: Other) -> ReportTable:
     return ReportTable("Where requests go", about, ("backend", "by the log's configuration", "by the other one"), rows)
 
 
-def _other_steps(other: Other) -> ReportTable:
+def _other_steps(other: Counterfactual) -> ReportTable:
     rows = list[Sequence[str]]()
     for name, one in sorted(other.steps.items(), key=lambda each: -each[1].num):
         found = other.by_step.get(name)

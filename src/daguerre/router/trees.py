@@ -59,7 +59,7 @@ class Forest:
         sound = sound and not ((self.roots < 0) | (self.roots >= num)).any()
         sound = sound and not ((self.children < 0) | (self.children + ~ends >= num)).any()
         if not sound or np.isnan(self.cuts).any() or not np.isposinf(self.cuts[ends]).all():
-            raise DataError(f"the trees of {path} are no trees: run `daguerre route fit` again")
+            raise DataError(f"{path} holds no valid trees: run `daguerre route fit` again")
 
 
 def plant(values: Array, right: Array, weights: Array, number: int, leaf: int, share: float, prior: float) -> Forest:

@@ -27,7 +27,7 @@ import orjson
 
 from daguerre.errors import InputError
 from daguerre.router.circuit import Circuit
-from daguerre.router.config import BackendConfig, Config
+from daguerre.router.config import Backend, Config
 from daguerre.router.features import BackendState, Features, State
 from daguerre.router.latency import RECENT, Latencies
 from daguerre.router.named_files import key_in
@@ -74,7 +74,7 @@ class Waiting:
 class Upstream:
     """A backend and how it is doing. key: its API key, which appears in no log, error or `repr`."""
 
-    backend: BackendConfig
+    backend: Backend
     key: str | None = field(default=None, repr=False)
     circuit: Circuit = field(default_factory=Circuit)
     in_flight: int = 0
@@ -310,7 +310,7 @@ async def _chunks(
 
 
 @contextmanager
-def _blamed(backend: BackendConfig) -> Iterator[None]:
+def _blamed(backend: Backend) -> Iterator[None]:
     """BackendError for what fails in here, where only the backend can be the reason."""
     name = backend.name
     try:
@@ -327,7 +327,7 @@ def _blamed(backend: BackendConfig) -> Iterator[None]:
 
 
 @contextmanager
-def _hosted_blamed(backend: BackendConfig) -> Iterator[None]:
+def _hosted_blamed(backend: Backend) -> Iterator[None]:
     """`_blamed` where litellm asks."""
     import httpx2
 
@@ -342,7 +342,7 @@ def _hosted_blamed(backend: BackendConfig) -> Iterator[None]:
         raise BackendError("broken", f"{name} broke off: {type(error).__name__}") from None
 
 
-def _litellm(backends: list[BackendConfig]) -> LitellmUpstream | None:
+def _litellm(backends: list[Backend]) -> LitellmUpstream | None:
     """What asks hosted APIs. MissingExtra where there are some and litellm is not installed."""
     if not backends:
         return None
@@ -372,7 +372,7 @@ def seconds_of(retry_after: str, now: float) -> float | None:
     return None
 
 
-def key_of(backend: BackendConfig) -> str | None:
+def key_of(backend: Backend) -> str | None:
     """A backend's API key. InputError where the place that the configuration names has none."""
     if backend.key_env is not None:
         key = os.environ.get(backend.key_env, "").strip()

@@ -19,7 +19,7 @@ MOST_MEMORY = 1 << 30
 
 
 def status(pairs: list[tuple[Any, Any]]) -> int:
-    """VALID where each value is valid by its schema, INVALID where one is not, NO_SCHEMA where a schema is none."""
+    """VALID if each value is valid by its schema, INVALID if one is not, NO_SCHEMA if a schema is none."""
     from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
     from jsonschema.exceptions import SchemaError  # type: ignore[import-untyped]
     from jsonschema.validators import validator_for  # type: ignore[import-untyped]

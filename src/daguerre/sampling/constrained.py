@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from daguerre.cancellation import compiling
 from daguerre.canvas import Canvas, Decision, Span
 from daguerre.errors import InputError
 from daguerre.files import cache_folder
@@ -39,7 +40,6 @@ from daguerre.sampling.constraints.programme import Weighed, shortest
 from daguerre.sampling.constraints.store import kept
 from daguerre.sampling.constraints.wording import Wording, compile_wording
 from daguerre.sampling.logits import Proposals, SamplingParams
-from daguerre.wanted import compiling
 
 COMPILERS: dict[str, Callable[[Any, Tokenizer, bool, bool], TokenAutomaton]] = {
     "schema": lambda schema, tokenizer, lenient, strict: compile_schema(

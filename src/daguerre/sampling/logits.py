@@ -97,7 +97,7 @@ class SamplingParams:
     nothing.
     """
 
-    temperature: float = option(0.0, NOT_NEGATIVE, "0 takes the most likely token.")
+    temperature: float = option(0.0, NOT_NEGATIVE, "Temperature of the draws; 0 takes the most likely token.")
     top_p: float = option(1.0, SHARE)
     top_k: int | None = option(None, Whole(low=1, none=True))
     logit_bias: Mapping[int, float] | None = option(
@@ -106,7 +106,7 @@ class SamplingParams:
     min_p: float = option(
         0.0,
         PROBABILITY,
-        "Draw no token less likely than this share of the likeliest. It is applied after top_k and top_p.",
+        "Draw no token less likely than this share of the likeliest, after top_k and top_p.",
     )
 
     def __post_init__(self) -> None:

@@ -28,21 +28,24 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
-from typing import Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import numpy as np
-import torch
 
 from daguerre.canvas import Canvas
 from daguerre.errors import InputError, UnsupportedError, no_concept_heads, unknown
+from daguerre.extras import for_inference, pytorch
 from daguerre.models.catalog import Catalog
-from daguerre.models.core.concept_heads import CLAMP, ConceptHeads
 from daguerre.models.core.config import ModelConfig
+from daguerre.models.core.shapes import CLAMP
 from daguerre.models.denoiser import Denoiser
 from daguerre.models.forward import Hidden
 from daguerre.models.session import Asking, compute, together
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.scoring.embedding import clean_forward
+
+if TYPE_CHECKING:
+    from daguerre.models.core.concept_heads import ConceptHeads
 
 SPAN = 64
 """Most tokens of a span in causal context."""
@@ -207,6 +210,7 @@ class ConceptReader:
     """Reads concepts in texts: their logits (peak) or their weights (mean), by their numbers."""
 
     def __init__(self, denoiser: Denoiser, heads: ConceptHeads, numbers: Sequence[int], by: Strength) -> None:
+        torch = pytorch()
         config = denoiser.config
         if config.context in ("causal", "block") and config.process != "absorbing":
             raise UnsupportedError(f"concepts are not read in a model of the {config.process} process")
@@ -253,9 +257,10 @@ class ConceptReader:
             parts.append(self._of(answer.hidden))
         return np.concatenate(parts)
 
-    @torch.inference_mode()
+    @for_inference
     def _of(self, hidden: np.ndarray) -> np.ndarray:
         """The values (A, J) of hidden states (A, D)."""
+        torch = pytorch()
         rows = torch.from_numpy(hidden).to(self._numbers.device)
         if self.by == "mean":
             values = self.heads.weights(rows)

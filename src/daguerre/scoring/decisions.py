@@ -34,7 +34,7 @@ import numpy as np
 
 from daguerre.arguments import TEXT, Instance, Kind, OneOf, Several, Whole, check_fields, checks
 from daguerre.canvas import Canvas
-from daguerre.decoding.context import SHOWING, TOKEN_LENGTH, Context, Showing, choose, whole
+from daguerre.decoding.context import SHOWING, TOKEN_LENGTH, Context, Showing, choose, context_of
 from daguerre.decoding.result import Usage
 from daguerre.errors import InputError, UnsupportedError, shown, unknown
 from daguerre.models.core.config import ModelConfig
@@ -127,7 +127,7 @@ class YesNo(Question):
 
 @dataclass(frozen=True, kw_only=True)
 class Choice(Question):
-    """One of `labels`, each of which is the text that it writes."""
+    """A question whose answer is one of `labels`. The model writes the label itself."""
 
     labels: Sequence[str]
 
@@ -235,7 +235,7 @@ def decide(
     if denoiser.config.process != "absorbing":
         raise UnsupportedError(f"a model of the {denoiser.config.process} process cannot score labels")
     chosen = [_calibration(question, calibrations or {}) for question in questions]
-    shown = _shown(denoiser.config, tokenizer, state, questions) if context == "auto" else whole([state], [])
+    shown = _shown(denoiser.config, tokenizer, state, questions) if context == "auto" else context_of([state], [])
     (state,) = shown.texts
     texts = [label_texts(denoiser.config, tokenizer, state, question) for question in questions]
     if not texts:
@@ -275,7 +275,7 @@ def _shown(config: ModelConfig, tokenizer: Tokenizer, state: str, questions: Seq
     room = most - JOINED - max((len(tokenizer.encode(text)) for text in asked), default=0)
     short = len(state) <= most * TOKEN_LENGTH
     if room < 1 or (short and all(len(tokenizer.encode(state + text)) <= most for text in asked)):
-        return whole([state], [])
+        return context_of([state], [])
     shown = choose(tokenizer, [state, ""], [""], room)
     return replace(shown, texts=shown.texts[:1], shown=shown.shown[:1])
 

@@ -17,19 +17,21 @@ Letters: T texts, R rows, A wanted rows, D width, C = N + M concepts.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
-import torch
 
 from daguerre.arguments import TOKENS, Kind, OneOf, Several, checks
+from daguerre.cancellation import current_cancellation
 from daguerre.decoding.request import Text
 from daguerre.errors import ContextError, InputError, no_concept_heads
-from daguerre.models.core.concept_heads import ConceptHeads
+from daguerre.extras import for_inference, pytorch
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import Backend, Forward, Hidden, Layout
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.wanted import asker
+
+if TYPE_CHECKING:
+    from daguerre.models.core.concept_heads import ConceptHeads
 
 EmbeddingKind = Literal["hidden", "known", "discovered", "composed", "concepts"]
 KINDS: tuple[EmbeddingKind, ...] = get_args(EmbeddingKind)
@@ -78,11 +80,12 @@ def embed(
     return out
 
 
-@torch.inference_mode()
+@for_inference
 def _of_concepts(hidden: np.ndarray, kind: EmbeddingKind, heads: ConceptHeads) -> np.ndarray:
     """The mean over hidden states (A, D) of their concepts' weights, float64 (C,), or of the part that is of concepts,
     (D,), which is the sum of vectors by these mean weights.
     """
+    torch = pytorch()
     rows = torch.from_numpy(hidden).to(heads.known_embedding.weight.device).split(WEIGHED_AT_ONCE)
     mean = torch.stack([heads.weights(some).sum(dim=0, dtype=torch.float64) for some in rows]).sum(dim=0) / len(hidden)
     if kind != "concepts":
@@ -95,7 +98,7 @@ def _of_concepts(hidden: np.ndarray, kind: EmbeddingKind, heads: ConceptHeads) -
 
 def checked_ids(config: ModelConfig, tokenizer: Tokenizer, text: Text) -> list[int]:
     """The tokens of a text that can be embedded; see `embed`. Looks at whether somebody still waits for them."""
-    asker().check()
+    current_cancellation().check()
     read: str | list[int] = TOKENS("a text to embed", text)
     ids = tokenizer.encode(read) if isinstance(read, str) else read
     if not ids:

@@ -41,14 +41,13 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
-import torch
 
 from daguerre.decoding.modes.block import DEFAULT_BLOCK
 from daguerre.errors import InputError, UnsupportedError, unknown
+from daguerre.extras import pytorch
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import Backend, Forward, Hidden, KeyCache, Layout, Logits, LogProbs
 from daguerre.models.session import Asking, compute
-from daguerre.noise.process import process_of
 from daguerre.scoring.embedding import clean_layout
 
 SpanLayout = int | Literal["full"]
@@ -280,6 +279,9 @@ def _bound_over_time(
 
     At t = 1 the text is all noise and at t = 0 it is clean, so the integral is the whole bound.
     """
+    torch = pytorch()
+    from daguerre.noise.process import process_of
+
     process, num = process_of(config), len(ids)
     times = torch.from_numpy((np.arange(samples) + rng.uniform(1e-9, 1 - 1e-9, samples)) / samples)
     generator = torch.Generator().manual_seed(int(rng.integers(2**63)))

@@ -15,18 +15,21 @@ from __future__ import annotations
 import codecs
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from daguerre.decoding.explanation import Explanation, TokenExplanation, explain
 from daguerre.errors import InputError, no_concept_heads
+from daguerre.extras import pytorch
 from daguerre.models.catalog import Catalog
-from daguerre.models.core.backbone import Backbone
 from daguerre.models.forward import Backend
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.scoring.concept_search import windows
 from daguerre.scoring.embedding import clean_forward
+
+if TYPE_CHECKING:
+    from daguerre.models.core.backbone import Backbone
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,7 @@ def text_concepts(
     backend: Backend, backbone: Backbone, tokenizer: Tokenizer, catalog: Catalog | None, text: str
 ) -> TextConcepts:
     """The concepts of a text. UnsupportedError for a model without concept heads; InputError for an empty text."""
+    torch = pytorch()
     config, heads = backbone.config, backbone.concepts
     if heads is None or catalog is None:
         raise no_concept_heads()

@@ -42,7 +42,7 @@ FIELDS = {
     "suffix": "suffix",
     "infill": "suffix",
 }
-"""The fields of bodies that options of `Decode`, or words of errors, stand for."""
+"""The field of a body for each option of `Decode`, or word of its errors: what an error of a request names."""
 HARMLESS_TIERS = (None, "auto", "default")
 REFUSED: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "audio": ((None,), "no audio is made: leave it out"),
@@ -83,7 +83,7 @@ def usage_of(results: Sequence[Result], job: Job, effort: str | None = None, tho
 def join_usages(
     parts: Sequence[tuple[Sequence[Result], Job]], effort: str | None = None, thought: int = 0
 ) -> dict[str, Any]:
-    """The same of several jobs, each with its results."""
+    """OpenAI's usage, as of `usage_of`, of several jobs together, each with its results."""
     each = [one.usage for results, _ in parts for one in results]
     forwards, new = sum(one.forwards for one in each), sum(one.completion_tokens for one in each)
     usage = plain_usage(

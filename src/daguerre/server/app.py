@@ -12,7 +12,7 @@ from fastapi import Depends, FastAPI
 
 import daguerre
 from daguerre.http import errors, pages
-from daguerre.http.gate import Gate
+from daguerre.http.middleware import RequestMiddleware
 from daguerre.http.settings import Settings
 from daguerre.http.sites import allowing
 from daguerre.server.bodies import Bodies
@@ -57,6 +57,6 @@ def make_app(pool: ModelPool, settings: Settings | None = None) -> FastAPI:
     app.add_middleware(Bodies)
     if settings.origins:
         app.add_middleware(partial(allowing, settings))
-    app.add_middleware(Gate, settings=settings, metrics=app.state.metrics)
+    app.add_middleware(RequestMiddleware, settings=settings, metrics=app.state.metrics)
     app.add_middleware(MessageErrors)
     return app

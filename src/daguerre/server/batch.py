@@ -119,7 +119,7 @@ def _lock(file: BinaryIO, path: Path) -> None:
 
 
 def read_requests(path: Path) -> list[dict[str, Any]]:
-    """The requests of a file. DataError, with the line, for one that is none or whose custom_id came before."""
+    """The requests of a file. DataError, with the line, for what is no request, and for a repeated custom_id."""
     try:
         lines = path.read_bytes().split(b"\n")
     except OSError as error:

@@ -16,6 +16,8 @@ from typing import Any
 
 from fastapi import Request
 
+from daguerre.cancellation import Cancellation, planning, use_cancellation
+from daguerre.decoding.generate import Request as ModelRequest
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.request import Decode
 from daguerre.decoding.text_spans import CharSpan
@@ -31,7 +33,6 @@ from daguerre.server.memory import give_back
 from daguerre.server.protocol.shaping import NAMES, REFUSED
 from daguerre.server.protocol.stops import MOST_STOPS, check_stops
 from daguerre.server.slots import Slots
-from daguerre.wanted import Asker, asked_by, planning
 
 NEW_TOKENS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "n_predict")
 TEXTS = ("messages", "input", "prompt", "input_prefix", "text", "content")
@@ -61,9 +62,9 @@ async def within_bounds(request: Request) -> None:
     raw = await request.body()
     seconds = request.app.state.settings.timeout
     until = None if seconds is None else time.monotonic() + seconds
-    asking = Asker(COMPILING_BYTES, getattr(request.state, "owner", ""), until)
-    asked_by(asking)
-    request.state.leaving = asyncio.create_task(_leaving(request, asking))
+    cancellation = Cancellation(COMPILING_BYTES, getattr(request.state, "owner", ""), until)
+    use_cancellation(cancellation)
+    request.state.leaving = asyncio.create_task(_leaving(request, cancellation))
     try:
         body = await request.json()
     except (ValueError, RecursionError):
@@ -86,10 +87,10 @@ async def within_bounds(request: Request) -> None:
             _check_schema(name, part, settings.max_schema)
 
 
-async def _leaving(request: Request, asking: Asker) -> None:
+async def _leaving(request: Request, cancellation: Cancellation) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
-    asking.leave()
+    cancellation.cancel()
 
 
 def _check_tokens(name: str, value: object, most: int | None) -> None:
@@ -147,12 +148,13 @@ class BoundedEngine(Engine):
             spans = self._matches(pattern, text, more.get("owner", ""))
         return super().edit(text, spans, max_tokens, decode, **more)
 
-    def _plan(self, operation: str, values: tuple[Any, ...], **more: Any) -> Job:
-        check_stops(more.get("stop") or (), "stop", MOST_STOPS)
-        if not any(more.get(name) for name in CONSTRAINTS):
-            return super()._plan(operation, values, **more)
-        with self.planning(more.get("owner", "")):
-            return super()._plan(operation, values, **more)
+    def submit(self, request: ModelRequest, *, priority: int = 0, owner: str = "") -> Job:
+        """Plan a request and run it; see `Engine`. ApiError for one beyond the bounds."""
+        check_stops(request.options.get("stop") or (), "stop", MOST_STOPS)
+        if not any(request.options.get(name) for name in CONSTRAINTS):
+            return super().submit(request, priority=priority, owner=owner)
+        with self.planning(owner):
+            return super().submit(request, priority=priority, owner=owner)
 
     @contextmanager
     def planning(self, owner: str) -> Iterator[None]:
@@ -174,8 +176,7 @@ class BoundedEngine(Engine):
             raise ApiError("there is nothing to edit: the pattern matches nowhere", param="pattern")
         return found
 
-    def submit(self, plan: Plan, *, timeout: float | None = None, priority: int = 0, owner: str = "") -> Job:
-        """Run a plan; see `Engine`. ApiError for one beyond the bounds."""
+    def _run(self, plan: Plan, timeout: float | None, priority: int, owner: str) -> Job:
         bounds = self._bounds()
         _check_tokens("max_tokens", plan.max_tokens, bounds.max_tokens)
         if bounds.max_context is not None and len(plan.canvas) > bounds.max_context:
@@ -186,7 +187,7 @@ class BoundedEngine(Engine):
             raise ApiError(message, param="daguerre.timeout")
         self._counts.take(owner, plan.decode.n, bounds.running_per_key)
         try:
-            job = super().submit(plan, timeout=timeout, priority=priority, owner=owner)
+            job = super()._run(plan, timeout, priority, owner)
         except BaseException:
             self._counts.give_back(owner, plan.decode.n)
             raise

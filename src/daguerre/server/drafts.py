@@ -97,8 +97,8 @@ class _GapDraft:
         self.update(plan.canvas, set(), {})
 
     def update(self, canvas: Canvas, touched: set[int], facts: dict[int, tuple[int, float, float]]) -> set[int]:
-        """Read the positions that were touched, and those behind them whose text depends on theirs. Returns the places
-        of the tokens that are other than before.
+        """Read the touched positions, and those behind them whose text depends on them. Returns the places of tokens
+        that have changed.
         """
         gap, run = self._plan.gaps[self._index], canvas.gaps[self._index]
         start, size = run[0], min(run[1], gap.healing.end(canvas)) - run[0]

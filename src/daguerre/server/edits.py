@@ -27,7 +27,7 @@ from daguerre.next_edits import (
 )
 
 MORE = 16
-"""Tokens that an answer may have beyond those of what it copies."""
+"""How many tokens an answer may have more than the text that it copies."""
 PATH = re.compile(r"\A(?:current_file_path|code_snippet_file_path):[^\n]*\n")
 CURSOR, MARK = "<|cursor|>", "# ..."
 NOTHING = "None"
@@ -116,7 +116,7 @@ def _edited(body: list[str], change: Change, due: list[tuple[int, int]], written
 
 def history_of(diffs: str) -> list[tuple[str, str]]:
     """The lines that diffs change, each as it was and as it is, oldest first. Where as many lines were removed as were
-    added, they are paired; where not, what became of which is not known, and they are left out.
+    added, they are paired; where not, it is unknown which line became which, and they are left out.
     """
     out: list[tuple[str, str]] = []
     old: list[str] = []

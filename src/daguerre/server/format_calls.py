@@ -15,8 +15,8 @@ from daguerre.server.calls import FunctionCall, Said
 
 
 class FormatCallReader:
-    """`calls.CallReader` for a format, of texts in which special tokens are written out; ids that the model writes are
-    those of its calls, where they differ.
+    """`calls.CallReader` for a format, of texts in which special tokens are written out. A call has the id that
+    the model writes, if no other call has it.
     """
 
     def __init__(

@@ -41,7 +41,7 @@ HURRIED_BEAMS = 8
 
 @dataclass(frozen=True)
 class Cut:
-    """Where a text ends that is longer than what was asked for.
+    """Where a text is cut off that is longer than requested.
 
     stop    before the first of these strings
     indent  before the first line, after the first one, that is not blank and begins with less white space than this
@@ -130,7 +130,7 @@ def begin_gap(served: Served, gap: EditorGap, settings: Settings) -> GapJob:
     max_tokens = _max_tokens(config, gap, settings, writer is not None)
     room = room_for(config, max_tokens)
     if writer is not None:
-        room = max(1, room - writer.num_arranging(config) - REPOSITORY_TOKENS * (1 + len(extra)))
+        room = max(1, room - writer.num_arranging - REPOSITORY_TOKENS * (1 + len(extra)))
     if settings.max_context is not None:
         room = max(1, min(room, settings.max_context - max_tokens - len(served.model.config.first) - HEALED))
     shown = window(served.model.tokenizer, gap.before, gap.after, room, [text for _, text in extra])

@@ -18,8 +18,7 @@ from typing import Any
 
 from daguerre.canvas import Canvas
 from daguerre.decoding.plan import Plan
-from daguerre.decoding.reading import Reader
-from daguerre.decoding.result import Result
+from daguerre.decoding.result import Reader, Result
 from daguerre.engine.job import Job
 from daguerre.models.tokenizer import Tokenizer, bytes_name
 from daguerre.server.scorers import Alternatives, LogprobRecorder
@@ -128,7 +127,7 @@ def _shown_bytes(one: Scored, tokenizer: Tokenizer) -> bytes:
 
 def legacy_logprobs(tokens: Sequence[Scored], tokenizer: Tokenizer, start: int = 0) -> dict[str, Any]:
     """The object `logprobs` of completions: columns, and the offset of each token in the text, which begins at `start`
-    characters. A token is among its alternatives; of those that have one name the most likely is kept.
+    characters. A token is one of its alternatives; where several have the same name, the most likely stays.
     """
     out: dict[str, Any] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": [], "commit_step": []}
     for one in tokens:

@@ -45,7 +45,7 @@ HISTOGRAMS = {
 }
 
 
-class Twins:
+class AliasedMetric:
     """A counter or histogram under both names."""
 
     def __init__(
@@ -67,11 +67,12 @@ class Metrics:
         self.registry = CollectorRegistry()
         here: dict[str, Any] = {"registry": self.registry}
         self._answered = Counter("daguerre_http_requests", "Answers by path and status.", ["path", "status"], **here)
-        self._counters = {name: Twins(Counter, name, text, **here) for name, text in COUNTERS.items()}
+        self._counters = {name: AliasedMetric(Counter, name, text, **here) for name, text in COUNTERS.items()}
         self._histograms = {
-            name: Twins(Histogram, name, text, buckets=buckets, **here) for name, (text, buckets) in HISTOGRAMS.items()
+            name: AliasedMetric(Histogram, name, text, buckets=buckets, **here)
+            for name, (text, buckets) in HISTOGRAMS.items()
         }
-        self._ended = Twins(Counter, "request_success", "Requests that are done.", ["finished_reason"], **here)
+        self._ended = AliasedMetric(Counter, "request_success", "Requests that are done.", ["finished_reason"], **here)
         self.registry.register(Gauges(pool))
         self._later = ThreadPoolExecutor(1, "daguerre-metrics")
 

@@ -96,7 +96,7 @@ ANSWERS: Mapping[str, Schema] = {
 }
 """What the answers without a stream are at least."""
 STREAMS = ("/v1/daguerre/requests", "/v1/daguerre/requests/{key}")
-"""Routes that stream and have no field that says so, or only one that turns it off."""
+"""Routes that stream without a field that asks for it, or with one that only turns it off."""
 
 
 def describe(app: FastAPI) -> None:

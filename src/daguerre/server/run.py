@@ -7,7 +7,7 @@ from threading import Thread
 
 from daguerre.errors import DaguerreError
 from daguerre.http.log import log_lines
-from daguerre.http.process import BACKLOG, Server, bind, url_of, uvicorn_config
+from daguerre.http.process import BACKLOG, GracefulServer, bind, url_of, uvicorn_config
 from daguerre.http.settings import Settings
 from daguerre.server.app import make_app
 from daguerre.server.models import CannotLoad, ModelPool
@@ -23,7 +23,7 @@ def run_server(pool: ModelPool, settings: Settings, host: str, port: int) -> Non
     listening = bind(host, port)
     sys.setswitchinterval(SWITCH)
     app = make_app(pool, settings)
-    server = Server(uvicorn_config(app, loop="asyncio", http="h11"), app)
+    server = GracefulServer(uvicorn_config(app, loop="asyncio", http="h11"), app)
     log, failed = log_lines(), list[BaseException]()
     with listening:
         where = url_of(host, listening)

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event, Lock
 
+from daguerre.cancellation import current_cancellation
 from daguerre.errors import QueueFullError
-from daguerre.wanted import asker
 
 LOOK = 0.25
 """Seconds between two looks at whether somebody who waits for a place has left."""
@@ -33,11 +33,11 @@ class Slots:
 
     @contextmanager
     def taken(self, owner: str) -> Iterator[None]:
-        """Wait for a place and have it. QueueFullError where too many wait; what `asker().check` raises ends it."""
+        """Wait for a place and have it. QueueFullError where too many wait; `Cancellation.check` ends the wait."""
         given = self._enter(owner)
         try:
             while not given.wait(LOOK):
-                asker().check()
+                current_cancellation().check()
             yield
         finally:
             self._leave(owner, given)

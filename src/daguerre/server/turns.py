@@ -14,6 +14,7 @@ from functools import partial
 from itertools import accumulate
 from typing import Any
 
+from daguerre.cancellation import current_cancellation
 from daguerre.decoding.defaults import with_sampling
 from daguerre.decoding.request import Text
 from daguerre.decoding.result import Result, StreamEvent
@@ -38,12 +39,11 @@ from daguerre.server.protocol.chat import ChatBody, ToolChoice, tool_json, tool_
 from daguerre.server.protocol.common import decode_options
 from daguerre.server.scorers import LogprobRecorder
 from daguerre.server.streams import deltas
-from daguerre.wanted import asker
 
 SHAPING = ("schema", "tools", "regex", "choices", "keywords", "forbidden", "forbid_exactly", "ending", "pins")
-"""Options that decide where a text ends, beside which `Decode` takes no stop strings: the server cuts at them."""
+"""Options that decide where a text ends. `Decode` takes no stop strings beside them, so the server cuts at these."""
 WHOLE = ("schema", "regex", "choices")
-"""Those after whose text nothing follows."""
+"""Options that a text fulfills as a whole, so that nothing may follow it."""
 
 
 @dataclass(eq=False)
@@ -100,7 +100,7 @@ class Turn:
             return next(iter(self.job.plan.constraint.automata.values()))
         calls = {"tools": [tool_option(tool) for tool in self.body.usable_tools], "choice": REQUIRED}
         try:
-            with self.served.engine.planning(asker().owner):
+            with self.served.engine.planning(current_cancellation().owner):
                 return automaton_of("tools", calls, self.served.model.tokenizer, lenient=True)
         except QueueFullError:  # the answer is written: it stays a text
             return None
@@ -145,7 +145,7 @@ def begin_turn(
     served: Served, body: ChatBody, owner: str, settings: Settings, names: Mapping[str, str] | None = None
 ) -> Turn:
     """Begin a turn. Compiles constraints: not for the event loop. ApiError, naming the field, for what cannot be
-    honored; `names`: what fields are called in the body that this one was made of.
+    honored; `names`: the fields' names in the client's own body, for errors.
     """
     refuse_fields(body)
     tools = body.usable_tools

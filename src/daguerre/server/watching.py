@@ -16,13 +16,13 @@ from fastapi import FastAPI
 
 from daguerre.decoding.modes import MODES
 from daguerre.decoding.result import Result, StreamEvent
+from daguerre.decoding.sample import History
 from daguerre.engine.job import Job
 from daguerre.errors import CancelledError
 from daguerre.http.errors import ApiError, described
 from daguerre.server.drafts import Board, Drafts, change_of, result_json, spans_in_gaps, tokens_json
 from daguerre.server.models import Served
 from daguerre.server.streams import LOG, sse
-from daguerre.trace import History
 
 KEPT_SECONDS = 900.0
 """How long a request that is done is kept."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from daguerre.decoding.reading import read
+from daguerre.decoding.result import read
 from daguerre.engine.job import Job
 
 
 def written(job: Job, index: int = 0) -> str:
-    """The text of a choice of a job that is done, with the stop string that ended it and what came after that."""
+    """The whole text of a choice of a job that is done, also the stop string that ended it and what came behind."""
     events = job.samples[index].events
     if not len(events):
         return ""

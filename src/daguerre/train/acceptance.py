@@ -127,7 +127,7 @@ def suffix_weights(acceptance: Tensor) -> Tensor:
 
 
 def race(found: GroupDrafts, seed: int) -> tuple[Tensor, Tensor]:
-    """Tokens (N, K, 2) that are drafted at temperature 0, and at 1; and those of the model, which accept equal ones.
+    """The drafted tokens (N, K, 2) at temperatures 0 and 1, and the model's own, which accept equal ones.
 
     At temperature 1 both are the winners of one race (Gumbel-max with shared noise; Daliri, Musco and Suresh, arXiv
     2408.07978): the least of E_v / p_v and of E_v / q_v, exponential E_v of that seed.

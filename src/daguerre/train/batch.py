@@ -158,7 +158,7 @@ def hidden_states(model: Backbone, batch: Batch, attn_impl: str = "sdpa") -> Ten
 
 
 def loss_of_hidden(model: Backbone, batch: Batch, hidden: Tensor) -> LossReport:
-    """The same from hidden states (B, R, D)."""
+    """The loss of a batch, from hidden states (B, R, D)."""
     has_target = batch.target != IGNORE
     target, level, weight = batch.target[has_target], batch.level[has_target], batch.weight[has_target]
     logits = model.logits(hidden[has_target])

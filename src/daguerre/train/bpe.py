@@ -48,7 +48,7 @@ def train_bpe(texts: Iterable[str], vocab_size: int, *, exact: bool = True) -> T
 
 
 def _without_added_tokens(content: str) -> str:
-    """The same JSON with the special tokens in the vocabulary only, so that text never matches them."""
+    """The JSON of a tokenizer whose special tokens are in the vocabulary only, so that text never matches them."""
     parsed = json.loads(content)
     parsed["added_tokens"] = []
     return json.dumps(parsed, ensure_ascii=False)

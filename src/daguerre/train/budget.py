@@ -87,7 +87,7 @@ class RunBudget:
         return self.seconds.get(phase, self._expected.get(phase, 0.0))
 
     def left(self) -> float:
-        """Seconds that are left, but for those in which the run is saved; infinity for a budget without minutes."""
+        """Seconds that are left, less those that saving the run takes; infinity for a budget without minutes."""
         self.tick()
         saving = sum(self._takes(phase) for phase in (CHECKPOINT, EXPORT))
         return 60 * (self.minutes - self.progress.minutes) - saving if self.minutes else float("inf")

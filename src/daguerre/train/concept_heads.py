@@ -82,7 +82,7 @@ class ConceptCounts:
         return out
 
     def tokens_of(self) -> TokensOf:
-        """The same for the loss."""
+        """The tokens that each concept makes likelier, as the loss takes them."""
         liked, lift = self.liked, self.lift
         usual = self.tokens / self.tokens.sum()
         given = self.together / np.maximum(1, self.together.sum(axis=1, keepdims=True))

@@ -58,7 +58,7 @@ class Devices:
         _check(recipe, self.size)
         from torch.distributed.device_mesh import init_device_mesh
 
-        device = join_others(device)
+        device = torch.device(join_others(str(device)))
         shape = self.size // self.tensor, self.tensor
         self._mesh = init_device_mesh(device.type, shape, mesh_dim_names=("data", "tensor"))
         return device

@@ -33,7 +33,7 @@ class HeldFigures:
         )
 
     def before(self) -> None:
-        """Report the figures of the model that a run starts from, but for those that a run that was killed has."""
+        """Report the figures of the model that a run starts from, unless a run that was killed has reported them."""
         self.reporter.phase("measuring the model as it is")
         if self.reporter.held_log.last_step < 0:
             self.measure()

@@ -42,10 +42,12 @@ class Lora(Section, place="lora."):
 
     rank: int = key("rank of the factors", 8, low=1)
     alpha: float = key("products are multiplied by alpha / rank", 16.0, above=0)
-    targets: Sequence[str] = key("modules that get factors: published names, ours, or ends of them; all-linear", (ALL,))
-    dropout: float = key("share of a matrix's inputs that its factors do without", 0.0, low=0, below=1)
-    rslora: bool = key("products are multiplied by alpha / sqrt(rank) instead", False)
-    whole: Sequence[str] = key("modules that are trained whole, beside the factors (PEFT: modules_to_save)", ())
+    targets: Sequence[str] = key(
+        "modules with factors, by names or their ends; all-linear: every matrix but the projection", (ALL,)
+    )
+    dropout: float = key("dropout of the factors' inputs", 0.0, low=0, below=1)
+    rslora: bool = key("alpha / sqrt(rank) instead", False)
+    whole: Sequence[str] = key("modules trained whole, beside the factors (PEFT: modules_to_save)", ())
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -144,8 +146,8 @@ class LoraRun:
         }
 
     def _shortest(self, pieces: Sequence[Piece]) -> list[str]:
-        """Names for PEFT, which takes every module whose name ends with one, be it within a word: the last word of a
-        name where all that end so are meant.
+        """Names for PEFT, which takes every module whose name ends with one of them, even in the middle of a word: the
+        last word of a name where every module that ends with it is meant, else the whole name.
         """
         wanted = {module_of(piece) for piece in pieces}
         every = {module_of(piece) for piece in self.base.published.pieces}
@@ -189,7 +191,7 @@ def _can_have_factors(backbone: Backbone, piece: Piece) -> bool:
 
 
 def _named(word: str, pieces: Sequence[Piece], where: str) -> list[Piece]:
-    """The pieces whose module has a name, published or ours, or one that ends with it."""
+    """The pieces whose module's name, published or ours, is or ends with a name."""
     names = [(module_of(piece), piece.target.rpartition(".")[0]) for piece in pieces]
     found = [p for p, both in zip(pieces, names, strict=True) if any(f".{n}".endswith(f".{word}") for n in both)]
     if not found:

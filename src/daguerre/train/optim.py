@@ -19,7 +19,7 @@ HIDDEN = ("layers.", "draft_head.up.", "draft_head.down.")
 LOW_RANK = "_draft."
 """What the names of the low-rank weights of drafts have in them, and no others."""
 FACTORS = f".{NAME}.parts."
-"""The same for the factors of LoRA."""
+"""What the names of LoRA's factors have in them, and no others."""
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 NEWTON_SCHULZ_STEPS = 5
 

@@ -26,8 +26,8 @@ def family_of(start_from: str | None, run: Path) -> str | None:
 
 
 def keep(start_from: str | None, run: Path, resumed: bool, options: Convert | None, config: ModelConfig) -> None:
-    """Keep what the end of a run needs of the published model that it begins with, or of what that is converted to,
-    which has this config.
+    """Keep what the end of a run needs of the published model that it begins with; `config` is the model's after a
+    conversion, if there is one.
     """
     if start_from is not None and open_source(Path(start_from)).is_published:
         keep_origin(Path(start_from), run / ORIGIN)
@@ -41,16 +41,18 @@ def keep(start_from: str | None, run: Path, resumed: bool, options: Convert | No
 
 def tokenizer_of_run(run: Path, data: Path, config: dict[str, Any]) -> Tokenizer:
     """The tokenizer of a run that is resumed, whose model has this config."""
-    words = read_tokenizer(run / ORIGIN) if (run / ORIGIN).is_dir() else None
-    if words is None:
+    tokenizer = read_tokenizer(run / ORIGIN) if (run / ORIGIN).is_dir() else None
+    if tokenizer is None:
         return Tokenizer.load(data / "tokenizer.json")
-    words = words.sized(config["vocab_size"])
-    words.eos_id = config["eos_id"]
-    return words
+    tokenizer = tokenizer.sized(config["vocab_size"])
+    tokenizer.eos_id = config["eos_id"]
+    return tokenizer
 
 
-def write_model(run: Path, backbone: Backbone, words: Tokenizer, extra: dict[str, Any], names: Catalog | None) -> Path:
+def write_model(
+    run: Path, backbone: Backbone, tokenizer: Tokenizer, extra: dict[str, Any], names: Catalog | None
+) -> Path:
     """Write a run's model: in the layout of the published one that it began with, or else in Daguerre's own."""
     if (run / ORIGIN).is_dir():
         return write_back(run / ORIGIN, run / "model", backbone)
-    return save_model(run / "model", backbone, words, extra=extra, catalog=names)
+    return save_model(run / "model", backbone, tokenizer, extra=extra, catalog=names)

@@ -44,7 +44,7 @@ MIXTURE = "mixture"
 METHODS = ("reinforce", "distill", "prefer", "sft", "concepts", "draft_head")
 """Methods of training, each with the name of the key that asks for it; a recipe with none of them trains a mixture."""
 PLAIN, ANSWERS = (MIXTURE, "concepts", "draft_head"), ("sft", "distill", "prefer")
-"""Those that train on plain text, and those that train on answers."""
+"""Methods that train on plain text, and methods that train on answers."""
 _size, _share = partial(key, low=0), partial(key, low=0, high=1)
 
 
@@ -58,13 +58,13 @@ class Optimization(Section, place="optim."):
     muon_momentum: float = key("momentum of Muon", 0.95, low=0, high=1)
     adamw_lr: float = key("learning rate of AdamW, for all other weights", 4e-3, low=0)
     concepts_lr: float = key("learning rate of AdamW for concept heads", 4e-3, low=0)
-    weight_decay: float = key("decay of weights, as a share of the learning rate", 0.1, low=0)
-    clip: float = key("greatest norm of a step's gradients", 1.0, low=0)
-    warmup: float = key("share of the run in which rates rise from 0", 0.02, low=0, high=1)
+    weight_decay: float = key("weight decay, times the learning rate", 0.1, low=0)
+    clip: float = key("greatest gradient norm of a step", 1.0, low=0)
+    warmup: float = key("share of the run in which rates rise", 0.02, low=0, high=1)
     decay: float = key("last share of the run, in which rates fall to 0", 0.6, low=0, high=1)
-    ema: float = key("decay of the average of the weights, which is what is saved", 0.999, low=0, high=1)
+    ema: float = key("decay of the averaged weights, which are saved", 0.999, low=0, high=1)
     passes: float = key(
-        "passes over the text after which rates also fall by their number squared; 0: never", 0.0, low=0
+        "passes over the text after which rates also fall by the square of their number; 0: never", 0.0, low=0
     )
 
 
@@ -79,46 +79,46 @@ class Share(Parts):
 class Recipe(Section):
     """A whole run. The budget is `steps`, `minutes`, or whichever ends first."""
 
-    name: str = key("name of the run, and of its folder, runs/NAME")
-    tokenizer: str = key("2k, 8k or bytes, of the package; own, made from the files; or a tokenizer.json", "2k")
-    model: TrainedShape | None = key("the shape of a model that is trained from scratch", None, methods=(*PLAIN, "sft"))
+    name: str = key("name of the run and of its folder, runs/NAME")
+    tokenizer: str = key("2k, 8k or bytes of the package; own: made from the files; or a tokenizer.json", "2k")
+    model: TrainedShape | None = key("shape of a model to train from scratch", None, methods=(*PLAIN, "sft"))
     mixture: Mapping[str, Share] = key("objectives on plain text", dict, methods=PLAIN)
-    sft: Sft | None = key("learns prompts and answers, in place of a mixture", None, methods=("sft", "distill"))
-    prefer: Prefer | None = key(
-        "learns from chosen and rejected answers, in place of a mixture", None, methods=("prefer",)
+    sft: Sft | None = key("learns answers to prompts", None, methods=("sft", "distill"))
+    prefer: Prefer | None = key("learns from chosen and rejected answers", None, methods=("prefer",))
+    reinforce: Reinforce | None = key("learns from rewards for its answers", None)
+    convert: Convert | None = key(
+        "turns an autoregressive model into one of block or full context", None, methods=("sft",)
     )
-    reinforce: Reinforce | None = key("answers prompts and learns from rewards, in place of a mixture", None)
-    convert: Convert | None = key("makes an autoregressive model one of block or full context", None, methods=("sft",))
-    distill: Distill | None = key("learns to decode answers in fewer steps, beside [sft]", None, methods=("distill",))
+    distill: Distill | None = key("learns to decode in fewer steps; needs [sft]", None, methods=("distill",))
     stages: Sequence[Stage] = key("lengths and batches, by share of the run")
     optim: Optimization = key("the optimizer", Optimization)
-    seed: int = key("of every random number", 0, low=0)
+    seed: int = key("seed of every random number", 0, low=0)
     steps: int = key("budget in optimizer steps; 0: no such limit", 0, low=0)
     minutes: float = key("budget in minutes, saving included; 0: no such limit", 0.0, low=0, option="--max-minutes")
     anneal: float = _share(
         "share of the run over which causal attention opens; 0: at once", 0.0, methods=(*PLAIN, "sft")
     )
-    rope_scaling: str = key('more positions for the model to start from, as KIND:FACTOR, such as yarn:4; "": none', "")
+    rope_scaling: str = key('more positions for the model at the start, as KIND:FACTOR (yarn:4); "": none', "")
     draft_head: int = _size("inner width of a draft head, trained alone; 0: none", 0, methods=("draft_head",))
     draft_rank: int = _size("rank of weights for masked rows of drafts; needs draft_head", 0, methods=("draft_head",))
     concepts: ConceptTraining | None = key(
         "trains concept heads with the model, on Python", None, methods=("concepts",)
     )
-    lora: Lora | None = key("trains an adapter; the model that the run starts from stays as it is", None)
+    lora: Lora | None = key("trains an adapter; the model at the start stays as it is", None)
     train: Sequence[str] = key(
         "weights to train: layers.4, mlp, layers.*.attention, norms, embedding, head; none: all", ()
     )
-    checkpoint_layers: bool = key("computes layers again in the backward pass: less memory, a third more time", False)
-    tensor_parallel: int = key("how many of torchrun's processes share the matrices of each layer", 1, low=1)
-    files: str = key("what is read of a folder; text: files of any language", "python", names=FILES)
-    precision: str = key("what matrices are multiplied in; auto: bf16 where it is native", "auto", names=PRECISIONS)
-    attn_impl: str = key("how attention is computed; sdpa is for long windows", "matmul", names=ATTN_IMPLS)
-    compile: bool = key("compile the layers with torch.compile", False)
-    loaders: int = _size("processes that make batches; 0: the training process does", 0, methods=(*PLAIN, *ANSWERS))
-    log_steps: int = key("steps between two printed lines, without a terminal", 10, low=1)
-    eval_steps: int = key("steps between two held-out measurements; 0: at the end alone", 200, low=0)
-    checkpoint_minutes: float = key("minutes between two checkpoints", 1.0, low=0)
-    checkpoint_steps: int = key("steps between two checkpoints, besides; 0: none", 0, low=0)
+    checkpoint_layers: bool = key("recomputes layers in the backward pass: less memory, a third more time", False)
+    tensor_parallel: int = key("processes of torchrun that share each layer's matrices", 1, low=1)
+    files: str = key("files read from a folder; text: of any language", "python", names=FILES)
+    precision: str = key("type of matrix products; auto: bf16 where it is native", "auto", names=PRECISIONS)
+    attn_impl: str = key("implementation of attention; sdpa is for long windows", "matmul", names=ATTN_IMPLS)
+    compile: bool = key("compiles the layers with torch.compile", False)
+    loaders: int = _size("processes that make batches; 0: the training process", 0, methods=(*PLAIN, *ANSWERS))
+    log_steps: int = key("steps between printed lines, without a terminal", 10, low=1)
+    eval_steps: int = key("steps between held-out measurements; 0: only at the end", 200, low=0)
+    checkpoint_minutes: float = key("minutes between checkpoints", 1.0, low=0)
+    checkpoint_steps: int = key("steps between additional checkpoints; 0: none", 0, low=0)
 
     @property
     def method(self) -> str:
@@ -226,7 +226,7 @@ def recipe_path(name: str) -> Path:
 def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
     """Read a recipe and apply `section.key=value` overrides (values in TOML, bare words as text).
 
-    `base` names a recipe whose keys are taken where this one has none: tables are joined, lists and values replaced.
+    `base` names a recipe that gives all keys which this one lacks: tables are joined, lists and values replaced.
     """
     values = _read(recipe_path(name))
     if (base := values.pop(BASE, None)) is not None:

@@ -18,7 +18,7 @@ from daguerre.train.batch import Batch
 from daguerre.train.noising import IGNORE
 
 CLEAN, READING, MASKED = range(3)
-"""Kinds of rows: clean ones, which have not seen the token that they predict, those of noisy spans that have, and those
+"""Kinds of rows: clean rows, which have not seen the token that they predict; rows of noisy spans, which have; and rows
 that predict a masked token.
 """
 SHARES = (0.25, 0.25, 0.5)

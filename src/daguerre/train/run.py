@@ -59,7 +59,9 @@ def run_training(
     then nothing has been written but by a run that had begun.
     """
     timing: dict[str, Any] = {"clock": clock, "began": clock() if began is None else began}
-    place = usable_device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
+    place = torch.device(
+        usable_device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
+    )
     recipe = _with_minutes(_recipe(recipe_name, overrides, resume, start_from, out), max_minutes)
     given = [data] if isinstance(data, Path) else list(data or ())
     folder = out or Path("runs") / recipe.name

@@ -15,7 +15,7 @@ CORRUPTIONS = ("none", "random", "self", "hybrid", "edit")
 class Stage(Section, place="stages.N."):
     """Windows of `length` tokens, `sequences` a micro-batch, `micro_batches` a step, until that share of the run."""
 
-    until: float = key("share of the run at which the stage ends; 1.0 for the last one", 1.0)
+    until: float = key("share of the run at which the stage ends; the last: 1.0", 1.0)
     length: int = key("tokens of a window", low=MIN_WINDOW)
     sequences: int = key("windows of a micro-batch", low=1)
     micro_batches: int = key("micro-batches of a step", 1, low=1)

@@ -78,7 +78,7 @@ def check_trainable(config: ModelConfig, recipe: Recipe) -> None:
 
 
 def _converted(recipe: Recipe, model: Backbone, tokenizer: Tokenizer, source: Path | None) -> Backbone:
-    """The model to start from, as the recipe's [convert] has it, or its [model]: a causal one turns full where that
+    """The model to start from, after the recipe's [convert], or its [model], where a causal one turns full if that
     says so. `source` is its folder in a publisher's layout.
 
     Shift and weights are kept (DiffuGPT, Gong et al. 2024). InputError when [model] differs in anything else.

@@ -28,7 +28,7 @@ PAGE, DATA, TITLE = "page.html", "__DATA__", "__TITLE__"
 SHADES = ("#cbe8e1", "#9bd5c8", "#63bcab", "#2f9c8a", "#12776a")
 """From little to all; the last two carry white letters. What is next to nothing has no color."""
 AGAINST = ("#fbdcc5", "#f5b98f", "#e98f55", "#cf6a2a", "#a34b14")
-"""The same for parts that lower a logit."""
+"""Colors of parts that lower a logit, from little to all."""
 DARK, NOTHING = 3, 0.08
 KEPT_CONCEPTS = 16
 """Concepts of a token that a page lists; the others are added up."""

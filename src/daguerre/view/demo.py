@@ -14,9 +14,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from daguerre.decoding.reading import OPEN
 from daguerre.decoding.request import Decode
-from daguerre.decoding.result import StreamEvent
+from daguerre.decoding.result import OPEN, StreamEvent
 from daguerre.heldout import Document, load_frozen
 from daguerre.model import Model, load
 from daguerre.trace import Event

@@ -18,8 +18,8 @@ import numpy as np
 from daguerre.canvas import Canvas
 from daguerre.decoding.result import Result
 from daguerre.errors import InputError
-from daguerre.evals.charts import new_figure, write_figure
 from daguerre.models.tokenizer import Tokenizer
+from daguerre.view.charts import new_figure, write_figure
 
 AROUND = 6
 """Given positions shown on either side of a gap."""

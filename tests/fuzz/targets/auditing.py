@@ -6,7 +6,7 @@ from daguerre.audit.keys import SigningKey
 from daguerre.audit.ledger import LedgerHead, head_path
 from daguerre.audit.recorder import Recorder
 from daguerre.audit.trial import copied
-from daguerre.audit.verify import verify
+from daguerre.audit.verification import verify
 from fuzz.models import model
 from fuzz.target import Run, Target
 from fuzz.targets.checkpoints import scratch

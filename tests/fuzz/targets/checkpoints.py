@@ -24,7 +24,7 @@ from daguerre.models.own_layout import CONFIG, parse_config, save_model
 from daguerre.models.published_tokenizer import PublishedTokenizer
 from daguerre.models.readers import read_tokenizer
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.models.weights import WEIGHTS, read_weights, sha256_of, shapes_of
+from daguerre.models.weights import WEIGHTS, sha256_of, stored_in
 from fuzz.mutate import mutant
 from fuzz.target import Run, Target
 from published import CASES
@@ -103,8 +103,8 @@ def weights() -> Run:
         (folder / WEIGHTS).write_bytes(data)
         (folder / CONFIG).write_text(json.dumps(config | {"weights_sha256": sha256_of(folder / WEIGHTS)}))
         load_folder(folder)
-        shapes_of(folder / WEIGHTS)
-        read_weights(folder / WEIGHTS, torch.float32, "cpu")
+        for one in stored_in(folder / WEIGHTS).values():
+            one.read("float32")
 
     return run
 

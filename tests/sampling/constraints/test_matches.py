@@ -8,11 +8,11 @@ from itertools import product
 
 import pytest
 
+from daguerre.cancellation import Cancellation, current_cancellation, use_cancellation
 from daguerre.errors import CancelledError, InputError
 from daguerre.sampling.constraints import matches
 from daguerre.sampling.constraints.budget import Budget
 from daguerre.sampling.constraints.matches import find_matches
-from daguerre.wanted import Asker, asked_by, asker
 
 ATOMS = (
     *("a", ".", "[^a]", "(?:a|ab)", "(?:b|)", "a*", "a*?", "(?:ab)*", "a??", "(?:a|b*)*", "^", "$", r"\b", r"\B"),
@@ -90,14 +90,14 @@ def test_too_many_steps_and_too_much_memory_are_refused(monkeypatch: pytest.Monk
 
 
 def test_a_search_ends_once_nobody_waits() -> None:
-    before, leaving = asker(), Asker()
-    asked_by(leaving)
-    leaving.leave()
+    before, cancellation = current_cancellation(), Cancellation()
+    use_cancellation(cancellation)
+    cancellation.cancel()
     try:
         with pytest.raises(CancelledError):
             find_matches("(a+)+$", "a" * 5_000 + "!")
     finally:
-        asked_by(before)
+        use_cancellation(before)
 
 
 @pytest.mark.parametrize(

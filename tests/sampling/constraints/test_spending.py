@@ -9,6 +9,7 @@ import time
 import numpy as np
 import pytest
 
+from daguerre.cancellation import Cancellation, current_cancellation, planning, use_cancellation
 from daguerre.errors import CancelledError, InputError
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.sampling.constraints import compile_regex, compile_schema, programme
@@ -16,7 +17,6 @@ from daguerre.sampling.constraints.budget import Budget
 from daguerre.sampling.constraints.caching import cached
 from daguerre.sampling.constraints.programme import Programme, shortest
 from daguerre.sampling.constraints.wording import Wording, avoiding, compile_wording
-from daguerre.wanted import Asker, asked_by, asker, planning
 
 
 def test_the_shortest_text_is_followed_little_beyond_the_room(
@@ -42,16 +42,16 @@ def test_long_forbidden_strings_are_compiled_in_linear_time_and_memory_is_counte
 
 
 def test_compiling_ends_once_nobody_waits(tokenizer: Tokenizer) -> None:
-    before, leaving = asker(), Asker(max_bytes=1 << 20)
-    asked_by(leaving)
+    before, cancellation = current_cancellation(), Cancellation(max_bytes=1 << 20)
+    use_cancellation(cancellation)
     try:
         assert Budget().max_bytes == 1 << 20
         compile_regex("[0-9]+", tokenizer)
-        leaving.leave()
+        cancellation.cancel()
         with pytest.raises(CancelledError):
             compile_regex("[0-9]+", tokenizer)
     finally:
-        asked_by(before)
+        use_cancellation(before)
     assert Budget().max_bytes > 1 << 20
 
 

@@ -62,7 +62,7 @@ _load = calls_of(" ".join(LOADS))
 
 
 def _safe_yaml(source: SourceText, loader: ast.expr | None) -> bool:
-    """Whether a loader is one of those of yaml that make only plain objects, by whichever import."""
+    """Whether a loader of yaml makes only plain objects, however it was imported."""
     names = source.names.meanings(loader)
     return bool(names) and all(name.startswith("yaml.") and name.rpartition(".")[2] in YAML_SAFE for name in names)
 

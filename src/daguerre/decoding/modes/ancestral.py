@@ -16,8 +16,6 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from daguerre.canvas import Canvas, Decision, Span
 from daguerre.decoding.denoise import Run
@@ -26,8 +24,8 @@ from daguerre.decoding.plan import Mode, Plan, Steps
 from daguerre.decoding.sampler import evidence_at
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.core.config import ModelConfig
-from daguerre.noise.process import Absorbing, Reverse, process_of
-from daguerre.noise.remasking import Remasking
+from daguerre.noise.checks import check_process
+from daguerre.noise.reverse import Reverse, reverse_of
 from daguerre.sampling.logits import biased, inverse_cdf, tempered
 from daguerre.sampling.random import NOISE, TOKEN, Counter
 from daguerre.sampling.rules import forbidden
@@ -35,7 +33,7 @@ from daguerre.trace import Event
 
 TAIL = 1e-5
 """The noise level of the last forward of a greedy tail, as the published samplers have it."""
-Probs = Callable[[np.ndarray, float, np.ndarray], Generator[Any, Any, Tensor]]
+Probs = Callable[[np.ndarray, float, np.ndarray], Generator[Any, Any, np.ndarray]]
 """A denoiser as the sampler sees it: tokens (L,), t and positions (A,) to probabilities (A, V), none on the mask. The
 driver of the run computes the forwards that it yields."""
 
@@ -55,7 +53,7 @@ class Ancestral(Mode):
                 'mode "ancestral" needs a model with full context: use mode "block" with policy "first_hitting", which '
                 "has the same distribution in each span"
             )
-        process_of(config)
+        check_process(config)
 
     def check_draft(self, settings: DecodeOptions) -> None:
         """It takes none."""
@@ -83,19 +81,17 @@ class Ancestral(Mode):
         rules, canvas = plan.rules(canvas), canvas.at((canvas.gaps[0][0], canvas.gaps[-1][1]))
         last_evidence = list[np.ndarray | None]()
 
-        def probs(tokens: np.ndarray, t: float, positions: np.ndarray) -> Generator[Any, Any, Tensor]:
+        def probs(tokens: np.ndarray, t: float, positions: np.ndarray) -> Generator[Any, Any, np.ndarray]:
             answer = yield from run.session.ask_noisy(tokens, t, positions)
             assert answer.logits is not None
             last_evidence[:], logits = [answer.evidence], biased(answer.logits, params)
             forbidden(rules, canvas).apply(positions, logits)
-            return torch.from_numpy(tempered(logits, params))
+            return tempered(logits, params)
 
         steps, tail = plan.decode.steps or len(canvas.active_positions()), plan.decode.greedy_tail
-        process: Reverse = process_of(plan.config)
-        if isinstance(process, Absorbing) and plan.decode.remask:
-            process = Remasking(process, plan.decode.remask)
+        process = reverse_of(plan.config, plan.decode.remask)
         sampler = Sampler(process, probs, times(steps, tail), tail, not plan.config.time_input)
-        return (yield from sampler.run(canvas, run.sampler.rng, run.late, lambda: last_evidence[0]))
+        return (yield from sampler.run(canvas, run.sampler.rng, run.deadline.late, lambda: last_evidence[0]))
 
 
 def never_late() -> bool:
@@ -107,20 +103,20 @@ def no_evidence() -> None:
 
 
 def step_tokens(
-    process: Reverse, tokens_BL: np.ndarray, probs_BLV: Tensor, t: float, s: float, u_BL: np.ndarray
+    process: Reverse, tokens_BL: np.ndarray, probs_BLV: np.ndarray, t: float, s: float, u_BL: np.ndarray
 ) -> np.ndarray:
     """x_s from x_t, int64 (B, L): each position is drawn independently from the posterior by its number in [0, 1)."""
-    posterior = process.posterior(torch.from_numpy(tokens_BL), probs_BLV.double().cpu(), t, s).numpy()
+    posterior = process.posterior(tokens_BL, probs_BLV, t, s)
     if s == 0 and process.mask_id is not None:
         posterior[..., process.mask_id] = 0.0  # a schedule's last 1e-16
     return inverse_cdf(posterior.reshape(-1, posterior.shape[-1]), u_BL.reshape(-1)).reshape(tokens_BL.shape)
 
 
-def likeliest(process: Reverse, tokens_BL: np.ndarray, probs_BLV: Tensor, t: float) -> np.ndarray:
+def likeliest(process: Reverse, tokens_BL: np.ndarray, probs_BLV: np.ndarray, t: float) -> np.ndarray:
     """The most likely clean tokens, int64 (B, L), in place of all that noise may still change at t."""
-    index = torch.from_numpy(tokens_BL)[..., None]
-    certain = process.posterior(index[..., 0], probs_BLV.double().cpu(), t, 0.0).gather(-1, index)[..., 0] == 1
-    return np.where(certain.numpy(), tokens_BL, probs_BLV.cpu().argmax(-1).numpy())
+    posterior = process.posterior(tokens_BL, probs_BLV, t, 0.0)
+    certain = np.take_along_axis(posterior, tokens_BL[..., None], -1)[..., 0] == 1
+    return np.where(certain, tokens_BL, probs_BLV.argmax(-1))
 
 
 def times(num_steps: int, greedy_tail: bool = False) -> list[float]:
@@ -165,7 +161,7 @@ class Sampler:
         active, mask_id = canvas.active_positions(), self.process.mask_id
         if not active.size:
             return canvas
-        now = self.process.prior_from(torch.from_numpy(rng.uniform(NOISE, active, 0))).numpy()
+        now = self.process.prior_from(rng.uniform(NOISE, active, 0))
         if mask_id is None:
             _check_alone(canvas, active)
             noise = _decision(canvas, active, now, None, np.zeros(len(active)))
@@ -177,7 +173,7 @@ class Sampler:
             if clean is None:
                 clean = yield from self.probs(visible(canvas, mask_id), t, active)
             now = self._step(now, clean, t, s, rng.uniform(TOKEN, active, step))
-            chance = clean.double().cpu().numpy()[np.arange(len(active)), now]
+            chance = clean[np.arange(len(active)), now]
             decision = _decision(canvas, active, now, mask_id, chance, last=s == 0 and mask_id is None)
             canvas = canvas.apply(decision)
             yield Event(step, decision, canvas, evidence_at(decision, active, evidence()))
@@ -186,7 +182,7 @@ class Sampler:
             clean = clean if self.steady and not (len(decision) or len(decision.reopen)) else None
         return canvas
 
-    def _step(self, tokens_A: np.ndarray, clean_AV: Tensor, t: float, s: float, u_A: np.ndarray) -> np.ndarray:
+    def _step(self, tokens_A: np.ndarray, clean_AV: np.ndarray, t: float, s: float, u_A: np.ndarray) -> np.ndarray:
         """x_s from x_t, int64 (A,)."""
         if s == 0 and self.greedy_tail:
             return likeliest(self.process, tokens_A, clean_AV, t)

@@ -25,12 +25,12 @@ import numpy as np
 
 from daguerre.canvas import Canvas, Decision
 from daguerre.decoding.denoise import Run
+from daguerre.decoding.healing import keeping
 from daguerre.decoding.modes.lines import Edge
 from daguerre.decoding.options import DecodeOptions
-from daguerre.decoding.plan import Gap, Mode, Plan, Steps, needs_next_token
+from daguerre.decoding.plan import Gap, Mode, Plan, Steps
 from daguerre.decoding.sampler import evidence_at
 from daguerre.errors import InputError, UnsupportedError
-from daguerre.models.core.config import ModelConfig
 from daguerre.models.rows import Tree
 from daguerre.models.session import Asking
 from daguerre.sampling.logits import biased, log_softmax
@@ -48,15 +48,10 @@ class Beam(Mode):
     name = "beam"
     options = frozenset({"num_beams", "no_repeat_context_lines", "cache"})
     shapes = changeable = searches_length = keeps_drafts = False
-    commits_last = True
+    commits_last = needs_next_token = True
     distribution = "search"
     no_spans = "scores texts of many lengths, each with the text after the gap"
     writes_gaps = True
-
-    def check_model(self, config: ModelConfig) -> None:
-        """Causal context with a shift."""
-        super().check_model(config)
-        needs_next_token(self, config)
 
     def check_request(self, num_gaps: int, infilling: bool, heal: bool | None) -> None:
         """One gap, with a text after it."""
@@ -164,7 +159,7 @@ def beam_search(run: Run, edge: Edge) -> Asking[list[Finished]]:
     before, first_suffix_token = canvas.tokens[: gap.start], int(edge.suffix[0])
     extensions = _Extensions(gap, gap.max_tokens - edge.num_tokens, decode.stop, plan.config.ends)
     beam, found = [Hypothesis((), (), gap.healing.text)], list[Finished]()
-    while beam and not run.late():
+    while beam and not run.deadline.late():
         tree, nodes = Tree.of([hypothesis.tokens for hypothesis in beam])
         last = np.array([path[-1] if path else -1 for path in nodes])
         answer = yield from run.session.tree_logits(before, tree, last)
@@ -182,7 +177,7 @@ def beam_search(run: Run, edge: Edge) -> Asking[list[Finished]]:
         lowest = found[-1].score if len(found) == decode.num_beams else -np.inf
         extended = extensions.likeliest(beam, logprobs, decode.num_beams, said)
         beam = [hypothesis for hypothesis in extended if hypothesis.score > lowest]
-    if not found and not run.late():
+    if not found and not run.deadline.late():
         raise InputError(
             "no text of the gap is left: loosen logit_bias, no_repeat_context_lines, stop, min_tokens or max_tokens"
         )
@@ -199,7 +194,7 @@ def rescore(run: Run, before: np.ndarray, found: Sequence[Finished], suffix: np.
     out: list[Finished] = []
     size = max(1, ROWS // max(len(one.hypothesis.tokens) + len(suffix) for one in found))
     for start in range(0, len(found), size):
-        if run.late():
+        if run.deadline.late():
             return list(found)
         some = found[start : start + size]
         tree, nodes = Tree.of([[*one.hypothesis.tokens, *suffix[:-1].tolist()] for one in some])
@@ -234,7 +229,7 @@ class _Extensions:
         for row, hypothesis in enumerate(beam):
             if hypothesis.rest:
                 left = self._gap.healing.num_tokens - len(hypothesis.tokens) - 1
-                kept = self._gap.healing.keeping(hypothesis.rest, left)
+                kept = list(keeping(self._gap.healing.vocabulary, hypothesis.rest, left))
                 scores[row, kept] = hypothesis.score + logprobs[row, kept]
             elif hypothesis.num_new < self._most:
                 scores[row] = hypothesis.score + logprobs[row]

@@ -127,7 +127,7 @@ def _fill(run: Run, canvas: Canvas, rules: list[Rule]) -> Steps:
     fill, changes = denoise_and_edit if edits else denoise, edits or run.plan.decode.revise > 0
 
     def should_stop(now: Canvas) -> bool:  # a span that is read again is finished first
-        return run.late() if changes else run.has_ended(now)
+        return run.deadline.late() if changes else run.has_ended(now)
 
     if run.fixed_pace:
         return (yield from fill(run, canvas, rules, should_stop))
@@ -154,7 +154,7 @@ def _revise(run: Run, canvas: Canvas) -> Steps:
         if not positions.size:
             break
         for now, wanted in readings(canvas, positions, decode.revise_reading):
-            if run.late():
+            if run.deadline.late():
                 return canvas
             answer = yield from run.session.ask(now, wanted, Logits())
             assert answer.logits is not None

@@ -20,7 +20,7 @@ from daguerre.decoding.denoise import Run, decide
 from daguerre.decoding.modes.windows import OPEN, Window, difference, edited, seen
 from daguerre.decoding.options import DecodeOptions
 from daguerre.decoding.plan import SAMPLING, Mode, Plan, Steps
-from daguerre.decoding.sampler import evidence_of
+from daguerre.decoding.sampler import evidence_at
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.session import Asking
@@ -144,9 +144,9 @@ def take_step(run: Run, canvas: Canvas, windows: Sequence[Window]) -> Asking[lis
     else:
         ready = eligible(rules, sight.canvas, proposals)
         decision = decide(run, run.policy, ready, Progress(0, step, len(proposals)), min_commits)
-    evidence, fills = evidence_of(decision, proposals), decode.end_of_text == "fill"
+    evidence = evidence_at(decision, proposals.positions, proposals.evidence)
     return [
-        edited(config, window, place, decision, evidence, fills)
+        edited(config, window, place, decision, evidence, decode.end_of_text == "fill")
         for window, place in zip(windows, sight.runs, strict=True)
     ]
 

@@ -18,7 +18,7 @@ from daguerre.decoding.denoise import Run
 from daguerre.decoding.modes.ar import Speculative
 from daguerre.decoding.modes.joins import MOST_CUTS, Join
 from daguerre.decoding.plan import Plan, Steps
-from daguerre.decoding.reading import read
+from daguerre.decoding.result import read
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.tokenizer import Tokenizer
@@ -44,7 +44,7 @@ class Fim(Speculative):
     distribution = None
     options = Speculative.options | {"fill_end"}
     infills = writes_gaps = reads_files = ends_gaps = True
-    gap_tokens = 128
+    gap_tokens, num_arranging = 128, 3
     heals = searches_length = False
 
     def check_model(self, config: ModelConfig) -> None:
@@ -78,15 +78,11 @@ class Fim(Speculative):
         sides = [fim.suffix, *after, *sides] if fim.suffix_first else [*sides, fim.suffix, *after]
         return [*begins, *sides, *([] if fim.middle is None else [fim.middle])], []
 
-    def num_arranging(self, config: ModelConfig) -> int:
-        """The tokens before each part."""
-        return 3
-
     def run(self, run: Run, canvas: Canvas) -> Steps:
         """Write the gap, and find its end where the model does not end it."""
         if not fits(run.plan):
             return (yield from super().run(run, canvas))
-        join, scores, size = Join.of(run.plan), list[float](), self.draft_size(run.plan)
+        join, scores = Join.of(run.plan), list[float]()
         while True:
             num = len(join.places(canvas)) if join.judged_early else MOST_CUTS
 
@@ -94,9 +90,9 @@ class Fim(Speculative):
                 more = num < MOST_CUTS and len(join.places(now)) > num
                 return more or run.has_ended(now) or join.has_come(now)
 
-            canvas = yield from self.verify(run, canvas, size, stops)
+            canvas = yield from self.verify(run, canvas, stops)
             (gap,), places = read(run.plan, canvas, done=False).gaps, join.places(canvas)
-            if (gap.stopped and not gap.looped) or run.late():
+            if (gap.stopped and not gap.looped) or run.deadline.late():
                 return canvas
             scores += yield from join.scores(run, canvas, places[len(scores) :])
             written = run.has_ended(canvas) or join.has_come(canvas) or run.plan.finished(canvas)

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
 
 from daguerre.canvas import Canvas, Decision
 from daguerre.decoding.denoise import Run
@@ -28,7 +27,7 @@ from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import Refinement, Rules
 from daguerre.models.session import Asking
-from daguerre.noise.process import Process, process_of
+from daguerre.noise.reverse import Reverse, reverse_of
 from daguerre.sampling.logits import Proposals
 from daguerre.sampling.policies.base import Progress
 from daguerre.sampling.policies.entropy_bounded import EntropyBounded
@@ -81,7 +80,7 @@ class Renoise(Mode):
 
     def run(self, run: Run, canvas: Canvas) -> Steps:
         """One canvas after the other, until the text, the budget or the time ends."""
-        process = process_of(run.plan.config)
+        process = reverse_of(run.plan.config)
         for span in run.plan.spans(canvas):
             if run.has_ended(canvas):
                 break
@@ -125,7 +124,7 @@ class Denoising:
     """
 
     run: Run
-    process: Process
+    process: Reverse
     positions: np.ndarray
     free: np.ndarray
     pinned: np.ndarray
@@ -133,7 +132,7 @@ class Denoising:
     first: int
 
     @classmethod
-    def of(cls, run: Run, process: Process, canvas: Canvas) -> Denoising:
+    def of(cls, run: Run, process: Reverse, canvas: Canvas) -> Denoising:
         """That on the active span."""
         assert canvas.span is not None
         start, end = canvas.span
@@ -157,7 +156,7 @@ class Denoising:
         for number in range(num_steps):
             heated = replace(rules, temperature=self.heat(number / num_steps), step=self.first + number)
             before, found = found, (yield from self.ask(clean, tokens, heated, found))
-            last = self.settled(before, found) or number + 1 == num_steps or self.run.late()
+            last = self.settled(before, found) or number + 1 == num_steps or self.run.deadline.late()
             if last:
                 tokens, chance = found.likeliest, found.chance
             else:
@@ -208,8 +207,8 @@ class Denoising:
 
     def noise(self, step: int) -> np.ndarray:
         """Random tokens (A,) before a step, and the pinned ones."""
-        u = torch.from_numpy(self.run.sampler.rng.uniform(NOISE, self.positions, self.first + step))
-        return self.with_pins(self.process.prior_from(u).numpy())
+        u = self.run.sampler.rng.uniform(NOISE, self.positions, self.first + step)
+        return self.with_pins(self.process.prior_from(u))
 
     def sure(self, found: Step) -> np.ndarray:
         """Bool (A,): where the drawn token is kept."""

@@ -4,8 +4,8 @@ For random weights and a trained model, in the processor's native type: REQUESTS
 lengths, in mode "ar" and in blocks of BLOCK of which a forward commits FORCED tokens. In each round everything runs in
 turn, short runs several times; a ratio is the median of those of the rounds.
 
-alone     one request, by `decoding.drive.drive`
-one       the same request, by `decoding.drive.Together`
+alone     one request, by `decoding.sample.drive`
+one       the same request, by `decoding.sample.Together`
 bare      the same forwards, one after the other, by a loop that does nothing else
 together  all requests, by `Together`
 
@@ -23,11 +23,10 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
-from daguerre.decoding.drive import Together, drive
+from daguerre.decoding.generate import Request, plan_of
 from daguerre.decoding.plan import Plan
-from daguerre.decoding.planning import make_plan
 from daguerre.decoding.request import Decode
-from daguerre.decoding.sample import Sample
+from daguerre.decoding.sample import Sample, Together, drive
 from daguerre.evals.bench.job import FORCED, RANDOM, BenchJob, BenchShape, Progress, model_of, prompts
 from daguerre.model import Model
 from daguerre.models.backends.library import library
@@ -118,9 +117,8 @@ class Requests:
         for number in range(REQUESTS):
             text = texts[number % len(texts)][1:]
             kept = text[len(text) * (REQUESTS - 1 - number) // (2 * REQUESTS - 2) :]
-            plans.append(
-                make_plan(model.config, model.tokenizer, decode, list(kept), None, decode.min_tokens, heal=False)
-            )
+            request = Request.of("generate", list(kept), decode.min_tokens, decode, heal=False)
+            plans.append(plan_of(model.denoiser, model.tokenizer, request))
         return cls(model, plans)
 
     @property

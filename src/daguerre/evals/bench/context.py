@@ -10,8 +10,8 @@ import statistics
 from dataclasses import replace
 from typing import Any
 
+from daguerre.decoding.generate import Request, plan_of
 from daguerre.decoding.plan import Plan
-from daguerre.decoding.planning import make_plan
 from daguerre.decoding.request import Decode
 from daguerre.evals.bench.job import FORCED, BenchShape, Progress, random_model, random_tokens
 from daguerre.evals.bench.timed import completing
@@ -32,7 +32,8 @@ def measure(options: dict[str, Any], progress: Progress) -> dict[str, Any]:
         for context in options["contexts"]:
             prompt = random_tokens(model.config, (context - 1,)).tolist()
             for mode, decode in decodes().items():
-                plan = make_plan(model.config, model.tokenizer, decode, prompt, None, NEW, heal=False)
+                request = Request.of("generate", prompt, NEW, decode, heal=False)
+                plan = plan_of(model.denoiser, model.tokenizer, request)
                 shared = SharedSession(model.denoiser, plan.canvas)
                 cases.append(({"kv_heads": heads, "context": context, "mode": mode}, shared, plan))
     took: list[list[float]] = [[] for _ in cases]

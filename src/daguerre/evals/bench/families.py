@@ -165,7 +165,7 @@ def steps_of(model: Model, block: int | None, peer: LlamaCpp | None) -> tuple[di
 
 
 def canvas_steps(model: Model, peer: LlamaCpp | None) -> tuple[dict[str, Step], dict[str, int]]:
-    """The same for a model with full context, whose every row is counted as open."""
+    """As `steps_of`, for a model with full context, of which every row counts as open."""
     prompt = np.random.default_rng(0).integers(300, 1000, CONTEXT).tolist()
     options: dict[str, Any] = {
         "mode": "block", "block_size": FULL_BLOCK, "policy": "confidence", "steps": FULL_BLOCK // FORCED,
@@ -184,7 +184,7 @@ def canvas_steps(model: Model, peer: LlamaCpp | None) -> tuple[dict[str, Step], 
 
 
 def writer(model: Model, block: int | None, prompt: Sequence[int]) -> Callable[[], dict[str, int]]:
-    """What writes NEW tokens, and says what that took: forwards, open positions computed ("canvas"), and rows."""
+    """A function that writes NEW tokens and counts forwards, open positions computed ("canvas"), and rows."""
     options: dict[str, Any] = {"mode": "ar"}
     if block is not None:
         options = {"mode": "block", "block_size": block, "policy": ForcedCommits()}

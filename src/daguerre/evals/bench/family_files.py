@@ -201,9 +201,7 @@ def checkpoint(name: str, parent: Path) -> Path:
 
 
 def write_checkpoint(name: str, folder: Path) -> None:
-    """A tokenizer, shards of weights, and at last config.json. A shape with the tensors of another one has links to
-    that one's shards.
-    """
+    """Write a tokenizer, shards of weights, and at last config.json. Shapes of the same tensors share shards."""
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer(shape_of(name).vocabulary).save(str(folder / "tokenizer.json"))
     shared = shape_of(name).weights
@@ -305,7 +303,7 @@ def quantize(whole: Path, kind: str, path: Path) -> None:
 
 @dataclass(frozen=True)
 class Room:
-    """Bytes that a measurement takes, and those that are free; None where the system does not say.
+    """Bytes that a measurement takes, and bytes that are free; None where the system does not say.
 
     disk   of files that are kept
     spare  of one that is gone once others are made of it

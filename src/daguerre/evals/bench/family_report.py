@@ -10,8 +10,8 @@ from typing import Any
 from daguerre.evals.bench.families import ROWS
 from daguerre.evals.bench.family_depth import deep_models, deep_table
 from daguerre.evals.bench.family_files import DEEP_WEIGHTS, WEIGHTS
-from daguerre.evals.charts import BLUE, GRAY, GREEN, ORANGE, by_powers, legend_of_figure
 from daguerre.evals.tables import table
+from daguerre.view.charts import BLUE, GRAY, GREEN, ORANGE, by_powers, legend_of_figure
 
 MIN_AR, AR_BARS = 1.0, ("int8", "approximate_int4")
 MIN_BLOCK = {"amx": 2.2, "avx512": 1.6, "avx512_vnni": 1.6, "avx512_bf16": 1.6}

@@ -28,12 +28,12 @@ def write_gguf(backbone: Backbone, path: Path, dtype: str, arch: Arch = "qwen3",
         raise MissingExtra("gguf", "bench") from None
     if backbone.config.context != "causal":
         raise UnsupportedError(f"llama.cpp writes no text with {backbone.config.context} context: leave it out")
-    words = None if tokenizer is None else Tokenizer.load(tokenizer)
-    writing.write_gguf(_without_qk_norm(backbone) if arch == "llama" else backbone, words, path, dtype.lower())
+    read = None if tokenizer is None else Tokenizer.load(tokenizer)
+    writing.write_gguf(_without_qk_norm(backbone) if arch == "llama" else backbone, read, path, dtype.lower())
 
 
 def _without_qk_norm(backbone: Backbone) -> Backbone:
-    """The same weights but for the QK-norms."""
+    """The weights without the QK-norms."""
     plain = Backbone(replace(backbone.config, qk_norm=False, draft_head=0, draft_rank=0))
     known = plain.state_dict().keys()
     plain.load_state_dict({name: weight for name, weight in backbone.state_dict().items() if name in known})

@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from daguerre.decoding.planning import make_plan
+from daguerre.decoding.generate import Request, plan_of
 from daguerre.decoding.request import Decode
 from daguerre.errors import DataError
 from daguerre.evals.bench.job import FORCED, RANDOM, BenchShape, Progress, random_model, random_tokens
@@ -54,7 +54,8 @@ def _figure(
     for index, ids in enumerate(texts):
         progress(f"infill, {name}, {policy}", index, len(texts))
         prefix, suffix = ids[:PREFIX], ids[PREFIX + NEW :]
-        plan = make_plan(model.config, model.tokenizer, decode, prefix, suffix, NEW, heal=False)
+        request = Request.of("infill", prefix, suffix, NEW, decode, heal=False)
+        plan = plan_of(model.denoiser, model.tokenizer, request)
         shared = SharedSession(model.denoiser, plan.canvas)
         infilling(shared, plan)  # leaves the prefix and the suffix in the cache
         took.append(infilling(shared, plan))

@@ -15,6 +15,7 @@ from daguerre.heldout import load_frozen
 from daguerre.model import DTYPES, Model, load
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
+from daguerre.models.model_weights import torch_type
 from daguerre.models.processor import native_dtype
 from daguerre.models.tokenizer import Tokenizer
 
@@ -115,7 +116,7 @@ def torch_dtype(name: str) -> torch.dtype:
     """The type of that name; "auto" is the one that this processor multiplies natively."""
     if name != "auto" and name not in DTYPES:
         raise unknown("dtype", name, ("auto", *DTYPES))
-    return native_dtype() if name == "auto" else DTYPES[name]
+    return native_dtype() if name == "auto" else torch_type(name)
 
 
 def random_config(shape: BenchShape, max_positions: int | None = None) -> ModelConfig:

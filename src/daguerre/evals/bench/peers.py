@@ -249,7 +249,7 @@ class LlamaCpp:
             self._decode([token])
 
     def one_row(self, prompt: Sequence[int]) -> Callable[[], None]:
-        """What runs one token after a prompt that is in the cache, and forgets that token before it runs again."""
+        """A function that runs one token behind a cached prompt, and forgets it before the next call."""
         self._forget(0)
         self._decode(prompt)
 

@@ -11,7 +11,7 @@ from daguerre.evals.bench.job import RANDOM
 from daguerre.evals.bench.report import threads_text
 from daguerre.evals.bench.rows import PRODUCTS, TORCH, crossing
 from daguerre.evals.bench.sides import OURS
-from daguerre.evals.charts import BLUE, GRAY, GREEN, ORANGE, RED, SIZE, by_powers, draw_parts, legend_below, titled
+from daguerre.view.charts import BLUE, GRAY, GREEN, ORANGE, RED, SIZE, by_powers, draw_parts, legend_below, titled
 
 LINES = {
     "native float32": ("o-", BLUE),

@@ -17,17 +17,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from daguerre.decoding.drive import drive
+from daguerre.decoding.generate import Request, plan_of
 from daguerre.decoding.options import ModeName
-from daguerre.decoding.planning import make_plan
 from daguerre.decoding.request import Decode
-from daguerre.decoding.sample import Sample
+from daguerre.decoding.sample import Sample, drive
 from daguerre.errors import unknown
 from daguerre.evals.bench import peers
 from daguerre.evals.bench.job import FORCED, BenchJob, Runner, Timing, model_of, random_model, torch_dtype
 from daguerre.evals.bench.llada import llada_loop
 from daguerre.model import DTYPES, Model
 from daguerre.models.denoiser import BackendName, Quantization
+from daguerre.models.model_weights import torch_type
 
 BLOCKS = (8, 16, 32, 64)
 BLOCKS_INT8 = (8, 16, 32)
@@ -67,13 +67,13 @@ def runner(model: Model, decode: Decode, new_tokens: int) -> Runner:
 
     def run(prompt: Sequence[int]) -> Timing:
         started = time.perf_counter()
-        plan = make_plan(model.config, model.tokenizer, decode, prompt[1:], None, new_tokens, heal=False)
-        request, first = Sample(model.denoiser, plan, 0, None), None
-        for event in drive(request):
+        request = Request.of("generate", prompt[1:], new_tokens, decode, heal=False)
+        sample, first = Sample(model.denoiser, plan_of(model.denoiser, model.tokenizer, request), 0, None), None
+        for event in drive(sample):
             first = first or (time.perf_counter() - started, len(event.decision))
         seconds = time.perf_counter() - started
         assert first is not None
-        result = request.result()
+        result = sample.result()
         return Timing(
             seconds=seconds,
             first_seconds=first[0],
@@ -160,7 +160,7 @@ def sides_for(job: BenchJob) -> list[str]:
     without would both measure is there once, under the name without.
     """
     native, new = torch_dtype(job.dtype), job.shape.new_tokens
-    left_out = {f"ar {name}" for name, dtype in DTYPES.items() if dtype == native}
+    left_out = {f"ar {name}" for name in DTYPES if torch_type(name) == native}
     left_out |= {name for name in SIDES if name.startswith("block ") and new % int(name.split()[1])}
     return [name for name in (SIDES if job.model is None else FOR_A_MODEL) if name not in left_out]
 

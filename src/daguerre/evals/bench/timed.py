@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 
-from daguerre.decoding.drive import drive
 from daguerre.decoding.plan import Plan
-from daguerre.decoding.sample import Sample
+from daguerre.decoding.sample import Sample, drive
 from daguerre.evals.shared import SharedSession
 
 

@@ -24,8 +24,8 @@ from daguerre.errors import DataError
 from daguerre.evals.concepts.cases import CONDITIONS, SPAN, ConceptCase, Condition, read_cases
 from daguerre.evals.concepts.controls import Fitted, Sets, logistic, naive_bayes, row_probe
 from daguerre.evals.concepts.features import Presence, pooled, presence
-from daguerre.evals.concepts.kept import KeptParts
 from daguerre.evals.concepts.metrics import Areas, areas, log_any, resamples, scorable, summary
+from daguerre.evals.concepts.partial_results import PartialResults
 from daguerre.evals.workers import Progress
 from daguerre.model import Model
 
@@ -51,7 +51,7 @@ class Detection:
     seed: int = 0
 
 
-def measure_detection(what: Detection, kept: KeptParts, progress: Progress) -> dict[str, Any]:
+def measure_detection(what: Detection, kept: PartialResults, progress: Progress) -> dict[str, Any]:
     """The part "detection" of the report: an entry for each of CONDITIONS, and for each concept."""
     ours = kept.arrays("detection-ours", lambda: {"scores": our_scores(what.model, what.cases, progress)})["scores"]
     files = np.unique([case.text.file for case in what.cases], return_inverse=True)[1]
@@ -125,7 +125,7 @@ def hidden_states(model: Model, cases: Sequence[ConceptCase], name: str, progres
     return out
 
 
-def _token_controls(what: Detection, number: int, kept: KeptParts, progress: Progress) -> dict[str, Fitted]:
+def _token_controls(what: Detection, number: int, kept: PartialResults, progress: Progress) -> dict[str, Fitted]:
     """The controls of a condition that learn from its visible tokens, by name."""
     if not what.training:
         return {}
@@ -142,7 +142,9 @@ def _token_controls(what: Detection, number: int, kept: KeptParts, progress: Pro
     return {name: _fitted(number, name, make, kept) for name, make in makers.items()}
 
 
-def _probes(what: Detection, number: int, states: _States, kept: KeptParts, progress: Progress) -> dict[str, Fitted]:
+def _probes(
+    what: Detection, number: int, states: _States, kept: PartialResults, progress: Progress
+) -> dict[str, Fitted]:
     """The controls of a condition that learn from the plain model's hidden states, by name."""
     if not what.training or what.plain is None:
         return {}
@@ -174,7 +176,7 @@ def training_sets(cases: Sequence[ConceptCase], condition: Condition) -> Sets:
     return Sets(labels, number % VALIDATION == 0)
 
 
-def _fitted(number: int, name: str, make: Callable[[], Fitted], kept: KeptParts) -> Fitted:
+def _fitted(number: int, name: str, make: Callable[[], Fitted], kept: PartialResults) -> Fitted:
     """A control of a condition, which is made once."""
 
     def arrays() -> dict[str, np.ndarray]:

@@ -19,7 +19,7 @@ import numpy as np
 from daguerre.concepts.labels import Labels
 from daguerre.concepts.taxonomy import Concept, taxonomy
 from daguerre.errors import DataError
-from daguerre.evals.concepts.kept import KeptParts
+from daguerre.evals.concepts.partial_results import PartialResults
 from daguerre.evals.concepts.suppression import NONE
 from daguerre.evals.concepts.writing import NEW_TOKENS, FilePrompt, Write, before_statements, figures
 from daguerre.evals.workers import Progress
@@ -49,7 +49,7 @@ def measure_injection(
     concepts: Sequence[Concept],
     write: Write,
     num: int,
-    kept: KeptParts,
+    kept: PartialResults,
     progress: Progress,
     seed: int = 0,
 ) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from daguerre.evals.concepts.bars import bars
 from daguerre.evals.concepts.cases import ConceptCase, Labeled, cases_of, labeled, read_cases
 from daguerre.evals.concepts.detection import Detection, measure_detection
 from daguerre.evals.concepts.injection import asked_concepts, measure_injection
-from daguerre.evals.concepts.kept import KeptParts
+from daguerre.evals.concepts.partial_results import PartialResults
 from daguerre.evals.concepts.shares import measure_shares
 from daguerre.evals.concepts.stability import measure_stability
 from daguerre.evals.concepts.suppression import forbidden_concepts, measure_suppression
@@ -143,7 +143,7 @@ def check_heads(model: Model) -> None:
 def measure_concepts(what: ConceptModel, progress: Progress) -> dict[str, Any]:
     """The section "concepts" of a report: PARTS that can be measured, bars, and what was left out and why."""
     what.check()
-    kept = KeptParts(what.keep, _facts(what))
+    kept = PartialResults(what.keep, _facts(what))
     write = what.write or writer(what.model)
     seed, amounts = what.seed, what.amounts
     makers: dict[str, Callable[[], dict[str, Any]]] = {
@@ -189,7 +189,7 @@ def _left_out(what: ConceptModel) -> dict[str, str]:
     return {name: reason for name, reason in out.items() if of_part.get(name, name) in what.parts}
 
 
-def _shares(what: ConceptModel, kept: KeptParts, progress: Progress) -> dict[str, Any]:
+def _shares(what: ConceptModel, kept: PartialResults, progress: Progress) -> dict[str, Any]:
     cases = [what.cases[place] for place in evenly(len(what.cases), min(SHARE_CASES, len(what.cases)))]
     windows = min(SHARE_WINDOWS, max(4, what.amounts.cases // 20))
     return measure_shares(what.model, what.plain, cases, what.documents, windows, kept, progress, what.seed)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from daguerre.evals.charts import BLACK, BLUE, GRAY, GREEN, ORANGE, RED, legend_below, titled
 from daguerre.evals.concepts.cases import CONDITIONS
 from daguerre.evals.concepts.detection import OURS
 from daguerre.evals.concepts.injection import COMMENT, STEERED
 from daguerre.evals.concepts.suppression import CONSTRAINT, NONE, STEERING
+from daguerre.view.charts import BLACK, BLUE, GRAY, GREEN, ORANGE, RED, legend_below, titled
 
 STYLES = ((BLUE, "o", "-"), (GRAY, "s", ":"), (ORANGE, "D", "--"), (GREEN, "^", "--"), (RED, "v", "--"))
 SCATTERED = "reading, half masked"

@@ -33,8 +33,8 @@ from torch import Tensor
 
 from daguerre.evals.bits import BitsWindow, evenly, make_windows
 from daguerre.evals.concepts.cases import AT_ONCE, ConceptCase, Condition
-from daguerre.evals.concepts.kept import KeptParts
 from daguerre.evals.concepts.metrics import resampled_ratio
+from daguerre.evals.concepts.partial_results import PartialResults
 from daguerre.evals.workers import Progress
 from daguerre.heldout import Document
 from daguerre.model import Model
@@ -107,7 +107,7 @@ def measure_shares(
     cases: Sequence[ConceptCase],
     documents: Sequence[Document],
     num_windows: int,
-    kept: KeptParts,
+    kept: PartialResults,
     progress: Progress,
     seed: int = 0,
 ) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Stability: are the discovered concepts of two trainings, which differ in their seed, the same?
 
 Concept c of one model is found again in the other if some discovered vector of the other has a cosine of COSINE or more
-with K_c. Shares are over the concepts that are used, those that some held-out row keeps. What chance gives is shown
-beside it: the same with the other model's vectors turned by a random rotation.
+with K_c. Shares are of the concepts that some held-out row keeps. The share by chance is shown beside
+it: with the other model's vectors turned by a random rotation.
 
 Letters: M discovered concepts, D width, A rows.
 """

@@ -17,7 +17,7 @@ from daguerre.concepts.labels import Labels
 from daguerre.concepts.taxonomy import Concept, taxonomy
 from daguerre.errors import InputError
 from daguerre.evals.concepts.endings import uses
-from daguerre.evals.concepts.kept import KeptParts
+from daguerre.evals.concepts.partial_results import PartialResults
 from daguerre.evals.concepts.writing import FilePrompt, Write, before_uses, figures
 from daguerre.evals.workers import Progress
 
@@ -50,7 +50,7 @@ def measure_suppression(
     concepts: Sequence[Concept],
     write: Write,
     num: int,
-    kept: KeptParts,
+    kept: PartialResults,
     progress: Progress,
     seed: int = 0,
 ) -> dict[str, Any]:

@@ -17,12 +17,12 @@ from daguerre.audit.chain import LedgerReport
 from daguerre.audit.keys import SigningKey
 from daguerre.audit.recorder import Recorder
 from daguerre.audit.trial import num_caught, num_forgeries_caught
-from daguerre.audit.verify import verify
+from daguerre.audit.verification import verify
 from daguerre.evals.workers import Progress
 from daguerre.model import Model
 
 RECORDS, TOKENS, FEW_TOKENS = 20, 64, 8
-"""Records of a ledger, and tokens of each: of those that are timed, and of those that are changed."""
+"""Records of a ledger; tokens of each record in the ledger that is timed, and in the one that is tampered with."""
 PROMPT_CHARACTERS = 240
 NEEDED = ("rfc8785", "cryptography", "fastjsonschema")
 """Modules of the extra "audit"."""

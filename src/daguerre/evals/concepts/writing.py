@@ -52,7 +52,7 @@ def writer(model: Model) -> Write:
 
 
 def _result(engine: Engine, job: Job) -> Result:
-    """What a job comes to, which is alone in an engine that nobody else drives."""
+    """The result of a job, which is the only one in its engine; this drives the engine."""
     while not job.done:
         engine.step()
     return job.result()

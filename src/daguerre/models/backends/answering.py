@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from daguerre.errors import UnsupportedError, no_concept_heads
+from daguerre.errors import UnsupportedError
+from daguerre.models.backends.edits import check_edit
 from daguerre.models.core.backbone import Backbone
-from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import (
     Answer,
     Cycle,
@@ -104,19 +104,6 @@ def _tensor(x: np.ndarray) -> Tensor:
     return torch.from_numpy(x if x.flags.c_contiguous and x.flags.writeable else x.copy())
 
 
-def check_edit(config: ModelConfig, edit: Edit, num_rows: int) -> None:
-    """UnsupportedError for a model without the heads that an edit of so many rows reads."""
-    num = len(edit.concepts)
-    assert edit.write.shape == (num, config.width) and edit.shift.shape == edit.scale.shape == edit.ban.shape
-    assert edit.shift.shape == (num_rows, num) and (edit.mask is None or edit.mask.shape == (num, config.vocab_size))
-    if not edit.scale.any():
-        return
-    if config.concepts is None:
-        raise no_concept_heads("scaling by the weight of a concept")
-    last = config.concepts.known + config.concepts.discovered
-    assert ((edit.concepts >= 0) & (edit.concepts < last)).all(), "a concept that the model does not have"
-
-
 class Answering:
     """Computes answers from hidden states, with a backbone's vocabulary projection and draft head, or with another
     `head` in place of the projection.
@@ -144,6 +131,16 @@ class Answering:
             return _answer(draw(logits, ask.rules, ask.positions, ask.entropy, ask.num_best), evidence)
         return Answer(logits=array(logits), evidence=evidence)
 
+    @torch.inference_mode()
+    def answer_of(self, forward: Forward, hidden: np.ndarray) -> Answer:
+        """The answer to a forward from the hidden states, float32 (A, D), of another backend."""
+        rows = torch.from_numpy(hidden)
+        exact = isinstance(forward.ask, Hidden)
+        answer = self.answer(forward, rows if exact else rows.to(self.backbone.embedding.weight.dtype))
+        answer.conditioning = None if answer.conditioning is None else answer.conditioning.float().numpy()
+        return answer
+
+    @torch.inference_mode()
     def step(self, ask: DraftStep) -> Answer:
         """One step of the draft head; see `DraftStep`."""
         weight = self.backbone.embedding.weight

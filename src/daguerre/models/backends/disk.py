@@ -17,8 +17,7 @@ import weakref
 from pathlib import Path
 from typing import Literal, get_args
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from daguerre.errors import InputError
 from daguerre.files import cache_folder
@@ -64,7 +63,7 @@ class ExpertsFile:
         self._chunk: mmap.mmap | None = None
         self._used = self._end = 0
 
-    def take(self, num: int) -> Tensor:
+    def take(self, num: int) -> np.ndarray:
         """Memory of the file for `num` words of 32 bits, from the beginning of a page."""
         size = -(-4 * num // mmap.PAGESIZE) * mmap.PAGESIZE
         if self._chunk is None or self._used + size > len(self._chunk):
@@ -73,7 +72,7 @@ class ExpertsFile:
             self._reserve(length)
             self._chunk, self._used = mmap.mmap(self._file, length, offset=self._end), 0
             self._end += length
-        made = torch.frombuffer(self._chunk, dtype=torch.int32, count=num, offset=self._used)
+        made = np.frombuffer(self._chunk, np.int32, num, self._used)
         self._used += size
         self.num_bytes += size
         return made

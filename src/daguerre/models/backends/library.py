@@ -23,8 +23,6 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-import torch
-
 from daguerre.errors import UnsupportedError
 from daguerre.files import atomic_write, cache_folder
 from daguerre.models import prebuilt
@@ -272,32 +270,36 @@ def _load(source: LibrarySource, processor: tuple[str, ...]) -> Any:
 
 
 def _opened(path: Path) -> Any:
-    """A library, loaded. Some PyTorch keeps its OpenMP runtime to itself: then that is shown to the library first."""
+    """A library, loaded. Where the process has no OpenMP runtime that it sees, one is shown to it first: that of a
+    PyTorch which keeps it to itself, else the wheel's or the system's, which a PyTorch that comes later shares.
+    """
     try:
         return ctypes.CDLL(str(path))
     except OSError:
         for runtime in _openmp_runtimes():
             with suppress(OSError):
                 ctypes.CDLL(runtime, ctypes.RTLD_GLOBAL)
-        return ctypes.CDLL(str(path))
+                return ctypes.CDLL(str(path))
+        raise
 
 
 def _openmp_runtimes() -> list[str]:
-    """The paths of GNU's OpenMP runtimes in this process."""
+    """GNU's OpenMP runtimes: those of this process, or, where it has none, the wheel's, then the system's."""
     with suppress(OSError):
         lines = Path("/proc/self/maps").read_text().splitlines()
-        return sorted({line.split(maxsplit=5)[5] for line in lines if "/libgomp" in line})
-    return []
+        if held := sorted({line.split(maxsplit=5)[5] for line in lines if "/libgomp" in line}):
+            return held
+    return [str(prebuilt.FOLDER / prebuilt.OPENMP), prebuilt.OPENMP]
 
 
 def _key(source: LibrarySource, more: Sequence[str]) -> str:
-    """A hash of what the compiled code depends on: source, flags, CXX, processor and PyTorch version."""
+    """A hash of what the compiled code depends on: source, flags, CXX and processor."""
     processor = [platform.processor()]
     with suppress(OSError):
         first = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
         names = ("flags", "Features", "vendor_id", "cpu family", "model", "stepping", "CPU ")
         processor = [line for line in first if line.startswith(names) and "MHz" not in line]
-    facts = (*source.flags, *more, os.environ.get("CXX"), platform.machine(), processor, torch.__version__)
+    facts = (*source.flags, *more, os.environ.get("CXX"), platform.machine(), processor)
     key = hashlib.sha256(repr(facts).encode())
     for file in sorted(source.folder.iterdir()):
         key.update(file.read_bytes())
@@ -305,7 +307,7 @@ def _key(source: LibrarySource, more: Sequence[str]) -> str:
 
 
 def _compile(source: LibrarySource, flags: Sequence[str], folder: Path) -> tuple[Path, Any]:
-    """The compiled library, loaded. It uses PyTorch's OpenMP runtime, or, if that fails, the compiler's."""
+    """The compiled library, loaded. It uses the OpenMP runtime of the process, or, if that fails, the compiler's."""
     compiler, parts = find_compiler(), folder / "native.o"
     _run(compiler, *flags, "-c", source.folder / source.main, "-o", parts)
     for number, threads in enumerate(((), ("-fopenmp",))):
@@ -346,6 +348,8 @@ def _declared(made: Any) -> Any:
     made.daguerre_draft.restype = Int
     made.daguerre_pack.argtypes = (Pointer, Int)
     made.daguerre_pack.restype = Int
+    made.daguerre_numbers.argtypes = (Int, Pointer, Long, Pointer, Int, Int)
+    made.daguerre_numbers.restype = Int
     made.daguerre_product.argtypes = (Pointer, Int, Pointer, Int, Int, Pointer, Int)
     made.daguerre_product.restype = Int
     return made

@@ -7,26 +7,26 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from daguerre.errors import InputError
 from daguerre.models.backends import library as interface
-from daguerre.models.backends.panels import COLUMNS, QUARTER, WORDS, round_up
-from daguerre.models.core.cache import refuse_to_move, shifted_keys
+from daguerre.models.backends.panels import COLUMNS, QUARTER, WORDS
+from daguerre.models.bits import TYPES, NumberType, aligned, converted, floats
 from daguerre.models.core.config import ModelConfig
+from daguerre.models.core.frequencies import refuse_to_move, rotary_tables
+from daguerre.models.model_weights import tensor_of
 
 
+@dataclass(eq=False, slots=True)
 class Page:
     """COLUMNS rows of all layers, which several caches may read. One that is `shared` is never written again."""
 
-    __slots__ = ("memory", "shared")
-
-    def __init__(self, memory: Tensor) -> None:
-        self.memory, self.shared = memory, False
+    memory: np.ndarray
+    shared: bool = False
 
 
 class NativeCache:
@@ -38,7 +38,7 @@ class NativeCache:
         self,
         config: ModelConfig,
         capacity: int,
-        dtype: torch.dtype,
+        numbers: NumberType,
         int8: bool = False,
         layers: Sequence[int] | None = None,
         window: int | None = None,
@@ -46,20 +46,22 @@ class NativeCache:
         """layers: the layers whose rows it holds, all of one shape; None: all. window: how many keys, its own included,
         a row sees at most; what no row will see is let go. None: all.
         """
-        numbers = range(config.num_layers) if layers is None else layers
-        ((self._num_kv, self._head),) = {config.key_shapes[number] for number in numbers}
-        self.config, self.capacity, self.dtype, self.int8 = config, capacity, dtype, int8
+        held = range(config.num_layers) if layers is None else layers
+        ((self._num_kv, self._head),) = {config.key_shapes[number] for number in held}
+        self.config, self.capacity, self.numbers, self.int8 = config, capacity, numbers, int8
+        itemsize = TYPES[numbers].itemsize
         self.length, self.kept_from, self._window = 0, 0, window
-        self._per = 4 // dtype.itemsize  # numbers in a word
-        self._words = round_up(round_up(self._head, self._per) // self._per, WORDS)
-        self._wide = round_up(self._head, COLUMNS)
-        self._heads = len(numbers) * self._num_kv
-        size = 1 if int8 else dtype.itemsize
+        self._per = 4 // itemsize  # numbers in a word
+        self._words = -(-self._head // (self._per * WORDS)) * WORDS
+        self._wide = -(-self._head // COLUMNS) * COLUMNS
+        self._heads = len(held) * self._num_kv
+        size = 1 if int8 else itemsize
         self._sizes = [self._heads * n * COLUMNS * size for n in (self._words * self._per, self._wide)]
         self._sizes += [self._heads * COLUMNS * 2 * 4] if int8 else []
         self._pages: list[Page | None] = []  # None: let go
-        self._table = (ctypes.c_void_p * (round_up(capacity, COLUMNS) // COLUMNS))()
-        self._struct = interface.CacheStruct(ctypes.addressof(self._table), None, len(numbers), int(int8))
+        self._table = (ctypes.c_void_p * -(-capacity // COLUMNS))()
+        self.struct = interface.CacheStruct(ctypes.addressof(self._table), None, len(held), int(int8))
+        self._address = ctypes.addressof(self.struct)
 
     @property
     def num_bytes(self) -> int:
@@ -86,37 +88,35 @@ class NativeCache:
         """Make the rows that were stored last part of the cache. Let go of rows that no later row sees, even if these
         and a page of rows before them are taken back.
         """
-        kept = self._first_seen(self.length - COLUMNS)
-        self.length += num_rows
-        if num_rows and kept > self.kept_from:
+        if num_rows and self._window is not None:
+            kept = self._first_seen(self.length - COLUMNS)
             for number in range(self.kept_from // COLUMNS, kept // COLUMNS):
                 self._pages[number] = self._table[number] = None
-            self.kept_from = kept
+            self.kept_from = max(self.kept_from, kept)
+        self.length += num_rows
 
     def address(self, num_new: int) -> int:
-        """The address of the C struct, with memory for `num_new` more rows. InputError beyond the capacity."""
-        return ctypes.addressof(self.struct(num_new))
-
-    def struct(self, num_new: int) -> interface.CacheStruct:
-        """The C struct itself."""
+        """The address of the C `struct`, with memory for `num_new` more rows. InputError beyond the capacity."""
         need = self.length + num_new
         if need > self.capacity:
             raise InputError(f"the cache holds {self.capacity} rows and {need} are needed: ask for fewer tokens")
         for number in range(self.length // COLUMNS, -(-need // COLUMNS)):
             if number == len(self._pages):
-                self._put(number, Page(torch.zeros(sum(self._sizes), dtype=torch.uint8)))
+                new = Page(aligned(sum(self._sizes), np.uint8))
+                self._pages.append(new)
+                self._table[number] = new.memory.ctypes.data
             elif (page := self._pages[number]) is not None and page.shared:
-                self._put(number, Page(page.memory.clone()))
-        return self._struct
+                self._put(number, Page(_copied(page.memory)))
+        return self._address
 
     def _put(self, number: int, page: Page | None) -> None:
         self._pages[number:] = [page, *self._pages[number + 1 :]]
-        self._table[number] = None if page is None else page.memory.data_ptr()
+        self._table[number] = None if page is None else page.memory.ctypes.data
 
     @property
     def kind(self) -> str:
         """What rows must have in common to be copied; see `KeyCache`."""
-        return f"native {self.dtype} {self.int8}"
+        return f"native {self.numbers} {self.int8}"
 
     def copy(self, start: int, stop: int) -> list[Page | None]:
         """Rows for other caches; see `KeyCache`. Their pages are shared, not copied; None: let go."""
@@ -150,54 +150,75 @@ class NativeCache:
         """Discard all rows, and their memory."""
         self._pages, self.length, self.kept_from = [], 0, 0
 
-    def _numbers(self, part: int, *shape: int) -> Tensor:
-        """Keys, values or scales of all pages, (layers * K, pages, *shape)."""
+    def _held(self, part: int, *shape: int) -> np.ndarray:
+        """Keys, values or scales of all pages, (layers * K, pages, *shape); 0 of what was let go."""
         start, size = sum(self._sizes[:part]), self._sizes[part]
-        kind = torch.float32 if part == 2 else torch.int8 if self.int8 else self.dtype
-        pages = [
-            torch.zeros(size, dtype=torch.uint8) if page is None else page.memory[start : start + size]
-            for page in self._pages
-        ]
-        numbers = [page.view(kind).view(self._heads, *shape) for page in pages]
-        return torch.stack(numbers, dim=1) if numbers else torch.zeros(self._heads, 0, *shape, dtype=kind)
+        kind = np.dtype(np.float32) if part == 2 else np.dtype(np.int8) if self.int8 else TYPES[self.numbers]
+        out = np.zeros((self._heads, len(self._pages), *shape), kind)
+        for number, page in enumerate(self._pages):
+            if page is not None:
+                out[:, number] = page.memory[start : start + size].view(kind).reshape(self._heads, *shape)
+        return out
 
-    def read(self, layer: int) -> tuple[Tensor, Tensor]:
-        """Keys and values of one layer, (1, K, length, H) each, as `Cache.read` returns them; 0 of what was let go."""
+    def read(self, layer: int) -> tuple[Any, Any]:
+        """Keys and values of one layer, tensors (1, K, length, H) as of `Cache.read`; 0 of what was let go."""
         heads = slice(layer * self._num_kv, (layer + 1) * self._num_kv)
         keys, values = self._plain_keys()[heads], self._plain_values()[heads]
         if self.int8:
-            scales = self._numbers(2, COLUMNS, 2)[heads].flatten(1, 2).to(self.dtype)
-            keys, values = keys * scales[..., :1], values * scales[..., 1:]
-        return keys[None, :, : self.length], values[None, :, : self.length]
+            scales = floats(converted(self._held(2, COLUMNS, 2)[heads].reshape(self._num_kv, -1, 2), self.numbers))
+            keys, values = (
+                converted(x * scales[..., place : place + 1], self.numbers) for place, x in enumerate((keys, values))
+            )
+        return tensor_of(keys[None, :, : self.length]), tensor_of(values[None, :, : self.length])
 
-    def _plain_keys(self) -> Tensor:
+    def _plain_keys(self) -> np.ndarray:
         """(layers * K, room, H)."""
-        packed = self._numbers(0, 4, self._words, QUARTER, self._per)
-        return packed.transpose(-3, -2).flatten(-2).flatten(1, 3)[..., : self._head]
+        packed = self._held(0, 4, self._words, QUARTER, self._per)
+        return packed.swapaxes(-3, -2).reshape(self._heads, -1, self._words * self._per)[..., : self._head]
 
-    def _plain_values(self) -> Tensor:
+    def _plain_values(self) -> np.ndarray:
         shape = (self._wide // COLUMNS, 4, COLUMNS // self._per, QUARTER, self._per)
-        packed = self._numbers(1, *shape)  # (layers * K, pages, parts of H, 4, words, 16, numbers in a word)
-        return packed.permute(0, 1, 4, 6, 2, 3, 5).flatten(4).flatten(1, 3)[..., : self._head]
+        packed = self._held(1, *shape)  # (layers * K, pages, parts of H, 4, words, 16, numbers in a word)
+        rows = packed.transpose(0, 1, 4, 6, 2, 3, 5).reshape(self._heads, -1, self._wide)
+        return rows[..., : self._head]
 
     def moved(self, by: np.ndarray) -> NativeCache:
         """A copy whose rows are moved right by `by`, int64 (length,), positions; see `KeyCache`."""
         refuse_to_move(self.config)
         assert not self.int8
-        out = NativeCache(self.config, self.capacity, self.dtype)
+        out = NativeCache(self.config, self.capacity, self.numbers)
         if not self.length:
             return out
         pages = [page for page in self._pages if page is not None]  # all: only windows let go of any
-        out.append([Page(page.memory.clone()) for page in pages])
+        out.append([Page(_copied(page.memory)) for page in pages])
         out.length = self.length
-        plain = self._plain_keys().new_zeros(self._heads, len(self._pages) * COLUMNS, self._words * self._per)
-        keys = shifted_keys(self.config, self._plain_keys()[:, : self.length], torch.from_numpy(by))
-        plain[:, : self.length, : self._head] = keys
-        packed = plain.view(self._heads, -1, 4, QUARTER, self._words, self._per).transpose(-3, -2).flatten(2)
+        plain = np.zeros((self._heads, len(pages) * COLUMNS, self._words * self._per), TYPES[self.numbers])
+        keys = _shifted(self.config, floats(self._plain_keys()[:, : self.length]), by)
+        plain[:, : self.length, : self._head] = converted(keys, self.numbers)
+        packed = plain.reshape(self._heads, -1, 4, QUARTER, self._words, self._per).swapaxes(-3, -2)
+        packed = packed.reshape(self._heads, len(pages), -1)
         for number, page in enumerate(out._pages):
             assert page is not None
-            page.memory[: self._sizes[0]] = packed[:, number].contiguous().flatten().view(torch.uint8)
+            page.memory[: self._sizes[0]] = np.ascontiguousarray(packed[:, number]).reshape(-1).view(np.uint8)
         return out
+
+
+def _copied(memory: np.ndarray) -> np.ndarray:
+    out = aligned(len(memory), np.uint8)
+    out[:] = memory
+    return out
+
+
+def _shifted(config: ModelConfig, keys: np.ndarray, by: np.ndarray) -> np.ndarray:
+    """Keys (..., rows, H) after their rows are moved right by `by`, int64 (rows,), positions: rotated further."""
+    if not (config.rotary_width and len(by)):
+        return keys
+    cos, sin = rotary_tables(config, by)
+    scale = np.hypot(cos[0, 0], sin[0, 0])  # the keys are already scaled
+    cos, sin = cos / scale, sin / scale
+    width = cos.shape[-1]
+    a, b = keys[..., :width], keys[..., width : 2 * width]
+    return np.concatenate([a * cos - b * sin, b * cos + a * sin, keys[..., 2 * width :]], axis=-1)
 
 
 class LayeredNativeCache:
@@ -210,13 +231,13 @@ class LayeredNativeCache:
 
     shares = True
 
-    def __init__(self, config: ModelConfig, capacity: int, dtype: torch.dtype, int8: bool = False) -> None:
+    def __init__(self, config: ModelConfig, capacity: int, numbers: NumberType, int8: bool = False) -> None:
         self.config = config
         kinds = config.layers_by_kind
         assert config.windows is not None
         self._structs = (interface.CacheStruct * len(kinds))()
         self._parts = {
-            number: NativeCache(config, capacity, dtype, int8, layers, window)
+            number: NativeCache(config, capacity, numbers, int8, layers, window)
             for number, (layers, window) in enumerate(zip(kinds, (config.windows.size, None), strict=True))
             if layers
         }
@@ -255,7 +276,8 @@ class LayeredNativeCache:
     def address(self, num_new: int) -> int:
         """The address of both C structs; see `NativeCache`."""
         for number, part in self._parts.items():
-            self._structs[number] = part.struct(num_new)
+            part.address(num_new)
+            self._structs[number] = part.struct
         return ctypes.addressof(self._structs)
 
     @property

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import torch
 
 from daguerre.models.backends import library as interface
-from daguerre.models.backends.answering import check_edit
+from daguerre.models.backends.edits import check_edit
 from daguerre.models.contention import CONTENTION
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import (
@@ -27,10 +27,14 @@ from daguerre.models.forward import (
     Rules,
     SequentialDraws,
 )
+from daguerre.models.thread_count import num_threads
 
 HIDDEN, LOGITS, LOG_PROBABILITIES, DRAWS, SEQUENTIAL, CYCLE, REFINEMENT = range(7)
 KINDS: dict[type, int] = {Hidden: HIDDEN, Logits: LOGITS, LogProbs: LOG_PROBABILITIES, Draws: DRAWS}
 KINDS |= {SequentialDraws: SEQUENTIAL, Cycle: CYCLE, Refinement: REFINEMENT}
+Details = tuple[tuple[int, int, int, int, int, int], tuple[float, float]]
+NO_LIMITS = 0.0, 0.0
+NO_DETAILS: Details = (0, 0, 0, 0, 0, 0), NO_LIMITS
 
 
 class NativeCall:
@@ -54,97 +58,104 @@ class NativeCall:
         batch: Sequence[Forward],
         only_hidden: bool,
     ) -> None:
-        self._batch = batch
+        self._config, self._level, self._edits, self._only_hidden = config, level, edits, only_hidden
         self._held: list[Any] = []
         self._longs, self._ints = _JoinedArrays(), _JoinedArrays()
-        written = list[tuple[int, int, int, int]]()  # kind, first and end of answers, first row of what is kept
-        parts, tokens, positions, ends, wanted = [], list[bytes](), list[bytes](), list[bytes](), list[bytes]()
-        row = place = num_best = 0
-        num_kept = {LOGITS: 0, REFINEMENT: 0}
-        kinds, explains = set[int](), False
+        self._parts, self._written = list[bytes](), list[tuple[int, int, int, int]]()
+        self._num_kept, self._num_best = {LOGITS: 0, REFINEMENT: 0}, 0
+        row = place = 0
         for one in batch:
-            layout, ask, num, num_wanted = one.layout, one.ask, len(one.tokens), len(one.wanted)
-            kind = HIDDEN if only_hidden else KINDS[type(ask)]
-            cache = past = mask = mask_width = begin = added = told = best = edit = 0
-            if one.cache is not None:
-                cache, past = one.cache.address(layout.num_clean), one.cache.length  # type: ignore[attr-defined]
-            if layout.mask is not None:
-                assert config.gemma is None, "the rows of a canvas see one another"
-                mask, mask_width = self._address(layout.mask, bool), layout.mask.shape[1]
-            if layout.begin is not None:
-                begin = self._address(layout.begin, np.int32)
-            if config.time_input:
-                added = self._address(level(one.level or 0.0), np.float32)
-            if one.conditioning is not None and config.gemma is not None:
-                assert one.conditioning.shape == (num - layout.num_clean, config.width)
-                told = self._address(one.conditioning, np.float32)
-            if one.edit is not None and not only_hidden:
-                made = edits(one.edit, num_wanted)
-                edit = made.address
-                self._held.append(made)
-            explains |= one.explain and not only_hidden
-            details = NO_DETAILS if kind <= LOGITS else self._details(kind, ask)
-            limits = _limits(kind, ask)
-            kinds.add(kind)
-            if kind in (DRAWS, REFINEMENT):
-                best = 1 if kind == REFINEMENT else ask.num_best  # type: ignore[union-attr]
-                num_best = max(num_best, best)
-            first_kept = num_kept.get(kind, 0)
-            written.append((kind, place, place + num_wanted, first_kept))
-            sizes = row, num, layout.num_clean, past, place, num_wanted, mask_width, kind, best, first_kept
-            pointers = cache, mask, begin, added, told, details[0], edit
-            parts.append(interface.PART.pack(*pointers, *details[1:], one.drafting, *limits, *sizes))
-            tokens.append(one.tokens.tobytes())
-            positions.append(layout.position.tobytes())
-            ends.append(layout.end.tobytes())
-            wanted.append(one.wanted.tobytes())
-            if kind in num_kept:
-                num_kept[kind] += num_wanted
-            row, place = row + num, place + num_wanted
-        self.rows, self.threads = row, CONTENTION.threads(torch.get_num_threads())
-        totals = len(batch), row, place, num_best, self.threads, self._longs.num, self._ints.num
-        longs, ints = self._longs.parts, self._ints.parts
+            self._add(one, row, place)
+            row, place = row + len(one.tokens), place + len(one.wanted)
+        self.rows, self.threads = row, CONTENTION.threads(num_threads())
+        totals = len(batch), row, place, self._num_best, self.threads, self._longs.num, self._ints.num
         self.given = b"".join(
-            [interface.BATCH.pack(*totals), *parts, *tokens, *positions, *longs, *ends, *wanted, *ints]
+            [
+                interface.BATCH.pack(*totals),
+                *self._parts,
+                *(one.tokens.tobytes() for one in batch),
+                *(one.layout.position.tobytes() for one in batch),
+                *self._longs.parts,
+                *(one.layout.end.tobytes() for one in batch),
+                *(one.wanted.tobytes() for one in batch),
+                *self._ints.parts,
+            ]
         )
-        says = explains or HIDDEN in kinds
-        self._hidden = np.empty((place, config.width), dtype=np.float32) if says else None
-        self._logits = np.empty((num_kept[LOGITS], config.vocab_size), dtype=np.float32) if LOGITS in kinds else None
-        shape = num_kept[REFINEMENT], config.width
-        self._conditioning = np.empty(shape, dtype=np.float32) if REFINEMENT in kinds else None
-        self._best = np.zeros((2, place, num_best)) if num_best else None
-        self._drawn, self._num_drawn = np.empty((3, place)), (ctypes.c_int32 * len(batch))()
-        self._tokens = self._drawn[0].view(np.int64)
-        written_to = self._hidden, self._logits, self._conditioning, self._drawn, self._best
-        out = (None if x is None else _address_of(x) for x in written_to)
-        self.made = len(self.given), *out, self._num_drawn
+        self._make_room(batch, place)
         self._answers, self._unfinished = list[Answer](), list[tuple[int, int]]()
-        for index, (kind, first, end, first_kept) in enumerate(written):
+        for index, (one, (kind, first, end, first_kept)) in enumerate(zip(batch, self._written, strict=True)):
             if kind in (SEQUENTIAL, CYCLE):
                 self._unfinished.append((index, first))
-            answer = self._answer(kind, batch[index].ask, first, end, first_kept)
-            if batch[index].explain and not only_hidden:
+            answer = self._answer(kind, one.ask, first, end, first_kept)
+            if one.explain and not only_hidden:
                 assert self._hidden is not None and kind != HIDDEN
                 read = len(answer.tokens) if kind == CYCLE and answer.tokens is not None else end - first
                 answer.evidence = self._hidden[first : first + read]
             self._answers.append(answer)
 
-    def _details(self, kind: int, ask: Any) -> tuple[int, int, int, int, int, int]:
+    def _add(self, one: Forward, row: int, place: int) -> None:
+        """Pack a request, whose first row and first wanted row have these numbers among all."""
+        layout, ask, num, num_wanted, config = one.layout, one.ask, len(one.tokens), len(one.wanted), self._config
+        kind = HIDDEN if self._only_hidden else KINDS[type(ask)]
+        cache = past = mask = mask_width = begin = added = told = best = edit = 0
+        if one.cache is not None:
+            cache, past = one.cache.address(layout.num_clean), one.cache.length  # type: ignore[attr-defined]
+        if layout.mask is not None:
+            assert config.gemma is None, "the rows of a canvas see one another"
+            mask, mask_width = self._address(layout.mask, bool), layout.mask.shape[1]
+        if layout.begin is not None:
+            begin = self._address(layout.begin, np.int32)
+        if config.time_input:
+            added = self._address(self._level(one.level or 0.0), np.float32)
+        if one.conditioning is not None and config.gemma is not None:
+            assert one.conditioning.shape == (num - layout.num_clean, config.width)
+            told = self._address(one.conditioning, np.float32)
+        if one.edit is not None and not self._only_hidden:
+            made = self._edits(one.edit, num_wanted)
+            edit = made.address
+            self._held.append(made)
+        details, limits = NO_DETAILS if kind <= LOGITS else self._details(kind, ask)
+        if kind in (DRAWS, REFINEMENT):
+            best = 1 if kind == REFINEMENT else ask.num_best  # type: ignore[union-attr]
+            self._num_best = max(self._num_best, best)
+        first_kept = self._num_kept.get(kind, 0)
+        if kind in self._num_kept:
+            self._num_kept[kind] += num_wanted
+        self._written.append((kind, place, place + num_wanted, first_kept))
+        sizes = row, num, layout.num_clean, past, place, num_wanted, mask_width, kind, best, first_kept
+        pointers = cache, mask, begin, added, told, details[0], edit
+        self._parts.append(interface.PART.pack(*pointers, *details[1:], one.drafting, *limits, *sizes))
+
+    def _make_room(self, batch: Sequence[Forward], num_wanted: int) -> None:
+        """Make the arrays of all answers, and `made`."""
+        kinds, width = {kind for kind, *_ in self._written}, self._config.width
+        says = HIDDEN in kinds or (not self._only_hidden and any(one.explain for one in batch))
+        logits, refined = self._num_kept[LOGITS], self._num_kept[REFINEMENT]
+        self._hidden = np.empty((num_wanted, width), dtype=np.float32) if says else None
+        shape = logits, self._config.vocab_size
+        self._logits = np.empty(shape, dtype=np.float32) if LOGITS in kinds else None
+        self._conditioning = np.empty((refined, width), dtype=np.float32) if REFINEMENT in kinds else None
+        self._best = np.zeros((2, num_wanted, self._num_best)) if self._num_best else None
+        self._drawn, self._num_drawn = np.empty((3, num_wanted)), (ctypes.c_int32 * len(batch))()
+        self._tokens = self._drawn[0].view(np.int64)
+        written_to = self._hidden, self._logits, self._conditioning, self._drawn, self._best
+        out = (None if x is None else _address_of(x) for x in written_to)
+        self.made = len(self.given), *out, self._num_drawn
+
+    def _details(self, kind: int, ask: Any) -> Details:
         """Fields of `Part` from `rules` to `entropy`: the rules' address; offsets of the given tokens, positions and
-        groups; the length of the draft; whether entropies are wanted.
+        groups; the length of the draft; whether entropies are wanted. And its fields `worth` and `threshold`.
         """
         if kind == LOG_PROBABILITIES:
-            return 0, self._longs.add(ask.tokens.astype(np.int64, copy=False)), 0, 0, 0, 0
+            return (0, self._longs.add(ask.tokens.astype(np.int64, copy=False)), 0, 0, 0, 0), NO_LIMITS
         rules, positions = _rules(ask.rules), self._longs.add(ask.positions)
         self._held.append(rules)
-        if kind == DRAWS:
-            return rules.address, 0, positions, 0, 0, ask.entropy
-        if kind == REFINEMENT:
-            return rules.address, 0, positions, 0, 0, 1
+        if kind in (DRAWS, REFINEMENT):
+            return (rules.address, 0, positions, 0, 0, kind == REFINEMENT or ask.entropy), NO_LIMITS
         if kind == SEQUENTIAL:
-            return rules.address, self._longs.add(NO_TOKEN), positions, 0, 0, 0
+            return (rules.address, self._longs.add(NO_TOKEN), positions, 0, 0, 0), (0.0, ask.threshold)
         given, groups = self._longs.add(ask.draft), self._ints.add(ask.groups)
-        return rules.address, given, positions, groups, len(ask.draft), 0
+        return (rules.address, given, positions, groups, len(ask.draft), 0), (ask.worth, 0.0)
 
     def _address(self, x: np.ndarray, kind: type) -> int:
         x = np.ascontiguousarray(x, dtype=kind)
@@ -167,12 +178,18 @@ class NativeCall:
         """An answer whose arrays the call will fill. Made before the call: after it the processor's caches are full
         of the model's weights, and the same lines take several times as long.
         """
-        if kind == DRAWS:
-            return self._draws(first, end, ask.entropy, ask.num_best)
-        if kind == REFINEMENT:
-            assert self._conditioning is not None
-            answer = self._draws(first, end, True, 1)
-            answer.conditioning = self._conditioning[first_kept : first_kept + end - first]
+        if kind in (DRAWS, REFINEMENT):
+            answer = Answer(tokens=self._tokens[first:end], probabilities=self._drawn[1, first:end])
+            num_best = 1 if kind == REFINEMENT else ask.num_best
+            if kind == REFINEMENT or ask.entropy:
+                answer.entropies = self._drawn[2, first:end]
+            if num_best:
+                assert self._best is not None
+                answer.best_tokens = self._best[0, first:end, :num_best].view(np.int64)
+                answer.best_probabilities = self._best[1, first:end, :num_best]
+            if kind == REFINEMENT:
+                assert self._conditioning is not None
+                answer.conditioning = self._conditioning[first_kept : first_kept + end - first]
             return answer
         if kind == CYCLE:
             read = first + len(ask.draft) + 1
@@ -188,27 +205,8 @@ class NativeCall:
             return Answer(logits=self._logits[first_kept : first_kept + end - first])
         return Answer(log_probs=self._drawn[1, first:end]) if kind == LOG_PROBABILITIES else Answer()
 
-    def _draws(self, first: int, end: int, entropy: bool, num_best: int) -> Answer:
-        answer = Answer(tokens=self._tokens[first:end], probabilities=self._drawn[1, first:end])
-        if entropy:
-            answer.entropies = self._drawn[2, first:end]
-        if num_best:
-            assert self._best is not None
-            answer.best_tokens = self._best[0, first:end, :num_best].view(np.int64)
-            answer.best_probabilities = self._best[1, first:end, :num_best]
-        return answer
-
 
 NO_TOKEN = np.zeros(1, dtype=np.int64)
-NO_DETAILS = 0, 0, 0, 0, 0, 0
-NO_LIMITS = 0.0, 0.0
-
-
-def _limits(kind: int, ask: Any) -> tuple[float, float]:
-    """Fields `worth` and `threshold` of `Part`."""
-    if kind == CYCLE:
-        return ask.worth, 0.0
-    return (0.0, ask.threshold) if kind == SEQUENTIAL else NO_LIMITS
 
 
 def _address_of(x: np.ndarray) -> int:
@@ -217,11 +215,12 @@ def _address_of(x: np.ndarray) -> int:
     return address
 
 
+@dataclass
 class _JoinedArrays:
     """Arrays of one type, joined end to end."""
 
-    def __init__(self) -> None:
-        self.parts, self.num = list[bytes](), 0
+    parts: list[bytes] = field(default_factory=list)
+    num: int = 0
 
     def add(self, part: np.ndarray) -> int:
         """Append an array; returns the index of its first element."""

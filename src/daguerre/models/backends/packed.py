@@ -13,7 +13,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from daguerre.models.core.cache import Cache, LayeredCache
+from daguerre.models.core.cache import KeyValueCache, LayeredCache
 from daguerre.models.forward import Forward
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
@@ -38,7 +38,7 @@ class PackedRows:
             rows = slice(*edges)
             query, keys, values = (x[rows].transpose(0, 1)[None] for x in (q, k, v))
             if one.cache is not None:
-                cache = cast(Cache | LayeredCache, one.cache)
+                cache = cast(KeyValueCache | LayeredCache, one.cache)
                 keys, values = cache.extend(layer, keys, values, one.layout.num_clean)
             out[rows] = function(number, query, keys, values)[0].transpose(0, 1)
         return out

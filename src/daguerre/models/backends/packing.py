@@ -1,4 +1,4 @@
-"""Packs a backbone for the native backend: its shape, options and weights as `native/model.h` reads them.
+"""Packs the weights of a model for the native backend: its shape, options and weights as `native/model.h` reads them.
 
 The weights of a norm are no part of the matrix behind it: rows are multiplied by them. In its columns they would decide
 the scale of its 8-bit numbers, and those of some models (Gemma 3) are of all magnitudes. What the matrix makes of the
@@ -8,35 +8,84 @@ norm's bias is part of its own bias.
 from __future__ import annotations
 
 import ctypes
-from typing import Any, cast
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
+import numpy as np
 
 from daguerre.models.backends import library as interface
-from daguerre.models.backends.folding import with_plain_norms
-from daguerre.models.backends.panels import COLUMNS, PRODUCTS, QUARTER, Packing, gates, interleaved, round_up
-from daguerre.models.core.backbone import MLP, Backbone, Layer, Norm
-from daguerre.models.core.concept_heads import ConceptHeads
+from daguerre.models.backends.folding import folded
+from daguerre.models.backends.panels import (
+    COLUMNS,
+    PRODUCTS,
+    QUARTER,
+    Matrix,
+    Packing,
+    gates,
+    interleaved,
+    padded,
+    round_up,
+)
+from daguerre.models.bits import floats
 from daguerre.models.core.config import ModelConfig
-from daguerre.models.core.draft_head import DraftHead
-from daguerre.models.core.experts import Mixture
-from daguerre.models.core.low_rank import LowRank
-from daguerre.models.core.rotary import own_positions, query_scale, rotary_tables
+from daguerre.models.core.frequencies import own_positions, query_scale, rotary_tables
+from daguerre.models.core.parameters import Shapes, part_shapes
+from daguerre.models.core.shapes import ConceptShape
+from daguerre.models.model_weights import OUTSIDE, ModelWeights, Part, give_back
 
 CONFIDENCE_BIAS = ctypes.c_float * 2
 ACTIVATIONS = {"silu": 0, "gelu": 1, "gelu_tanh": 2}
 NORMED = {"head": 1, "all": 2}
+TINY = float(np.finfo(np.float32).eps)
 
 
-def pack(backbone: Backbone, packing: Packing) -> interface.ModelStruct:
-    """The shape, options and packed weights of a backbone."""
-    backbone = with_plain_norms(backbone)
-    model, layers = pack_around(backbone, packing), list[interface.LayerStruct]()
-    for number, layer in enumerate(backbone.layers):
-        with backbone.present(number):
-            layers.append(_layer(backbone.config, number, cast(Layer, layer), packing))
+class View:
+    """The weights of a module within a part, those whose names begin with its own; the part is read when one is asked
+    for.
+    """
+
+    def __init__(self, shapes: Shapes, read: Callable[[], Part], name: str = "") -> None:
+        self._shapes, self._read, self._name = shapes, read, name
+
+    @classmethod
+    def of(cls, weights: ModelWeights, layer: int | None) -> View:
+        """A part of a model's weights."""
+        return cls(part_shapes(weights.config, layer), cache(partial(weights.part, layer)))
+
+    def within(self, name: str) -> View:
+        """A module of this one."""
+        return View(self._shapes, self._read, f"{self._name}{name}.")
+
+    def has(self, name: str) -> bool:
+        """Whether there is a module or a weight of this name."""
+        whole = self._name + name
+        return whole in self._shapes or any(key.startswith(f"{whole}.") for key in self._shapes)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a weight."""
+        return self._shapes[self._name + name]
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._read()[self._name + name]
+
+    def floats(self, name: str) -> np.ndarray:
+        """A weight as float32."""
+        return floats(self[name])
+
+    def get(self, name: str) -> np.ndarray | None:
+        """A weight as float32; None where there is none."""
+        return self.floats(name) if self.has(name) else None
+
+
+def pack(weights: ModelWeights, packing: Packing) -> interface.ModelStruct:
+    """The shape, options and packed weights of a model. Parts of weights are read one at a time."""
+    weights = folded(weights)
+    model = pack_around(weights, View.of(weights, OUTSIDE), packing)
+    layers = list[interface.LayerStruct]()
+    for number in range(weights.config.num_layers):
+        layers.append(_layer(weights.config, number, View.of(weights, number), packing))
+        give_back()
     return with_layers(model, layers)
 
 
@@ -46,57 +95,51 @@ def with_layers(model: interface.ModelStruct, layers: list[interface.LayerStruct
     return model
 
 
-def pack_around(backbone: Backbone, packing: Packing) -> interface.ModelStruct:
-    """The same without layers."""
-    with backbone.present(None):
-        return _around(backbone, packing)
-
-
-def _around(backbone: Backbone, packing: Packing) -> interface.ModelStruct:
-    config, weight, hold = backbone.config, backbone.embedding.weight.detach(), packing.hold
-    final, learned = backbone.final_norm, backbone.position_embedding
-    never = torch.zeros(config.vocab_size)
-    never[list(config.unpredictable_ids)] = float("-inf")
-    if backbone.output is not None and backbone.output.bias is not None:
-        never += backbone.output.bias.detach().float()
-    bias = F.pad(never, (0, -len(never) % COLUMNS), value=float("-inf"))
-    projection, head, tokens = backbone.projection.detach(), backbone.draft_head, None
-    confidence, confidence_bias = None, CONFIDENCE_BIAS()
+def pack_around(weights: ModelWeights, part: View, packing: Packing) -> interface.ModelStruct:
+    """The model without its layers; `part`: what is outside of them."""
+    config, hold, final = weights.config, packing.hold, part.within("final_norm")
+    head = part.within("draft_head") if config.draft_head else None
+    tokens, confidence, confidence_bias = None, None, CONFIDENCE_BIAS()
     if head is not None:
-        tokens = hold(_products_of_tokens(head, weight))
-        if head.confidence is not None:
-            confidence = hold(head.confidence.weight.detach().float())
-            confidence_bias = CONFIDENCE_BIAS(*head.confidence.bias.tolist())
+        tokens = hold(lambda: _products_of_tokens(head.floats("up.weight"), part.floats("embedding.weight")))
+        if head.has("confidence"):
+            confidence = hold(lambda: head.floats("confidence.weight"))
+            confidence_bias = CONFIDENCE_BIAS(*packing.kept(lambda: head.floats("confidence.bias")).tolist())
     rounds = packing.numbers in ("int8", "int4")
     small = packing.of("int8") if rounds else packing
-    exact = _head(config, head, projection, bias, small)
+    exact = _head(config, part, small)
     apart = config.gemma is not None or not (rounds or config.tied)
-    embedding = interface.LinearStruct()
+    rows = interface.LinearStruct()
     if not apart:
-        embedding = exact.logits if config.tied else small.linear(weight)
+        rows = exact.logits if config.tied else small.linear(lambda: (part["embedding.weight"], None))
     drafting = interface.HeadStruct()
     if head is not None:
-        drafting = exact if rounds else _head(config, head, projection, bias, packing.of("int8"))
+        drafting = exact if rounds else _head(config, part, packing.of("int8"))
     return interface.ModelStruct(
         *(config.width, config.num_heads, config.num_kv_heads, config.head_width, config.rotary_width),
         *(_inner(config), config.num_layers, config.vocab_size, config.max_positions),
-        *(PRODUCTS[packing.numbers], int(weight.dtype == torch.bfloat16), int(config.gated_mlp)),
+        *(PRODUCTS[packing.numbers], int(weights.numbers == "bfloat16"), int(config.gated_mlp)),
         *(ACTIVATIONS[config.activation], int(config.norm == "layer")),
         *(NORMED[config.qk_norm_scope] if config.qk_norm else 0, int(config.norm_placement != "post")),
         *(int(config.norm_placement != "pre"), int(config.adaptive_width > 0)),
         *(0 if config.windows is None else config.windows.size, config.norm_eps, config.clip_qkv or 0.0),
         config.embedding_scale,
         _experts(config, packing),
-        hold(weight) if apart else None,
-        embedding,
-        None if learned is None else hold(learned.weight.detach().float()),
-        hold(final.weight.detach().float()),
-        None if final.bias is None else hold(final.bias.detach().float()),
+        hold(lambda: part["embedding.weight"]) if apart else None,
+        rows,
+        held(part, "position_embedding.weight", packing),
+        held(final, "weight", packing),
+        held(final, "bias", packing),
         *_rotary(config, packing),
         None,
         *(exact, drafting, tokens, confidence, confidence_bias),
-        None if backbone.concepts is None else _concepts(backbone.concepts, packing.of("float32")),
+        None if config.concepts is None else _concepts(config.concepts, part.within("concepts"), packing.of("float32")),
     )
+
+
+def held(module: View, name: str, packing: Packing) -> int | None:
+    """The address of a weight in float32, which is kept alive; None where there is none."""
+    return packing.hold(lambda: module.floats(name)) if module.has(name) else None
 
 
 def _rotary(config: ModelConfig, packing: Packing) -> tuple[int | None, ...]:
@@ -105,33 +148,46 @@ def _rotary(config: ModelConfig, packing: Packing) -> tuple[int | None, ...]:
     """
     if not config.rotary_width or config.gemma is not None:
         return (None,) * 5
-    hold, positions = packing.hold, torch.arange(config.max_positions)
-    tables = tuple(hold(x[:, 0]) for x in rotary_tables(config, positions, torch.float32))
-    sliding = tables
-    if own_positions(config):
-        sliding = tuple(hold(x[:, 0]) for x in rotary_tables(config, positions, torch.float32, sliding=True))
-    scale = query_scale(config, positions, torch.float32)
-    return *tables, *sliding, None if scale is None else hold(scale)
+    positions = np.arange(config.max_positions)
+
+    def tables(sliding: bool) -> list[int]:
+        both = packing.kept(lambda: np.stack(rotary_tables(config, positions, sliding=sliding)))
+        return [table.ctypes.data for table in both]
+
+    most = tables(False)
+    scale = config.rope_scaling is not None and config.rope_scaling.query_beta
+    scaled = packing.hold(lambda: _given(query_scale(config, positions))) if scale else None
+    return *most, *(tables(True) if own_positions(config) else most), scaled
 
 
-def _concepts(heads: ConceptHeads, packing: Packing) -> ctypes.Array[interface.ConceptHeadStruct]:
+def _given(x: np.ndarray | None) -> np.ndarray:
+    assert x is not None
+    return x
+
+
+def _concepts(shape: ConceptShape, heads: View, packing: Packing) -> ctypes.Array[interface.ConceptHeadStruct]:
     """The heads of known and of discovered concepts."""
-    shape, known, found = heads.shape, heads.known_predictor, heads.discovered_up
-    down, num = heads.discovered_down.weight.detach(), shape.known
+    num = shape.known
     return (interface.ConceptHeadStruct * 2)(
-        interface.ConceptHeadStruct(interface.LinearStruct(), _rows(known, num, packing), 0, num, shape.kept_known),
         interface.ConceptHeadStruct(
-            packing.linear(down),
-            _rows(found, shape.discovered, packing),
+            interface.LinearStruct(), _rows(heads.within("known_predictor"), num, packing), 0, num, shape.kept_known
+        ),
+        interface.ConceptHeadStruct(
+            packing.linear(lambda: (heads["discovered_down.weight"], None)),
+            _rows(heads.within("discovered_up"), shape.discovered, packing),
             *(num, shape.discovered, shape.kept_discovered),
         ),
     )
 
 
-def _rows(linear: torch.nn.Linear, num: int, packing: Packing) -> interface.LinearStruct:
+def _rows(linear: View, num: int, packing: Packing) -> interface.LinearStruct:
     """The first `num` outputs of a matrix and its bias."""
-    bias = None if linear.bias is None else linear.bias.detach().float()[:num]
-    return packing.linear(linear.weight.detach()[:num], bias)
+
+    def rows() -> Matrix:
+        bias = linear.get("bias")
+        return linear["weight"][:num], None if bias is None else bias[:num]
+
+    return packing.linear(rows)
 
 
 def _inner(config: ModelConfig) -> int:
@@ -151,107 +207,132 @@ def _experts(config: ModelConfig, packing: Packing) -> interface.ExpertsStruct:
     )
 
 
-def _layer(config: ModelConfig, number: int, layer: Layer, packing: Packing) -> interface.LayerStruct:
-    attention, hold = layer.attention, packing.hold
-    q_weight = torch.full((config.head_width,), config.attention_scale or config.head_width**-0.5)
-    k_weight = torch.ones(config.head_width)
-    if attention.q_norm is not None and attention.k_norm is not None:
-        q_weight = q_weight * attention.q_norm.weight.detach().float().view(-1, config.head_width)
-        k_weight = attention.k_norm.weight.detach().float().view(-1, config.head_width)
-    both = torch.cat([q_weight.expand(config.num_heads, -1), k_weight.expand(config.num_kv_heads, -1)])
-    norms: list[Norm | None] = [None, None]
-    post_norms = [layer.after_attention_norm, layer.after_mlp_norm]
+def _layer(config: ModelConfig, number: int, layer: View, packing: Packing) -> interface.LayerStruct:
+    attention = layer.within("attention")
+    before: list[View | None] = [None, None]
+    after = [layer.within(name) if layer.has(name) else None for name in ("after_attention_norm", "after_mlp_norm")]
+    norms = layer.within("attention_norm"), layer.within("mlp_norm")
     if config.norm_placement == "post":
-        post_norms = [layer.attention_norm, layer.mlp_norm]
+        after = [*norms]
     elif not config.adaptive_width:
-        norms = [layer.attention_norm, layer.mlp_norm]
-    mixture = layer.mlp if isinstance(layer.mlp, Mixture) else None
-    mlp = cast(MLP | None, layer.mlp if mixture is None else mixture.shared)
+        before = [*norms]
+    has_experts = config.experts_of(number) is not None
+    mixture = layer.within("mlp")
+    mlp = mixture.within("shared") if has_experts else mixture
     return interface.LayerStruct(
-        packing.linear(*behind(norms[0], attention.qkv)),
-        packing.linear(*behind(None, attention.out)),
-        *pack_mlp(mlp, norms[1], packing),
-        _low_rank(attention.qkv_draft, norms[0], packing),
-        _low_rank(attention.out_draft, None, packing),
-        _low_rank(None if mlp is None else mlp.down_draft, None, packing),
-        hold(both),
-        *(None if norm is None else hold(weight_of(norm)) for norm in norms),
-        *(
-            None if norm is None or x is None else hold(x.detach().float())
-            for norm in post_norms
-            for x in ((None, None) if norm is None else (norm.weight, norm.bias))
-        ),
-        *(() if mixture is None else _mixture(mixture, norms[1], packing)),
+        packing.linear(lambda: behind(before[0], attention.within("qkv"))),
+        packing.linear(lambda: behind(None, attention.within("out"))),
+        *pack_mlp(mlp, before[1], packing),
+        _low_rank(attention, "qkv_draft", before[0], packing),
+        _low_rank(attention, "out_draft", None, packing),
+        _low_rank(mlp, "down_draft", None, packing),
+        packing.hold(lambda: _weights_of_heads(config, attention)),
+        *(None if norm is None else held(norm, "weight", packing) for norm in before),
+        *(None if norm is None else held(norm, name, packing) for norm in after for name in ("weight", "bias")),
+        *(_mixture(mixture, before[1], packing) if has_experts else ()),
         sliding=config.is_sliding(number),
     )
 
 
-def _low_rank(weights: LowRank | None, norm: Norm | None, packing: Packing) -> interface.LowRankStruct:
-    """Low-rank weights behind a norm; without weights both are empty."""
-    if weights is None:
+def _weights_of_heads(config: ModelConfig, attention: View) -> np.ndarray:
+    """The weights of the norms of queries and keys, (heads, H), with the scale of scores in those of queries."""
+    scale = config.attention_scale or config.head_width**-0.5
+    q_weight = np.full((1, config.head_width), scale, np.float32)
+    k_weight = np.ones((1, config.head_width), np.float32)
+    if config.qk_norm:
+        q_weight = q_weight * attention.floats("q_norm.weight").reshape(-1, config.head_width)
+        k_weight = attention.floats("k_norm.weight").reshape(-1, config.head_width)
+    shapes = (config.num_heads, config.head_width), (config.num_kv_heads, config.head_width)
+    return np.concatenate([np.broadcast_to(x, shape) for x, shape in zip((q_weight, k_weight), shapes, strict=True)])
+
+
+def _low_rank(module: View, name: str, norm: View | None, packing: Packing) -> interface.LowRankStruct:
+    """Low-rank weights behind a norm; empty ones where there are none."""
+    if not module.has(name):
         return interface.LowRankStruct()
+    weights = module.within(name)
     return interface.LowRankStruct(
-        packing.linear(*behind(norm, weights.a)),
-        packing.linear(weights.b.weight.detach(), narrow=True),
-        round_up(min(weights.a.out_features, COLUMNS), QUARTER) // QUARTER,
+        packing.linear(lambda: behind(norm, weights.within("a"))),
+        packing.linear(lambda: (weights["b.weight"], None), narrow=True),
+        round_up(min(weights.shape("a.weight")[0], COLUMNS), QUARTER) // QUARTER,
     )
 
 
-def pack_mlp(
-    mlp: MLP | None, norm: Norm | None, packing: Packing
-) -> tuple[interface.LinearStruct, interface.LinearStruct]:
+def pack_mlp(mlp: View, norm: View | None, packing: Packing) -> tuple[interface.LinearStruct, interface.LinearStruct]:
     """The matrices of an MLP behind a norm; empty ones without an MLP."""
-    if mlp is None:
+    if not mlp.has("down"):
         return interface.LinearStruct(), interface.LinearStruct()
-    up = behind(norm, mlp.gate_up if mlp.gated else mlp.up)
-    return packing.linear(*(gates(*up) if mlp.gated else up)), packing.linear(*behind(None, mlp.down))
+    up = "gate_up" if mlp.has("gate_up") else "up"
+
+    def first() -> Matrix:
+        matrix = behind(norm, mlp.within(up))
+        return gates(*matrix) if up == "gate_up" else matrix
+
+    return packing.linear(first), packing.linear(lambda: behind(None, mlp.within("down")))
 
 
-def _mixture(mixture: Mixture, norm: Norm | None, packing: Packing) -> tuple[Any, ...]:
+def _mixture(mixture: View, norm: View | None, packing: Packing) -> tuple[Any, ...]:
     """The router, in float32, the bias of experts, and the matrices of each expert."""
-    matrices = interface.LinearStruct * mixture.experts.num
+    num = mixture.shape("gate_up.weight")[0]
+    matrices = interface.LinearStruct * num
+
+    def up(number: int) -> Matrix:
+        weight = mixture["gate_up.weight"][number]
+        return gates(weight, shift(norm, weight))
+
     return (
-        packing.of("float32").linear(*behind(norm, mixture.router)),
-        None if mixture.expert_bias is None else packing.hold(mixture.expert_bias.detach().float()),
-        matrices(*(packing.expert(*gates(x, shift(norm, x))) for x in mixture.gate_up.weight.detach())),
-        matrices(*(packing.expert(x) for x in mixture.down.weight.detach())),
+        packing.of("float32").linear(lambda: behind(norm, mixture.within("router"))),
+        held(mixture, "expert_bias", packing),
+        matrices(*(packing.expert(partial(up, number)) for number in range(num))),
+        matrices(*(packing.expert(partial(_row, mixture, "down.weight", number)) for number in range(num))),
     )
 
 
-def _head(
-    config: ModelConfig, head: DraftHead | None, projection: Tensor, bias: Tensor, packing: Packing
-) -> interface.HeadStruct:
+def _row(module: View, name: str, number: int) -> Matrix:
+    """One matrix of several."""
+    return module[name][number], None
+
+
+def _head(config: ModelConfig, part: View, packing: Packing) -> interface.HeadStruct:
     """The vocabulary projection; and the matrices of the draft head, applied to a row, to the previous state and
     to their activations.
     """
-    logits = packing.linear(projection, bias)
-    if head is None:
+    matrix = part.within("embedding" if config.tied else "output")
+    logits = packing.linear(lambda: (matrix["weight"], _never(config, part)))
+    if not config.draft_head:
         return interface.HeadStruct(logits)
-    of_row, _, of_state = interleaved(head.up.weight.detach()).split(config.width, dim=1)
-    return interface.HeadStruct(logits, *(packing.linear(x) for x in (of_row, of_state, head.down.weight.detach())))
+    head, width = part.within("draft_head"), config.width
+
+    def columns(start: int) -> Matrix:
+        return interleaved(head["up.weight"])[:, start : start + width], None
+
+    first = (packing.linear(partial(columns, start)) for start in (0, 2 * width))
+    return interface.HeadStruct(logits, *first, packing.linear(lambda: (head["down.weight"], None)))
 
 
-def _products_of_tokens(head: DraftHead, embedding: Tensor) -> Tensor:
+def _never(config: ModelConfig, part: View) -> np.ndarray:
+    """The bias of the vocabulary projection: minus infinity for tokens that are not predicted, and for padding."""
+    never, bias = np.zeros(config.vocab_size, np.float32), part.get("output.bias")
+    never[list(config.unpredictable_ids)] = -np.inf
+    return padded(never if bias is None else never + bias, round_up(len(never), COLUMNS), -np.inf)
+
+
+def _products_of_tokens(up: np.ndarray, embedding: np.ndarray) -> np.ndarray:
     """The products of the draft head's first matrix and every token, float32 (V, 2I padded)."""
-    up, width = interleaved(head.up.weight.detach()).float(), embedding.shape[1]
-    products = F.rms_norm(embedding.float(), (width,)) @ up[:, width : 2 * width].T
-    return F.pad(products, (0, -len(up) % COLUMNS))
+    width, rows = embedding.shape[1], interleaved(up)
+    normed = embedding / np.sqrt(np.square(embedding).mean(axis=1, keepdims=True) + TINY)
+    products = normed @ rows[:, width : 2 * width].T
+    return np.pad(products, ((0, 0), (0, -len(rows) % COLUMNS)))
 
 
-def behind(norm: Norm | None, linear: torch.nn.Linear) -> tuple[Tensor, Tensor | None]:
+def behind(norm: View | None, linear: View) -> Matrix:
     """A matrix (out, in), and its bias with what it makes of the bias of the norm before it."""
-    weight, more = linear.weight.detach(), shift(norm, linear.weight.detach())
-    if linear.bias is None:
-        return weight, more
-    bias = linear.bias.detach().float()
-    return weight, bias if more is None else bias + more
+    weight, bias = linear["weight"], linear.get("bias")
+    more = shift(norm, weight)
+    return weight, more if bias is None else bias if more is None else bias + more
 
 
-def shift(norm: Norm | None, weight: Tensor) -> Tensor | None:
+def shift(norm: View | None, weight: np.ndarray) -> np.ndarray | None:
     """What a matrix (out, in) makes of the bias of the norm before it; None if there is none."""
-    return None if norm is None or norm.bias is None else weight.float() @ norm.bias.detach().float()
-
-
-def weight_of(norm: Norm) -> Tensor:
-    """The weights (D,) of a norm."""
-    return norm.weight.detach().float()
+    bias = None if norm is None else norm.get("bias")
+    return None if bias is None else floats(weight) @ bias

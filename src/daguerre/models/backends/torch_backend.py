@@ -20,14 +20,14 @@ from daguerre.models.backends.answering import Answering
 from daguerre.models.backends.packed import PackedRows
 from daguerre.models.core.attention import sdpa
 from daguerre.models.core.backbone import Backbone
-from daguerre.models.core.cache import Cache, LayeredCache, refuse_to_move, shifted_keys
+from daguerre.models.core.cache import KeyValueCache, LayeredCache, refuse_to_move, shifted_keys
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.core.gemma import CanvasRows, GemmaBackbone
 from daguerre.models.forward import Answer, DraftStep, Forward, Head, KeyCache, Layout
 
 
-class TorchCache(Cache):
-    """A `Cache` of one request whose rows can be copied to other positions."""
+class TorchCache(KeyValueCache):
+    """A `KeyValueCache` of one request whose rows can be copied to other positions."""
 
     def moved(self, by: np.ndarray) -> TorchCache:
         """A copy whose rows are moved right by `by`, int64 (length,), positions; see `KeyCache`."""
@@ -84,7 +84,7 @@ class TorchBackend:
             out = self.backbone(tokens, position, attend, time=time, drafting=drafting)
         for one in batch:
             if one.cache is not None:
-                cast(Cache, one.cache).commit(one.layout.num_clean)
+                cast(KeyValueCache, one.cache).commit(one.layout.num_clean)
         wanted = np.concatenate([one.wanted + first for one, first in zip(batch, edges, strict=False)])
         sizes = [len(one.wanted) for one in batch]
         return list(out[torch.from_numpy(wanted).long().to(device)].split(sizes))

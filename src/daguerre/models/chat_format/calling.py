@@ -68,7 +68,7 @@ def _split(row: tuple[str, list[list[Found]]], num: int) -> tuple[str, list[Row]
 
 
 def _numbered(before: str, calls: list[Row], gaps: list[str]) -> tuple[str, list[Row], list[str]]:
-    """The same, with a slot for a number that counts the calls."""
+    """The text before the calls, the calls and the gaps, with a slot for a number that counts the calls."""
     first, second = calls
     for place, (one, two) in enumerate(zip(first, second, strict=True)):
         if isinstance(one, str) and isinstance(two, str) and (cut := _count(one, two)):
@@ -85,7 +85,7 @@ def _numbered(before: str, calls: list[Row], gaps: list[str]) -> tuple[str, list
 
 
 def _count(one: str, two: str, from_end: bool = False) -> tuple[int, int] | None:
-    """Where a number stands in a text, that is one more in another, otherwise equal one."""
+    """Where two texts differ in a number alone, which is larger by one in the second: its place in the first."""
     for found in re.finditer(r"\d+", one):
         more = str(int(found[0]) + 1)
         if from_end and two.endswith(more + one[found.end() :]) and MARK.sub("", one[found.end() :]):
@@ -146,7 +146,7 @@ def _spacing(region: str) -> Spacing:
 
 
 def _with_envelope(shape: Calls) -> Calls:
-    """The same, with the JSON object that a call may be."""
+    """The shape with the JSON object around a call, if a call is one."""
     written = "".join(part if isinstance(part, str) else _sample(part, shape) for part in shape.parts)
     decoder = json.JSONDecoder()
     for place in (found.start() for found in re.finditer(r"\{", written)):

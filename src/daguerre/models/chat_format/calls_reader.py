@@ -145,7 +145,7 @@ class CallsReader:
         return f"{word[0] if word else ''}{name}{between}{counted}" if joined else None
 
     def _literal(self, parts: Sequence[Any], place: int) -> Steps[None]:
-        """A literal; where there is an id that a model leaves out, what follows that one."""
+        """Read a literal. Where the model leaves out an id, read the literal behind the id."""
         if not parts[place].strip():
             yield from self._source.blank()
             return
@@ -224,7 +224,7 @@ class CallsReader:
             self._source.at = start
 
     def _named_first(self, between: Collection[str]) -> Steps[None]:
-        """Failed where what stands before one of these characters is no name: other code of the language."""
+        """Failed unless a name stands before one of these characters: otherwise it is other code of the language."""
         source = self._source
         yield from source.blank()
         end = source.at

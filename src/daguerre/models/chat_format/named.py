@@ -48,5 +48,5 @@ def named(form: Format, source: str) -> Format:
 
 
 def assumed(form: Format) -> Format:
-    """The same, with calls as they are written where nothing shows how."""
+    """The format with calls written in the usual way, for a template that does not show how."""
     return replace(form, source=ASSUMED, calls=TOOL_CALL, glue="\n")

@@ -79,7 +79,7 @@ class Probe:
         self._frames: dict[str, tuple[str, str, str]] = {}
 
     def shaped(self, **changes: Any) -> Probe:
-        """The same with another shape."""
+        """A probe of the same template with another shape."""
         return Probe(self.template, replace(self.shape, **changes), **self._values)
 
     def render(

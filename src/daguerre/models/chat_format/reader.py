@@ -183,7 +183,7 @@ class FormatReader:
             self._said |= bool(text.strip())
 
     def _kept(self, place: int, literals: Sequence[str]) -> int:
-        """Where a text ends that one of some literals follows, with the white space that it begins with."""
+        """Where a text ends: before the first of some literals, and the white space that this literal begins with."""
         for literal in literals:
             lead = literal[: len(literal) - len(literal.lstrip())]
             if lead and self._source.text.endswith(lead, self._source.at, place):

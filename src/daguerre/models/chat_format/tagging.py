@@ -94,7 +94,7 @@ def _wrapping(probe: Probe, tags: dict[str, Tag], tail: str) -> tuple[str, str] 
 
 
 def _tag(probe: Probe, value: Any, tail: str) -> tuple[Tag, set[str]] | None:
-    """(what stands around a value, which literals it is one of)."""
+    """The tag around a value, and the literals that the value is one of."""
     text = renders(probe, {"content": "", "tool_calls": [call(0, {KEYS[0]: value})]})
     if text is None or KEYS[0] not in text or not text.endswith(tail):
         return None

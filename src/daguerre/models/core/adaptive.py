@@ -19,11 +19,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-MOST_NOISE = 0.999
-"""The highest noise level of training: 1 - epsilon of the published schedules."""
-NUM_WAVES = 256
-PARTS, FINAL_PARTS = 6, 2
-"""Vectors of a layer: shift, scale and gate of attention, then of the MLP; and of the final norm: shift and scale."""
+from daguerre.models.core.parameters import FINAL_PARTS as FINAL_PARTS
+from daguerre.models.core.parameters import MOST_NOISE as MOST_NOISE
+from daguerre.models.core.parameters import NUM_WAVES
+from daguerre.models.core.parameters import PARTS as PARTS
 
 
 def total_noise(level: Tensor) -> Tensor:

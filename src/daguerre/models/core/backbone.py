@@ -36,7 +36,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 ZERO_AT_FIRST = ("out.weight", "down.weight", "_draft.b.weight", "confidence.weight")
 """Ends of the names of the matrices that are zero at initialization."""
 ZERO_IF_ADAPTIVE = ("modulation.weight",)
-"""The same for a model with adaptive norms: their gates are zero, so the rest must not be."""
+"""Ends of those that are zero where norms are adaptive: their gates are zero, so the matrices above must not be."""
 
 
 class Norm(nn.Module):

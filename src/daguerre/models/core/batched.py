@@ -18,7 +18,7 @@ from torch import Tensor
 from daguerre.errors import UnsupportedError
 from daguerre.models.core.attention import Block, attend, prepare
 from daguerre.models.core.backbone import Backbone
-from daguerre.models.core.cache import Cache
+from daguerre.models.core.cache import KeyValueCache
 from daguerre.models.core.config import Context, ModelConfig
 
 CLEAN = -1
@@ -160,7 +160,7 @@ class BatchLayout:
         return out
 
 
-class BatchCache(Cache):
+class BatchCache(KeyValueCache):
     """A cache of `batch` examples of equal length, and the labels of their rows."""
 
     def __init__(

@@ -19,7 +19,7 @@ def make_backbone(config: ModelConfig) -> Backbone:
 
 
 def make_shapes(config: ModelConfig) -> Backbone:
-    """The same on the meta device: weights have shapes and no memory."""
+    """A backbone on the meta device: its weights have shapes and no memory."""
     with torch.device("meta"), _Uninitialized():
         return make_backbone(config)
 

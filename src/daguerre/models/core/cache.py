@@ -13,14 +13,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from daguerre.errors import InputError, UnsupportedError
+from daguerre.errors import InputError
 from daguerre.models.core.config import ModelConfig
+from daguerre.models.core.frequencies import refuse_to_move as refuse_to_move
+from daguerre.models.core.parameters import ROUND as ROUND
 from daguerre.models.core.rotary import rotary_tables, rotate
 
 INT8 = 127
 """The largest code."""
-ROUND = 64
-"""Allocated rows are a multiple of it."""
 
 
 def to_int8(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -33,7 +33,7 @@ def to_int8(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     return (x / scales.clamp_min(torch.finfo(dtype).tiny)).round_().clamp_(-INT8, INT8).to(torch.int8), scales
 
 
-class Cache:
+class KeyValueCache:
     """Keys and values, (layers, B, K, C, H), written in place.
 
     A forward reads the first `length` rows and, through `extend`, stores its rows after them. `commit` makes the
@@ -61,8 +61,8 @@ class Cache:
         numbers = range(config.num_layers) if layers is None else layers
         ((heads, width),) = {config.key_shapes[number] for number in numbers}
         shape = (len(numbers), batch, heads, ROUND, width)
-        kind = torch.int8 if int8 else dtype
-        self.keys, self.values = (torch.zeros(shape, dtype=kind, device=device) for _ in range(2))
+        held_in = torch.int8 if int8 else dtype
+        self.keys, self.values = (torch.zeros(shape, dtype=held_in, device=device) for _ in range(2))
         self.scales = torch.zeros((*shape[:-1], 2), dtype=dtype, device=device) if int8 else None
         self.config, self.capacity, self.length = config, capacity, 0
 
@@ -156,12 +156,6 @@ class Cache:
         return [self.keys, self.values, *([] if self.scales is None else [self.scales])]
 
 
-def refuse_to_move(config: ModelConfig) -> None:
-    """UnsupportedError for a model with windows: its rows see less or more once the text before them moves."""
-    if config.windows is not None:
-        raise UnsupportedError("cached rows of sliding layers cannot be moved: use a model without them")
-
-
 def shifted_keys(config: ModelConfig, keys: Tensor, by: Tensor) -> Tensor:
     """Keys (..., rows, H) after their rows are moved right by `by`, int64 (rows,), positions: rotated further."""
     if not (config.rotary_width and len(by)):
@@ -172,7 +166,7 @@ def shifted_keys(config: ModelConfig, keys: Tensor, by: Tensor) -> Tensor:
 
 
 class LayeredCache:
-    """A cache of layers whose keys have different shapes: one `Cache` for the layers of each shape."""
+    """A cache of layers whose keys have different shapes: one `KeyValueCache` for the layers of each shape."""
 
     shares, kept_from = False, 0
 
@@ -182,7 +176,7 @@ class LayeredCache:
         self.config, shapes = config, config.key_shapes
         alike = {shape: [layer for layer, own in enumerate(shapes) if own == shape] for shape in shapes}
         parts = {
-            shape: Cache(config, capacity, dtype=dtype, device=device, int8=int8, layers=layers)
+            shape: KeyValueCache(config, capacity, dtype=dtype, device=device, int8=int8, layers=layers)
             for shape, layers in alike.items()
         }
         self._parts = list(parts.values())
@@ -199,7 +193,7 @@ class LayeredCache:
         return sum(part.num_bytes for part in self._parts)
 
     def extend(self, layer: int, keys: Tensor, values: Tensor, num_clean: int) -> tuple[Tensor, Tensor]:
-        """Store one layer's new rows; returns all keys and values of the layer. See `Cache`."""
+        """Store one layer's new rows; returns all keys and values of the layer. See `KeyValueCache`."""
         part, place = self._place[layer]
         return part.extend(place, keys, values, num_clean)
 

@@ -21,10 +21,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from daguerre.models.core.shapes import CLAMP as CLAMP
 from daguerre.models.core.shapes import ConceptShape
 
-CLAMP = 15.0
-"""Logits of concepts are kept within this distance of 0."""
 SMALL = 4096
 """Concepts of a kind whose vectors are all multiplied, kept or not."""
 
@@ -75,7 +74,7 @@ class ConceptHeads(nn.Module):
         return weights @ self.known_embedding.weight[: self.shape.known].float()
 
     def discovered_sum(self, weights: Tensor) -> Tensor:
-        """The same of weights (..., M) of all discovered concepts."""
+        """The sum of the discovered concepts' embeddings, (..., D), with weights (..., M) of all of them."""
         inner = weights @ self.discovered_coefficients.weight[: self.shape.discovered].float()
         return _linear(self.discovered_basis, inner)
 

@@ -172,12 +172,7 @@ class ModelConfig(ModelShape):
         named = {name: getattr(self, name) for name in ids} | ({} if self.fim is None else self.fim.named)
         limits.check_tokens(self.vocab_size, named, self.end_ids)
         if self.noise_ids is not None:
-            if len(self.noise_ids) != 2:
-                raise CheckpointError("noise_ids are two numbers, [first, end)")
-            first, end = self.noise_ids
-            if self.process == "absorbing" or not 0 <= first < end <= self.vocab_size:
-                raise CheckpointError("noise_ids are a run [first, end) of tokens, of a uniform or hybrid process")
-            object.__setattr__(self, "noise_ids", (first, end))
+            object.__setattr__(self, "noise_ids", self._noise(self.noise_ids))
         object.__setattr__(self, "draft_acceptance", tuple(map(tuple, self.draft_acceptance)))
         if len(self.draft_acceptance) not in (0, 2):
             raise CheckpointError("draft_acceptance has two lists of numbers, for temperatures 0 and 1, or none")
@@ -185,6 +180,31 @@ class ModelConfig(ModelShape):
             if self.width % self.num_heads:
                 raise CheckpointError(f"width {self.width} must divide by {self.num_heads} heads, or give head_width")
             object.__setattr__(self, "head_width", self.width // self.num_heads)
+        object.__setattr__(self, "draft_matrices", tuple(self.draft_matrices))
+        self._check_context()
+        self._check_drafts()
+        self._check_positions()
+        if self.windows is not None:
+            self._check_windows(self.windows)
+        if self.output_bias and self.tied:
+            raise CheckpointError("output_bias belongs to a projection that is not tied: leave out one of the two")
+        plain = self.norm == "rms" or self.norm_placement != "pre" or self.draft_rank or self.experts
+        if self.adaptive_width and plain:
+            raise CheckpointError(
+                "adaptive_width is 0 or more, with LayerNorm before the matrices, no experts and no draft_rank"
+            )
+        if self.experts is not None and self.draft_rank:
+            raise CheckpointError("draft_rank belongs to a model without experts: leave it out")
+
+    def _noise(self, ids: tuple[int, ...]) -> tuple[int, int]:
+        if len(ids) != 2:
+            raise CheckpointError("noise_ids are two numbers, [first, end)")
+        first, end = ids
+        if self.process == "absorbing" or not 0 <= first < end <= self.vocab_size:
+            raise CheckpointError("noise_ids are a run [first, end) of tokens, of a uniform or hybrid process")
+        return first, end
+
+    def _check_context(self) -> None:
         if self.context == "block" and not self.block_size:
             raise CheckpointError("a model with block context needs `block_size` in its config.json")
         if self.time_input and self.context != "full":
@@ -199,16 +219,19 @@ class ModelConfig(ModelShape):
             self._check_expand(self.expand_id)
         if self.anchor == "clean" and not (self.context == "block" and self.shift):
             raise CheckpointError('anchor "clean" belongs to block context with a shift: leave it out')
+
+    def _check_drafts(self) -> None:
         if self.draft_head and (self.context != "causal" or not self.shift):
             raise CheckpointError("a model with `draft_head` needs causal context and a shift: others do not draft")
         if self.masks_in_place and (self.draft_head or not self.can_draft):
             raise CheckpointError("masks_in_place belongs to causal context with a shift, and no draft_head")
         if self.draft_rank and not (self.draft_head or self.masks_in_place):
             raise CheckpointError("draft_rank is a rank, 0 or more, and needs a `draft_head`: drafts go through both")
-        object.__setattr__(self, "draft_matrices", tuple(self.draft_matrices))
         for name in self.draft_matrices:
             if name not in DRAFT_MATRICES:
                 raise unknown("matrix of draft_matrices", name, DRAFT_MATRICES)
+
+    def _check_positions(self) -> None:
         if self.num_heads % self.num_kv_heads:
             raise CheckpointError(f"{self.num_heads} heads must divide by {self.num_kv_heads} for keys")
         if self.positions == "rotary" and (self.rotary_width % 2 or not self.rotary_width):
@@ -222,17 +245,6 @@ class ModelConfig(ModelShape):
                         f"rope_scaling has {len(divisors)} {name} factors, and heads that rotate {self.rotary_width} "
                         "numbers, in pairs, need one for each pair: copy the config again"
                     )
-        if self.windows is not None:
-            self._check_windows(self.windows)
-        if self.output_bias and self.tied:
-            raise CheckpointError("output_bias belongs to a projection that is not tied: leave out one of the two")
-        plain = self.norm == "rms" or self.norm_placement != "pre" or self.draft_rank or self.experts
-        if self.adaptive_width and plain:
-            raise CheckpointError(
-                "adaptive_width is 0 or more, with LayerNorm before the matrices, no experts and no draft_rank"
-            )
-        if self.experts is not None and self.draft_rank:
-            raise CheckpointError("draft_rank belongs to a model without experts: leave it out")
 
     def _check_expand(self, expand_id: int) -> None:
         if self.context != "full" or self.process != "absorbing" or None in (self.mask_id, self.null_id):
@@ -256,7 +268,7 @@ class ModelConfig(ModelShape):
         numbers = range(self.num_layers)
         return [n for n in numbers if self.is_sliding(n)], [n for n in numbers if not self.is_sliding(n)]
 
-    @property
+    @cached_property
     def key_shapes(self) -> list[tuple[int, int]]:
         """The number of heads of the keys and values of each layer, and their width."""
         shapes = [(self.num_kv_heads, self.head_width)] * self.num_layers
@@ -274,7 +286,7 @@ class ModelConfig(ModelShape):
         """The mixture of experts of a layer; None if it has an MLP."""
         return None if self.experts is None or layer < self.experts.first_layer else self.experts
 
-    @property
+    @cached_property
     def can_draft(self) -> bool:
         """Whether there are both autoregressive distributions and drafts: causal context with a shift."""
         return self.context == "causal" and self.shift
@@ -304,18 +316,18 @@ class ModelConfig(ModelShape):
         """Token ids that are not reserved, int64, ascending."""
         return np.setdiff1d(np.arange(self.vocab_size), self.reserved_ids)
 
-    @property
+    @cached_property
     def ends(self) -> list[int]:
         """What is predicted and is no text: the ends of text, the gap filler, and the token that expands a gap."""
         others = [index for index in (self.null_id, self.expand_id) if index is not None]
         return list(dict.fromkeys([self.eos_id, *self.end_ids, *others]))
 
-    @property
+    @cached_property
     def first(self) -> list[int]:
         """What every canvas begins with: <bos>, if there is one."""
         return [] if self.bos_id is None else [self.bos_id]
 
-    @property
+    @cached_property
     def placeholder(self) -> int:
         """The token at open positions: the mask; without masks any token, which no row reads."""
         return self.pad_id if self.mask_id is None else self.mask_id

@@ -28,7 +28,7 @@ from daguerre.models.core.attention import Attention
 from daguerre.models.core.backbone import ACTIVATIONS, MLP, Backbone, Norm
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.core.experts import Mixture
-from daguerre.models.core.gemma_shape import GemmaShape
+from daguerre.models.core.gemma_shape import gemma_of, turns
 from daguerre.models.core.rotary import rotate
 
 Tables = tuple[Tensor, Tensor]
@@ -41,20 +41,6 @@ class CanvasRows:
 
     noisy: Tensor
     conditioning: Tensor
-
-
-def gemma_of(config: ModelConfig) -> GemmaShape:
-    """The shape of the core, of a model that has it."""
-    assert config.gemma is not None
-    return config.gemma
-
-
-def turns_of(theta: float, width: int, num_rotated: int, device: torch.device) -> Tensor:
-    """Radians by which each pair of numbers of a head is rotated from one position to the next, float32 (H/2,):
-    theta^(-2i/H) for the first `num_rotated` pairs, 0 for the others.
-    """
-    pair = torch.arange(width // 2, device=device, dtype=torch.float32)
-    return torch.where(pair < num_rotated, 1 / theta ** (2 * pair / width), 0.0)
 
 
 class GemmaAttention(nn.Module):
@@ -173,15 +159,8 @@ class GemmaBackbone(Backbone):
         return torch.full((), self.config.width**0.5, dtype=weight.dtype, device=weight.device)
 
     def turns(self, device: torch.device) -> list[Tensor]:
-        """Radians by which pairs of numbers are rotated from one position to the next, float32 (H/2,): in sliding
-        layers, and in global ones.
-        """
-        config, gemma = self.config, gemma_of(self.config)
-        num_rotated = int(gemma.global_rope_share * gemma.global_head_width // 2)
-        return [
-            turns_of(config.rope_theta, config.head_width, config.head_width, device),
-            turns_of(gemma.global_rope_theta, gemma.global_head_width, num_rotated, device),
-        ]
+        """`gemma_shape.turns` on a device."""
+        return [torch.from_numpy(kind).to(device) for kind in turns(self.config)]
 
     def tables(self, position: Tensor, dtype: torch.dtype) -> tuple[Tables, Tables]:
         """The rotations of sliding and of global layers at positions (R,), computed in float32."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from daguerre.errors import CheckpointError
 from daguerre.models.core.limits import GEMMA, check
 
@@ -56,7 +58,7 @@ class GemmaShape:
             raise CheckpointError(f"gemma: global_head_width must be even, not {self.global_head_width}")
 
     def check(self, config: Any) -> None:
-        """CheckpointError where the `ModelConfig` that this belongs to is that of another core."""
+        """CheckpointError if the `ModelConfig` around this is of another core."""
         for name, value in FIXED.items():
             if getattr(config, name) != value:
                 raise CheckpointError(f"a model with `gemma` has {name}={value!r}, and not {getattr(config, name)!r}")
@@ -69,3 +71,27 @@ class GemmaShape:
             raise CheckpointError("a model with `gemma` has windows, without a rope_theta of their own")
         if config.num_heads % self.global_kv_heads:
             raise CheckpointError("gemma: global_kv_heads divide the heads")
+
+
+def gemma_of(config: Any) -> GemmaShape:
+    """The shape of the core, of a model that has it."""
+    assert isinstance(config.gemma, GemmaShape)
+    return config.gemma
+
+
+def turns(config: Any) -> list[np.ndarray]:
+    """Radians by which pairs of numbers are rotated from one position to the next, float32 (H/2,): in sliding layers,
+    and in global ones, theta^(-2i/H) of the pairs that are rotated, 0 of the others.
+    """
+    gemma = gemma_of(config)
+    num_rotated = int(gemma.global_rope_share * gemma.global_head_width // 2)
+    return [
+        _turns_of(config.rope_theta, config.head_width, config.head_width),
+        _turns_of(gemma.global_rope_theta, gemma.global_head_width, num_rotated),
+    ]
+
+
+def _turns_of(theta: float, width: int, num_rotated: int) -> np.ndarray:
+    pair = np.arange(width // 2, dtype=np.float32)
+    made = 1 / np.float32(theta) ** (2 * pair / np.float32(width))
+    return np.where(pair < num_rotated, made, np.float32(0)).astype(np.float32)

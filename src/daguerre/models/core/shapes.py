@@ -11,6 +11,8 @@ from daguerre.errors import CheckpointError
 from daguerre.models.core.limits import CONCEPTS, EXPERTS, FIM, SCALING, WINDOWS, check
 
 ScalingName = Literal["linear", "llama3", "yarn", "longrope"]
+CLAMP = 15.0
+"""Logits of concepts are kept within this distance of 0."""
 ScoreName = Literal["softmax", "sigmoid"]
 
 

@@ -6,14 +6,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from daguerre.errors import CheckpointError, UnsupportedError, shown
+from daguerre.models.bits import floats
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.published_facts import Published as Published
 
-Change = Callable[[Tensor], Tensor]
+Weights = Any
+"""The numbers of a tensor: NumPy's, of bfloat16 the bits as uint16, or PyTorch's."""
+Change = Callable[[Weights], Weights]
+
+
+def as_floats(weight: Weights) -> Weights:
+    """The numbers of a tensor as float32."""
+    return floats(weight) if isinstance(weight, np.ndarray) else weight.float()
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +30,7 @@ class Piece:
     name    the published name
     target  the name in `Backbone.state_dict()`
     index   the part of the target, which the tensor fills; () is all of it
-    change  what is done to the published tensor first, such as a transposition; works on meta tensors, too
+    change  what is done to the published tensor first, such as a transposition; works on arrays and on tensors
     undo    what makes the published tensor again; None: the change itself does
     copy    the tensor may be missing: it repeats another piece, such as a tied projection, and must be equal to it
     """
@@ -36,14 +43,14 @@ class Piece:
     undo: Change | None = None
 
 
-def changed_back(piece: Piece, ours: Tensor) -> Tensor:
+def changed_back(piece: Piece, ours: Weights) -> Weights:
     """A tensor as it was published. What is done when it is read undoes itself, or the piece says what does."""
     if piece.undo is not None:
         return piece.undo(ours)
     if piece.change is None:
         return ours.clone() if piece.copy else ours  # files hold no tensor twice
     theirs = piece.change(ours)
-    if not torch.equal(piece.change(theirs), ours):
+    if not bool((piece.change(theirs) == ours).all()):
         raise UnsupportedError(f"{piece.name} cannot be written back: save the model in another layout")
     return theirs
 

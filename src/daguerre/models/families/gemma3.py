@@ -10,10 +10,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from torch import Tensor
-
 from daguerre.models.core.config import ModelConfig, Windows
-from daguerre.models.families.base import Family, Piece, Published
+from daguerre.models.families.base import Family, Piece, Published, Weights, as_floats
 from daguerre.models.families.llama import LLAMA, ROTARY_BUFFER, llama_pieces, llama_shape, rows_of_embedding
 from daguerre.models.families.moe import with_values
 from daguerre.models.families.reading import (
@@ -84,12 +82,12 @@ def _kinds(config: Values) -> list[str]:
     return layer_kinds(kinds, num)
 
 
-def _one_more(weight: Tensor) -> Tensor:
-    return weight.float() + 1
+def _one_more(weight: Weights) -> Weights:
+    return as_floats(weight) + 1
 
 
-def _one_less(weight: Tensor) -> Tensor:
-    return weight.float() - 1
+def _one_less(weight: Weights) -> Weights:
+    return as_floats(weight) - 1
 
 
 def _pieces(config: ModelConfig) -> list[Piece]:

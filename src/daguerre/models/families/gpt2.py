@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from torch import Tensor
-
 from daguerre.models.core.config import ModelConfig
-from daguerre.models.families.base import Family, Piece, Published
+from daguerre.models.families.base import Family, Piece, Published, Weights
 from daguerre.models.families.llama import rows_of_embedding
 from daguerre.models.families.reading import activation, bos_of, flag, mask_of, number, refuse, vocabulary, whole
 
@@ -19,9 +17,9 @@ BUFFERS = (r"(.*\.)?attn\.(masked_)?bias",)
 """The causal mask, which old checkpoints contain."""
 
 
-def transposed(matrix: Tensor) -> Tensor:
+def transposed(matrix: Weights) -> Weights:
     """A matrix that is stored with its inputs first, as GPT-2's `Conv1D` does."""
-    return matrix.t()
+    return matrix.T
 
 
 def gpt2_pieces(

@@ -148,12 +148,12 @@ def _llada_moe(published: Published) -> ModelConfig:
 
 
 def with_values(published: Published, **values: Any) -> Published:
-    """The same files with other values of the config."""
+    """The files, with these values in the config."""
     return replace(published, config={**published.config, **values})
 
 
 def all_rotated(published: Published) -> Published:
-    """The same files without the share of a head that is rotated, which `rotated_share` reads."""
+    """The files, without the share of a head that is rotated, which `rotated_share` reads."""
     config = {key: value for key, value in published.config.items() if key != "partial_rotary_factor"}
     if isinstance(config.get("rope_parameters"), Mapping):
         config["rope_parameters"] = {**config["rope_parameters"], "partial_rotary_factor": 1.0}

@@ -34,11 +34,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from torch import Tensor
-
 from daguerre.errors import CheckpointError
 from daguerre.models.core.config import ModelConfig, RopeScaling
-from daguerre.models.families.base import Bundled, Change, Family, Piece, Published
+from daguerre.models.families.base import Bundled, Change, Family, Piece, Published, Weights, as_floats
 from daguerre.models.families.llama import LLAMA, ROTARY_BUFFER, llama_pieces, llama_shape
 from daguerre.models.families.reading import Values, mask_of, number, refuse, unsupported, vocabulary, whole
 
@@ -125,8 +123,8 @@ def _adapter_pieces(config: ModelConfig, adapter: Mapping[str, Any]) -> list[Pie
 
 
 def _times(scale: float) -> Change:
-    def change(matrix: Tensor) -> Tensor:
-        return matrix * scale
+    def change(matrix: Weights) -> Weights:
+        return as_floats(matrix) * scale
 
     return change
 

@@ -32,7 +32,7 @@ def qwen3_shape(published: Published, **options: Any) -> dict[str, Any]:
 
 
 def _with_defaults(published: Published, **values: Any) -> Published:
-    """The same files with these values where the config has none. Windows are off where it does not switch them on."""
+    """The files, with these values where the config has none. Windows are off where it does not switch them on."""
     given = {key: value for key, value in published.config.items() if value is not None}
     return replace(published, config={"use_sliding_window": False, **values, **given})
 

@@ -15,12 +15,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from daguerre.errors import CheckpointError
 from daguerre.models.core.config import ConceptShape, ModelConfig, Placement
-from daguerre.models.families.base import Family, Piece, Published
+from daguerre.models.families.base import Family, Piece, Published, Weights
 from daguerre.models.families.reading import (
     Values,
     flag,
@@ -151,9 +148,9 @@ CONCEPTS = {
 }
 
 
-def gates_first(up_and_gates: Tensor) -> Tensor:
+def gates_first(up_and_gates: Weights) -> Weights:
     """The rows of values and gates in our order."""
-    return torch.cat(up_and_gates.chunk(2)[::-1])
+    return up_and_gates.reshape(2, -1, *up_and_gates.shape[1:])[[1, 0]].reshape(up_and_gates.shape)
 
 
 def _pieces(config: ModelConfig) -> list[Piece]:

@@ -44,11 +44,8 @@ def _phi3(values: GgufMetadata, shape: Shape) -> dict[str, Any]:
     made: dict[str, Any] = {"partial_rotary_factor": rotated / shape["head_dim"], "sliding_window": window or None}
     if LONG_FACTORS not in values.header.entries:
         return made
-    with GgufFile(values.header) as file:
-        lists = {
-            key: file.floats(name).tolist()
-            for key, name in (("short_factor", SHORT_FACTORS), ("long_factor", LONG_FACTORS))
-        }
+    file, names = GgufFile(values.header), (("short_factor", SHORT_FACTORS), ("long_factor", LONG_FACTORS))
+    lists = {key: file.floats(name).tolist() for key, name in names}
     original = values.whole(f"{SCALE}original_context_length", shape["max_position_embeddings"])
     scale = values.number(f"{SCALE}attn_factor", 1.0)
     given = {"original_max_position_embeddings": original, "attention_factor": scale}

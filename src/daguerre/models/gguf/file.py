@@ -1,98 +1,108 @@
-"""The tensors of a GGUF file: mapped into memory, and made numbers a few rows at a time. PyTorch is not needed."""
+"""The tensors of a GGUF file: their stored bytes, and the numbers that these stand for. PyTorch is not needed.
+
+Bytes are read into memory of their own and not mapped: a file that is cut while it is read is an error then, and would
+end the process if it were mapped.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, KeysView
+from collections.abc import KeysView
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from daguerre.errors import CheckpointError, MissingExtra
+from daguerre.errors import CheckpointError, MissingExtra, UnsupportedError
+from daguerre.models.bits import TYPES, NumberType, converted
 from daguerre.models.gguf.header import KINDS, Header
+from daguerre.models.thread_count import num_threads
 
 BLOCK = 1 << 22
-"""Numbers that are made at a time: 16 MB in float32."""
+"""Numbers that are made at a time without the native library: 16 MB in float32."""
 
 
 class GgufFile:
-    """The tensors of a file, or of all its parts, whose header was read. They can be read in `with file.open():`.
+    """The tensors of a file, or of all its parts, whose header was read.
 
-    `blocks` gives the bytes of a tensor as they are stored, for whoever computes with quantized weights; `rows` and
-    what is made of it give its numbers: float32, or where it is not quantized as they are stored, the bits of a
-    bfloat16 as int16.
+    `blocks` gives the bytes of a tensor as they are stored, for whoever computes with quantized weights; `array` its
+    numbers, float32, or where it is not quantized as they are stored, of bfloat16 the bits as uint16; `read` the
+    numbers in a type.
     """
 
     def __init__(self, header: Header) -> None:
         self.path: Path = header.path
-        self.entries, self._parts = header.entries, header.parts
-        self._bytes: list[np.ndarray] = []
-
-    def open(self) -> GgufFile:
-        """The file as a context in which it is mapped. CheckpointError where it has become shorter since its header
-        was read.
-        """
-        return self
-
-    def __enter__(self) -> GgufFile:
-        try:
-            self._bytes = [np.memmap(part, mode="r") for part in self._parts]
-        except (OSError, ValueError) as error:
-            raise CheckpointError(f"{self.path} cannot be read ({error}): copy it again") from None
-        for entry in self.entries.values():
-            if entry.offset + entry.num_bytes > len(self._bytes[entry.part]):
-                raise CheckpointError(f"{self._parts[entry.part]} became shorter while it was read: copy it again")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bytes = []  # a map goes with the last array that is made of it
+        self.entries, self.parts = header.entries, header.parts
 
     def keys(self) -> KeysView[str]:
         """The names of the tensors."""
         return self.entries.keys()
 
     def blocks(self, name: str) -> np.ndarray:
-        """The stored bytes of a tensor, uint8 (rows, bytes of a row), mapped from the file; `header.KINDS` has the
-        sizes of a block of its type.
+        """The stored bytes of a tensor, uint8 (rows, bytes of a row); `header.KINDS` has the sizes of a block of its
+        type. CheckpointError where the file has become shorter since its header was read.
         """
         entry = self.entries[name]
-        stored = self._bytes[entry.part][entry.offset : entry.offset + entry.num_bytes]
+        stored = read_bytes(self.parts[entry.part], entry.offset, entry.num_bytes)
         return stored.reshape(entry.num_rows, entry.row_bytes)
-
-    def rows(self, name: str, start: int = 0, stop: int | None = None) -> np.ndarray:
-        """Rows of a tensor, (rows, numbers of a row)."""
-        return numbers(self.blocks(name)[start:stop], self.entries[name].kind)
-
-    def row_blocks(self, name: str) -> Iterator[tuple[int, np.ndarray]]:
-        """Parts of a tensor of BLOCK numbers, or of one row or one matrix, each with the number of its first one."""
-        entry = self.entries[name]
-        if len(entry.shape) < 2:
-            yield 0, self.array(name)
-            return
-        within = entry.num_rows // entry.shape[0]  # rows of a matrix, of a tensor that has several
-        step = max(1, BLOCK // (within * entry.shape[-1]))
-        for start in range(0, entry.shape[0], step):
-            part = self.rows(name, start * within, (start + step) * within)
-            yield start, part.reshape(-1, *entry.shape[1:])
 
     def array(self, name: str) -> np.ndarray:
         """A whole tensor, in its shape."""
-        return self.rows(name).reshape(self.entries[name].shape)
+        entry = self.entries[name]
+        if entry.kind not in ("F16", "BF16"):
+            return self.read(name, "float32")
+        return self.blocks(name).view(np.float16 if entry.kind == "F16" else np.uint16).reshape(entry.shape)
+
+    def read(self, name: str, numbers: NumberType) -> np.ndarray:
+        """The numbers of a tensor in a type, in its shape."""
+        entry, blocks = self.entries[name], self.blocks(name)
+        return numbers_of(blocks, entry.kind, numbers).reshape(entry.shape)
 
     def floats(self, name: str) -> np.ndarray:
         """A whole tensor as float64, in its shape."""
-        array = self.array(name)
-        if array.dtype == np.int16:
-            array = (array.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
-        return array.astype(np.float64)
+        return self.read(name, "float32").astype(np.float64)
 
 
-def numbers(blocks: np.ndarray, kind: str) -> np.ndarray:
-    """The numbers (rows, numbers of a row) that stored bytes (rows, bytes of a row) stand for; of BF16 their bits, as
-    int16. MissingExtra for quantized ones without the package `gguf`.
+def read_bytes(path: Path, offset: int, num: int) -> np.ndarray:
+    """Bytes of a file, uint8. CheckpointError where it has fewer, or cannot be read."""
+    out = np.empty(num, np.uint8)
+    try:
+        with path.open("rb", buffering=0) as file:
+            file.seek(offset)
+            done = 0
+            while done < num and (some := file.readinto(out.data[done:])):
+                done += some
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read ({error}): copy it again") from None
+    if done < num:
+        raise CheckpointError(f"{path} became shorter while it was read: copy it again")
+    return out
+
+
+def numbers_of(blocks: np.ndarray, kind: str, to: NumberType) -> np.ndarray:
+    """The numbers (rows, numbers of a row) in a type that stored bytes (rows, bytes of a row) stand for, by the native
+    library, whose results are those of `slow_numbers`; without it those.
     """
+    from daguerre.models.backends.library import library  # which reads files of its own
+
+    about = KINDS[kind]
+    made = np.empty((len(blocks), blocks.shape[1] // about.num_bytes * about.block), TYPES[to])
+    try:
+        compiled = library()
+    except UnsupportedError:
+        step = max(1, BLOCK // made.shape[1])
+        for start in range(0, len(made), step):
+            made[start : start + step] = converted(slow_numbers(blocks[start : start + step], kind), to)
+        return made
+    held = np.ascontiguousarray(blocks)
+    given = about.number, held.ctypes.data, made.size, made.ctypes.data, to == "bfloat16"
+    compiled.daguerre_numbers(*given, num_threads())
+    return made
+
+
+def slow_numbers(blocks: np.ndarray, kind: str) -> np.ndarray:
+    """The same by the package `gguf`, as float32, or as they are stored. MissingExtra for quantized ones without it."""
     if kind in ("F32", "F16", "BF16"):
-        stored: Any = {"F32": np.float32, "F16": np.float16, "BF16": np.int16}[kind]
+        stored: Any = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16}[kind]
         return np.array(blocks).view(stored)
     try:
         from gguf import GGMLQuantizationType

@@ -268,15 +268,19 @@ class _Reader:
 
     def texts(self, key: str) -> list[str]:
         num, content, size, at = self.count(MOST_ITEMS, 8, shown(key)), self.content, self.size, self.at
-        found, unpack = list[bytes](), struct.Struct("<Q").unpack_from
-        for _ in range(num):
-            if at + 8 > size or (end := at + 8 + unpack(content, at)[0]) > size:
-                raise self.error(f"is truncated: a text of {shown(key)} goes on beyond its end")
-            found.append(content[at + 8 : end])
-            at = end
-        self.at = at
+        found, unpack = list[str](), struct.Struct("<Q").unpack_from
+        append, text = found.append, str
         try:
-            return [text.decode("utf-8") for text in found]
+            for _ in range(num):
+                start = at + 8
+                at = start + unpack(content, at)[0]
+                if at > size:
+                    raise struct.error
+                append(text(content[start:at], "utf-8"))
+            self.at = at
+            return found
+        except struct.error:
+            raise self.error(f"is truncated: a text of {shown(key)} goes on beyond its end") from None
         except UnicodeDecodeError:
             raise self.error(f"has a text of {shown(key)} that is not UTF-8") from None
 

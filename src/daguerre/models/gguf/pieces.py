@@ -6,10 +6,8 @@ import re
 from dataclasses import replace
 from functools import partial
 
-from torch import Tensor
-
 from daguerre.models.core.config import ModelConfig
-from daguerre.models.families.base import Family, Piece
+from daguerre.models.families.base import Family, Piece, Weights
 from daguerre.models.families.llama import Names, llama_pieces, mlp_pieces
 from daguerre.models.gguf.values import LONG_FACTORS, ROPE_FACTORS, SHORT_FACTORS
 
@@ -82,13 +80,13 @@ def in_gguf(family: Family, arch: str) -> Family:
     return replace(family, pieces=partial(gguf_pieces, arch=arch), prefix="", ignored=ignored)
 
 
-def as_halves(rows: Tensor, num_heads: int) -> Tensor:
+def as_halves(rows: Weights, num_heads: int) -> Weights:
     """Rows of queries or keys, (heads x numbers of a head, ...), from llama.cpp's order to ours: the two numbers that
     are rotated together are neighbors there, and half a head apart here.
     """
-    return rows.unflatten(0, (num_heads, -1, 2)).transpose(1, 2).flatten(0, 2)
+    return rows.reshape(num_heads, -1, 2, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
 
 
-def as_pairs(rows: Tensor, num_heads: int) -> Tensor:
+def as_pairs(rows: Weights, num_heads: int) -> Weights:
     """The inverse of `as_halves`."""
-    return rows.unflatten(0, (num_heads, 2, -1)).transpose(1, 2).flatten(0, 2)
+    return rows.reshape(num_heads, 2, -1, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)

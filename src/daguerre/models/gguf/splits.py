@@ -166,7 +166,7 @@ GROUPS: tuple[tuple[Split, str], ...] = (
 )
 """Splits and their names."""
 SPLITS = {name: split for split, names in GROUPS for name in names.split()}
-"""The names that are read; the first of several for one split is the one that is written."""
+"""Splits by the names that are read. Of several names for one split, the first is written."""
 UNNAMED = "default"
 """The split of a file that names none."""
 

@@ -131,8 +131,7 @@ def _llama3(values: GgufMetadata, head_width: int, theta: float) -> dict[str, An
     ends.
     """
     where = values.header.path
-    with GgufFile(values.header) as file:
-        divisors = file.floats(ROPE_FACTORS)
+    divisors = GgufFile(values.header).floats(ROPE_FACTORS)
     divisors = np.where(abs(divisors - 1) < 1e-5, 1.0, divisors)
     turns = theta ** -(np.arange(0, head_width, 2) / head_width)
     if divisors.shape != turns.shape or not np.isfinite(divisors).all() or divisors.min() < 1:

@@ -32,7 +32,7 @@ from daguerre.models.gguf.pieces import UNTIED, as_pairs, gguf_pieces
 from daguerre.models.gguf.values import LONG_FACTORS, ROPE_FACTORS, SHORT_FACTORS
 from daguerre.models.gguf.writing_cores import add_experts, add_windows
 from daguerre.models.gguf.writing_cores import arch_of as arch_of
-from daguerre.models.gguf.writing_words import add_tokenizer
+from daguerre.models.gguf.writing_tokenizer import add_tokenizer
 from daguerre.models.tokenizer import Tokenizer
 
 DTYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q6_k", "q4_k")

@@ -17,9 +17,9 @@ MIXTURES = {"causal": "qwen3moe", "block": "qwen3moe"}
 PHI3 = ("windows", "rope_share", "rope_scaling")
 """What is different in Phi-3, of the fields that others do not have."""
 LLADA2 = ("experts", "rope_share")
-"""The same of a LLaDA2."""
+"""What is different in LLaDA2."""
 GEMMA3 = ("norm_placement", "embedding_scale", "attention_scale", "windows")
-"""The same of Gemma 3."""
+"""What is different in Gemma 3."""
 
 
 def arch_of(config: ModelConfig, family: str | None = None) -> str:

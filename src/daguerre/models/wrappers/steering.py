@@ -5,7 +5,7 @@ With amounts shift, scale and ban of J concepts at a position, its hidden state 
     h + sum_j (shift_j + scale_j w_j) write_j   less   sum_j ban_j mask_j
 
 where w_j is the weight of concept j in h (`models.core.concept_heads`). All else of h, the residual included, stays.
-The amounts are those of the position that a row predicts, so drafts are drawn and verified by the same steered law.
+The amounts are those of the position that a row predicts, so drafts are drawn and verified with the same steering.
 
 Where the wrapped denoiser explains (`models.wrappers.explaining`), each part of the evidence has h as it was and, after
 it, the amounts: shift, scale, ban, J numbers each.

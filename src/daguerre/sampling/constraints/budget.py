@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from daguerre.arguments import Number, Whole, check_fields
+from daguerre.cancellation import Cancellation, began, current_cancellation
 from daguerre.errors import InputError
-from daguerre.wanted import Asker, asker, began
 
 MAX_STATES = 250_000
 MAX_STEPS = 2_000_000
@@ -62,17 +62,17 @@ class Budget:
 
     max_states: of an automaton over bytes; max_steps: states of all nondeterministic automata before them;
     max_edges: of the token automaton; max_bytes: of memory, for all of it together; seconds: of this thread's processor
-    time, so that other work does not count. asker: who waits for it; once nobody does, it ends with a CancelledError.
+    time, so that other work does not count. cancellation: once nobody waits for it, it ends with a CancelledError.
     """
 
     max_states: int = MAX_STATES
     max_steps: int = MAX_STEPS
     max_edges: int = MAX_EDGES
-    max_bytes: int = field(default_factory=lambda: asker().max_bytes or MAX_BYTES)
+    max_bytes: int = field(default_factory=lambda: current_cancellation().max_bytes or MAX_BYTES)
     seconds: float = SECONDS
     began: float = field(default_factory=began)
     memory: Memory = field(default_factory=Memory, repr=False, compare=False)
-    asker: Asker = field(default_factory=asker, repr=False, compare=False)
+    cancellation: Cancellation = field(default_factory=current_cancellation, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         sizes = ("max_states", "max_steps", "max_edges", "max_bytes")
@@ -108,7 +108,7 @@ class Budget:
     def _check(self, error: int, is_over: bool) -> None:
         if is_over:
             self.exceeded(error)
-        self.asker.check()
+        self.cancellation.check()
         now = time.perf_counter()
         if now > self.memory.quiet:
             left = self.until - time.thread_time()
@@ -119,7 +119,7 @@ class Budget:
     def exceeded(self, error: int) -> NoReturn:
         """Raise the InputError of a limit, by its number in native/limits.h."""
         if error == 6:
-            self.asker.check()
+            self.cancellation.check()
         if error == 4:
             raise InputError(
                 f"the constraint took longer than {self.seconds:g} s to compile; lower its repetition counts or "

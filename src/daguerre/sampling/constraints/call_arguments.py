@@ -21,7 +21,7 @@ from daguerre.sampling.constraints.wording import holding
 from daguerre.sampling.constraints.writing import Writer
 
 ANY_DEPTH, MOST_NESTED = 1, 6
-"""How deep values nest where the parameters constrain nothing, and where elements contain one another."""
+"""How deep values may nest: of parameters without a schema, and of schemas that contain themselves."""
 OTHERS = tuple(kind for kind in TYPES if kind != "string")
 Json = Mapping[str, Any]
 Write = Callable[[int], int]

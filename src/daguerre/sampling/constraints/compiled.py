@@ -172,7 +172,7 @@ class LimitedCalls:
     def limits(self) -> Any:
         """What is left of the budget. Memory is limited in what this thread holds in all."""
         budget = self.budget
-        left = budget.asker.address
+        left = budget.cancellation.address
         most = self._began + budget.max_bytes - budget.memory.held
         return ctypes.byref(
             LimitsStruct(budget.max_states, budget.max_steps, budget.max_edges, most, budget.until, left)

@@ -121,7 +121,7 @@ def empty() -> Dfa:
 
 
 def start_at(table: Table, start: int) -> Table:
-    """The same automaton with states `start` and 0 exchanged."""
+    """The automaton with states `start` and 0 exchanged."""
     exchange = np.arange(len(table) + 1, dtype=np.int32)
     exchange[[0, start]] = exchange[[start, 0]]
     exchange[-1] = DEAD  # delta's -1 indexes the last

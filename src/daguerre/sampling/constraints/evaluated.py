@@ -84,7 +84,7 @@ def _items(whole: Schema, case: Case, rest: Expr) -> Values:
 
 
 def _cases(whole: Schema, pointer: str, passed: frozenset[str], asking: str) -> list[Case]:
-    """The cases of the schema at a place. `passed`: those around it, without which it has the keyword that asks."""
+    """The cases of the schema at a place. `passed`: the schemas around it; `asking`: the keyword that asks."""
     schema, draft = whole.resolve(pointer), whole.draft(pointer)
     if not isinstance(schema, dict):
         return [Case()]

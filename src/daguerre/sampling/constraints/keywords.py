@@ -115,7 +115,7 @@ def _not(whole: Schema, schema: Json, pointer: str, negate: bool) -> Expr:
 
 
 def _one_of(whole: Schema, schema: Json, pointer: str, negate: bool) -> Expr:
-    """Alternatives that exclude one another are an anyOf; else one holds, and those that overlap with it do not."""
+    """If the parts exclude one another, this is an anyOf; else one part holds, and all that overlap with it do not."""
     parts = whole.parts(schema, "oneOf", pointer)
     types = schema.get("type", list(KINDS))
     pairs = overlaps(whole, parts, [KINDS[name] for name in ([types] if isinstance(types, str) else types)])

@@ -84,7 +84,7 @@ KINDS: dict[str, ValueKind] = {
 
 
 def check_kinds(schema: Json, counted: Iterable[str], pointer: str) -> None:
-    """InputError that names the first keyword, of those that count, whose value is of another kind, and its place."""
+    """InputError if the value of a counted keyword has a wrong type: it names the first such keyword and its place."""
     for keyword in counted:
         kind, value = KINDS[keyword], schema[keyword]
         if not kind.holds(value):

@@ -38,7 +38,7 @@ class Links:
     calls: list[list[int]] = field(default_factory=list)
 
     def with_part(self, number: int, part: Dfa) -> Links:
-        """The same with another part of this number."""
+        """A copy with another part of this number."""
         return replace(self, parts=[*self.parts[:number], part, *self.parts[number + 1 :]])
 
     def sizes(self, root: int, budget: Budget) -> tuple[int, int]:

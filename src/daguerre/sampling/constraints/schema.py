@@ -121,7 +121,7 @@ class Schema:
 
     @cached_property
     def loose(self) -> Schema:
-        """The same schema, read as widely as it may be."""
+        """A second reading of the schema, as wide as it may be."""
         unknown: Unknown = "lenient" if self.unknown == "lenient" else "annotate"
         return Schema(self.document.content, self.keywords, self.budget, unknown, self.limits, loose=True)
 
@@ -183,7 +183,7 @@ class Schema:
         return found
 
     def _possible(self, held: Values) -> Values:
-        """The same values without shapes of objects that plainly have none: they would multiply."""
+        """The values without shapes of objects that plainly have none: they would multiply."""
         if len(held.objects) < 2:
             return held
         return replace(held, objects=tuple(shape for shape in held.objects if not self._never_object(shape, 2)))
@@ -198,7 +198,7 @@ class Schema:
         return self.never_values(held, depth)
 
     def never_values(self, held: Values, depth: int = 4) -> bool:
-        """The same of values."""
+        """Whether a set of values is empty, as far as that shows within `depth` levels."""
         if depth == 0 or held.null or held.booleans or not (held.numbers.is_empty and held.strings.is_empty):
             return False
         return all(self._never_object(shape, depth) for shape in held.objects) and all(

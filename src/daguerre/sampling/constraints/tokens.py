@@ -283,13 +283,13 @@ class VocabularyBytes:
     @staticmethod
     @lru_cache(maxsize=8)
     def make(tokenizer: Tokenizer) -> VocabularyBytes:
-        """The same for equal tokenizers; they never change. UnsupportedError if tokens cannot be read as bytes."""
+        """That of a tokenizer, kept for equal ones. UnsupportedError if tokens cannot be read as bytes."""
         return VocabularyBytes.coded(tokenizer, ())
 
     @staticmethod
     @lru_cache(maxsize=8)
     def coded(tokenizer: Tokenizer, codes: tuple[tuple[int, bytes], ...]) -> VocabularyBytes:
-        """The same, with codes for some special tokens. They begin with a byte that no text has; so no other token may
+        """As `make`, with codes for some special tokens. They begin with a byte that no text has; so no other token may
         have it.
         """
         tokenizer.require_bytes("a constraint")

@@ -27,7 +27,7 @@ def function_of(tool: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def tool_name(tool: Mapping[str, Any], others: Container[str]) -> str:
-    """A function's name. InputError for one that another function has, or that means a choice."""
+    """A function's name. InputError if another function has it, or if it is a word of `tool_choice`."""
     name = tool.get("name")
     if not isinstance(name, str) or name in others or name in (AUTO, NONE, REQUIRED):
         raise InputError(f"each function needs a different name, other than auto, none and required, not {name!r:.40}")

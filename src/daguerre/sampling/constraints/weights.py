@@ -14,9 +14,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import torch
 
 from daguerre.models.contention import CONTENTION
+from daguerre.models.thread_count import num_threads
 from daguerre.sampling.constraints import compiled
 from daguerre.sampling.constraints.compiled import address
 from daguerre.sampling.constraints.indices import ranges
@@ -88,7 +88,7 @@ class WeightSums:
 
 def threads_for(logits: np.ndarray) -> int:
     """How many threads share the rows of logits (A, V): as many as a forward uses, where there is enough to do."""
-    return CONTENTION.threads(torch.get_num_threads()) if logits.size >= MANY else 1
+    return CONTENTION.threads(num_threads()) if logits.size >= MANY else 1
 
 
 class Weights:

@@ -133,16 +133,15 @@ class Static(Policy):
     steps: int | None = option(
         None,
         Whole(low=1, high=MOST_STEPS, none=True),
-        """Most forwards of a span, by policies confidence, entropy, margin, random, origin and first_hitting. In mode
-        ancestral those of the text, and in mode renoise those of a canvas, 48 where nothing is given. None: one for
-        each position.""",
+        """Most forwards of a span (policies confidence, entropy, margin, random, origin and first_hitting), of the
+        text (mode ancestral) or of a canvas (mode renoise; 48 by default). None: one for each position.""",
     )
     schedule: Schedule = option(
         "even",
         OneOf(known=SCHEDULES),
-        """Policies confidence, entropy, margin and random: even, or time, few tokens at first as Dream does. even: each
-        step of a span commits as many tokens (LLaDA). time: step s of S commits a share 1 - t_{s+1} / t_s of what is
-        open, where t falls from 1 to 0.001 in equal steps; steps that commit nothing take no forward.""",
+        """Policies confidence, entropy, margin and random: even, or time, few tokens at first as Dream does. even:
+        each step of a span commits as many tokens (LLaDA). time: step s of S commits a share 1 - t_{s+1} / t_s of what
+        is open, where t falls from 1 to 0.001 in equal steps; steps that commit nothing take no forward.""",
     )
     options: ClassVar[tuple[str, ...]] = ("steps", "schedule")
     fixed_counts: ClassVar[bool] = True
@@ -185,8 +184,8 @@ class Ranked(Static):
     rank_temperature: float = option(
         0.0,
         NOT_NEGATIVE,
-        """Policies confidence, entropy and margin: 0 commits what ranks highest, above 0 draws by rank. The chances are
-        proportional to exp(rank / rank_temperature), as in Dream.""",
+        """Policies confidence, entropy and margin: 0 commits what ranks highest, above 0 draws in proportion to
+        exp(rank / rank_temperature), as in Dream.""",
     )
     options: ClassVar[tuple[str, ...]] = (*Static.options, "rank_temperature")
 

@@ -23,8 +23,7 @@ class Factor(Policy):
     factor: float = option(
         1.0,
         POSITIVE,
-        """Policy factor: how unsure positions that are committed together may be. Each of n positions must be wrong
-        with a chance below factor / (n + 1).""",
+        "Policy factor: each of n positions committed together must be wrong with a chance below factor / (n + 1).",
     )
     options: ClassVar[tuple[str, ...]] = ("factor",)
 

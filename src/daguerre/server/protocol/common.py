@@ -14,6 +14,7 @@ from daguerre.arguments import Option, options_of
 from daguerre.decoding.effort import effort_options
 from daguerre.decoding.options import DecodeOptions
 from daguerre.decoding.pins import Pin
+from daguerre.decoding.request import Decode
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.http.errors import ApiError
 from daguerre.models.catalog import Catalog
@@ -218,7 +219,7 @@ def check_concepts(own: Diffusion, served: Served) -> None:
     check_steered(own.steer, own.forbid, "daguerre.")
     for name in asked:
         try:
-            DecodeOptions(**{name: getattr(own, name)}).steering.resolved(catalog)
+            Decode(**{name: getattr(own, name)}).steering.resolved(catalog)
         except InputError as error:
             raise ApiError(" ".join(str(error).split()), param=f"daguerre.{name}") from None
 

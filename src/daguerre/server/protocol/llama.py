@@ -28,7 +28,7 @@ CUTTING: Mapping[str, tuple[Any, ...]] = {
     "xtc_probability": (None, 0),
     "dynatemp_range": (None, 0),
 }
-"""The same of fields that change nothing at a temperature of 0."""
+"""Fields that change what is drawn unless the temperature is 0, and the values that ask for nothing."""
 
 
 class Extra(Body):

@@ -94,7 +94,7 @@ class MessagesBody(CountBody):
 
 
 def chat_body(body: CountBody) -> ChatBody:
-    """The same request in OpenAI's words. ApiError, naming the part, for what cannot be honored."""
+    """The request as a body of OpenAI's chat completions. ApiError, naming the part, for what cannot be honored."""
     chat: dict[str, Any] = {
         "model": body.model,
         "messages": [*_system(body.system), *(one for m in enumerate(body.messages) for one in _messages(*m))],

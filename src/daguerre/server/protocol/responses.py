@@ -103,7 +103,7 @@ class ResponseBody(Constrained):
 
 
 def chat_body(body: ResponseBody, messages: Sequence[dict[str, Any]]) -> ChatBody:
-    """The same request as one of chat completions. ApiError, naming the field, for what cannot be honored."""
+    """The request as a body of chat completions. ApiError, naming the field, for what cannot be honored."""
     for name in body.include:
         if name not in INCLUDED:
             raise ApiError(f"include cannot have {name!r:.60}: leave it out", param="include", code="unsupported_value")

@@ -34,13 +34,13 @@ REFUSED: Mapping[str, str] = {
     "guided_whitespace_pattern": "white space between values is the schema's own: leave it out",
     **dict.fromkeys(("keywords", "forbidden", "ending", "pins"), OWN),
 }
-"""Fields that ask for what is not there under this name, and what to do instead."""
+"""Fields that are not supported under this name, and what to use instead."""
 EMPTY: tuple[Any, ...] = (None, "", False, [], {})
 """Values that ask for nothing."""
 
 
 def shaped(value: Any, fields: Mapping[str, Any]) -> Any:
-    """A body with its constraints in the object `daguerre`; `fields`: those that the body has itself, which stay.
+    """A body with its constraints moved into the object `daguerre`; the body's own `fields` stay where they are.
 
     ApiError, naming the field, for one that cannot be honored, and for two that ask for the same thing.
     """

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 
+from daguerre.cancellation import current_cancellation
 from daguerre.errors import InputError
 from daguerre.http.errors import ApiError
 from daguerre.scoring.decisions import Choice, Question, QuestionAnswer, YesNo
@@ -28,7 +29,6 @@ from daguerre.server.protocol.decisions import (
     criteria_of,
     template,
 )
-from daguerre.wanted import asker
 
 router = APIRouter()
 ROWS = 2048
@@ -72,7 +72,7 @@ async def decisions(request: Request, body: dict[str, Any]) -> dict[str, Any]:
 
 @router.post("/v1/systemone", response_model=None)
 async def systemone(request: Request, body: dict[str, Any]) -> dict[str, Any]:
-    """The same with Inception's body, at llama.cpp's path."""
+    """Answer questions about a text. The path is llama.cpp's, the body Inception's."""
     for name in ("files", "images"):
         if body.get(name):
             raise ApiError(f"{name} are not read, only text: leave it out", param=name, code="unsupported")
@@ -159,7 +159,7 @@ def _asked(name: str, instructions: str, one: AnyOf) -> LabeledQuestion:
 
 def _decide(served: Served, state: str, asked: Sequence[LabeledQuestion]) -> tuple[list[dict[str, float]], int]:
     """(the probabilities of each question's texts, tokens read). Questions with one label are not asked."""
-    with served.engine.beside.taken(asker().owner):
+    with served.engine.beside.taken(current_cancellation().owner):
         return _decided(served, state, asked)
 
 

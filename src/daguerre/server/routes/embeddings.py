@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from fastapi import APIRouter, Request
 
+from daguerre.cancellation import current_cancellation
 from daguerre.http.errors import ApiError
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.scoring.embedding import checked_ids
@@ -19,7 +20,6 @@ from daguerre.server.prompt_scores import token_texts
 from daguerre.server.prompts import checked, make_prompt
 from daguerre.server.protocol.chat import tool_json
 from daguerre.server.protocol.embeddings import DetokenizeBody, EmbeddingBody, TokenizeBody
-from daguerre.wanted import asker
 
 router = APIRouter()
 MAX_TEXTS = 2048
@@ -47,7 +47,7 @@ def _embed(served: Served, body: EmbeddingBody) -> tuple[np.ndarray, int]:
     if body.dimensions is not None and body.dimensions > model.config.width:
         message = f"an embedding of this model has {model.config.width} dimensions, not {body.dimensions}"
         raise ApiError(message, param="dimensions")
-    with served.engine.beside.taken(asker().owner):
+    with served.engine.beside.taken(current_cancellation().owner):
         with naming(default="input"):
             ids = [checked_ids(model.config, model.tokenizer, text) for text in body.texts]
         vectors = model.embed(ids)

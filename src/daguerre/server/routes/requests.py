@@ -20,7 +20,7 @@ from daguerre.canvas import Canvas, Decision
 from daguerre.decoding.effort import effort_options
 from daguerre.decoding.generate import MAX_TOKENS, Request, plan_of
 from daguerre.decoding.plan import Plan
-from daguerre.decoding.reading import OPEN
+from daguerre.decoding.result import OPEN
 from daguerre.decoding.running import pinned, reopened, unpinned
 from daguerre.decoding.sample import Sample
 from daguerre.engine.job import Job
@@ -57,7 +57,7 @@ async def begin(request: HttpRequest, body: RequestBody) -> Response:
 
 @router.get("/v1/daguerre/requests/{key}", response_model=None)
 async def watch(request: HttpRequest, key: str, drafts: str = "whole") -> Response:
-    """The same events of a request, from the start, whether it runs or is done."""
+    """Stream the events of a request from its start, whether it still runs or is done."""
     if drafts not in ("whole", "changes"):
         raise ApiError(f"drafts is whole or changes, not {drafts!r:.40}", 400, "drafts")
     return _events(Registry.of(request.app).get(key, request.state.owner), drafts == "whole", ends=False)

@@ -71,8 +71,8 @@ def harvest_all(packages: Sequence[Package], cache: Path, pool: WorkerPool) -> d
 def gather_folder(
     folder: Path, hint: str = "give a folder", *, any_language: bool = False, has_time: Callable[[], bool] = always
 ) -> Harvest:
-    """Files of the user's folder that pass the filters, each text once: of Python, or of any language. Those that
-    `has_time` gives no time for are among what was dropped. DataError, with the hint, for none.
+    """Files of the user's folder that pass the filters, each text once: of Python, or of any language. Once
+    `has_time` is false, the rest counts as dropped. DataError, with the hint, for none.
     """
     kind = "text files" if any_language else "Python files"
     if not folder.is_dir():

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from daguerre.decoding.planning import make_plan
+from daguerre.decoding.generate import Request, plan_of
 from daguerre.decoding.request import Decode
 from daguerre.decoding.sample import Sample
 from daguerre.errors import DataError, InputError
@@ -179,7 +179,8 @@ class _Writing:
 
     def __init__(self, model: Model, prompt: list[int], temperature: float, seed: int) -> None:
         decode = Decode(mode="ar", temperature=temperature, seed=seed, stop_loops=False)
-        plan = make_plan(model.config, model.tokenizer, decode, prompt, None, LONGEST - len(prompt), heal=False)
+        request = Request.of("generate", prompt, LONGEST - len(prompt), decode, heal=False)
+        plan = plan_of(model.denoiser, model.tokenizer, request)
         self.sample, self.text = Sample(model.denoiser, plan, 0, None), SelfText(prompt, [])
         self.batch: list[Forward | DraftStep] | None = None
         self._greedy = temperature == 0

@@ -65,13 +65,13 @@ class Distillation:
         text = replace(batch.layout, rows=batch.layout.rows[:num])
         sequence, row = rows // batch.tokens.shape[1], rows % batch.tokens.shape[1]
 
-        def laws() -> Tensor:
+        def distributions() -> Tensor:
             hidden = run_batch(model, batch.tokens[:, :num], text, attn_impl=attn_impl)
             return model.logits(hidden[sequence, row]).log_softmax(-1)
 
         with self.teacher.in_place(model):
-            taught = laws()
-        each = kl(taught, laws())
+            taught = distributions()
+        each = kl(taught, distributions())
         return Terms(each.mean(), float(each.mean().detach()), len(each), {})
 
     def held(self, model: Backbone, batch: Batch, attn_impl: str = "sdpa") -> LossReport:

@@ -42,25 +42,27 @@ class Distill(Section, place="distill."):
     """
 
     method: str = key("what the student learns", "sdtt", names=METHODS)
-    policy: str = key("what decodes", "threshold", names=POLICIES)
-    threshold: float = key("probability from which the policy threshold commits a token", 0.9, above=0, high=1)
-    steps: int = key("forwards of an answer by the other policies; in on_policy the most", 32, low=1)
-    temperature: float = key("of the tokens that the teacher commits; 0: the most likely", 0.0, low=0)
-    rounds: int = key("how often the averaged student becomes the teacher, the first teacher included", 1, low=1)
-    skip: int = key("steps of the teacher that the student learns to do in one, in sdtt", 2, low=1)
+    policy: str = key("policy that decodes", "threshold", names=POLICIES)
+    threshold: float = key("probability from which policy threshold commits a token", 0.9, above=0, high=1)
+    steps: int = key("forwards of an answer by other policies; in on_policy, at most", 32, low=1)
+    temperature: float = key("temperature of the teacher's tokens; 0: the most likely", 0.0, low=0)
+    rounds: int = key("rounds; from the second on, the averaged student is the teacher", 1, low=1)
+    skip: int = key("teacher's steps that the student learns to do in one; sdtt", 2, low=1)
     noise: Sequence[float] = _pair(
-        "most of a trajectory's steps still to come, as a share", (1.0, 1.0), above=0, high=1
+        "greatest share of a trajectory's steps still to come, at first and at last", (1.0, 1.0), above=0, high=1
     )
-    window: Sequence[float] = _pair("steps of a trajectory that are learned from one state", (1.0, 2.0), low=1)
+    window: Sequence[float] = _pair(
+        "steps of a trajectory learned from one state, at first and at last", (1.0, 2.0), low=1
+    )
     curriculum: float = key("share of the run over which noise and window grow", 0.5, above=0, high=1)
     states: int = key("states of each trajectory that are learned", 1, low=1)
-    certainty: float = key("weight of the entropy of tokens that are right, in trajectories", 0.0, low=0)
-    only_right: bool = key("trajectories other than the data's answers are left out", False)
-    rollouts: int = key("of each answer, in on_policy", 4, low=2)
+    certainty: float = key("weight of the entropy of right tokens; trajectories", 0.0, low=0)
+    only_right: bool = key("leaves out trajectories other than the data's answers", False)
+    rollouts: int = key("rollouts of each answer; on_policy", 4, low=2)
     sharpness: float = key("k: rollouts commit a token with probability p^k", 8.0, above=0)
-    kl: float = key("weight of the KL to the teacher, in on_policy", 0.1, low=0)
-    goal: str = key("whose answer is right in on_policy", "data", names=GOALS)
-    clean: float = key("weight of the KL to the teacher of next tokens, where clean rows predict them", 1.0, low=0)
+    kl: float = key("weight of the KL to the teacher; on_policy", 0.1, low=0)
+    goal: str = key("whose answer is right; on_policy", "data", names=GOALS)
+    clean: float = key("weight of the KL to the teacher's next tokens, where clean rows predict them", 1.0, low=0)
 
     def between(self, pair: Sequence[float], share: float) -> float:
         """What a curriculum has at this share of the run."""

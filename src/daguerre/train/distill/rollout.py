@@ -70,7 +70,7 @@ def roll_out(
     masked = torch.ones_like(tokens, dtype=torch.bool) if visible is None else ~visible
     start = answers.per_group(masked).long()
     when, steps = torch.full_like(tokens, -1), torch.zeros_like(start)
-    laws, num_rows, step = None, batch.tokens.shape[1], 0
+    distributions, num_rows, step = None, batch.tokens.shape[1], 0
     while step < most and bool(masked.any()):
         still = torch.nonzero(masked)[:, 0]
         rows = answers.predicts[still]
@@ -79,8 +79,12 @@ def roll_out(
         part = batch if len(sequences) == len(batch.tokens) else sequences_of(batch, sequences)
         logits = logits_of(model, part, place * num_rows + rows % num_rows, shown, attn_impl)
         if keeps_laws:
-            laws = logits.new_full((len(tokens), logits.shape[-1]), float("-inf")) if laws is None else laws
-            laws[still] = logits.log_softmax(-1)
+            distributions = (
+                logits.new_full((len(tokens), logits.shape[-1]), float("-inf"))
+                if distributions is None
+                else distributions
+            )
+            distributions[still] = logits.log_softmax(-1)
         probs, group = logits.softmax(-1), answers.group[still]
         proposed = drawn(probs, temperature, generator)
         chosen = choose(Open(probs, proposed, group, step, start), generator)
@@ -89,7 +93,7 @@ def roll_out(
         masked[still[chosen]] = False
         step += 1
     torch.clear_autocast_cache()  # its copies of the weights have no gradient
-    return Rollout(tokens, when, steps, laws)
+    return Rollout(tokens, when, steps, distributions)
 
 
 def drawn(probs: Tensor, temperature: float, generator: torch.Generator) -> Tensor:

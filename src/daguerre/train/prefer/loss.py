@@ -174,7 +174,7 @@ class Preferring(FineTuning):
         if not is_pairs(shard.folder):
             raise InputError(
                 f"{shard.folder} has no pairs of answers, which recipe {self.recipe.name!r} trains on: give --data "
-                "files of prompts, each with a chosen and a rejected answer (docs/training.md)"
+                "files of prompts, each with a chosen and a rejected answer (docs/prefer.md)"
             )
 
     def maker(self, shard: Shard, seed: int) -> PairBatches:

@@ -25,14 +25,14 @@ class Prefer(Section, place="prefer."):
     the model says of text that nobody compares stays as it was.
     """
 
-    beta: float = key("what margins are multiplied by: the lower, the further from the start", 0.1, above=0)
-    smoothing: float = key("share of the pairs that are taken to be the wrong way round", 0.0, low=0, below=0.5)
-    sft: float = key("weight of the mean next-token or masked loss of the chosen answer", 0.0, low=0)
-    keep: float = key("weight of the divergence from the model as it began, on next tokens of prompts", 0.0, low=0)
-    times: int = key("masks that estimate an answer's log-probability, where it is not exact", 4, low=1)
-    antithetic: bool = key("each mask's complement besides, and everything masked", True)
-    ends: bool = key("an end of text follows answers that are plain texts; false: they are cut off", True)
-    held_out: float = key("share of the rows that is held out", 0.1, above=0, below=1)
+    beta: float = key("factor of margins; lower moves further from the start", 0.1, above=0)
+    smoothing: float = key("share of pairs assumed to be the wrong way round", 0.0, low=0, below=0.5)
+    sft: float = key("weight of the chosen answer's mean loss", 0.0, low=0)
+    keep: float = key("weight of KL(start || model) on next tokens of prompts", 0.0, low=0)
+    times: int = key("masks that estimate an inexact log-probability", 4, low=1)
+    antithetic: bool = key("adds each mask's complement and the fully masked answer", True)
+    ends: bool = key("answers that are texts get an end of text; false: they were cut off", True)
+    held_out: float = key("share of the rows held out", 0.1, above=0, below=1)
 
 
 def pair_loss(config: ModelConfig) -> AnswerLoss:

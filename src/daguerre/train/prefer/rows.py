@@ -104,7 +104,7 @@ def _without_common_turns(chosen: list[Any], rejected: list[Any]) -> tuple[Any, 
 
 
 def _without_common_words(chosen: str, rejected: str) -> tuple[str, tuple[str, str]]:
-    """The same of texts; what both begin with ends behind a blank or a line break."""
+    """The text that both begin with, up to a blank or a line break, and what each goes on with."""
     num = next((place for place, both in enumerate(zip(chosen, rejected, strict=False)) if both[0] != both[1]), None)
     common = chosen[: min(len(chosen), len(rejected)) if num is None else num]
     num = max(common.rfind(" "), common.rfind("\n")) + 1

@@ -21,8 +21,8 @@ from daguerre.train.reinforce.options import Reinforce
 
 
 class _Part(NamedTuple):
-    """Rows, each (R,): tokens, positions, the span and the horizon; what a row predicts, what that weighs, and which of
-    the answer's tokens it is.
+    """Rows, each (R,): tokens, positions, the span and the horizon; the token that a row predicts, its weight, and its
+    place in the answer.
     """
 
     tokens: Tensor

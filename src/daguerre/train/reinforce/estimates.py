@@ -3,7 +3,7 @@
 An estimator draws `Views`; the policy, its older version and the frozen start are asked about the same ones, so that
 the noise of the masks cancels in their ratios.
 
-    left_to_right   the exact law of decoding from left to right (JustGRPO); a causal model answers it in one forward
+    left_to_right   the exact likelihood of decoding from left to right (JustGRPO); a causal model has it in one forward
     coupled         a mask, its complement, and everything hidden: each token twice (coupled-GRPO, arXiv 2506.20639)
     bounded         the same pairs, weighed so that the weighted sum is the evidence lower bound without bias (SPG)
     traced          the states that decoding went through, some steps at once (TraceRL)

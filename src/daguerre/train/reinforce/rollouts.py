@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from daguerre.decoding.drive import Together
 from daguerre.decoding.generate import Request, plan_of
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.request import Decode
-from daguerre.decoding.sample import Sample
+from daguerre.decoding.sample import Sample, Together
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.models.tokenizer import Tokenizer

@@ -37,7 +37,7 @@ Reads = Callable[[Renderer, object, int], list[Text]]
 Hashed = tuple[float, list[Text]]
 """The hash of a row, as a number in [0, 1), and its texts."""
 NAMED = 3
-"""Rows of a kind that is left out of which the line says where they are."""
+"""How many of the rows that are left out for one reason a line names by their places."""
 REPORT = "rows.json"
 """The file in a corpus that says how many rows were read, and which were left out and why."""
 
@@ -235,7 +235,7 @@ def has_chat_template(folder: Path) -> bool:
 def tokenizer_in(folder: Path) -> Tokenizer:
     """The tokenizer that `write_tokenizer` wrote."""
     if (folder / PUBLISHED).is_file():
-        words = read_tokenizer(folder)
-        assert words is not None
-        return words
+        tokenizer = read_tokenizer(folder)
+        assert tokenizer is not None
+        return tokenizer
     return Tokenizer.load(folder / "tokenizer.json")

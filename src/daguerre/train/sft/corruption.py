@@ -95,7 +95,7 @@ def _with(tokens: Ints, place: int, token: int) -> Ints:
 
 
 def others(tokens: Ints, config: ModelConfig, rng: np.random.Generator) -> Ints:
-    """Ordinary tokens, each drawn uniformly from those that are not the one in its place."""
+    """Ordinary tokens, each drawn uniformly from all but the token in its place."""
     ordinary = config.ordinary_ids
     place = np.searchsorted(ordinary, tokens)
     known = ordinary[np.minimum(place, len(ordinary) - 1)] == tokens

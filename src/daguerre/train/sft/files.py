@@ -22,7 +22,7 @@ Numbered = tuple[int, object]
 
 
 def data_files(paths: Sequence[Path]) -> list[Path]:
-    """The files that are named, and those of the folders that are, in order. DataError where there is none."""
+    """All files that are named, or stand in a folder that is named, in order. DataError where there is none."""
     found = list[Path]()
     for path in paths:
         if path.is_dir():

@@ -1,4 +1,4 @@
-"""Fine-tuning that keeps what a model can do: of plain text it learns its own law from before the run, not the data.
+"""Fine-tuning that keeps what a model can do: on plain text it learns to predict what it did before the run.
 
 Learning without Forgetting (Li and Hoiem, arXiv 1606.09282) with plain text as the inputs of the old task.
 """

@@ -6,8 +6,8 @@ beginning of F, and the answer is the rest, up to its last end of text. A whole 
 the beginning of the next P, and each answer but the last has an end of its own. Else, as with templates that leave
 thoughts out of earlier turns, each answer is a text of its own, with what is before it as the template writes it then.
 
-An answer with calls is what `daguerre.ChatFormat` writes for it, where that is another text: behind a prompt that opens
-a thought, say.
+An answer with calls is written by `daguerre.ChatFormat` where that gives another text, such as behind a prompt that
+opens a thought.
 
 Answers are encoded apart from what is before them, as a model that writes them sees it.
 """
@@ -131,7 +131,7 @@ class Renderer:
         return not self._ends.isdisjoint(self.tokenizer.encode(answer, begins=False))
 
     def _filled(self, row: Template) -> Text:
-        """A text whose gaps are filled. Each is an answer, without an end: its length is known to who asks."""
+        """A text whose gaps are filled. Each is an answer, without an end: its length is known to the caller."""
         first = self.config.first
         pieces = [(row.around[0], False)]
         for fill, after in zip(row.fills, row.around[1:], strict=True):

@@ -5,6 +5,7 @@
 #include "answers.h"
 #include "gemma.h"
 #include "hidden.h"
+#include "stored.h"
 
 namespace {
 
@@ -118,6 +119,22 @@ int daguerre_product(const Linear* matrix, int product, const float* x, int rows
       Answers<Y>{m, b, x}.template multiply<Y>(*matrix, x, rows, stride, out);
     });
   });
+}
+
+// Writes the numbers of a stored type, by ggml's number, as float32, or as bfloat16. Returns 0, or 5 for a type that is not known or
+// a number of them that is no whole number of blocks.
+int daguerre_numbers(int type, const uint8_t* from, int64_t num, void* to, int as_bfloat16, int threads) {
+  constexpr int64_t SOME = 1 << 14;
+  const StoredType kind = stored::type_of(type);
+  if (!kind.read || num % kind.block) return 5;
+  const int64_t parts = (num + SOME - 1) / SOME;
+#pragma omp parallel for num_threads(threads) schedule(dynamic)
+  for (int64_t part = 0; part < parts; part++) {
+    const int64_t at = part * SOME;
+    stored::read_numbers(kind, from + at / kind.block * kind.bytes, std::min(SOME, num - at),
+                         static_cast<char*>(to) + at * (as_bfloat16 ? 2 : 4), as_bfloat16);
+  }
+  return 0;
 }
 
 // Packs a matrix. Returns 0, or 3 as above.

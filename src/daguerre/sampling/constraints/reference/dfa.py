@@ -117,7 +117,7 @@ def minimize(dfa: Table) -> Table:
 
 
 def in_order(dfa: Table, start: int) -> Table:
-    """The same automaton from state `start` on, its states in the order in which a search by breadth, and by bytes,
+    """The automaton that begins in state `start`: its states in the order in which a search by breadth, and by bytes,
     meets them, and its columns, which differ, in the order of their first bytes.
     """
     first, column = distinct_columns(dfa.delta_QK[:, dfa.class_of_byte])

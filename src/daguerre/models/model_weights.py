@@ -1,0 +1,251 @@
+"""The weights of a model by name, without PyTorch: those of files, which are read part by part, or of a backbone.
+
+Names and shapes are those of `models.core.parameters`. A part is a layer, whose names are those within it, or what is
+outside of layers, `OUTSIDE`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from daguerre.errors import CheckpointError, MissingExtra
+from daguerre.models.bits import TYPES, NumberType, converted, floats
+from daguerre.models.core.config import ModelConfig
+from daguerre.models.core.parameters import parameter_shapes
+from daguerre.models.families.base import Piece
+from daguerre.models.shards import Progress, Stored
+
+if TYPE_CHECKING:
+    import torch
+
+    from daguerre.models.core.backbone import Backbone
+
+OUTSIDE = None
+"""The part that is no layer."""
+Part = dict[str, np.ndarray]
+"""Arrays of float32, or the bits of bfloat16 as uint16, by name."""
+
+
+class ModelWeights(ABC):
+    """The weights of a model.
+
+    config   the model's facts
+    numbers  the type that they are computed in, "float32" or "bfloat16"
+    """
+
+    config: ModelConfig
+    numbers: NumberType
+
+    cannot_pack: str | None = None
+    """Why the native backend cannot pack them; None if it can."""
+
+    @abstractmethod
+    def part(self, layer: int | None) -> Part:
+        """The weights of a layer, or of what is outside of layers."""
+
+    @abstractmethod
+    def module(self) -> Backbone:
+        """The backbone that computes with them in PyTorch. MissingExtra without that."""
+
+    def rescale(self, scaling: Callable[[ModelConfig], ModelConfig]) -> None:
+        """Give the model other positions; see `models.scaling`."""
+        self.config = scaling(self.config)
+
+    @property
+    def num_parameters(self) -> int:
+        """How many weights there are."""
+        return sum(map(math.prod, parameter_shapes(self.config).values()))
+
+
+class FileWeights(ModelWeights):
+    """The weights in the files of a model: each part is read when it is asked for, and belongs to whoever asked."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        numbers: NumberType,
+        pieces: Sequence[Piece],
+        stored: Mapping[str, Stored],
+        progress: Progress | None = None,
+        device: str = "cpu",
+    ) -> None:
+        """pieces: where each stored tensor belongs. progress: called with the bytes that were read, and all of them.
+        device: of `module`.
+        """
+        self.config, self.numbers = config, numbers
+        self._stored, self._progress, self._device = stored, progress, device
+        self._done, self._total = 0, sum(stored[piece.name].num_bytes for piece in pieces)
+        self._parts: dict[int | None, list[Piece]] = defaultdict(list)
+        for piece in pieces:
+            self._parts[layer_of(piece.target)[0]].append(piece)
+        self._shapes = parameter_shapes(config)
+        self._module: Backbone | None = None
+
+    @property
+    def paths(self) -> list[Path]:
+        """The files that hold them."""
+        return sorted({path for stored in self._stored.values() for path in stored.paths})
+
+    def part(self, layer: int | None) -> Part:
+        """The weights of a part. CheckpointError where a file has become shorter, or a copy of a tensor is not equal to
+        it.
+        """
+        out = Part()
+        for copies in (False, True):
+            for piece in (piece for piece in self._parts[layer] if piece.copy is copies):
+                self._read(piece, out)
+                self._report(piece)
+        return {layer_of(name)[1]: array for name, array in out.items()}
+
+    def _report(self, piece: Piece) -> None:
+        self._done = min(self._total, self._done + self._stored[piece.name].num_bytes)
+        if self._progress is not None:
+            self._progress(self._done, self._total)
+
+    def _read(self, piece: Piece, out: Part) -> None:
+        """Read a tensor to its place, or compare a copy with what is there."""
+        stored, name = self._stored[piece.name], piece.target
+        if piece.change is None and not piece.copy and not piece.index:
+            out[name] = stored.read(self.numbers)
+            return
+        if name not in out:
+            out[name] = np.empty(self._shapes[name], TYPES[self.numbers])
+        ours = out[name][piece.index]
+        if piece.change is None:
+            theirs = stored.read(self.numbers)
+        else:
+            theirs = converted(piece.change(stored.array()), self.numbers)
+        if not piece.copy:
+            ours[...] = theirs
+        elif not np.array_equal(floats(ours), floats(theirs), equal_nan=True):
+            raise CheckpointError(
+                f"{piece.name} is stored and differs from what config.json says it repeats: set tie_word_embeddings to "
+                "false in config.json if the model has a projection of its own"
+            )
+
+    def rescale(self, scaling: Callable[[ModelConfig], ModelConfig]) -> None:
+        """Give the model, and its backbone where it was made, other positions."""
+        super().rescale(scaling)
+        if self._module is not None:
+            self._module.config = self.config
+
+    def module(self) -> Backbone:
+        """The backbone with these weights, which is made once."""
+        if self._module is None:
+            self._module = _made(self, self._device)
+        return self._module
+
+
+class BackboneWeights(ModelWeights):
+    """The weights of a backbone, as they are now."""
+
+    def __init__(self, backbone: Backbone) -> None:
+        self.config, self.backbone = backbone.config, backbone
+        weight = backbone.embedding.weight
+        kind = str(weight.dtype).removeprefix("torch.")
+        self.numbers = "bfloat16" if kind == "bfloat16" else "float32"
+        if weight.device.type != "cpu":
+            self.cannot_pack = f"on {weight.device.type}"
+        elif kind not in TYPES:
+            self.cannot_pack = f"in {kind}"
+
+    def part(self, layer: int | None) -> Part:
+        """The weights of a part, of which those on a CPU are not copied."""
+        named = ((layer_of(name), tensor) for name, tensor in self.backbone.state_dict().items())
+        return {name: array_of(tensor) for (number, name), tensor in named if number == layer}
+
+    def module(self) -> Backbone:
+        """The backbone."""
+        return self.backbone
+
+    def rescale(self, scaling: Callable[[ModelConfig], ModelConfig]) -> None:
+        """Give the backbone other positions."""
+        super().rescale(scaling)
+        self.backbone.config = self.config
+
+
+def weights_of(model: Backbone | ModelWeights) -> ModelWeights:
+    """Weights as they are, or those of a backbone."""
+    return model if isinstance(model, ModelWeights) else BackboneWeights(model)
+
+
+def merged(weights: ModelWeights, pieces: Sequence[Piece], adapter: Path, prefix: str) -> ModelWeights:
+    """Weights with the LoRA adapter of a folder added to them; see `models.lora.merge_adapter`."""
+    backbone = weights.module()
+    from daguerre.models.lora import merge_adapter
+
+    merge_adapter(backbone, pieces, adapter, prefix)
+    return BackboneWeights(backbone)
+
+
+def layer_of(name: str) -> tuple[int | None, str]:
+    """The layer of a parameter, and its name within that."""
+    first, _, rest = name.partition(".")
+    if first != "layers":
+        return OUTSIDE, name
+    number, _, inner = rest.partition(".")
+    return int(number), inner
+
+
+def array_of(tensor: Any) -> np.ndarray:
+    """The numbers of a PyTorch tensor: float32, or of bfloat16 the bits."""
+    import torch
+
+    held = tensor.detach().cpu().contiguous()
+    if held.dtype == torch.bfloat16:
+        bits: np.ndarray = held.view(torch.int16).numpy()
+        return bits.view(np.uint16)
+    made: np.ndarray = held.float().numpy()
+    return made
+
+
+def tensor_of(array: np.ndarray) -> Any:
+    """The inverse of `array_of`; memory is shared."""
+    import torch
+
+    array = np.ascontiguousarray(array)
+    if array.dtype == np.uint16:
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def give_back() -> None:
+    """Return freed memory to the system, which glibc keeps: as much as the packed weights, by the end."""
+    with suppress(AttributeError, OSError, TypeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def torch_type(numbers: Any) -> torch.dtype:
+    """PyTorch's type of numbers by its name; one of PyTorch's is taken as it is. MissingExtra without PyTorch."""
+    try:
+        import torch
+    except ImportError:
+        raise MissingExtra("torch", "torch") from None
+    found: torch.dtype = getattr(torch, str(numbers).removeprefix("torch."))
+    return found
+
+
+def _made(weights: ModelWeights, device: str) -> Backbone:
+    """A backbone for inference with these weights, on a device."""
+    config, dtype = weights.config, torch_type(weights.numbers)
+    import torch
+
+    from daguerre.models.core.build import make_shapes
+
+    backbone = make_shapes(config).to(dtype).to_empty(device=device).eval().requires_grad_(False)
+    backbone.never = torch.tensor(config.unpredictable_ids, dtype=torch.int64, device=device)
+    held = backbone.state_dict()
+    for layer in (OUTSIDE, *range(config.num_layers)):
+        before = "" if layer is None else f"layers.{layer}."
+        for name, array in weights.part(layer).items():
+            held[before + name].copy_(tensor_of(array))
+    return backbone

@@ -1,0 +1,107 @@
+"""A request on its way: what was decided, what was tried, and what its line in the log will say."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from daguerre.router.choose import RoutingDecision
+from daguerre.router.config import Price
+from daguerre.router.features import Features
+from daguerre.router.limits import Reservation
+from daguerre.router.replies import tokens_of
+from daguerre.router.requests import ObservedFeatures
+
+MOST_CONTEXTS = 128
+"""How many contexts of its backend an answer of several choices may have tokens for."""
+Write = Callable[[dict[str, Any]], None]
+
+
+@dataclass
+class RoutedRequest:
+    """A request. tokens: expected ones of its answer, by whose number latencies are kept."""
+
+    id: str
+    owner: str
+    operation: str
+    path: str
+    body: dict[str, Any]
+    headers: Mapping[str, str]
+    asked: ObservedFeatures
+    features: Features
+    decision: RoutingDecision
+    tokens: int
+    ended: Callable[[RoutedRequest, dict[str, Any]], None]
+    line: dict[str, Any]
+    """What is known so far; empty once it is written."""
+    reservation: Reservation | None = None
+    started: float = field(default_factory=time.perf_counter)
+    attempts: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Tokens of the request, and expected ones of its answer."""
+        return self.features.input_tokens, self.tokens
+
+    def passed(self) -> float:
+        """Milliseconds since it came."""
+        return 1000 * (time.perf_counter() - self.started)
+
+    def try_at(self, backend: str, **more: Any) -> dict[str, Any]:
+        """Note another attempt."""
+        self.attempts.append({"backend": backend, "begun_ms": round(self.passed(), 3), **more})
+        return self.attempts[-1]
+
+    def reply_headers(self, backend: str | None) -> dict[str, str]:
+        """What the client is told of the decision, and of the backend that answered."""
+        said = {"x-route-id": self.id, "x-route-step": self.features.step}
+        said |= {} if backend is None else {"x-route-backend": backend}
+        return said | {"x-route-reason": self.decision.reason.encode("ascii", "replace").decode()[:200]}
+
+    def end(self, status: int, took: float | None = None) -> None:
+        """Write the line of the request, once. took: its milliseconds; None: until now."""
+        line, self.line = self.line, {}
+        if line:
+            self.ended(
+                self,
+                line
+                | {
+                    "attempts": self.attempts,
+                    "status": status,
+                    "ms": round(self.passed() if took is None else took, 3),
+                },
+            )
+
+
+def call_ids(operation: str, body: Mapping[str, Any]) -> list[str]:
+    """The ids by which a request goes on with a conversation whose tool calls are open: of results that follow the
+    model's last turn, and of an earlier response.
+    """
+    out = list[str]()
+    if operation == "responses" and isinstance(body.get("previous_response_id"), str):
+        out.append(body["previous_response_id"])
+    given = body.get("input") if operation == "responses" else body.get("messages")
+    for item in reversed(given if isinstance(given, list) else []):
+        if not isinstance(item, dict):
+            break
+        key = item.get("call_id") if item.get("type") == "function_call_output" else item.get("tool_call_id")
+        if not isinstance(key, str):
+            break
+        out.append(key)
+    return out
+
+
+def cost_of(counts: Mapping[str, float | bool], price: Price) -> float:
+    """Dollars for so many tokens."""
+    return price.request + (counts["input"] * price.input + counts["output"] * price.output) / 1e6
+
+
+def counts_of(usage: Mapping[str, Any], input_tokens: int, size: int, context: int) -> dict[str, float | bool]:
+    """Tokens of a request and its answer of `size` bytes: the backend's own count, if its context is large enough for
+    it, or else an estimate.
+    """
+    counted = tokens_of(usage, MOST_CONTEXTS * context)
+    into, out = counted or (input_tokens, size // 4)
+    return {"input": into, "output": out, "counted": counted is not None}

@@ -1,0 +1,295 @@
+"""Commands that make a model: from source to a corpus, from a corpus to weights, from weights to their mean."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from daguerre.commands.options import AsJson
+from daguerre.errors import InputError
+from daguerre.train.overlap_commands import data_where
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add `data`, `train` and `average` to the command line."""
+    data = typer.Typer(help="Collect training data.", no_args_is_help=True)
+    data.command("python")(data_python)
+    data.command("self")(data_self)
+    data.command("index")(data_index)
+    data.command("where")(data_where)
+    app.add_typer(data, name="data")
+    app.command()(train)
+    app.command()(average)
+
+
+def data_python(
+    out: Annotated[Path, typer.Option("--out", help="Folder of the corpus.")],
+    source: Annotated[
+        list[Path] | None, typer.Option("--source", help="Another folder of source, or a site-packages.")
+    ] = None,
+    tokenizer: Annotated[str, typer.Option(help="2k, 8k, or the path of a tokenizer.json.")] = "2k",
+    workers: Annotated[int | None, typer.Option(help="Processes; all cores by default.")] = None,
+    installed: Annotated[bool, typer.Option(help="Read this interpreter's installed distributions too.")] = True,
+    max_share: Annotated[float, typer.Option(help="Largest share of the corpus that one package may have.")] = 0.08,
+    as_json: AsJson = False,
+) -> None:
+    """Collect permissively licensed Python source into token shards."""
+    from daguerre.train.corpus.collect import collect_python
+
+    chosen: Any = tokenizer if tokenizer in ("2k", "8k") else Path(tokenizer)
+    summary = collect_python(
+        out, source or [], tokenizer=chosen, workers=workers, installed=installed, max_share=max_share
+    )
+    if as_json:
+        typer.echo(json.dumps(asdict(summary) | {"out": str(summary.out)}))
+        return
+    for split, tokens in summary.tokens.items():
+        megabytes = summary.bytes[split] / 1e6
+        typer.echo(f"{split}: {summary.documents[split]:,} files, {megabytes:,.1f} MB, {tokens:,} tokens")
+    dropped, skipped = sum(summary.dropped.values()), len(summary.skipped)
+    typer.echo(f"{summary.seen_bytes / 1e6:,.1f} MB read, {summary.seconds:,.0f} seconds")
+    typer.echo(f"{dropped:,} files dropped, {skipped:,} packages skipped: see {out / 'report.json'}")
+
+
+def data_index(
+    data: Annotated[Path, typer.Option(help="A corpus of `daguerre data python`; its training split is indexed.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder of the index; an older index there is replaced.")],
+    memory: Annotated[float, typer.Option(help="GB of memory to use; with less, a query takes longer.")] = 4,
+    as_json: AsJson = False,
+) -> None:
+    """Index a corpus, so that `daguerre data where` can say which of its documents a text repeats.
+
+    After Ctrl-C nothing is left of the new index, and an older one is as it was.
+    """
+    from daguerre.overlap.build import plan
+    from daguerre.train.corpus.index import SPLIT, index_corpus
+    from daguerre.train.shards import Shard
+
+    began = time.monotonic()
+    shard = Shard.open(data, SPLIT)
+    planned = plan(shard.num_bytes, shard.num_documents, int(memory * 1e9))
+    typer.echo(
+        f"{shard.num_documents:,} documents, {shard.num_bytes / 1e6:,.1f} MB of text: takes about "
+        f"{planned.memory / 1e9:,.1f} GB of memory, and {planned.disk / 1e9:,.2f} GB on disk",
+        err=True,
+    )
+    with Console(stderr=True).status("reading") as status:
+        overlap = index_corpus(
+            data, out, memory=int(memory * 1e9), progress=lambda what, share: status.update(f"{what}  {share:.0%}")
+        )
+    size = sum(file["bytes"] for file in overlap.meta["files"].values())
+    seconds = time.monotonic() - began
+    if as_json:
+        summary = {"out": str(out), "sha256": overlap.sha256, "bytes": size, "seconds": round(seconds, 2)}
+        typer.echo(json.dumps(summary | {"corpus": overlap.meta["corpus"]}))
+        return
+    typer.echo(f"{out}: {size / 1e6:,.1f} MB, {seconds:,.0f} seconds")
+
+
+def data_self(
+    data: Annotated[Path, typer.Option(help="A corpus of `daguerre data python`: prompts, and half of the text.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder of the new corpus.")],
+    model: Annotated[
+        str, typer.Option("--from", help="The model that writes: `default`, `concepts`, a folder or a GGUF file.")
+    ] = "default",
+    tokens: Annotated[int, typer.Option(help="How many tokens it writes.")] = 3_000_000,
+    seed: Annotated[int, typer.Option(help="Of prompts and samples.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Let a model continue a corpus, for training its drafts on what it writes.
+
+    After Ctrl-C the same command goes on behind the last finished part.
+    """
+    from daguerre.model import load
+    from daguerre.train.corpus.self_text import PARTS, write_self_text
+
+    kept = 0
+    try:
+        with Console(stderr=True).status("writing") as status:
+
+            def show(done: int, in_parts: int) -> None:
+                nonlocal kept
+                kept = in_parts
+                status.update(f"tokens  {done:,}/{tokens:,}  kept  {kept:,}")
+
+            summary = write_self_text(load(model), data, out, tokens, seed=seed, progress=show)
+    except KeyboardInterrupt:
+        what = f"{kept:,} tokens are kept; the same command goes on from {out / PARTS}"
+        typer.echo(f"stopped early; {what if kept else 'nothing was kept yet'}", err=True)
+        raise
+    if as_json:
+        typer.echo(json.dumps(asdict(summary) | {"out": str(out)}))
+        return
+    own = f"{summary.texts:,} texts with {summary.new_tokens:,} new tokens"
+    typer.echo(f"{own}, {summary.corpus_tokens:,} tokens of the corpus")
+
+
+def train(
+    recipe: Annotated[
+        str | None,
+        typer.Argument(
+            help="tiny, small, refine, longer, settle, draft, verified, trajectory, concepts, full, adapt, lora, sft, "
+            "prefer, reinforce, distill, convert, or a .toml file (docs/recipes.md)."
+        ),
+    ] = None,
+    folder: Annotated[Path | None, typer.Argument(help="What to train on, as --data.")] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", help="key=value, for example optim.muon_lr=0.01.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    start_from: Annotated[
+        str | None,
+        typer.Option("--from", help="A model to start from: `default`, `concepts`, a folder or a GGUF file."),
+    ] = None,
+    data: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="A corpus, or a folder of Python source (tiny: of text in any language); sft, distill, prefer: files "
+            "or folders of prompts and answers, reinforce: of prompts; JSON Lines, JSON or Parquet."
+        ),
+    ] = None,
+    max_minutes: Annotated[
+        float | None, typer.Option(help="Budget of the whole run, set-up and evaluation included.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/RECIPE by default.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Train a model, or adapt one to your code. Ctrl-C finishes the step and saves.
+
+    `daguerre train tiny FOLDER` makes a first model of any text in two minutes; `daguerre train --from default --data
+    FOLDER` adapts the default model in five; `daguerre train sft --from MODEL --data FILES` trains one on prompts and
+    answers (docs/training.md). What is held out is never trained on, and says what the run brought.
+    """
+    began = time.monotonic()  # loading PyTorch, which takes seconds, counts too
+    if folder is not None and data:
+        raise InputError(f"{folder} and --data {data[0]} are both to train on: leave out one of the two")
+    if folder is None and recipe is not None and recipe_is_folder(recipe, start_from):
+        folder, recipe = Path(recipe), None
+    data = data or ([] if folder is None else [folder])
+    if sys.stderr.isatty():  # the first seconds are not silent
+        typer.echo(
+            "loading PyTorch" + (f" and reading {', '.join(map(str, data))}" if data and not resume else ""), err=True
+        )
+    from daguerre.train.run import run_training
+
+    model = run_training(
+        recipe,
+        overrides=overrides or [],
+        resume=resume,
+        start_from=start_from,
+        data=data,
+        max_minutes=max_minutes,
+        out=out,
+        device=device,
+        began=began,
+    )
+    if int(os.environ.get("RANK", "0")):  # of torchrun: the first process says it
+        return
+    if model.name == ADAPTER:
+        say_adapter(model, as_json)
+        return
+    if as_json:
+        typer.echo(json.dumps({"model": str(model)}))
+        return
+    typer.echo(f"model: {model}")
+    begins = prompt_for(model)
+    if recipe == TINY:
+        write_sample(model, begins)
+    typer.echo(f"try it:  {how_to_try(model, begins)}", err=True)
+
+
+def say_adapter(folder: Path, as_json: bool) -> None:
+    """Where an adapter is, and how it is tried."""
+    from daguerre.models.lora import base_name
+
+    if as_json:
+        typer.echo(json.dumps({"adapter": str(folder), "base": base_name(folder)}))
+        return
+    from daguerre.train.sft.corpus import has_chat_template
+    from daguerre.train.trainer import DATA
+
+    typer.echo(f"adapter: {folder}")
+    how = f"-m {shlex.quote(base_name(folder))} --adapter {shlex.quote(str(folder))}"
+    if has_chat_template(folder.parent / DATA):
+        typer.echo(f"try it:  daguerre chat {how}", err=True)
+        return
+    typer.echo(f"try it:  daguerre generate {how} {shlex.quote(prompt_for(folder))}", err=True)
+
+
+TINY, ADAPTER = "tiny", "adapter"
+SAMPLE_TOKENS = 48
+
+
+def recipe_is_folder(recipe: str, start_from: str | None) -> bool:
+    """Whether the only argument names what to train on: a run from a model needs no recipe."""
+    return start_from is not None and Path(recipe).is_dir()
+
+
+def how_to_try(model: Path, begins: str) -> str:
+    """A command that shows what the model of a run does."""
+    from daguerre.train.sft.corpus import has_chat_template
+    from daguerre.train.trainer import DATA
+
+    if has_chat_template(model.parent / DATA):
+        return f"daguerre chat -m {shlex.quote(str(model))}"
+    return f"daguerre generate -m {shlex.quote(str(model))} {shlex.quote(begins)}"
+
+
+def prompt_for(model: Path) -> str:
+    """How a text may begin for the model of a run: as those it was trained on."""
+    from daguerre.train.sft.corpus import first_prompt
+    from daguerre.train.trainer import DATA
+    from daguerre.train.user_folder import PYTHON, sample_prompt
+
+    data = model.parent / DATA
+    if (prompt := first_prompt(data)) is not None:
+        return prompt
+    return sample_prompt(data) if (data / "manifest.jsonl").is_file() else PYTHON
+
+
+def write_sample(model: Path, begins: str) -> None:
+    """Print what a model writes, drawn at temperature 0.6."""
+    from daguerre.model import load
+
+    result = load(model, backend="torch").generate(begins, SAMPLE_TOKENS, temperature=0.6)
+    typer.echo("it writes, for example:", err=True)
+    typer.echo("\n".join(f"    {line}" for line in (begins + result.text).split("\n")), err=True)
+
+
+def print_needs(folder: Path, recipe: str, family: str | None, devices: int, as_json: bool) -> None:
+    """Print the memory that training a model by a recipe takes: `inspect --train`."""
+    from daguerre.train.needs import training_facts, training_lines
+    from daguerre.train.recipe import load_recipe
+
+    needs = training_facts(folder, load_recipe(recipe), family, devices)
+    typer.echo(json.dumps(needs) if as_json else training_lines(needs))
+
+
+def average(
+    parts: Annotated[list[str], typer.Argument(metavar="MODEL=SHARE...", help="Two or more; shares add up to 1.")],
+    out: Annotated[Path, typer.Option(help="Folder of the new model.")],
+    as_json: AsJson = False,
+) -> None:
+    """Average the weights of models that were trained on from the same one."""
+    from daguerre.train.average import average_models
+
+    folder = average_models([_model_and_share(part) for part in parts], out)
+    typer.echo(json.dumps({"model": str(folder)}) if as_json else f"model: {folder}")
+
+
+def _model_and_share(part: str) -> tuple[str, float]:
+    model, _, share = part.rpartition("=")
+    try:
+        return model, float(share)
+    except ValueError:
+        raise InputError(f"{part!r} is not MODEL=SHARE, such as runs/settle/model=0.7") from None

@@ -1,0 +1,149 @@
+"""The runtime where PyTorch is not installed: it is hidden by an import hook, in subprocesses too."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from backends import needs_compiler
+
+HIDING = """
+import importlib.abc, sys
+
+class Hidden(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "torch":
+            raise ModuleNotFoundError("No module named 'torch'", name="torch")
+
+sys.meta_path.insert(0, Hidden())
+"""
+NEEDS_IT = (
+    *("train", "evals", "audit", "models.core", "models.export", "models.lora", "models.lora_factors", "noise"),
+    *("models.republish", "models.residual_modes", "models.saelens", "models.tensor_parallel", "models.gguf"),
+    *("models.backends.answering", "models.backends.packed", "models.backends.sliding"),
+    *("models.backends.torch_backend", "scoring.gradients"),
+)
+"""The packages and modules of training and of the reference backend, of which some modules may need it."""
+IMPORTS = """
+import importlib, json, pkgutil, daguerre
+
+failed = []
+
+def walk(path, prefix):
+    for one in pkgutil.iter_modules(path, prefix):
+        try:
+            module = None if one.name.endswith("__main__") else importlib.import_module(one.name)
+        except ImportError:
+            failed.append(one.name.removeprefix("daguerre."))
+        else:
+            if one.ispkg:
+                walk(module.__path__, one.name + ".")
+
+walk(daguerre.__path__, "daguerre.")
+print(json.dumps(failed))
+"""
+USES = """
+import json, daguerre
+
+model = daguerre.load()
+before, after = "def f(x):\\n    ", "\\n    return y\\n"
+schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
+made = {
+    "speculative": model.generate("def f", max_tokens=8).text,
+    "ar": model.generate("def f", max_tokens=8, mode="ar").text,
+    "block": model.generate("def f", max_tokens=8, mode="block", temperature=1.0, seed=1).text,
+    "infill": model.infill(before, after).text,
+    "search": model.infill(before, after, search_length=True).text,
+    "beam": model.infill(before, after, mode="beam").text,
+    "fill": model.fill("def <gap>(x):\\n    return <gap>\\n").text,
+    "edit": model.edit("def f(x):\\n    return x\\n", lines=[(2, 2)]).text,
+    "schema": model.generate("x = ", schema=schema, max_tokens=24).text,
+    "regex": model.generate("x = ", regex="[0-9]{3}", max_tokens=8).text,
+    "stream": [event.text for event in model.stream("def f", max_tokens=8)][-1],
+    "int8": daguerre.load(quantize="int8").generate("def f", max_tokens=8).text,
+    "int4": daguerre.load(quantize="approximate_int4").generate("def f", max_tokens=8).text,
+    "float32": daguerre.load(dtype="float32").generate("def f", max_tokens=8).text,
+    "kept in 8 bits": model.generate("def f", max_tokens=8, cache="approximate_int8").text,
+    "bits": round(model.nll("def f(x): return x").value, 3),
+    "embedding": round(float(model.embed(["def f"])[0, 0]), 4),
+    "concepts": daguerre.load("concepts").generate("def f", max_tokens=8).text,
+}
+print(json.dumps(made))
+"""
+REFUSED = """
+import daguerre
+from daguerre.errors import DaguerreError
+
+model, concepts = daguerre.load(), daguerre.load("concepts")
+for call in (
+    lambda: daguerre.load(backend="torch").generate("x", max_tokens=1),
+    lambda: daguerre.load(device="cuda"),
+    lambda: model.backbone,
+    lambda: concepts.explain("x = 1"),
+    lambda: concepts.embed(["x = 1"], kind="concepts"),
+):
+    try:
+        call()
+    except DaguerreError as error:
+        print(error)
+"""
+HERE = "import torch; torch.set_num_threads(1)\n"
+
+
+def run(script: str, folder: Path | None, **more: str) -> str:
+    """What a script prints; with a folder PyTorch is hidden from it and from its children."""
+    environment = os.environ | more
+    if folder is not None:
+        (folder / "sitecustomize.py").write_text(HIDING)
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
+    assert not done.returncode, done.stderr
+    return done.stdout
+
+
+def test_every_module_of_the_runtime_imports(tmp_path: Path) -> None:
+    failed = json.loads(run(IMPORTS, tmp_path))
+    assert failed, "PyTorch is not hidden"
+    assert [name for name in failed if not name.startswith(NEEDS_IT)] == []
+
+
+@needs_compiler
+def test_what_the_runtime_makes_is_what_it_makes_beside_pytorch(tmp_path: Path) -> None:
+    assert json.loads(run(USES, tmp_path)) == json.loads(run(HERE + USES, None))
+
+
+@needs_compiler
+def test_what_needs_it_says_which_extra(tmp_path: Path) -> None:
+    lines = run(REFUSED, tmp_path).splitlines()
+    assert lines == ["torch is not installed: run `pip install 'daguerre[torch]'`"] * 5
+
+
+def test_without_a_compiler_an_error_names_both_ways_out(tmp_path: Path) -> None:
+    script = """
+import daguerre, sys
+from daguerre.errors import DaguerreError
+try:
+    daguerre.load().generate("x", max_tokens=1)
+except DaguerreError as error:
+    print(error)
+"""
+    said = run(script, tmp_path, DAGUERRE_CACHE="off", CXX="no-such-compiler", DAGUERRE_COMPILE="1")
+    assert "C++ compiler" in said and "pip install 'daguerre[torch]'" in said and said.count("\n") == 1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no threads of OpenMP are counted there")
+def test_threads_are_those_that_were_asked_for(tmp_path: Path) -> None:
+    script = """
+import daguerre
+from daguerre.models.thread_count import num_threads
+before = num_threads()
+daguerre.load(threads=3)
+print(before, num_threads())
+"""
+    assert run(script, tmp_path, OMP_NUM_THREADS="2") == "2 3\n"
