@@ -317,8 +317,9 @@ def plant(source: Path, files: dict[str, str]) -> None:
 
 
 def core_requirements() -> list[Requirement]:
+    """With PyTorch, which modules may need that compute with it; tests/test_without_torch.py has the others."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    return [Requirement(line) for line in project["dependencies"]]
+    return [Requirement(line) for line in project["dependencies"] + project["optional-dependencies"]["torch"]]
 
 
 def core_distributions() -> set[str]:
