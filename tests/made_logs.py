@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from daguerre.router.choose import RoutingDecision, choose
+from daguerre.router.choose import BackendState, Features, RoutingDecision, State, choose
 from daguerre.router.config import Config
-from daguerre.router.features import BackendState, Features, State
 from daguerre.router.log import config_line, decision_line
 from routing import request
 

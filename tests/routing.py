@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from daguerre.router.choose import Features
 from daguerre.router.config import Config
-from daguerre.router.features import Features
 
 
 def backend(name: str, **more: Any) -> dict[str, Any]:

@@ -14,10 +14,9 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from daguerre.server.protocol.chat import ChatBody
-from daguerre.server.protocol.completions import CompletionBody
+from daguerre.server.protocol.completions import CompletionBody, EditBody, FimBody
 from daguerre.server.protocol.decisions import InputBody, StateBody
 from daguerre.server.protocol.embeddings import EmbeddingBody
-from daguerre.server.protocol.fim import EditBody, FimBody
 from daguerre.server.protocol.responses import ResponseBody
 
 Schema = dict[str, Any]

@@ -14,8 +14,8 @@ import typer
 from typer.main import get_command
 
 from daguerre import __version__
-from daguerre.commands import asking, caching, capabilities, chatting, deciding, models, scoring, serving
-from daguerre.commands.options import ModelName
+from daguerre.commands import asking, caching, capabilities, deciding, models, scoring, serving
+from daguerre.commands.loading import ModelName
 from daguerre.commands.streams import LostOutput, end_without_output, fail, watch_output
 from daguerre.errors import DaguerreError
 
@@ -61,7 +61,7 @@ def demo(
 
 for command in (asking.generate, asking.complete, asking.infill, asking.fill, asking.edit):
     app.command()(command)
-for command in (chatting.chat, deciding.decide, scoring.score):
+for command in (asking.chat, deciding.decide, scoring.score):
     app.command()(command)
 app.command()(serving.serve)
 app.command()(serving.batch)

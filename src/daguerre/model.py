@@ -413,8 +413,6 @@ class Model(Operations[Result]):
         return f"Model({self.num_parameters:,} parameters, {c.context} context, {c.vocab_size} tokens, {kind})"
 
 
-
-
 @checks(LOAD)
 def load(
     name: str | os.PathLike[str] = DEFAULT_MODEL,

@@ -18,7 +18,7 @@ import pytest
 
 import made_tokenizers as mt
 from attacks.child import Child
-from daguerre.commands.serving import make_pool
+from daguerre.commands.serving import Computing, make_pool
 from daguerre.errors import CheckpointError
 from daguerre.models import tokenizer_trial
 from daguerre.models.tokenizer_trial import try_tokenizer
@@ -173,7 +173,7 @@ def aborting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_tokenizer_that_ends_its_process_is_refused_and_the_server_lives(aborting: Path) -> None:
-    pool = make_pool([f"bad={aborting}"], {}, None, {})
+    pool = make_pool([f"bad={aborting}"], Computing(), None)
     with pytest.raises(CannotLoad, match="the server's log says why") as caught:
         pool.get("bad")
     assert "SIGABRT" in str(caught.value.__cause__)

@@ -64,7 +64,7 @@ def test_others_have_a_turn_between_two_events(make_model: Callable[..., Model])
         return recorded, await turns(lambda: drained(one.watch(whole=True)))
 
     assert min(asyncio.run(watched())) >= NUM
-    assert asyncio.run(turns(lambda: drained(deltas(job, every=True)))) >= NUM
+    assert asyncio.run(turns(lambda: drained(deltas([job], every=True)))) >= NUM
 
 
 def test_an_event_costs_what_it_changes(make_model: Callable[..., Model], monkeypatch: pytest.MonkeyPatch) -> None:

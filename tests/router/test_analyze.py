@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from daguerre.errors import DataError, InputError
 from daguerre.router.analyze import analyze
-from daguerre.router.analyze_commands import analyze as command
+from daguerre.router.commands import analyze as command
 from daguerre.router.config import Config
 from daguerre.router.counterfactual import Measure, logged_of
 from daguerre.router.log import read_shadows, replay

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from daguerre.router.app import make_app, make_router
-from daguerre.router.bounded import MOST_HEAD, BoundedProtocol, Joined
+from daguerre.router.run import MOST_HEAD, BoundedProtocol, Joined
 from daguerre.router.store import Store
 from routing import backend, config
 from server.conftest import running

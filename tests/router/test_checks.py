@@ -7,8 +7,8 @@ from typing import Any
 import orjson
 import pytest
 
-from daguerre.router import checks
-from daguerre.router.checks import checks_of, has_checks
+from daguerre.router import graders
+from daguerre.router.graders import checks_of, has_checks
 from router.test_graders import delta, part, stream
 from router.test_proxy import SAY, ask, routed
 from scripted_backends import Reply, Scripted, answer, events
@@ -39,7 +39,7 @@ CHECKED: list[tuple[dict[str, Any], bytes, dict[str, bool]]] = [
     (TOOLS, calls(("paint", "{")), {"tools": False}),
     (TOOLS, calls(("erase", "{}")), {"tools": False}),
     (SCHEMA, b"no answer", {}),
-    (SCHEMA, answer('{"color": "red", "more": "%s"}' % ("x" * checks.MOST_CHECKED)), {}),
+    (SCHEMA, answer('{"color": "red", "more": "%s"}' % ("x" * graders.MOST_CHECKED)), {}),
 ]
 """Requests, answers, and which checks these pass."""
 
@@ -87,7 +87,7 @@ def test_a_check_that_breaks_changes_no_answer(monkeypatch: pytest.MonkeyPatch) 
     def breaks(*_: Any) -> None:
         raise RuntimeError("a fault of this test")
 
-    monkeypatch.setattr(checks, "answer_of", breaks)
+    monkeypatch.setattr(graders, "answer_of", breaks)
     with routed(Scripted(reply=lambda body: Reply(body=answer("{}")))) as (url, log):
         assert ask(url, OBJECT).content == answer("{}")
         (line,) = log.of_requests()

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from daguerre.router.choose import choose
+from daguerre.router.choose import BackendState, Features, State, choose
 from daguerre.router.config import NEEDS, OPERATIONS, STEPS, Config
-from daguerre.router.features import BackendState, Features, State
 from routing import backend, config, request
 
 FAST = {"first": 10.0, "first_p95": 20.0, "token": 1.0, "token_p95": 2.0}

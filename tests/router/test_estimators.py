@@ -12,24 +12,22 @@ import pytest
 
 from daguerre.evals.statistics import wilson as wilson_elsewhere
 from daguerre.router import estimators
-from daguerre.router.choose import choose
+from daguerre.router.choose import BackendState, choose
 from daguerre.router.estimators import (
     Estimate,
     LoggedOutcomes,
     ObservedOutcomes,
     effective,
-    propensities,
     quantile,
     ranks,
     ratio,
     reward_model,
     share,
-    spread_logged,
+    spread_of,
     value_of,
     weighted_quantiles,
     wilson,
 )
-from daguerre.router.features import BackendState
 from routing import backend, config, request
 
 
@@ -120,7 +118,7 @@ def test_propensities_are_the_shares_of_draws_and_what_each_logged_decision_impl
     rng, explored = np.random.default_rng(6), 0
     for _ in range(50):
         features, state, some = random_case(rng)
-        found = propensities(features, state, some)  # type: ignore[arg-type]
+        found = spread_of(choose(features, state, some).to_dict(), some)  # type: ignore[arg-type]
         counts = dict.fromkeys(found, 0)
         draws = (np.arange(200) + 0.5) / 200
         for value in draws:
@@ -131,7 +129,7 @@ def test_propensities_are_the_shares_of_draws_and_what_each_logged_decision_impl
             counts[made.backend] += 1
             assert made.propensity == pytest.approx(found[made.backend])
             line = json.loads(json.dumps(made.to_dict()))
-            assert spread_logged(line, some) == pytest.approx(found)  # type: ignore[arg-type]
+            assert spread_of(line, some) == pytest.approx(found)  # type: ignore[arg-type]
         for name, count in counts.items():
             assert count / 200 == pytest.approx(found[name], abs=2 / 200)
         assert not found or sum(found.values()) == pytest.approx(1)

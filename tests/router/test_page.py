@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from daguerre.http.content import HEADERS
+from daguerre.http.pages import HEADERS
 from daguerre.http.settings import Keys, hash_of
 from daguerre.router.app import make_app, make_router
 from daguerre.router.store import Store

@@ -18,7 +18,7 @@ import typer
 from typer.testing import CliRunner
 
 from daguerre.errors import DataError, MissingExtra
-from daguerre.router import fit_commands, quality_fit
+from daguerre.router import commands, quality_fit
 from daguerre.router.choose import choose
 from daguerre.router.config import read_config
 from daguerre.router.measures import MEASURES, ROWS, SETTINGS_HASH, counted, hashes, measured, rarity
@@ -426,7 +426,7 @@ def test_a_decision_takes_the_prediction_in_place_of_the_table(model: QualityMod
 
 def command() -> typer.Typer:
     app = typer.Typer()
-    app.command()(fit_commands.fit)
+    app.command()(commands.fit)
     return app
 
 
@@ -440,7 +440,7 @@ def test_the_command_writes_the_model_and_reports_what_it_held_out(
     report = json.loads(found.stdout)
     assert report["rows"] == 208 and report["groups"] == 8 and report["out"] == str(out)
     assert QualityModel.load(out).report == {name: value for name, value in report.items() if name != "out"}
-    text = fit_commands.said(report, out)
+    text = commands.said(report, out)
     (pair,) = report["pairs"]
     assert 0 < pair["cpt_50"] <= pair["cpt_80"] <= 1
     numbers = ("208 requests", "8 groups", f"{pair['apgr']:.3f}", f"{pair['cpt_50']:.1%}", f"{pair['cpt_80']:.1%}")

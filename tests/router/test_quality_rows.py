@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from daguerre.errors import DataError
-from daguerre.router.choose import choose
-from daguerre.router.features import BackendState
+from daguerre.router.choose import BackendState, choose
 from daguerre.router.log import config_line, decision_line
 from daguerre.router.quality_rows import MOST_WEIGHT, read_outcomes
 from routing import backend, config, request

@@ -30,7 +30,7 @@ from daguerre.models.published_tokenizer import PublishedTokenizer
 from daguerre.sampling.constrained import COMPILERS
 from daguerre.server import turns
 from daguerre.server.app import make_app
-from daguerre.server.format_calls import FormatCallReader
+from daguerre.server.calls import CallReader
 from daguerre.server.models import ModelPool
 from daguerre.server.protocol.chat import ChatBody
 from daguerre.server.streams import Delta
@@ -206,7 +206,7 @@ def test_a_mark_in_ordinary_tokens_is_text_and_a_special_token_is_a_mark() -> No
     assert found is not None and set(found.special) >= set(MARKS)
     spelled = '<|calls|><|call|>functions.now:0<|args|>{"zone": "a"}<|done|><|/calls|>'
     for text, num in ((spelled, 0), (spelled.replace("<|", "\ue001<|"), 1)):
-        reader = FormatCallReader(found.marked, [], "may", (), True, False, None)
+        reader = CallReader(form=found.marked)
         said = reader.feed(text, last=True)
         assert reader.num_calls == num
         assert "".join(one.text for one in said) == ("" if num else spelled)
@@ -222,7 +222,7 @@ def test_the_character_before_marks_is_text_where_a_model_writes_it_by_ordinary_
     one = model.generate("x", 200, choices=[forged], chat_format="may")
     assert one.text != forged and not any(token.id in found.special.values() for token in one.tokens)
     for cut in range(len(one.text)):
-        reader = FormatCallReader(found.marked, [], "may", ("|>.\ue001",), True, False, None)
+        reader = CallReader(("|>.\ue001",), form=found.marked)
         said = [*reader.feed(one.text[:cut]), *reader.feed(one.text[cut:], last=True)]
         assert not reader.num_calls and reader.stop_end == len(one.text)
         assert "".join(each.text for each in said) == forged.removesuffix("|>.\ue001")
@@ -234,7 +234,7 @@ def test_a_call_may_have_the_character_before_marks_in_its_arguments() -> None:
     begin, end = "\ue001<|calls|>\ue001<|call|>functions.now:0\ue001<|args|>", "\ue001<|done|>\ue001<|/calls|>"
     text = begin + '{"zone": "a\ue001\ufdd0<|done|>b"}' + end
     for cut in range(len(text)):
-        reader = FormatCallReader(found.marked, [], "may", (), True, False, None)
+        reader = CallReader(form=found.marked)
         said = [*reader.feed(text[:cut]), *reader.feed(text[cut:], last=True)]
         assert json.loads("".join(each.arguments for each in said)) == {"zone": "a\ue001<|done|>b"}
 

@@ -110,7 +110,7 @@ def test_a_client_that_never_reads_is_cut_off_and_holds_nothing(tiny: Model) -> 
 def test_news_that_nobody_reads_are_not_piled_up(tiny: Model) -> None:
     async def read_late(engine: Engine) -> str:
         job = engine.generate("def f(", 100, mode="ar", min_tokens=100)
-        news = deltas(job, every=True)
+        news = deltas([job], every=True)
         first = await anext(news)
         while not job.done:  # the engine is done with it, whoever reads
             await asyncio.sleep(0.01)

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from daguerre.server.calls import CallReader, Said, joined
-from daguerre.server.json_calls import JsonCalls, ordered
+from daguerre.server.calls import CallReader, JsonCalls, Said, joined, ordered
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}, "required": ["city"]}
 TOOLS: dict[str, Any] = {"weather": CITY, "now": None}

@@ -11,8 +11,8 @@ from daguerre.canvas import Canvas, Decision
 from daguerre.model import Model
 from daguerre.models.forward import Forward, Layout, Logits
 from daguerre.sampling.logits import log_softmax
-from daguerre.server.logprobs import TokenLog
-from daguerre.server.scorers import LogprobRecorder, Penalties
+from daguerre.server.logprobs import LogprobRecorder, TokenLog
+from daguerre.server.protocol.common import Penalties
 
 
 def next_logits(model: Model, ids: list[int]) -> np.ndarray:

@@ -11,7 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
-from daguerre.commands.options import AsJson, BackendName
+from daguerre.commands.loading import BackendName
+from daguerre.commands.options import AsJson
 from daguerre.errors import InputError
 
 LedgerPath = Annotated[Path, typer.Argument(metavar="LEDGER", help="The file of records.")]

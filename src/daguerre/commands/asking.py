@@ -2,43 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from daguerre.commands.capabilities import RECORDER, capability
-from daguerre.commands.explaining import ExplainPage, Why, check_explained, print_explained, write_explained
 from daguerre.commands.files import (
     At,
-    Backup,
     ContextOption,
     FileChange,
     InputText,
     Lines,
-    ShowDiff,
-    Write,
     print_context,
     read_gap,
     read_place,
 )
-from daguerre.commands.loading import load
+from daguerre.commands.loading import Loading
 from daguerre.commands.options import (
     AsJson,
-    AuditKey,
-    AuditLedger,
-    BackendName,
     DraftText,
-    DtypeName,
-    ModelName,
-    Picture,
-    QuantizeName,
     SearchLength,
-    check_picture,
-    draw_picture,
     makes_request,
     print_ignored,
     print_notes,
@@ -47,60 +31,38 @@ from daguerre.commands.options import (
     read_pairs,
     read_text,
 )
-from daguerre.commands.watching import WatchOption, WatchRate, check_watched, watched
+from daguerre.commands.streams import check_input
+from daguerre.commands.viewing import Viewing, Watching, print_explained
 from daguerre.commands.writing import check_statement, shown, written_statement
 from daguerre.decoding.text_spans import MARK
 from daguerre.errors import InputError
 
 
-@contextmanager
-def recorded(model: Any, name: str, ledger: Path | None, key: Path | None) -> Iterator[Any]:
-    """What to ask for text: the model itself or, with a ledger, a recorder of it. InputError for one without a key."""
-    if (ledger is None) != (key is None):
-        raise InputError("--audit and --audit-key belong together: give both or neither")
-    if ledger is None:
-        yield model
-        return
-    with capability(RECORDER)(ledger, model, key, name=name) as recorder:
-        yield recorder
-
-
 @makes_request
 def generate(
     prompt: Annotated[str, typer.Argument(help="Text to complete; `-` reads standard input.")],
-    model: ModelName = "default",
-    backend: BackendName = None,
-    quantize: QuantizeName = None,
-    dtype: DtypeName = "auto",
+    *,
+    loading: Loading,
     draft: DraftText = None,
     context: ContextOption = "auto",
-    picture: Picture = None,
-    audit: AuditLedger = None,
-    audit_key: AuditKey = None,
-    explain_html: ExplainPage = None,
-    why: Why = None,
-    watch: WatchOption = False,
-    watch_rate: WatchRate = None,
+    viewing: Viewing,
     as_json: AsJson = False,
     **options: Any,
 ) -> None:
     """Complete a prompt."""
-    check_picture(picture, options)
-    check_explained(explain_html, why, options)
-    check_watched(watch, watch_rate, audit, options)
-    loaded = load(model, backend=backend, quantize=quantize, dtype=dtype)
+    viewing.check(options)
+    loaded = loading.load()
     text = read_text(prompt)
     how: dict[str, Any] = {"draft": read_draft(draft), "context": context, **options}
-    if as_json or watch or audit is not None or options.get("n", 1) != 1:
-        with recorded(loaded, model, audit, audit_key) as asked, watched(loaded, watch, watch_rate) as more:
+    if as_json or viewing.watch or viewing.audit is not None or options.get("n", 1) != 1:
+        with viewing.asked(loaded, loading.model) as (asked, more):
             result = asked.generate(text, **more, **how)
         print_result(result, as_json)
     else:
         result = shown(loaded.stream(text, **how))
         print_notes(result)
     print_context(result)
-    write_explained(result, loaded, explain_html, why, text)
-    draw_picture(result, loaded, picture)
+    viewing.finish(result, loaded, text)
 
 
 @makes_request
@@ -109,41 +71,28 @@ def infill(
     suffix: Annotated[
         str | None, typer.Argument(help="Text after the gap; when empty, the prefix is completed.")
     ] = None,
-    model: ModelName = "default",
-    backend: BackendName = None,
-    quantize: QuantizeName = None,
-    dtype: DtypeName = "auto",
+    *,
+    loading: Loading,
     at: At = None,
     lines: Lines = None,
     draft: DraftText = None,
     context: ContextOption = "auto",
     whole: Annotated[bool, typer.Option("--whole", help="Print prefix, middle and suffix, and nothing else.")] = False,
-    diff: ShowDiff = False,
-    write: Write = False,
-    backup: Backup = False,
+    change: FileChange,
     search_length: SearchLength = None,
-    picture: Picture = None,
-    audit: AuditLedger = None,
-    audit_key: AuditKey = None,
-    explain_html: ExplainPage = None,
-    why: Why = None,
-    watch: WatchOption = False,
-    watch_rate: WatchRate = None,
+    viewing: Viewing,
     as_json: AsJson = False,
     **options: Any,
 ) -> None:
     """Fill the gap between two texts, or in a file: `FILE --at LINE:COLUMN`, or `FILE --lines FIRST:LAST`."""
-    change = FileChange(diff, write, backup)
     change.check(prefix, as_json, options)
-    check_picture(picture, options)
-    check_explained(explain_html, why, options)
+    viewing.check(options)
     if whole and (as_json or options.get("n", 1) != 1 or change.wanted):
         raise InputError("--whole prints one text as it is: leave it out, or leave out --json, --n, --diff and --write")
     source, before, after = _around(prefix, suffix, at, lines, change)
-    check_watched(watch, watch_rate, audit, options)
-    loaded = load(model, backend=backend, quantize=quantize, dtype=dtype)
+    loaded = loading.load()
     how: dict[str, Any] = {"draft": read_draft(draft), "search_length": search_length, "context": context}
-    with recorded(loaded, model, audit, audit_key) as asked, watched(loaded, watch, watch_rate) as more:
+    with viewing.asked(loaded, loading.model) as (asked, more):
         result = asked.infill(before, after, **how, **more, **options)
     if whole or change.wanted:
         print_ignored(result)
@@ -155,8 +104,7 @@ def infill(
     else:
         print_result(result, as_json)
     print_context(result)
-    write_explained(result, loaded, explain_html, why, before, after)
-    draw_picture(result, loaded, picture)
+    viewing.finish(result, loaded, before, after)
 
 
 def _around(
@@ -182,10 +130,8 @@ def complete(
     place: Annotated[
         str, typer.Argument(metavar="FILE[:LINE[:COLUMN]]", help="Where to write on; `-` reads standard input.")
     ],
-    model: ModelName = "default",
-    backend: BackendName = None,
-    quantize: QuantizeName = None,
-    dtype: DtypeName = "auto",
+    *,
+    loading: Loading,
     draft: DraftText = None,
     context: ContextOption = "auto",
     statement: Annotated[
@@ -196,31 +142,27 @@ def complete(
             "where the text ends.",
         ),
     ] = None,
-    diff: ShowDiff = False,
-    write: Write = False,
-    backup: Backup = False,
-    watch: WatchOption = False,
-    watch_rate: WatchRate = None,
+    change: FileChange,
+    watching: Watching,
     as_json: AsJson = False,
     **options: Any,
 ) -> None:
     """Write on in a file: at its end, in a new line behind line LINE, or at a column, counted from 1. What stands
     behind the place is not read. To fill in between: `daguerre infill FILE --at LINE:COLUMN`.
     """
-    change = FileChange(diff, write, backup)
     change.check(place, as_json, options)
-    one = check_statement(statement, {**options, "watch": watch})
+    one = check_statement(statement, {**options, "watch": watching.watch})
     source, at, opened = read_place(place)
-    before, show = source.text[:at] + opened, not (as_json or watch or change.wanted or options.get("n", 1) != 1)
-    check_watched(watch, watch_rate, None, options)
-    loaded = load(model, backend=backend, quantize=quantize, dtype=dtype)
+    show = not (as_json or watching.watch or change.wanted or options.get("n", 1) != 1)
+    watching.check(options)
+    loaded, before = loading.load(), source.text[:at] + opened
     how: dict[str, Any] = {"draft": read_draft(draft), "context": context, **options}
     if one:
         result = written_statement(loaded, before, how, show)
     elif show:
         result = shown(loaded.stream(before, **how))
     else:
-        with watched(loaded, watch, watch_rate) as more:
+        with watching.watched(loaded) as more:
             result = loaded.generate(before, **more, **how)
     if change.wanted:
         print_ignored(result)
@@ -236,35 +178,24 @@ def complete(
 @makes_request
 def fill(
     template: Annotated[str, typer.Argument(help="Text with `<gap>` where a gap goes; `-` reads standard input.")],
-    model: ModelName = "default",
-    backend: BackendName = None,
-    quantize: QuantizeName = None,
-    dtype: DtypeName = "auto",
+    *,
+    loading: Loading,
     mark: Annotated[str, typer.Option(help="What marks a gap.")] = MARK,
     context: ContextOption = "auto",
     search_length: SearchLength = None,
-    picture: Picture = None,
-    audit: AuditLedger = None,
-    audit_key: AuditKey = None,
-    explain_html: ExplainPage = None,
-    why: Why = None,
-    watch: WatchOption = False,
-    watch_rate: WatchRate = None,
+    viewing: Viewing,
     as_json: AsJson = False,
     **options: Any,
 ) -> None:
     """Fill every gap of a template in one run, the gaps seeing each other; --max-tokens is of each."""
-    check_picture(picture, options)
-    check_explained(explain_html, why, options)
-    check_watched(watch, watch_rate, audit, options)
-    loaded = load(model, backend=backend, quantize=quantize, dtype=dtype)
+    viewing.check(options)
+    loaded = loading.load()
     how: dict[str, Any] = {"mark": mark, "search_length": search_length, "context": context}
-    with recorded(loaded, model, audit, audit_key) as asked, watched(loaded, watch, watch_rate) as more:
+    with viewing.asked(loaded, loading.model) as (asked, more):
         result = asked.fill(read_text(template), **how, **more, **options)
     print_result(result, as_json)
     print_context(result)
-    write_explained(result, loaded, explain_html, why)
-    draw_picture(result, loaded, picture)
+    viewing.finish(result, loaded)
 
 
 @makes_request
@@ -272,42 +203,29 @@ def edit(
     file: Annotated[
         str, typer.Argument(help="File to edit, which stays as it is without --write; `-` reads standard input.")
     ],
-    model: ModelName = "default",
-    backend: BackendName = None,
-    quantize: QuantizeName = None,
-    dtype: DtypeName = "auto",
+    *,
+    loading: Loading,
     span: Annotated[list[str] | None, typer.Option(help="START:END in characters; may be repeated.")] = None,
     lines: Lines = None,
     pattern: Annotated[str | None, typer.Option(help="A regular expression: all its matches.")] = None,
     strength: Annotated[float, typer.Option(help="Share of the tokens to draw again; the others stay.")] = 1.0,
     context: ContextOption = "auto",
     search_length: SearchLength = None,
-    picture: Picture = None,
-    audit: AuditLedger = None,
-    audit_key: AuditKey = None,
-    explain_html: ExplainPage = None,
-    why: Why = None,
-    diff: ShowDiff = False,
-    write: Write = False,
-    backup: Backup = False,
-    watch: WatchOption = False,
-    watch_rate: WatchRate = None,
+    change: FileChange,
+    viewing: Viewing,
     as_json: AsJson = False,
     **options: Any,
 ) -> None:
     """Rewrite parts of a file and keep the rest verbatim; print the whole, or the difference, or write the file."""
-    change = FileChange(diff, write, backup)
     change.check(file, as_json, options)
     if options.get("n", 1) != 1 and not as_json:
         raise InputError("edit prints one text: leave out --n, or take --json for all samples")
     chosen: dict[str, Any] = {"spans": read_pairs(span), "lines": read_pairs(lines), "pattern": pattern}
     chosen |= {"strength": strength, "search_length": search_length, "context": context}
-    check_picture(picture, options)
-    check_explained(explain_html, why, options)
+    viewing.check(options)
     source = InputText.read(file)
-    check_watched(watch, watch_rate, audit, options)
-    loaded = load(model, backend=backend, quantize=quantize, dtype=dtype)
-    with recorded(loaded, model, audit, audit_key) as asked, watched(loaded, watch, watch_rate) as more:
+    loaded = loading.load()
+    with viewing.asked(loaded, loading.model) as (asked, more):
         result = asked.edit(source.text, **chosen, **more, **options)
     if as_json:
         print_result(result, as_json)
@@ -320,5 +238,29 @@ def edit(
     if not as_json:
         print_explained(result)
     print_context(result)
-    write_explained(result, loaded, explain_html, why)
-    draw_picture(result, loaded, picture)
+    viewing.finish(result, loaded)
+
+
+@makes_request
+def chat(
+    *,
+    loading: Loading,
+    effort: Annotated[
+        str, typer.Option("--effort", help="How many forwards an answer may take: instant, low, medium or high.")
+    ] = "medium",
+    system: Annotated[str | None, typer.Option("--system", help="What the model is told first.")] = None,
+    **options: Any,
+) -> None:
+    """Converse with a model in the terminal, by its own chat template; /help says what can be typed."""
+    from rich.console import Console
+
+    from daguerre.view.conversation import ChatSession, Terminal
+
+    if options.get("n", 1) != 1:
+        raise InputError("a conversation has one answer to each question: leave out --n")
+    if options.get("explain"):
+        raise InputError("a conversation explains no answer: leave out --explain")
+    check_input()
+    with contextlib.suppress(ImportError):  # arrow keys and a history where Python has them
+        import readline  # noqa: F401
+    Terminal(ChatSession(loading.load(), effort, system, **options), Console(), input).run()

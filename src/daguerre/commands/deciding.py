@@ -11,14 +11,15 @@ from typing import Annotated, Any
 import typer
 
 from daguerre.commands.files import print_context
-from daguerre.commands.loading import chooses_model, load
-from daguerre.commands.options import AsJson, ModelName, read_pairs, read_text
+from daguerre.commands.loading import ModelChoice, takes_groups
+from daguerre.commands.options import AsJson, read_pairs, read_text
 from daguerre.errors import InputError
 
 
-@chooses_model
+@takes_groups
 def decide(
     state: Annotated[str, typer.Argument(help="Text that the question is about; `-` reads standard input.")],
+    *,
     label: Annotated[list[str] | None, typer.Option(help="A text for the blank; two or more: a choice.")] = None,
     yes: Annotated[str | None, typer.Option(help="The text that means yes.")] = None,
     no: Annotated[str | None, typer.Option(help="The text that means no.")] = None,
@@ -26,12 +27,12 @@ def decide(
     before: Annotated[str, typer.Option(help="Text between the state and the blank.")] = "",
     after: Annotated[str, typer.Option(help="Text after the blank.")] = "",
     calibration: Annotated[str | None, typer.Option(help="One of the model's calibrations, by name.")] = None,
-    model: ModelName = "default",
+    chosen: ModelChoice,
     as_json: AsJson = False,
 ) -> None:
     """Fill a blank with the likeliest of several texts (--label), of --yes and --no, or with a number (--score)."""
     question = _question(label, yes, no, score)(before=before, after=after, calibration=calibration)
-    (answer,) = load(model).decide(read_text(state), [question])
+    (answer,) = chosen.load().decide(read_text(state), [question])
     if as_json:
         typer.echo(json.dumps(asdict(answer), ensure_ascii=False))
         return

@@ -77,12 +77,8 @@ def _chat_format(tokenizer: Tokenizer | None) -> dict[str, Any]:
     except DaguerreError as error:
         return {"chat_format": {"found": f"not found: {error}"}}
     calls = facts["calls"]
-    return {
-        "chat_format": {
-            "found": facts["found"],
-            "call": "none" if calls is None else repr(calls["begin"] + calls["call"])[1:-1],
-        }
-    }
+    call = "none" if calls is None else repr(calls["begin"] + calls["call"])[1:-1]
+    return {"chat_format": {"found": facts["found"], "call": call}}
 
 
 def facts_of_machine() -> dict[str, Any]:

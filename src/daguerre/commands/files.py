@@ -22,11 +22,6 @@ At = Annotated[
     typer.Option("--at", help="The gap is here in the file: LINE:COLUMN, from 1; a line alone means its end."),
 ]
 Lines = Annotated[list[str] | None, typer.Option("--lines", help="FIRST:LAST, from 1; may be repeated.")]
-ShowDiff = Annotated[
-    bool, typer.Option("--diff", help="Print the difference instead of the text: `git apply` and `patch -p0` take it.")
-]
-Write = Annotated[bool, typer.Option("--write", help="Write the result to the file: all of it or nothing.")]
-Backup = Annotated[bool, typer.Option("--backup", help="With --write: keep the file as it was as FILE.bak.")]
 ContextOption = Annotated[
     str,
     typer.Option(
@@ -93,13 +88,16 @@ class InputText:
             raise InputError(f"cannot write {self.path}: {error.strerror or error}") from None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FileChange:
     """What is done with the text that a file would have: shown as a difference, written, or neither."""
 
-    diff: bool
-    write: bool
-    backup: bool
+    diff: Annotated[
+        bool,
+        typer.Option("--diff", help="Print the difference instead of the text: `git apply` and `patch -p0` take it."),
+    ] = False
+    write: Annotated[bool, typer.Option("--write", help="Write the result to the file: all of it or nothing.")] = False
+    backup: Annotated[bool, typer.Option("--backup", help="With --write: keep the file as it was as FILE.bak.")] = False
 
     @property
     def wanted(self) -> bool:

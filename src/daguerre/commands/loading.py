@@ -1,17 +1,37 @@
-"""Which model a command loads and how, with a bar where it takes long."""
+"""Which model a command loads and how, with a bar where it takes long; and options that several commands share."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
 DTYPES = ("bfloat16", "float32")
+ModelName = Annotated[
+    str, typer.Option("--model", "-m", help="A folder, a GGUF file, a name on a model hub, `default` or `concepts`.")
+]
+BackendName = Annotated[
+    str | None,
+    typer.Option("--backend", help="What runs the model: native or torch; by default native where it can be compiled."),
+]
+QuantizeName = Annotated[
+    str | None,
+    typer.Option(
+        "--quantize",
+        help="int8: matrices as 8-bit numbers, faster and approximate; approximate_int4: as 4-bit numbers.",
+    ),
+]
+DtypeName = Annotated[
+    str,
+    typer.Option("--dtype", help="float32, bfloat16, or auto: the faster one here, mostly bfloat16."),
+]
 Revision = Annotated[
     str | None,
     typer.Option("--revision", help="Of a name on a hub: branch, tag or commit; by default the main branch."),
@@ -36,38 +56,74 @@ RopeScaling = Annotated[
         "none; or the JSON of transformers' rope_scaling.",
     ),
 ]
-CHOICE: dict[str, Any] = {
-    "revision": Revision,
-    "family": FamilyName,
-    "adapter": AdapterName,
-    "tokenizer": TokenizerName,
-    "rope_scaling": RopeScaling,
-}
 
 
-class Chosen(str):
-    """The name of a model, and the options of `daguerre.load` that were given with it."""
+@dataclass(frozen=True, kw_only=True)
+class ModelChoice:
+    """Which model a command loads."""
 
-    __slots__ = ("how",)
-    how: dict[str, Any]
+    model: ModelName = "default"
+    revision: Revision = None
+    family: FamilyName = None
+    adapter: AdapterName = None
+    tokenizer: TokenizerName = None
+    rope_scaling: RopeScaling = None
+
+    def load(self, **how: Any) -> Any:
+        """The model, by `daguerre.load`."""
+        chosen = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "model"}
+        return load(self.model, **how, **{name: value for name, value in chosen.items() if value is not None})
 
 
-def chooses_model(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of CHOICE; its `model` becomes a `Chosen`, which `load` understands."""
-    parameters = inspect.signature(command, eval_str=True).parameters.values()
-    added = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
-        for name, option in CHOICE.items()
-    ]
+@dataclass(frozen=True, kw_only=True)
+class Loading(ModelChoice):
+    """Which model a command loads, and how."""
 
-    @functools.wraps(command)
+    backend: BackendName = None
+    quantize: QuantizeName = None
+    dtype: DtypeName = "auto"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConceptModel(ModelChoice):
+    """Which model with concept heads a command loads."""
+
+    model: ModelName = "concepts"
+
+
+def with_parameters(
+    command: Callable[..., None], call: Callable[..., None], parameters: Iterable[inspect.Parameter]
+) -> Callable[..., None]:
+    """`call` in a command's place, with these parameters."""
+    made = functools.wraps(command)(call)
+    made.__signature__ = inspect.Signature([*parameters])  # type: ignore[attr-defined]
+    return made
+
+
+def parameters_of(command: Callable[..., None]) -> list[inspect.Parameter]:
+    """A command's parameters, with their types."""
+    return [*inspect.signature(command, eval_str=True).parameters.values()]
+
+
+def takes_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command an option for each field of those of its parameters that are dataclasses, which it receives."""
+    parameters = parameters_of(command)
+    groups = {one.name: one.annotation for one in parameters if is_dataclass(one.annotation)}
+
     def wrapper(**values: Any) -> None:
-        chosen = Chosen(values["model"])
-        chosen.how = {name: value for name in CHOICE if (value := values.pop(name, None)) is not None}
-        command(**values | {"model": chosen})
+        for name, group in groups.items():
+            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
+        command(**values)
 
-    wrapper.__signature__ = inspect.Signature([*parameters, *added])  # type: ignore[attr-defined]
-    return wrapper
+    spread = [options_of(groups[one.name]) if one.name in groups else [one] for one in parameters]
+    return with_parameters(command, wrapper, chain(*spread))
+
+
+def options_of(group: Any) -> list[inspect.Parameter]:
+    """The options of a group."""
+    hints = get_type_hints(group, include_extras=True)
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return [inspect.Parameter(one.name, kind, default=one.default, annotation=hints[one.name]) for one in fields(group)]
 
 
 def load(name: str, told: Callable[[int, int], object] | None = None, **how: Any) -> Any:
@@ -81,7 +137,7 @@ def load(name: str, told: Callable[[int, int], object] | None = None, **how: Any
             if told is not None:
                 told(done, total)
 
-        return daguerre.load(str(name), progress=progress, **how, **getattr(name, "how", {}))
+        return daguerre.load(name, progress=progress, **how)
 
 
 def load_folder_of(
@@ -90,18 +146,11 @@ def load_folder_of(
     """`daguerre.models.loading.load_folder`, with a bar."""
     from daguerre.models import loading
 
-    adapter_folder = None if adapter is None else loading.model_folder(adapter)
-    tokenizer_path = loading.tokenizer_folder(folder, None, family)
+    beside = None if adapter is None else loading.model_folder(adapter)
+    words = loading.tokenizer_folder(folder, None, family)
+    how: dict[str, Any] = {"family": family, "adapter": beside, "tokenizer": words, "rope_scaling": rope_scaling}
     with loading_bar() as progress:
-        return loading.load_folder(
-            folder,
-            dtype,
-            family=family,
-            adapter=adapter_folder,
-            tokenizer=tokenizer_path,
-            rope_scaling=rope_scaling,
-            progress=progress,
-        )
+        return loading.load_folder(folder, dtype, progress=progress, **how)
 
 
 @contextmanager

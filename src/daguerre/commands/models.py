@@ -22,10 +22,15 @@ from daguerre.commands.options import AsJson
 from daguerre.errors import InputError, unknown
 
 if TYPE_CHECKING:
+    from daguerre.models.core.config import ModelConfig
     from daguerre.models.scaling import Extension
+    from daguerre.models.sources import ModelSource
 
 Named = Annotated[str, typer.Argument(help="A name on a model hub, owner/repository[@revision].")]
 AnyModel = Annotated[str, typer.Argument(help="A folder, a GGUF file, a name on a model hub, `default` or `concepts`.")]
+
+Which = tuple[str, str | None, str | None, str | None, "Extension | None"]
+"""A model with its revision and family, an adapter to be merged, and more positions."""
 
 
 def pull(name: Named, revision: Revision = None, family: FamilyName = None, as_json: AsJson = False) -> None:
@@ -154,26 +159,49 @@ def export_model(
     its concept heads as a folder that SAELens reads; README.md in a folder says what for. An adapter is merged, or
     written alone as a file for llama.cpp's --lora.
     """
-    import torch
-
-    from daguerre.models import export
-    from daguerre.models import saelens as sparse
-    from daguerre.models.loading import model_folder, open_source
     from daguerre.models.scaling import read_scaling
 
     if (alone or model is None) and (adapter is None or gguf is None):
         raise InputError("name a model; or write an adapter alone, with --adapter FOLDER --gguf FILE")
     scaling = None if rope_scaling is None else read_scaling(rope_scaling)
-    if gguf is not None:
-        if out is not None or saelens is not None:
-            raise InputError("--gguf writes a file of its own: leave out --out and --saelens, and run them apart")
-        if adapter is not None and (alone or model is None):
-            _export_adapter(model, adapter, gguf, dtype or "f32", revision, family)
-            return
-        assert model is not None
-        _export_gguf(model, gguf, dtype or "bf16", revision, family, adapter, scaling)
+    if gguf is not None and (out is not None or saelens is not None):
+        raise InputError("--gguf writes a file of its own: leave out --out and --saelens, and run them apart")
+    if gguf is not None and gguf.exists():
+        raise InputError(f"{gguf} is there already: give a new name")
+    if gguf is not None and adapter is not None and (alone or model is None):
+        _export_adapter(model, adapter, gguf, dtype or "f32", revision, family)
         return
     assert model is not None
+    which: Which = (model, revision, family, adapter, scaling)
+    if gguf is not None:
+        _export_gguf(which, gguf, dtype or "bf16")
+    else:
+        _export_folders(which, out, saelens, dtype)
+
+
+def _config_of(which: Which) -> tuple[ModelConfig, ModelSource]:
+    """The configuration that is written, and where it is from: before the weights are there."""
+    from daguerre.models.loading import model_folder, open_source
+
+    model, revision, family, _, scaling = which
+    source = open_source(model_folder(model, revision, family=family, weights=False), family=family)
+    return source.config() if scaling is None else scaling(source.config()), source
+
+
+def _load(which: Which, dtype: str) -> Any:
+    from daguerre.models.loading import model_folder
+
+    model, revision, family, adapter, scaling = which
+    folder = model_folder(model, revision, family=family)
+    return load_folder_of(folder, dtype, family=family, adapter=adapter, rope_scaling=scaling)
+
+
+def _export_folders(which: Which, out: Path | None, saelens: Path | None, dtype: str | None) -> None:
+    import torch
+
+    from daguerre.models import export
+    from daguerre.models import saelens as sparse
+
     if out is None and saelens is None:
         raise InputError("nothing to write: give --out FOLDER, --saelens FOLDER or both, or --gguf FILE")
     if dtype is not None and dtype not in DTYPES:
@@ -182,47 +210,30 @@ def export_model(
         raise InputError("--dtype is for --out: SAELens' weights are float32")
     if out == saelens:
         raise InputError(f"--out and --saelens are both {out}: give two folders")
-    config = open_source(model_folder(model, revision, family=family, weights=False), family=family).config()
-    config = config if scaling is None else scaling(config)
+    config, _ = _config_of(which)
     if saelens is not None:
         sparse.prepare(config, saelens)
     if out is not None:
         export.prepare(config, out)
-    folder = model_folder(model, revision, family=family)
     kept = dtype or DTYPES[0]
-    kind = kept if saelens is None else "float32"
-    loaded = load_folder_of(folder, kind, family=family, adapter=adapter, rope_scaling=scaling)
+    loaded = _load(which, kept if saelens is None else "float32")
     if out is not None:
         named = export.export(loaded.backbone, loaded.tokenizer, out, getattr(torch, kept))
         typer.echo(f"{out}  {named}: README.md says what transformers can do with it")
     if saelens is not None:
-        name = str(model if out is None else out)
+        name = which[0] if out is None else str(out)
         names = sparse.export_concepts(loaded.backbone, loaded.concepts, saelens, name)
         typer.echo(f"{saelens}  {', '.join(names)}: README.md says how SAELens reads them")
 
 
-def _export_gguf(
-    model: str,
-    file: Path,
-    dtype: str,
-    revision: str | None,
-    family: str | None,
-    adapter: str | None,
-    scaling: Extension | None,
-) -> None:
+def _export_gguf(which: Which, file: Path, dtype: str) -> None:
     from daguerre.models.gguf import writing
-    from daguerre.models.loading import model_folder, open_source
 
     writing.kind_of(dtype)
     writing.package()
-    if file.exists():
-        raise InputError(f"{file} is there already: give a new name")
-    source = open_source(model_folder(model, revision, family=family, weights=False), family=family)
-    config, names = source.config(), source.names()
-    writing.arch_of(config if scaling is None else scaling(config), names.family)
-    folder = model_folder(model, revision, family=family)
-    kept = "bfloat16" if dtype == "bf16" else "float32"
-    loaded = load_folder_of(folder, kept, family=family, adapter=adapter, rope_scaling=scaling)
+    config, source = _config_of(which)
+    writing.arch_of(config, source.names().family)
+    loaded = _load(which, "bfloat16" if dtype == "bf16" else "float32")
     written = writing.write_gguf(loaded.backbone, loaded.tokenizer, file, dtype, loaded.family)
     kinds = ", ".join(f"{num} tensors of {kind}" for kind, num in sorted(written.kinds.items()))
     typer.echo(f"{file}  {written.arch}: {kinds}")
@@ -237,11 +248,8 @@ def _export_adapter(
     from daguerre.models.gguf.adapter import write_adapter
     from daguerre.models.loading import model_folder, open_source
 
-    if file.exists():
-        raise InputError(f"{file} is there already: give a new name")
     adapter_folder = model_folder(adapter, what="an adapter")
     base = model or lora.base_name(adapter_folder)
     source = open_source(model_folder(base, revision, family=family, weights=False), family=family)
-    config, published = source.config(), source.names()
-    num = write_adapter(config, published, adapter_folder, file, dtype)
+    num = write_adapter(source.config(), source.names(), adapter_folder, file, dtype)
     typer.echo(f"{file}  factors of {num} matrices, for {base}: llama.cpp takes it with --lora")

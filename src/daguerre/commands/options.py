@@ -15,30 +15,12 @@ from typing import Annotated, Any, get_args
 import typer
 
 from daguerre.arguments import Option, Switch, options_of
-from daguerre.commands.explaining import print_explained
-from daguerre.commands.loading import chooses_model
+from daguerre.commands.loading import parameters_of, takes_groups, with_parameters
 from daguerre.commands.streams import read_input
+from daguerre.commands.viewing import print_explained
 from daguerre.decoding.options import DecodeOptions
 from daguerre.errors import InputError
 
-ModelName = Annotated[
-    str, typer.Option("--model", "-m", help="A folder, a GGUF file, a name on a model hub, `default` or `concepts`.")
-]
-BackendName = Annotated[
-    str | None,
-    typer.Option("--backend", help="What runs the model: native or torch; by default native where it can be compiled."),
-]
-QuantizeName = Annotated[
-    str | None,
-    typer.Option(
-        "--quantize",
-        help="int8: matrices as 8-bit numbers, faster and approximate; approximate_int4: as 4-bit numbers.",
-    ),
-]
-DtypeName = Annotated[
-    str,
-    typer.Option("--dtype", help="float32, bfloat16, or auto: the faster one here, mostly bfloat16."),
-]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 DraftText = Annotated[
     str | None, typer.Option("--draft", help="What the output will likely be, to start from; `@FILE` reads a file.")
@@ -49,16 +31,6 @@ SearchLength = Annotated[
         "--search-length/--no-search-length",
         help="Ask the model how long the gap is, of the lengths up to --max-tokens; by default where it has no <null>.",
     ),
-]
-Picture = Annotated[
-    Path | None, typer.Option("--picture", help="Draw the canvas over time to this PNG file (needs the train extra).")
-]
-AuditLedger = Annotated[
-    Path | None,
-    typer.Option("--audit", help="A ledger: what is asked and written becomes a record (needs --audit-key)."),
-]
-AuditKey = Annotated[
-    Path | None, typer.Option("--audit-key", help="The key that signs it: make one with `daguerre audit key FILE`.")
 ]
 LEFT_OUT = ("logit_bias", "scorer")
 """Options of `Decode` that no command line can say."""
@@ -110,26 +82,21 @@ def takes(table: dict[str, Any]) -> Callable[[Callable[..., None]], Callable[...
     """Give a command the options of a table; it receives those that the user gave."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        parameters = inspect.signature(command, eval_str=True).parameters.values()
-        kept = [parameter for parameter in parameters if parameter.kind is not inspect.Parameter.VAR_KEYWORD]
-        added = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
-            for name, option in table.items()
-        ]
+        kept = [one for one in parameters_of(command) if one.kind is not inspect.Parameter.VAR_KEYWORD]
+        kind = inspect.Parameter.KEYWORD_ONLY
+        added = [inspect.Parameter(name, kind, default=None, annotation=option) for name, option in table.items()]
 
-        @functools.wraps(command)
         def wrapper(**values: Any) -> None:
             command(**{name: value for name, value in values.items() if name not in table or value not in (None, [])})
 
-        wrapper.__signature__ = inspect.Signature(kept + added)  # type: ignore[attr-defined]
-        return wrapper
+        return with_parameters(command, wrapper, [*kept, *added])
 
     return decorate
 
 
 def makes_request(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of REQUEST, of which it receives those that the user gave, files and pins read; and
-    those of `chooses_model`.
+    those of its groups.
     """
 
     @takes(REQUEST)
@@ -140,7 +107,7 @@ def makes_request(command: Callable[..., None]) -> Callable[..., None]:
             given["steer"] = _program(given["steer"])
         command(**given | ({"pins": _pins(given["pins"])} if "pins" in given else {}))
 
-    return chooses_model(wrapper)
+    return takes_groups(wrapper)
 
 
 def read_pairs(given: list[str] | None) -> list[tuple[int, int]] | None:
@@ -221,25 +188,6 @@ def names_file(argument: str) -> bool:
 def read_draft(argument: str | None) -> str | None:
     """The argument itself, or the file that it names after an @."""
     return read_file(argument[1:]) if argument is not None and argument.startswith("@") else argument
-
-
-def check_picture(path: Path | None, options: dict[str, Any]) -> None:
-    """InputError or MissingExtra, before any work, for a requested picture that cannot be drawn."""
-    if path is None:
-        return
-    from daguerre.view import picture
-
-    if options.get("n", 1) != 1:
-        raise InputError("a picture is of one sample: leave out --n or --picture")
-    picture.check_picture(path)
-
-
-def draw_picture(result: Any, model: Any, path: Path | None) -> None:
-    """Draw the picture, if one is requested. Call it last: an error leaves what was printed."""
-    if path is not None:
-        from daguerre.view import picture
-
-        picture.draw(result, model.tokenizer, path)
 
 
 def print_result(result: Any, as_json: bool) -> None:

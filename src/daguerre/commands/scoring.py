@@ -10,18 +10,16 @@ from typing import Annotated, Any
 import typer
 
 from daguerre.commands.files import InputText
-from daguerre.commands.loading import chooses_model, load
-from daguerre.commands.options import AsJson, BackendName, DtypeName, ModelName, QuantizeName
+from daguerre.commands.loading import Loading, takes_groups
+from daguerre.commands.options import AsJson
 from daguerre.errors import InputError
 
 
-@chooses_model
+@takes_groups
 def score(
     file: Annotated[str, typer.Argument(help="File to score; `-` reads standard input.")],
-    model: ModelName = "default",
-    backend: BackendName = None,
-    quantize: QuantizeName = None,
-    dtype: DtypeName = "auto",
+    *,
+    loading: Loading,
     kind: Annotated[
         str | None, typer.Option(help="ar: exact, left to right; elbo: a bound. By default ar where the model has it.")
     ] = None,
@@ -39,7 +37,7 @@ def score(
     source = InputText.read(file)
     if not source.text:
         raise InputError(f"{source.path or 'standard input'} is empty: there is nothing to score")
-    loaded = load(model, backend=backend, quantize=quantize, dtype=dtype)
+    loaded = loading.load()
     scores = loaded.nll(source.text, kind=kind or _exact_kind(loaded), samples=samples)
     lines = by_line(loaded.tokenizer, source.text, scores)
     if as_json:

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from daguerre.commands.loading import chooses_model, load
-from daguerre.commands.options import AsJson, BackendName, DtypeName, ModelName, read_file, read_text
+from daguerre.commands.loading import BackendName, ConceptModel, DtypeName, takes_groups
+from daguerre.commands.options import AsJson, read_file, read_text
 from daguerre.concepts.search_commands import find, search
 from daguerre.errors import DataError
 
@@ -136,10 +136,11 @@ def show(
         console.print("\nNo example in the held-out files.")
 
 
-@chooses_model
+@takes_groups
 def explain(
     file: Annotated[str, typer.Argument(help="A file of text, such as Python; `-` reads standard input.")],
-    model: ModelName = "concepts",
+    *,
+    chosen: ConceptModel,
     backend: BackendName = None,
     dtype: DtypeName = "auto",
     concept: Annotated[
@@ -154,7 +155,7 @@ def explain(
     if html is not None:
         view.check_page(html)
     text = read_text("-") if file == "-" else read_file(file)
-    loaded = load(model, backend=backend, dtype=dtype)
+    loaded = chosen.load(backend=backend, dtype=dtype)
     if concept is not None and loaded.concepts is not None:
         loaded.concepts.number(concept)
     found = loaded.explain(text)

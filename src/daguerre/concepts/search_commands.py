@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
-from daguerre.commands.loading import chooses_model, load
-from daguerre.commands.options import AsJson, ModelName
+from daguerre.commands.loading import ConceptModel, takes_groups
+from daguerre.commands.options import AsJson
 from daguerre.errors import InputError, no_concept_heads
 
 LONGEST = 80
@@ -48,13 +48,14 @@ def find(
         typer.echo("no concept has these words: try others, or see `daguerre concepts list`")
 
 
-@chooses_model
+@takes_groups
 def search(
     query: Annotated[str, typer.Argument(help='Concepts, with + and -: "for_loop + try_block - bare_except".')],
     folders: Annotated[
         list[Path], typer.Option("--in", metavar="DIR", help="A folder of Python files, or a file; may be repeated.")
     ],
-    model: ModelName = "concepts",
+    *,
+    chosen: ConceptModel,
     by: Annotated[
         str, typer.Option(help="peak: the most likely place counts; mean: the mean weight of all tokens.")
     ] = "peak",
@@ -70,7 +71,7 @@ def search(
     from daguerre.scoring.concept_search import parse_query
     from daguerre.scoring.concept_search import search as search_documents
 
-    loaded = load(model)
+    loaded = chosen.load()
     if loaded.concepts is None:
         raise no_concept_heads()
     terms = parse_query(query, loaded.concepts)

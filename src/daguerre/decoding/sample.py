@@ -76,6 +76,7 @@ class History:
             canvas = canvas.at(step.span).apply(step.decision)
             yield Event(step.step, step.decision, canvas, evidence)
 
+
 if TYPE_CHECKING:
     from daguerre.models.core.backbone import Backbone
 

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.console import Console
 
-from daguerre.commands.loading import CHOICE
-from daguerre.commands.options import AsJson, BackendName, ModelName, QuantizeName, takes
+from daguerre.commands.loading import BackendName, ModelChoice, ModelName, QuantizeName, options_of
+from daguerre.commands.options import AsJson, takes
 from daguerre.errors import InputError, MissingExtra
 
 ReportFile = Annotated[
@@ -24,7 +24,7 @@ ReportFile = Annotated[
 
 # Fields of `evals.options.EvalOptions` and its `Limits`. Left out, each has its default there.
 EVALUATION: dict[str, Any] = {
-    **CHOICE,
+    **{one.name: one.annotation for one in options_of(ModelChoice) if one.name != "model"},
     "what": Annotated[
         list[str] | None,
         typer.Option(

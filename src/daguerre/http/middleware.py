@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from starlette.datastructures import Headers, MutableHeaders, State
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from daguerre.http.errors import ApiError, answer
 from daguerre.http.incoming import MOST_BYTES, ClientLeft, Incoming, received, too_large
@@ -86,7 +86,7 @@ class RequestMiddleware:
             owner = self._enter(scope, headers)
             state.num_running += owner is not None
             if owner is None:
-                await self._app(scope, _Limited(receive, self._settings.max_body), seen)
+                await self._app(scope, receive, seen)
             else:
                 await self._served(scope, owner, receive, seen, texts)
         except ClientLeft:
@@ -138,6 +138,7 @@ class RequestMiddleware:
         except ApiError as error:
             seen.closes = error.http_status != 413  # what is only too large ends, and then the next request follows
             raise
+        scope["state"]["body"] = body
         if texts is not None:
             texts.request += body[:LOGGED]
         with self._running_of(owner):
@@ -190,24 +191,6 @@ class _Texts:
         return {name: getattr(self, name).decode("utf-8", "replace") for name in ("request", "answer")}
 
 
-def _keep(kept: bytearray, message: Message) -> None:
-    kept += message.get("body", b"")[: LOGGED - len(kept)]
-
-
-class _Limited:
-    """`receive` of a body of at most so many bytes."""
-
-    def __init__(self, receive: Receive, most: int) -> None:
-        self._receive, self._most, self._num = receive, most, 0
-
-    async def __call__(self) -> Message:
-        message = await self._receive()
-        self._num += len(message.get("body", b""))
-        if self._num > self._most:
-            raise too_large(self._most)
-        return message
-
-
 class _Seen:
     """`send` that adds the request's id and notes the status. TimeoutError where the client reads nothing for so many
     seconds. closes: whether the connection ends with the answer.
@@ -225,7 +208,7 @@ class _Seen:
             if self._state.draining or self.closes:
                 headers["connection"] = "close"  # or a client would ask again where nobody answers, or send the rest
         if self._texts is not None:
-            _keep(self._texts.answer, message)
+            self._texts.answer += message.get("body", b"")[: LOGGED - len(self._texts.answer)]
         try:
             async with asyncio.timeout(self._seconds):
                 await self._send(message)

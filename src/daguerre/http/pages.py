@@ -1,4 +1,6 @@
-"""Pages: static files of the package, which talk to this server alone; and `/docs`, which shows its routes."""
+"""Pages: static files of the package, which talk to this server alone; and `/docs`, which shows its routes. What all
+pages have is in the folder `shared`, and is served with the files of each.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,21 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
-from daguerre.http.content import HEADERS, TYPES
+COUNTERS = "text/plain; version=0.0.4; charset=utf-8"
+"""Prometheus' text format."""
+TYPES = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+POLICY = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'"
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
 
 
 def static_pages(package: str, folder: str, first: str = "/") -> APIRouter:
@@ -33,7 +49,8 @@ def page_file(request: Request, package: str, folder: str, name: str) -> Respons
     """A file of a folder of a package, with a policy by which it loads nothing from elsewhere; 404 where there is
     none.
     """
-    known = {one.name: one for one in (resources.files(package) / folder).iterdir()}
+    places = (resources.files("daguerre.http") / "shared", resources.files(package) / folder)
+    known = {one.name: one for place in places for one in place.iterdir()}
     kind = TYPES.get(name.rpartition(".")[2])
     if name not in known or kind is None:
         raise HTTPException(404)

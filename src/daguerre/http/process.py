@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Timer
 from types import FrameType
@@ -35,12 +35,12 @@ class GracefulServer(uvicorn.Server):
     """A server whose process ends with status 0 after a signal, once what it has begun is done.
 
     Until then it listens: /ready says 503, and so does the answer to a new request. After `drain` seconds requests that
-    still run end with an error. A second signal ends the process at once, with the signal's status.
+    still run end with an error (`close`). A second signal ends the process at once, with the signal's status.
     """
 
-    def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
+    def __init__(self, config: uvicorn.Config, app: FastAPI, close: Callable[[], object] = lambda: None) -> None:
         super().__init__(config)
-        self._app, self._stop_at = app, None  # type: FastAPI, float | None
+        self._app, self._close, self._stop_at = app, close, None  # type: FastAPI, Callable[[], object], float | None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Take no more requests; end at once on a second signal."""
@@ -57,7 +57,7 @@ class GracefulServer(uvicorn.Server):
         if self._stop_at is not None:
             late = time.monotonic() >= self._stop_at
             if late:
-                await asyncio.to_thread(self._app.state.pool.close)
+                await asyncio.to_thread(self._close)
             self.should_exit = late or not self._app.state.num_running
         return await super().on_tick(counter)
 

@@ -237,6 +237,7 @@ def _spans(rows: LoggedRequests) -> list[Span]:
     for use in np.split(order, np.flatnonzero(np.diff(part[order])) + 1):
         some, kept = rows.requests[use], _of(met[use])
         through = some["ms"][rows.answered[use]]
+        counts = np.bincount(some["answered"][some["answered"] >= 0], minlength=len(rows.backends)).tolist()
         out.append(
             Span(
                 start=begin + length * int(part[use[0]]),
@@ -244,15 +245,7 @@ def _spans(rows: LoggedRequests) -> list[Span]:
                 paid=float(np.nansum(some["cost"])),
                 p95=quantile(through, 0.95),
                 missed=share(1 - kept),
-                backends={
-                    name: int(count)
-                    for name, count in zip(
-                        rows.backends,
-                        np.bincount(some["answered"][some["answered"] >= 0], minlength=len(rows.backends)),
-                        strict=True,
-                    )
-                    if count
-                },
+                backends={name: count for name, count in zip(rows.backends, counts, strict=True) if count},
             )
         )
     return out

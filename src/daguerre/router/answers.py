@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from daguerre.router.reading import dicts
+from daguerre.router.reading import as_object, as_text, dicts
 
 
 @dataclass(frozen=True)
@@ -60,17 +60,17 @@ def has_text(event: object) -> bool:
     """Whether an event of a stream holds text of the answer, or a part of a tool call; reasoning is no text. Of an
     event whose shape is not known: yes.
     """
-    value = _dict(event)
+    value = as_object(event)
     kind, choices = value.get("type"), value.get("choices")
     if isinstance(kind, str) and kind.startswith("response."):
-        begins_call = str(_dict(value.get("item")).get("type")).endswith("_call")
+        begins_call = str(as_object(value.get("item")).get("type")).endswith("_call")
         return "reasoning" not in kind and (bool(value.get("delta")) or begins_call)
     if not isinstance(choices, list):
         return True
     return any(
         any(said.get(name) for name in ("text", "content", "refusal", "tool_calls", "function_call"))
         for choice in dicts(choices)
-        for said in (choice, _dict(choice.get("delta")), _dict(choice.get("message")))
+        for said in (choice, as_object(choice.get("delta")), as_object(choice.get("message")))
     )
 
 
@@ -81,15 +81,11 @@ def _loaded(data: bytes) -> Any:
         return None
 
 
-def _dict(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
 def _text(value: object) -> str:
     """A text, or the texts of a list of parts."""
     if isinstance(value, list):
         return "".join(_text(part.get("text")) for part in dicts(value))
-    return value if isinstance(value, str) else ""
+    return as_text(value)
 
 
 def _of_choices(values: Iterable[dict[str, Any]]) -> FirstChoice | None:
@@ -100,9 +96,9 @@ def _of_choices(values: Iterable[dict[str, Any]]) -> FirstChoice | None:
         if choice is None:
             continue
         found = True
-        said = _dict(choice.get("message")) or _dict(choice.get("delta"))
+        said = as_object(choice.get("message")) or as_object(choice.get("delta"))
         new = _text(choice.get("text")) or _text(said.get("content")) or _text(said.get("refusal"))
-        text = new if _dict(value.get("diffusion_meta")).get("diffusion_content") is True else text + new
+        text = new if as_object(value.get("diffusion_meta")).get("diffusion_content") is True else text + new
         _join_calls(calls, said)
         finish = choice.get("finish_reason") or finish
     if not found:
@@ -117,7 +113,7 @@ def _join_calls(calls: dict[int, list[str]], said: Mapping[str, Any]) -> None:
     given += [{"function": said["function_call"]}] if isinstance(said.get("function_call"), dict) else []
     for place, call in enumerate(given):
         number = call.get("index", place)
-        function = _dict(call.get("function"))
+        function = as_object(call.get("function"))
         name, arguments = calls.setdefault(number if isinstance(number, int) else place, ["", ""])
         new = function.get("arguments")
         new = new if isinstance(new, str) or new is None else json.dumps(new)
@@ -133,7 +129,7 @@ def _of_response(values: list[dict[str, Any]], streamed: bool) -> FirstChoice | 
         ends = [one for one in values if one.get("type") in ("response.completed", "response.incomplete")]
         if not ends:
             return _of_events(values)
-        values = [_dict(ends[-1].get("response"))]
+        values = [as_object(ends[-1].get("response"))]
     response = values[0]
     if not isinstance(response.get("output"), list) or response.get("status") == "failed":
         return None
@@ -152,7 +148,7 @@ def _of_events(values: list[dict[str, Any]]) -> FirstChoice | None:
     if "response.failed" in kinds or "response.created" not in kinds:
         return None
     text = "".join(_text(one.get("delta")) for one in values if one.get("type") == "response.output_text.delta")
-    items = [_dict(one.get("item")) for one in values if one.get("type") == "response.output_item.done"]
+    items = [as_object(one.get("item")) for one in values if one.get("type") == "response.output_item.done"]
     calls = [one for one in items if one.get("type") == "function_call"]
     return FirstChoice(text, tuple((_text(one.get("name")), _text(one.get("arguments"))) for one in calls))
 
@@ -169,7 +165,7 @@ def _of_decisions(value: dict[str, Any]) -> FirstChoice | None:
 
 def _decided(answer: object) -> Any:
     """The label that a decision is for: a choice, true or false, or the nearest number of a score."""
-    given = _dict(answer)
+    given = as_object(answer)
     if "choice" in given:
         return given["choice"]
     for name in ("noul", "probability"):

@@ -15,11 +15,11 @@ from starlette.types import Receive, Scope, Send
 
 import daguerre
 from daguerre.http import errors, pages
-from daguerre.http.content import COUNTERS
 from daguerre.http.middleware import RequestMiddleware
+from daguerre.http.pages import COUNTERS
 from daguerre.http.settings import Keys, Settings
 from daguerre.http.sites import allowing
-from daguerre.router import models, stored
+from daguerre.router import stored
 from daguerre.router.config import Config
 from daguerre.router.log import config_line
 from daguerre.router.openapi import describe
@@ -40,13 +40,6 @@ ROUTES = {
 """By path: the operation, and the path below a backend's base URL."""
 
 
-class Pool:
-    """What a server's process closes at its end: nothing here, since the application's lifespan does."""
-
-    def close(self, drain: float = 0.0) -> None:
-        """Nothing is open."""
-
-
 def make_app(router: Router, store: Store, write: Write) -> FastAPI:
     """The application of a router."""
     config = router.config
@@ -61,12 +54,11 @@ def make_app(router: Router, store: Store, write: Write) -> FastAPI:
         store.close()
 
     app = App(title="Daguerre router", version=daguerre.__version__, lifespan=living, docs_url=None, redoc_url=None)
-    app.state.pool, app.state.settings, app.state.draining, app.state.num_running = Pool(), settings, False, 0
+    app.state.settings, app.state.draining, app.state.num_running = settings, False, 0
     app.state.router = router
     errors.install(app)
     backed = {path: Backed(router, path) for path in ROUTES}
     app.router.routes += [Route(path, one, methods=["POST"]) for path, one in backed.items()]
-    app.include_router(models.router)
     app.add_api_route("/metrics", lambda: Response(router.watch.text(), media_type=COUNTERS), methods=["GET"])
     app.add_api_route("/status", status, methods=["GET"])
     app.add_api_route("/health", lambda: {"status": "ok"}, methods=["GET"])

@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import sqlite3
+import time
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,9 +27,15 @@ from typing import Any
 
 import orjson
 
+import daguerre
 from daguerre.errors import InputError
-from daguerre.router.config import Cache
+from daguerre.router.attempts import Opened
+from daguerre.router.config import Cache, Config
 from daguerre.router.near import marks_of, nearest, vector_of
+from daguerre.router.reading import dicts
+from daguerre.router.routed_request import RoutedRequest
+from daguerre.router.store import Store
+from daguerre.router.upstream import merged
 
 LOG = logging.getLogger("daguerre.router")
 APART = frozenset({"user", "safety_identifier", "metadata", "store", "prompt_cache_key", "prompt_cache_retention"})
@@ -128,7 +135,7 @@ def _has_state(operation: str, body: Mapping[str, Any]) -> bool:
     if operation != "responses":
         return bool(body.get("store"))
     named = any(body.get(name) for name in STATE) or body.get("store") is not False
-    return named or any(item.get("type") == "item_reference" for item in _items(body.get("input")))
+    return named or any(item.get("type") == "item_reference" for item in dicts(body.get("input")))
 
 
 def _is_plain(operation: str, body: Mapping[str, Any]) -> bool:
@@ -137,19 +144,15 @@ def _is_plain(operation: str, body: Mapping[str, Any]) -> bool:
     unsampled = operation in UNSAMPLED and given is None
     if not unsampled and (isinstance(given, bool) or not isinstance(given, int | float) or given != 0):
         return False
-    items = _items(body.get("input")) if operation == "responses" else []
+    items = dicts(body.get("input")) if operation == "responses" else []
     if any(body.get(name) for name in TOOLS) or any(one.get("type", "message") not in SAID for one in items):
         return False
-    return not any(_is_of_tools(one) for one in _items(body.get("messages")))
+    return not any(_is_of_tools(one) for one in dicts(body.get("messages")))
 
 
 def _is_of_tools(message: Mapping[str, Any]) -> bool:
     called = message.get("tool_calls") or message.get("function_call") or message.get("role") in ("tool", "function")
-    return bool(called) or any(part.get("type") in PARTS for part in _items(message.get("content")))
-
-
-def _items(value: object) -> list[dict[str, Any]]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+    return bool(called) or any(part.get("type") in PARTS for part in dicts(message.get("content")))
 
 
 def key_of(
@@ -214,7 +217,7 @@ def _apart(operation: str, body: dict[str, Any]) -> tuple[str, dict[str, Any]] |
     if not isinstance(last, dict) or last.get("role") != "user":
         return None
     content = last.get("content")
-    parts = _items(content)
+    parts = dicts(content)
     if isinstance(content, list) and len(parts) == len(content):
         text = "\n".join(one["text"] for one in parts if isinstance(one.get("text"), str))
         around = [{**one, "text": None} if isinstance(one.get("text"), str) else one for one in parts]
@@ -248,7 +251,7 @@ def _is_whole(value: object) -> bool:
     if value.get("object") == "response":
         return value.get("status") == "completed"
     choices = value.get("choices")
-    return choices is None or (bool(choices) and all(one.get("finish_reason") in ENDS for one in _items(choices)))
+    return choices is None or (bool(choices) and all(one.get("finish_reason") in ENDS for one in dicts(choices)))
 
 
 def _is_whole_stream(events: Iterable[object], lines: list[bytes]) -> bool:
@@ -257,7 +260,7 @@ def _is_whole_stream(events: Iterable[object], lines: list[bytes]) -> bool:
         if not isinstance(event, dict) or event.get("error") or event.get("type") in ("error", "response.failed"):
             return False
         completed = completed or event.get("type") == "response.completed"
-        for choice in _items(event.get("choices")):
+        for choice in dicts(event.get("choices")):
             index = str(choice.get("index"))
             ends[index] = choice.get("finish_reason") or ends.get(index)
     if completed:
@@ -379,3 +382,53 @@ class AnswerCache:
 def _sum(answer: CachedResponse, usage: bytes) -> int:
     """A checksum, since SQLite has none of its pages."""
     return zlib.crc32(b"\n".join((answer.kind.encode(), answer.backend.encode(), usage, answer.body)))
+
+
+class ResponseCache:
+    """Answers of a router's backends. version: of what decides beside the configuration, such as a quality model."""
+
+    def __init__(self, config: Config, store: Store, version: str = "") -> None:
+        self._config, self.answers = config, AnswerCache(store.db, config.cache)
+        self._answerers = f"{daguerre.__version__} {config.sha256} {version}"
+
+    def key(self, routed: RoutedRequest) -> CacheKey | None:
+        """The key of a request; None: no answer to it is kept. InputError for a wish that the file does not allow."""
+        table, wishes = self._config.cache, routed.asked.wishes
+        if not may_cache(routed.operation, routed.body, wishes, table):
+            return None
+        return key_of(
+            routed.operation,
+            routed.body,
+            answerers=self._answerers,
+            owner=routed.owner,
+            wishes=wishes,
+            beta=routed.headers.get("openai-beta"),
+            near=table.near is not None,
+        )
+
+    def get(self, routed: RoutedRequest, key: CacheKey) -> Hit | None:
+        """The answer that is kept for a request."""
+        found = self.answers.get(key, time.time(), near=routed.asked.wishes.get("cache") == "near")
+        routed.line["cache"] = "miss" if found is None else "hit" if found.similarity is None else "near"
+        return found
+
+    def keep(self, routed: RoutedRequest, key: CacheKey, opened: Opened, answer: bytes) -> None:
+        """Keep a whole answer, unless it is one of a backend that is not good enough: the others may be back soon."""
+        backend, floor = self._config.backend(opened.backend), self._config.rule(routed.features.step).quality
+        good = {each.name for each in routed.decision.candidates if each.quality >= floor}
+        sent = merged(routed.body, backend.body)
+        kind, usage = opened.headers.get("content-type", "application/json"), dict[str, Any](opened.check.usage)
+        if good and backend.name not in good:
+            return
+        if may_keep(opened.status, kind, answer) and may_cache(
+            routed.operation, sent, routed.asked.wishes, self._config.cache
+        ):
+            self.answers.put(key, CachedResponse(answer, kind, backend.name, usage or None), time.time())
+
+
+def hit_headers(hit: Hit) -> dict[str, str]:
+    """What a client is told of an answer that was kept."""
+    said = {"content-type": hit.answer.kind, "age": f"{hit.age:.0f}"}
+    if hit.similarity is None:
+        return said | {"x-route-cache": "hit"}
+    return said | {"x-route-cache": "near", "x-route-similarity": f"{hit.similarity:.3f}"}

@@ -14,6 +14,8 @@ from html import escape
 WIDTH, LEFT, RIGHT = 400.0, 52.0, 12.0
 ROW, TOP, BOTTOM = 38.0, 8.0, 26.0
 COLORS = 6
+LONGEST = 24
+"""Characters of a name in a legend."""
 Say = Callable[[float], str]
 
 
@@ -95,7 +97,7 @@ def bars(
             _line(f"whisker c{one.kind % COLORS}", across(low), y + 24, across(high), y + 24),
             f'<circle class="dot c{one.kind % COLORS}" cx="{across(one.value):.1f}" cy="{y + 24:.1f}" r="4.5"/>',
         ]
-    return _figure(title, height, out, _bars_told(items, say))
+    return _figure(title, height, out, "; ".join(f"{one.label}: {say(one.value)}" for one in items))
 
 
 def lines(
@@ -154,7 +156,8 @@ def stacks(
     for place, name in enumerate(names):
         x, y = 14 + 190 * (place % 2), foot + BOTTOM + 18 * (place // 2) + 8
         out.append(f'<rect class="fill c{place % COLORS}" x="{x}" y="{y - 9:.1f}" width="10" height="10"/>')
-        out.append(f'<text x="{x + 15}" y="{y:.1f}">{escape(_short(name))}</text>')
+        shown = name if len(name) <= LONGEST else name[: LONGEST - 1] + "…"
+        out.append(f'<text x="{x + 15}" y="{y:.1f}">{escape(shown)}</text>')
     return _figure(title, height, out, f"Requests over time by backend: {', '.join(names)}.")
 
 
@@ -192,14 +195,6 @@ def _unbroken(
         else:
             out[-1].append((time, value, band or (value, value)))
     return [part for part in out if part]
-
-
-def _bars_told(items: Sequence[Bar], say: Say) -> str:
-    return "; ".join(f"{one.label}: {say(one.value)}" for one in items)
-
-
-def _short(name: str, most: int = 24) -> str:
-    return name if len(name) <= most else name[: most - 1] + "…"
 
 
 def _line(kind: str, x1: float, y1: float, x2: float, y2: float) -> str:

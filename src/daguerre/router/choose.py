@@ -16,11 +16,75 @@ Equal inputs have equal decisions, so a log of inputs can be decided again (`Rou
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from daguerre.router.config import Backend, Config
-from daguerre.router.features import BackendState, Features, State
+
+
+@dataclass(frozen=True, kw_only=True)
+class Features:
+    """A request, as `choose` sees it.
+
+    operation      of `config.OPERATIONS`
+    needs          what only some backends can do, of `config.NEEDS`, sorted
+    step           its step type, of `config.STEPS`, and `steps`, the probability of each
+    input_tokens   an estimate
+    output_tokens  the limit that the request names; None: it names none
+    quality        by backend, the probability that its answer is right, where that was predicted for this request
+    conversation   which backend has an open tool call of this conversation; None: none has
+    wishes         what the request may choose: slo_ms, backend, tags, max_cost
+    draw           a uniform number of the request, 0 to 1, for exploration
+    """
+
+    operation: str
+    step: str
+    needs: tuple[str, ...] = ()
+    steps: dict[str, float] = field(default_factory=dict)
+    input_tokens: int = 0
+    output_tokens: int | None = None
+    stream: bool = False
+    quality: dict[str, float] = field(default_factory=dict)
+    conversation: str | None = None
+    wishes: dict[str, Any] = field(default_factory=dict)
+    draw: float = 1.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values."""
+        return vars(self) | {"needs": list(self.needs)}
+
+    @classmethod
+    def from_dict(cls, value: dict[str, Any]) -> Features:
+        """From JSON values."""
+        known = {one.name for one in fields(cls)}
+        return cls(**{name: given for name, given in value.items() if name in known} | {"needs": tuple(value["needs"])})
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackendState:
+    """A backend at the time of a decision. Times are milliseconds.
+
+    open        requests may go there: its circuit is closed, or a probe is due
+    cold        it has to start first
+    in_flight   requests that it is computing for this router
+    waiting     how long the second oldest of these has waited for its first text: two are no accident. 0: there is none
+    first, first_p95, whole, whole_p95   until the first text and until the end, as measured in the request's size
+                bucket; None: not measured yet
+    """
+
+    open: bool = True
+    cold: bool = False
+    in_flight: int = 0
+    waiting: float = 0.0
+    first: float | None = None
+    first_p95: float | None = None
+    whole: float | None = None
+    whole_p95: float | None = None
+
+
+State = dict[str, BackendState]
+"""By backend; one that is not there is as `BackendState()`."""
+
 
 FRESH = BackendState()
 
@@ -80,16 +144,29 @@ def choose(features: Features, state: State, config: Config) -> RoutingDecision:
     """Which backend has a request; see the module."""
     candidates = [_candidate(each, features, state.get(each.name, FRESH), config) for each in config.backends]
     able = [each for each in candidates if each.excluded is None]
-    if not able:
-        return _decision(None, "none", _why_none(candidates), [], candidates, 1.0, features, config)
-    for rule, name in (("conversation", features.conversation), ("wish", features.wishes.get("backend"))):
-        held = [each for each in able if each.name == name]
-        if held:
-            said = "it has an open tool call of the conversation" if rule == "conversation" else "the request names it"
-            return _decision(held[0], rule, said, _ranked(able, features, config), candidates, 1.0, features, config)
     ranked = _ranked(able, features, config)
-    best, rule, said = ranked[0], *_why(able, ranked, features, config)
-    return _explored(best, rule, said, ranked, candidates, features, config)
+
+    def decided(chosen: str | None, rule: str, reason: str, propensity: float = 1.0) -> RoutingDecision:
+        return RoutingDecision(
+            backend=chosen,
+            rule=rule,
+            reason=reason,
+            step=features.step,
+            fallbacks=tuple(each.name for each in ranked if each.name != chosen),
+            candidates=tuple(candidates),
+            propensity=propensity,
+            config=config.sha256,
+        )
+
+    if not able:
+        return decided(None, "none", _why_none(candidates))
+    for rule, name, reason in (
+        ("conversation", features.conversation, "it has an open tool call of the conversation"),
+        ("wish", features.wishes.get("backend"), "the request names it"),
+    ):
+        if any(each.name == name for each in able):
+            return decided(name, rule, reason)
+    return decided(*_explored(ranked, _why(able, ranked, features, config), features, config))
 
 
 def _candidate(backend: Backend, features: Features, state: BackendState, config: Config) -> Candidate:
@@ -197,50 +274,21 @@ def _why(able: Sequence[Candidate], ranked: Sequence[Candidate], features: Featu
 
 
 def _explored(
-    best: Candidate,
-    rule: str,
-    said: str,
-    ranked: Sequence[Candidate],
-    candidates: Sequence[Candidate],
-    features: Features,
-    config: Config,
-) -> RoutingDecision:
-    """The decision for the best candidate or, for a share of requests, for any of those that reach the quality."""
-    share, floor = config.explore.share, config.rule(features.step).quality
-    others = [each for each in ranked[1:] if each.quality >= floor]
+    ranked: Sequence[Candidate], why: tuple[str, str], features: Features, config: Config
+) -> tuple[str, str, str, float]:
+    """The best candidate or, for a share of requests, any of those that reach the quality: its name, the rule, the
+    reason and its propensity.
+    """
+    share, floor, best = config.explore.share, config.rule(features.step).quality, ranked[0]
+    some = [best, *(each for each in ranked[1:] if each.quality >= floor)]
     refused = features.wishes.get("explore") is False or features.step not in config.explore.steps
-    if not share or refused or not others:
-        return _decision(best, rule, said, ranked, candidates, 1.0, features, config)
-    some = [best, *others]
+    if not share or refused or len(some) == 1:
+        return best.name, *why, 1.0
     if features.draw >= share:
-        return _decision(best, rule, said, ranked, candidates, 1 - share + share / len(some), features, config)
+        return best.name, *why, 1 - share + share / len(some)
     chosen = some[min(int(features.draw / share * len(some)), len(some) - 1)]
     propensity = share / len(some) + (1 - share if chosen is best else 0.0)
-    said = f"explored, one of {len(some)}; the best is {best.name}"
-    return _decision(chosen, "explore", said, ranked, candidates, propensity, features, config)
-
-
-def _decision(
-    chosen: Candidate | None,
-    rule: str,
-    said: str,
-    ranked: Sequence[Candidate],
-    candidates: Sequence[Candidate],
-    propensity: float,
-    features: Features,
-    config: Config,
-) -> RoutingDecision:
-    name = None if chosen is None else chosen.name
-    return RoutingDecision(
-        backend=name,
-        rule=rule,
-        reason=said,
-        step=features.step,
-        fallbacks=tuple(each.name for each in ranked if each.name != name),
-        candidates=tuple(candidates),
-        propensity=propensity,
-        config=config.sha256,
-    )
+    return chosen.name, "explore", f"explored, one of {len(some)}; the best is {best.name}", propensity
 
 
 def _why_none(candidates: Sequence[Candidate]) -> str:

@@ -1,22 +1,24 @@
-"""The commands of the router: serve, check a configuration, decide a log again."""
+"""The commands of the router: serve, check a configuration, decide a log again, say what it shows, fit to it."""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from daguerre.commands.options import AsJson
 from daguerre.commands.serving import KEYS, need_route
 from daguerre.errors import DataError, InputError
-from daguerre.router.analyze_commands import analyze
-from daguerre.router.fit_commands import fit
+from daguerre.files import atomic_write
 
 SHOWN = 20
 """Lines that are named where they differ."""
+MOST_COLUMNS = 6
+FOLDS = 5
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -81,3 +83,118 @@ def schema() -> None:
     from daguerre.router.config import Config
 
     typer.echo(json.dumps(Config.model_json_schema(), indent=2))
+
+
+def analyze(
+    log: Annotated[Path, typer.Argument(metavar="LOG", help="The file of decisions.")],
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", "-c", help="Another configuration: what would it have done with the same requests?"),
+    ] = None,
+    html: Annotated[Path | None, typer.Option("--html", help="Write a page with plots here.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what a log shows: cost, latency, promises kept, quality, what was saved and lost; with --config, the value of
+    another configuration, or that the log has no support for it.
+    """
+    need_route()
+    from daguerre.router.analyze import analyze as found_in
+    from daguerre.router.config import read_config
+    from daguerre.router.report import page
+    from daguerre.router.tables import tables
+
+    found = found_in(log, None if config is None else read_config(config, files=False))
+    if html is not None:
+        try:
+            with atomic_write(html) as file:
+                file.write(page(found).encode())
+        except OSError as error:
+            raise InputError(f"cannot write {html}: {error.strerror}") from None
+    if as_json:
+        typer.echo(json.dumps(found.to_dict(), allow_nan=False))
+        return
+    for table in tables(found):
+        _print(table.title, table.about, table.head, table.rows)
+    for note in (*found.notes, *(found.other.notes if found.other else ())):
+        typer.echo(f"* {note}")
+
+
+def _print(title: str, about: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table for a terminal: a block for each row where it has many columns."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    console.print(f"\n[bold]{escape(title)}[/bold]")
+    console.print(escape(about))
+    if not rows:
+        return
+    many = len(head) > MOST_COLUMNS
+    shown = Table(box=None, pad_edge=False, show_header=not many)
+    for name in ("", "") if many else head:
+        shown.add_column(escape(name), overflow="fold")
+    for row in rows:
+        if many:
+            shown.add_row(f"[bold]{escape(row[0])}[/bold]", "")
+            for name, value in zip(head[1:], row[1:], strict=True):
+                shown.add_row(f"  {escape(name)}", escape(value))
+        else:
+            shown.add_row(*map(escape, row))
+    console.print(shown)
+
+
+def fit(
+    log: Annotated[
+        Path,
+        typer.Argument(
+            metavar="LOG", help="Lines of outcomes, or a router's log with texts and grades; may be gzipped."
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file for `quality_model`.")] = Path("quality.npz"),
+    folds: Annotated[
+        int, typer.Option(min=2, max=20, help="Parts that groups are dealt into, to be held out.")
+    ] = FOLDS,
+    seed: Annotated[int, typer.Option(min=0, help="Of how groups are dealt.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Fit how likely each backend's answer is right, from outcomes or graded answers, and say how the fit does on
+    groups of requests that it has not seen.
+    """
+    need_route()
+    from daguerre.router.quality_fit import fit_quality
+    from daguerre.router.quality_rows import read_outcomes
+
+    model = fit_quality(read_outcomes(log), folds, seed)
+    try:
+        model.save(out)
+    except OSError as error:
+        raise InputError(f"cannot write {out}: {error.strerror}") from None
+    typer.echo(json.dumps({"out": str(out), **model.report}) if as_json else said(model.report, out))
+
+
+def said(report: Mapping[str, Any], out: Path) -> str:
+    """The report as text."""
+    lines = [f"{report['rows']:,} requests of {report['groups']:,} groups, held out in {report['folds']} parts:"]
+    width = max(map(len, report["backends"]))
+    lines.append(f"{'backend':{max(width, 7)}}    rows  right  log loss  constant  Brier    ECE    AUC")
+    for name, one in report["backends"].items():
+        area = "    -" if one["auc"] is None else f"{one['auc']:.3f}"
+        lines.append(
+            f"{name:{max(width, 7)}}  {one['rows']:6,}  {one['right']:.3f}     {one['loss']:.3f}     "
+            f"{one['constant']:.3f}  {one['brier']:.3f}  {one['ece']:.3f}  {area}"
+        )
+    for pair in report["pairs"]:
+        names = f"{pair['weak']} or {pair['strong']}, {pair['rows']:,} requests"
+        if pair["apgr"] is None:
+            lines.append(f"{names}: no gap to recover, or no request with both graded")
+        else:
+            lines.append(
+                f"{names}: APGR {pair['apgr']:.3f}; by length {pair['length']:.3f}, at random .500, "
+                f"with both outcomes known {pair['oracle']:.3f}; half of the gap for {pair['cpt_50']:.1%} of requests "
+                f"to {pair['strong']}, .8 of it for {pair['cpt_80']:.1%}"
+            )
+    lines += [f"left out, too few graded answers: {one}" for one in report["left_out"]]
+    lines += [f"not used: {num:,} {why}" for why, num in report["unused"].items()]
+    lines.append(f"wrote {out}: name it in the configuration, quality_model = {json.dumps(str(out))}")
+    return "\n".join(lines)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import tomllib
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
@@ -19,8 +20,7 @@ from pydantic_core import PydanticCustomError
 
 from daguerre.errors import DaguerreError, DataError, InputError, unknown
 from daguerre.http.settings import Keys, sites_of
-from daguerre.router.named_files import key_in, quality_in
-from daguerre.router.toml_lines import line_of
+from daguerre.router.quality import quality_in
 
 Operation = Literal["chat", "completions", "responses", "embeddings", "fim", "edit", "decisions"]
 Need = Literal[
@@ -391,6 +391,17 @@ def read_config(path: Path, *, files: bool = True) -> Config:
     return found
 
 
+def key_in(path: Path, backend: str) -> str:
+    """A backend's API key. InputError for a file that cannot be read or has none."""
+    try:
+        key = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"backend {backend!r}: cannot read its key from {path}: {error}") from None
+    if not key:
+        raise InputError(f"backend {backend!r}: {path} is empty")
+    return key
+
+
 def _files(config: Config) -> Iterator[tuple[tuple[Any, ...], Callable[[], object]]]:
     """The place of each file that a configuration names, and what reads it."""
     if config.quality_model is not None:
@@ -416,3 +427,37 @@ def parse_config(text: str, name: str) -> Config:
 def _wrong(text: str, name: str, place: tuple[Any, ...], said: str) -> DataError:
     """An error with the line of a place."""
     return DataError(f"{name}, line {line_of(text, place)}: {'.'.join(map(str, place)) or 'file'}: {said}")
+
+
+def line_of(text: str, place: tuple[Any, ...]) -> int:
+    """The line, from 1, of the value at a place such as ("backends", 1, "price", "input"), or of the innermost table
+    around it that the text names. Lines in strings of several lines may be taken for others.
+    """
+    found, table, seen = 1, tuple[Any, ...](), dict[str, int]()
+    best = 0
+    for number, line in enumerate(text.splitlines(), 1):
+        if head := re.match(r"\s*(\[\[?)\s*([^\]]+?)\s*\]", line):
+            path = tuple(part.strip().strip("\"'") for part in head[2].split("."))
+            if head[1] == "[[":
+                seen[head[2]] = seen.get(head[2], -1) + 1
+            table = _numbered(path, seen)
+            here = table
+        elif pair := re.match(r"\s*([A-Za-z0-9_\-.\"']+)\s*=", line):
+            here = (*table, *(part.strip("\"'") for part in pair[1].split(".")))
+        else:
+            continue
+        size = len(place) if here[: len(place)] == place else len(here) if here == place[: len(here)] else 0
+        if size > best:
+            found, best = number, size
+    return found
+
+
+def _numbered(path: tuple[str, ...], seen: dict[str, int]) -> tuple[Any, ...]:
+    """A table's path with the number of the item behind each array of tables."""
+    out: list[Any] = []
+    for place, part in enumerate(path):
+        out.append(part)
+        name = ".".join(path[: place + 1])
+        if name in seen:
+            out.append(seen[name])
+    return tuple(out)

@@ -218,11 +218,9 @@ def _notes(rows: LoggedRequests, other: Config) -> list[str]:
         "Latencies and loads of backends are those of the log: what another configuration does to them is not known.",
         "A request is decided by the features and the step type of the log.",
     ]
-    theirs = {each.name for each in other.backends}
+    theirs, place = {each.name for each in other.backends}, rows.backends.index
     logged = [{each.name for each in config.backends} & theirs for config in rows.configs]
-    moved = {
-        name for names, same in zip(logged, rows.same, strict=True) for name in names if not same[_place(rows, name)]
-    }
+    moved = {name for names, same in zip(logged, rows.same, strict=True) for name in names if not same[place(name)]}
     if moved:
         names = ", ".join(sorted(moved))
         out.append(
@@ -231,7 +229,3 @@ def _notes(rows: LoggedRequests, other: Config) -> list[str]:
     if any(each.quality_model != other.quality_model for each in rows.configs):
         out.append("The configurations have different quality models: predictions are those of the log's.")
     return out
-
-
-def _place(rows: LoggedRequests, name: str) -> int:
-    return rows.backends.index(name)

@@ -6,7 +6,7 @@
     order statistics   quantiles, from ranks and the binomial distribution
 
 The value of another configuration needs the probability with which it would send each request to each backend
-(`propensities`) and the one with which the log's configuration did. What the log never does has no support.
+(`spread_of`) and the one with which the log's configuration did. What the log never does has no support.
 
     ips     mean(w r), with w = target / logged: unbiased (Horvitz and Thompson, 1952)
     snips   sum(w r) / sum(w) (Swaminathan and Joachims, NeurIPS 2015)
@@ -23,15 +23,13 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from daguerre.router.choose import RoutingDecision, choose
 from daguerre.router.config import Config
-from daguerre.router.features import Features, State
 
 Z95 = 1.959963984540054
 DRAWS, RUNS, FOLDS = 1000, 500, 5
@@ -167,38 +165,17 @@ def weighted_quantiles(values: Array, weights: Array, at: tuple[float, ...]) -> 
     ]
 
 
-def propensities(features: Features, state: State, config: Config) -> dict[str, float]:
-    """The probability with which a configuration sends a request to each backend, over the draws of its exploration;
-    empty where none can serve it.
+def spread_of(decision: Mapping[str, Any], config: Config) -> dict[str, float]:
+    """The probability with which a configuration sends a request to each backend, over the draws of its exploration,
+    from a decision of it as a log has it; empty where none can serve it.
     """
-    return spread_of(choose(features, state, config), config)
-
-
-def spread_of(decision: RoutingDecision, config: Config) -> dict[str, float]:
-    """The probability of each backend, of a decision of that configuration."""
-    quality = {each.name: each.quality for each in decision.candidates}
-    return _spread(decision.backend, decision.propensity, decision.fallbacks, quality, decision.step, config)
-
-
-def spread_logged(line: Mapping[str, Any], config: Config) -> dict[str, float]:
-    """The probability of each backend, of a decision that is read from a log."""
-    quality = {each["name"]: each["quality"] for each in line["candidates"]}
-    return _spread(line["backend"], line["propensity"], line["fallbacks"], quality, line["step"], config)
-
-
-def _spread(
-    chosen: str | None,
-    propensity: float,
-    fallbacks: Sequence[str],
-    quality: Mapping[str, float],
-    step: str,
-    config: Config,
-) -> dict[str, float]:
+    chosen, fallbacks, propensity = decision["backend"], decision["fallbacks"], decision["propensity"]
     if chosen is None:
         return {}
     if propensity == 1.0:
         return {chosen: 1.0}
-    explored, floor = config.explore.share, config.rule(step).quality
+    explored, floor = config.explore.share, config.rule(decision["step"]).quality
+    quality = {each["name"]: each["quality"] for each in decision["candidates"]}
     some = [name for name in (chosen, *fallbacks) if quality[name] >= floor]
     each = explored / len(some)
     best = chosen if propensity > each + (1 - explored) / 2 else fallbacks[0]

@@ -25,13 +25,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from daguerre.errors import MissingExtra
 from daguerre.router import validity
 from daguerre.router.answers import FirstChoice, answer_of
 from daguerre.router.config import Grader
-from daguerre.router.reading import read
-
-__all__ = ["AskJudge", "FirstChoice", "answer_of", "grade"]
+from daguerre.router.reading import as_object, dicts, read
 
 LOG = logging.getLogger("daguerre.router")
 AskJudge = Callable[[dict[str, Any]], Awaitable[str]]
@@ -144,27 +144,21 @@ async def _by_schema(request: Mapping[str, Any], answer: FirstChoice, timeout: f
 
 def text_schema(request: Mapping[str, Any]) -> Any:
     """The schema that a request gives its answer, in chat's place, in that of responses, or in our own. None: none."""
-    text = request.get("text")
-    wanted = request.get("response_format") or (text.get("format") if isinstance(text, dict) else None)
-    own = request.get("daguerre")
-    if isinstance(wanted, dict) and wanted.get("type") == "json_schema":
+    wanted = as_object(request.get("response_format") or as_object(request.get("text")).get("format"))
+    if wanted.get("type") == "json_schema":
         held = wanted.get("json_schema")
         return held.get("schema") if isinstance(held, dict) else wanted.get("schema")
-    if isinstance(wanted, dict) and wanted.get("type") == "json_object":
-        return {"type": "object"}
-    return own.get("schema") if isinstance(own, dict) else None
+    own = as_object(request.get("daguerre"))
+    return {"type": "object"} if wanted.get("type") == "json_object" else own.get("schema")
 
 
 def tool_schemas(request: Mapping[str, Any]) -> dict[str, Any]:
     """The schemas of the arguments of a request's functions, by name."""
-    out = dict[str, Any]()
-    for place in ("tools", "functions"):
-        given = request.get(place)
-        for tool in given if isinstance(given, list) else []:
-            held = tool.get("function", tool) if isinstance(tool, dict) else None
-            if isinstance(held, dict) and isinstance(held.get("name"), str):
-                out[held["name"]] = held.get("parameters") or {"type": "object"}
-    return out
+    tools = [tool for place in ("tools", "functions") for tool in dicts(request.get(place))]
+    given = dicts([tool.get("function", tool) for tool in tools])
+    return {
+        one["name"]: one.get("parameters") or {"type": "object"} for one in given if isinstance(one.get("name"), str)
+    }
 
 
 async def _by_tests(grader: Grader, request: Mapping[str, Any], answer: FirstChoice) -> float | None:
@@ -285,3 +279,46 @@ def score_of(text: str) -> float | None:
     if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 10:
         return None
     return score / 10
+
+
+MOST_CHECKED = 128 << 10
+"""Bytes of an answer."""
+NO_JSON = object()
+
+
+def has_checks(request: Mapping[str, Any]) -> bool:
+    """Whether a request's body says anything of its answer that can be checked."""
+    return bool(tool_schemas(request)) or text_schema(request) is not None
+
+
+def checks_of(request: Mapping[str, Any], operation: str, answer: bytes, streamed: bool) -> dict[str, bool]:
+    """By the name of each check that was made, whether the first choice of an answer passed it. They are made where
+    requests are served, so they read the answer once and no more: `_by_schema` has a process of its own.
+
+    json    the text is JSON, where the request gives it a schema or asks for an object
+    tools   every call is of a function of the request, and its arguments are a JSON object
+    """
+    try:
+        return _checks(request, operation, answer, streamed) if len(answer) <= MOST_CHECKED else {}
+    except Exception:
+        LOG.exception("an answer could not be checked")
+        return {}
+
+
+def _checks(request: Mapping[str, Any], operation: str, answer: bytes, streamed: bool) -> dict[str, bool]:
+    found = answer_of(operation, answer, streamed)
+    if found is None:
+        return {}
+    if found.tool_calls:
+        functions = tool_schemas(request)
+        calls = [(name, _json_of(text if text.strip() else "{}")) for name, text in found.tool_calls]
+        right = all(name in functions and isinstance(value, dict) for name, value in calls)
+        return {"tools": right} if functions else {}
+    return {} if text_schema(request) is None else {"json": _json_of(found.text) is not NO_JSON}
+
+
+def _json_of(text: str) -> Any:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return NO_JSON

@@ -309,14 +309,13 @@ def _provider_message(text: str) -> str:
 
 def retry_after(error: Exception) -> str | None:
     """Seconds that a provider asks to wait, as its header says."""
-    for headers in (getattr(error, "litellm_response_headers", None), getattr(_of(error), "headers", None)):
+    for headers in (
+        getattr(error, "litellm_response_headers", None),
+        getattr(getattr(error, "response", None), "headers", None),
+    ):
         if isinstance(headers, Mapping) and isinstance(after := headers.get("retry-after"), str):
             return after
     return None
-
-
-def _of(error: Exception) -> object:
-    return getattr(error, "response", None)
 
 
 def _unconnected(error: BaseException | None) -> bool:

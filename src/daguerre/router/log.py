@@ -16,18 +16,17 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import orjson
 
 from daguerre.errors import DataError
-from daguerre.router.choose import RoutingDecision, choose
+from daguerre.router.choose import BackendState, Features, RoutingDecision, State, choose
 from daguerre.router.config import Config
-from daguerre.router.features import BackendState, Features, State
 
 VERSION = 2
 """Of logs. The candidates of version 1 have no `first_p50`."""
@@ -116,27 +115,26 @@ class Read:
 def read_log(path: Path, found: Read | None = None) -> Iterator[LogEntry]:
     """The requests of a log, in order. DataError, with the line's number, for what no router has written."""
     configs = dict[str, tuple[Config, int]]()
-    with _opened(path) as file:
-        for number, text in enumerate(file, 1):
-            try:
-                line = orjson.loads(text)
-            except ValueError:
-                if found is None or text.endswith(b"}\n"):
-                    raise DataError(f"line {number} of {path} is no JSON: it was changed, or is no log") from None
-                found.cut_off += 1
+    for number, text in _numbered(path):
+        try:
+            line = orjson.loads(text)
+        except ValueError:
+            if found is None or text.endswith(b"}\n"):
+                raise DataError(f"line {number} of {path} is no JSON: it was changed, or is no log") from None
+            found.cut_off += 1
+            continue
+        try:
+            if "shadow_of" in line:
                 continue
-            try:
-                if "shadow_of" in line:
-                    continue
-                if "value" in line:
-                    config = Config.model_validate(line["value"])
-                    configs[line["config"]] = config, int(line["version"])
-                    continue
-                entry = LogEntry(number, line, *configs[line["decision"]["config"]])
-                entry.features, entry.state  # noqa: B018 (read now, so that what is wrong is known with its line)
-            except (AttributeError, KeyError, TypeError, ValueError) as error:
-                raise _no_line(path, number, error) from None
-            yield entry
+            if "value" in line:
+                config = Config.model_validate(line["value"])
+                configs[line["config"]] = config, int(line["version"])
+                continue
+            entry = LogEntry(number, line, *configs[line["decision"]["config"]])
+            entry.features, entry.state  # noqa: B018 (read now, so that what is wrong is known with its line)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise no_line(path, number, error) from None
+        yield entry
 
 
 def read_shadows(path: Path) -> dict[str, list[ShadowOutcome]]:
@@ -144,14 +142,11 @@ def read_shadows(path: Path) -> dict[str, list[ShadowOutcome]]:
     that was cut off is passed over: `read_log` counts it.
     """
     out = defaultdict[str, list[ShadowOutcome]](list)
-    with _opened(path) as file:
-        for number, text in enumerate(file, 1):
-            if b'"shadow_of"' not in text:
-                continue
-            try:
-                line = orjson.loads(text)
-            except ValueError:
-                continue
+    for number, text in _numbered(path):
+        if b'"shadow_of"' not in text:
+            continue
+        with suppress(orjson.JSONDecodeError):
+            line = orjson.loads(text)
             if "shadow_of" not in line:
                 continue
             try:
@@ -159,22 +154,21 @@ def read_shadows(path: Path) -> dict[str, list[ShadowOutcome]]:
                 backend = None if line["backend"] is None else str(line["backend"])
                 out[str(line["shadow_of"])].append(ShadowOutcome(backend, line.get("grader") == "exact", *numbers))
             except (AttributeError, KeyError, TypeError, ValueError) as error:
-                raise _no_line(path, number, error) from None
+                raise no_line(path, number, error) from None
     return dict(out)
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
-    """A log to be read. DataError where it cannot be opened."""
+def _numbered(path: Path) -> Iterator[tuple[int, bytes]]:
+    """The lines of a log with their numbers, from 1. DataError where it cannot be read."""
     try:
-        file = path.open("rb")
+        with path.open("rb") as file:
+            yield from enumerate(file, 1)
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}") from None
-    with file:
-        yield file
 
 
-def _no_line(path: Path, number: int, error: Exception) -> DataError:
+def no_line(path: Path, number: int, error: Exception) -> DataError:
+    """The error of a line that no router has written."""
     said = " ".join(repr(error).split())
     return DataError(f"line {number} of {path} is no line of a router's log: {said:.200}")
 

@@ -15,35 +15,34 @@ import math
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
 import orjson
 from fastapi import Request
-from fastapi.responses import Response, StreamingResponse
+from fastapi.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from daguerre.errors import DaguerreError
 from daguerre.http.errors import ApiError, error_body
 from daguerre.http.settings import Keys
 from daguerre.router.attempts import Attempts, Opened
-from daguerre.router.bodies import json_of
-from daguerre.router.cache import CacheKey, Hit
-from daguerre.router.checks import MOST_CHECKED, checks_of, has_checks
+from daguerre.router.cache import CacheKey, Hit, ResponseCache, hit_headers
 from daguerre.router.choose import RoutingDecision, choose, expected_tokens
 from daguerre.router.config import Config
+from daguerre.router.graders import MOST_CHECKED, checks_of, has_checks
 from daguerre.router.limits import OwnerLimits
 from daguerre.router.log import decision_line, text_hash
-from daguerre.router.named_files import quality_in
-from daguerre.router.reading import ParsedRequest
+from daguerre.router.quality import quality_in
+from daguerre.router.reading import ParsedRequest, json_of
 from daguerre.router.replies import BackendError
 from daguerre.router.requests import ObservedFeatures, features_of
-from daguerre.router.response_cache import ResponseCache, hit_headers
 from daguerre.router.routed_request import RoutedRequest, Write, call_ids, cost_of, counts_of
 from daguerre.router.shadow import MOST_KEPT, Shadows
 from daguerre.router.store import Store
-from daguerre.router.upstream import Upstreams
+from daguerre.router.upstream import PassedOn, Upstreams
 from daguerre.router.watching import LogWatcher, RunningTotals
 
 LOG = logging.getLogger("daguerre.router")
@@ -78,7 +77,7 @@ class Router:
     def __init__(
         self, config: Config, upstreams: Upstreams, store: Store, classify: Classify, write: Write, keys: Keys
     ) -> None:
-        self.config, self.upstreams, self.keys, self._store = config, upstreams, keys, store
+        self.config, self.upstreams, self.keys, self.store = config, upstreams, keys, store
         self._classify, self._write = classify, write
         path, names = config.quality_model, [one.name for one in config.backends]
         self._quality = None if path is None else quality_in(path, names)
@@ -97,15 +96,11 @@ class Router:
 
     def _ended(self, routed: RoutedRequest, line: dict[str, Any]) -> None:
         """A request has its line, and its owner is charged."""
-        self._note(line | {"text_hash": text_hash(routed.body, self._store.salt)})
+        self._note(line | {"text_hash": text_hash(routed.body, self.store.salt)})
         if routed.reservation is not None:
             tokens = line.get("tokens", {"input": 0, "output": 0})
             total = int(tokens["input"] + tokens["output"])
             self._limits.settle(routed.reservation, line.get("cost", 0.0), total, time.time())
-
-    def holder(self, owner: str, key: str) -> str | None:
-        """The backend that keeps a response of an owner."""
-        return self._store.holder(owner, [key])
 
     def status(self, owner: str = "") -> dict[str, Any]:
         """How the router and its backends are doing, as JSON values. Of requests and of what owners have used an owner
@@ -128,7 +123,7 @@ class Router:
         used = {
             self.keys.name(one) or "all": asdict(usage) for one, usage in usages.items() if sees_all or one == owner
         }
-        return found | {"cache": asdict(self._kept.stats()), "used_today": used}
+        return found | {"cache": asdict(self._kept.answers.stats()), "used_today": used}
 
     async def close(self) -> None:
         """End what runs in the background, and close all connections."""
@@ -149,9 +144,8 @@ class Router:
                 return self._repeated(routed, hit)
             if routed.decision.backend is None:
                 raise self._none_can(routed.decision, routed.owner)
-            routed.reservation = self._limits.admit(
-                routed.owner, _expected_cost(routed.decision), sum(routed.size), time.time()
-            )
+            cost = next(each.cost for each in routed.decision.candidates if each.name == routed.decision.backend)
+            routed.reservation = self._limits.admit(routed.owner, cost, sum(routed.size), time.time())
             opened = await _unless_gone(request, self._attempts.answer(routed))
             if opened is None:
                 routed.end(GONE)
@@ -159,7 +153,10 @@ class Router:
             routed.line["backend"] = opened.backend
             headers = opened.headers | routed.reply_headers(opened.backend)
             if opened.chunks is not None:
-                return _Stream(self._passing(routed, opened, key), opened, routed, headers)
+                stack = AsyncExitStack()
+                stack.callback(routed.end, GONE)  # where nobody began to read, and so the line is not written
+                stack.push_async_callback(opened.stack.aclose)
+                return PassedOn(self._passing(routed, opened, key), opened.status, headers, stack)
             await opened.stack.aclose()
             return WholeResponse(opened, headers, lambda took: self._whole(routed, opened, key, took), routed.passed())
         except DaguerreError as error:
@@ -182,7 +179,7 @@ class Router:
 
     def _begin(self, request: Request, operation: str, path: str, key: str, told: Told, began: float) -> RoutedRequest:
         owner, body, asked = told.owner, told.body, told.asked
-        held = self._store.holder(owner, call_ids(operation, body))
+        held = self.store.holder(owner, call_ids(operation, body))
         features = asked.features(told.steps, told.quality, held)
         tokens = expected_tokens(features, self.config)
         state = self.upstreams.state(features, tokens, owner)
@@ -240,7 +237,7 @@ class Router:
         size, ended, kept = 0, GONE, [opened.first]
         most = max(
             MOST_KEPT if self._shadows.wants(routed) else 0,
-            self._kept.most_bytes if key is not None else 0,
+            self.config.cache.most_bytes if key is not None else 0,
             MOST_CHECKED if has_checks(routed.body) else 0,
         )
         assert opened.chunks is not None
@@ -306,7 +303,7 @@ class Router:
         begun = float(attempt["begun_ms"])
         first = None if opened.chunks is None or "first_ms" not in attempt else float(attempt["first_ms"]) - begun
         self.upstreams.latencies.add(name, routed.size, first, ended - begun, time.monotonic())
-        self._store.hold(routed.owner, check.tool_calls, name)
+        self.store.hold(routed.owner, check.tool_calls, name)
         if answer is not None and (made := checks_of(routed.body, routed.operation, answer, opened.chunks is not None)):
             routed.line["checks"] = made
 
@@ -326,26 +323,6 @@ class WholeResponse(Response):
             await super().__call__(scope, receive, send)
         finally:
             self._note(self._took)
-
-
-class _Stream(StreamingResponse):
-    """A stream whose backend is left at its end, also where the client was gone before the first chunk: then nobody
-    begins to read `chunks`, and what they would close stays open.
-    """
-
-    def __init__(
-        self, chunks: AsyncIterator[bytes], opened: Opened, routed: RoutedRequest, headers: Mapping[str, str]
-    ) -> None:
-        super().__init__(chunks, opened.status, headers)
-        self._stack, self._routed = opened.stack, routed
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it."""
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            await self._stack.aclose()
-            self._routed.end(GONE)
 
 
 async def _unless_gone(request: Request, answer: Awaitable[Opened]) -> Opened | None:
@@ -369,7 +346,3 @@ async def _unless_gone(request: Request, answer: Awaitable[Opened]) -> Opened | 
         return None
     finally:
         gone.cancel()
-
-
-def _expected_cost(decision: RoutingDecision) -> float:
-    return next(each.cost for each in decision.candidates if each.name == decision.backend)

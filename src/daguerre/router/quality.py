@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from io import BytesIO
@@ -126,6 +127,15 @@ class QualityModel:
         trees = Forest(**{name: arrays.pop(name) for name in TREE_ARRAYS})
         trees.check(len(MEASURES), path)
         return cls(backends=backends, requests=requests, report=report, trees=trees, **arrays)
+
+
+def quality_in(path: Path, backends: Sequence[str]) -> QualityModel:
+    """A model of quality. DataError for a file that cannot be read, is none, or knows none of the backends."""
+    found = QualityModel.load(path)
+    if set(backends).isdisjoint(found.backends):
+        said = f"{path} was fitted for {', '.join(found.backends)}, and the backends here are {', '.join(backends)}"
+        raise DataError(f"{said}: rename them, or run `daguerre route fit` on a log of these")
+    return found
 
 
 ARRAYS = {

@@ -130,7 +130,7 @@ def held_out(some: Prepared, place: NDArray[np.int64]) -> Array:
         inside, outside = some.some(np.flatnonzero(place != fold)), np.flatnonzero(place == fold)
         if len(_enough(inside.given, least=1)[0]) < len(inside.given.backends):
             raise DataError("a backend's right or wrong answers are all of a few groups: grade more kinds of requests")
-        model = _fit(inside, _same(len(inside.given.backends)), {})
+        model = _fit(inside, np.tile([1.0, 0.0], (len(inside.given.backends), 1)), {})
         out[outside] = [model.logits(some.given.readings[row]) for row in outside.tolist()]
     return out
 
@@ -215,10 +215,6 @@ def scales_of(logits: Array, given: Outcomes) -> Array:
         return np.column_stack([np.full(len(more) + 1, factor), constant + np.array([0.0, *more])])
     share = kinds.T @ (right * weights) / (kinds.T @ weights)
     return np.column_stack([np.zeros(len(share)), np.log(share / (1 - share))])
-
-
-def _same(num: int) -> Array:
-    return np.tile([1.0, 0.0], (num, 1))
 
 
 def folds_of(groups: NDArray[np.str_], folds: int, seed: int) -> NDArray[np.int64]:

@@ -1,14 +1,74 @@
 """What a request body holds, as texts and plain facts: one reading for features and for step types.
 
 Bodies are JSON of any kind. A field of the wrong type counts as absent here; whether the body is right is for the
-backend to say. Nothing raises, and nothing recurses, so depth is no danger.
+backend to say. Reading raises nothing, and does not recurse, so depth is no danger; a body with more in it than any
+request needs is refused before (`json_of`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
+
+import orjson
+
+from daguerre.http.errors import ApiError
+
+MOST_ITEMS = 10_000
+"""Messages, or items, and tools of a request."""
+MOST_CONTAINERS = 100_000
+"""Objects and lists in a body, at any depth."""
+MOST_SIGNS = {b"{": 500_000, b"[": 500_000, b",": 1_500_000}
+"""In a body, its texts included: so many values take a twentieth of a second to read."""
+CONTAINERS = (dict, list)
+ITEMS = ("messages", "input", "tools", "functions", "prompt")
+
+
+def json_of(raw: bytes) -> dict[str, Any]:
+    """The JSON object of a body. ApiError for what is none, is nested too deeply, or has too many parts."""
+    if any(raw.count(sign) > most for sign, most in MOST_SIGNS.items()):
+        raise _too_many("the body has more values than are read", None)
+    try:
+        value = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise ApiError(f"the body is no JSON: {error}", 400, code="invalid_json") from None
+    if not isinstance(value, dict):
+        raise ApiError("the body must be a JSON object", 400, code="invalid_json")
+    _check_items(value)
+    _check_containers(value)
+    try:
+        orjson.dumps([[[[value]]]])  # what is made of it later may be nested a little deeper
+    except orjson.JSONEncodeError:
+        raise ApiError("the body is nested too deeply: 250 levels are the most", 400, code="invalid_json") from None
+    return value
+
+
+def _check_items(body: dict[str, Any]) -> None:
+    for name in ITEMS:
+        items = body.get(name)
+        if isinstance(items, list) and len(items) > MOST_ITEMS and not isinstance(items[0], int):
+            raise _too_many(f"{name} has {len(items)} items, of at most {MOST_ITEMS}", name)
+
+
+def _check_containers(body: dict[str, Any]) -> None:
+    left: list[Any] = [body]
+    num = 1
+    while left:
+        one = left.pop()
+        values = one.values() if type(one) is dict else one
+        if set(map(type, values)).isdisjoint(CONTAINERS):  # as in long lists of numbers
+            continue
+        inner = [each for each in values if type(each) in CONTAINERS]
+        num += len(inner)
+        if num > MOST_CONTAINERS:
+            raise _too_many(f"the body has more than {MOST_CONTAINERS} objects and lists", None)
+        left += inner
+
+
+def _too_many(said: str, name: str | None) -> ApiError:
+    return ApiError(f"{said}: send less", 413, name, "too_many_items")
+
 
 IMAGES = ("image_url", "input_image", "image")
 SYSTEM = ("system", "developer")
@@ -75,15 +135,15 @@ def read(operation: str, body: object) -> ParsedRequest:
             ParsedMessage(role="user", text=" ".join(strings(given.get(name)))) for name in ("state", "questions")
         ]
     tools = [one for name in ("tools", "functions") for one in dicts(given.get(name))]
-    functions = [_dict(one.get("function")) or one for one in tools]
+    functions = [as_object(one.get("function")) or one for one in tools]
     format_, schema, strict, labels = _format(given)
     sizes = [sized(strings(one)) for one in (*tools, schema)]
-    own = _dict(given.get("daguerre"))
+    own = as_object(given.get("daguerre"))
     return ParsedRequest(
         operation=operation,
         turns=tuple(turn for turn in turns if turn.text or turn.calls or turn.role != "system"),
-        tools=tuple(_text(one.get("name")) for one in functions),
-        described=" ".join(_text(one.get("description")) for one in functions),
+        tools=tuple(as_text(one.get("name")) for one in functions),
+        described=" ".join(as_text(one.get("description")) for one in functions),
         choice=_choice(given),
         format=format_,
         schema=" ".join(strings(schema)),
@@ -93,7 +153,7 @@ def read(operation: str, body: object) -> ParsedRequest:
         images=images,
         logprobs=_logprobs(given),
         limit=0 if operation in ("embeddings", "decisions") else _limit(given),
-        suffix=_text(given.get("suffix")) or _text(given.get("input_suffix")),
+        suffix=as_text(given.get("suffix")) or as_text(given.get("input_suffix")),
         own=frozenset(str(name) for name, value in own.items() if value not in (None, False, [], {}))
         | {name for name in OWN if given.get(name)},
         stream=given.get("stream") is True or given.get("diffusing") is True,
@@ -127,16 +187,23 @@ def sized(texts: Iterable[str]) -> tuple[int, int]:
     return chars, chars + extra
 
 
-def _dict(value: object) -> dict[str, Any]:
+def as_object(value: object) -> dict[str, Any]:
+    """An object in a JSON value; an empty one where it is none."""
     return value if isinstance(value, dict) else {}
 
 
 def dicts(value: object) -> list[dict[str, Any]]:
     """The objects in a list of JSON values; none where it is no list."""
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+    return [one for one in as_list(value) if isinstance(one, dict)]
 
 
-def _text(value: object) -> str:
+def as_list(value: object) -> list[Any]:
+    """The same of a list."""
+    return value if isinstance(value, list) else []
+
+
+def as_text(value: object) -> str:
+    """The same of a text."""
     return value if isinstance(value, str) else ""
 
 
@@ -161,23 +228,20 @@ def _turns(body: dict[str, Any]) -> tuple[list[ParsedMessage], int]:
 
 
 def _turn(item: dict[str, Any]) -> tuple[ParsedMessage, int]:
-    kind, role = item.get("type"), _text(item.get("role"))
+    kind, role = item.get("type"), as_text(item.get("role"))
     if kind in CALLS:
         return ParsedMessage(
-            role="assistant", text=f"{_text(item.get('name'))} {_text(item.get('arguments'))}", calls=1
+            role="assistant", text=f"{as_text(item.get('name'))} {as_text(item.get('arguments'))}", calls=1
         ), 0
     if kind in RESULTS or role in ("tool", "function"):
         text, images = _content(item.get("output", item.get("content")))
         return ParsedMessage(role="tool", text=text), images
     text, images = _content(item.get("content", item.get("text")))
     calls = dicts(item.get("tool_calls"))
-    called = [f"{_text(one.get('name'))} {_text(one.get('arguments'))}" for call in calls for one in _functions(call)]
+    functions = [as_object(call.get("function")) for call in calls]
+    called = [f"{as_text(one.get('name'))} {as_text(one.get('arguments'))}" for one in functions]
     role = "system" if role in SYSTEM else role if role == "assistant" else "user"
     return ParsedMessage(role=role, text=" ".join([text, *called]).strip(), calls=len(calls)), images
-
-
-def _functions(call: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield _dict(call.get("function"))
 
 
 def _content(value: object) -> tuple[str, int]:
@@ -185,7 +249,7 @@ def _content(value: object) -> tuple[str, int]:
     if isinstance(value, str):
         return value, 0
     parts = dicts(value) if isinstance(value, list) else dicts([value])
-    texts = [_text(part.get("text")) or _text(part.get("content")) for part in parts]
+    texts = [as_text(part.get("text")) or as_text(part.get("content")) for part in parts]
     texts += [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
     return "\n".join(text for text in texts if text), sum(part.get("type") in IMAGES for part in parts)
 
@@ -196,11 +260,9 @@ def _prompt(value: object) -> str:
         return value
     if not isinstance(value, list):
         return " ".join(strings(value))
-    return "\n".join(one if isinstance(one, str) else "0000" * _tokens(one) for one in value)
-
-
-def _tokens(value: object) -> int:
-    return len(value) if isinstance(value, list) else 1
+    return "\n".join(
+        one if isinstance(one, str) else "0000" * (len(one) if isinstance(one, list) else 1) for one in value
+    )
 
 
 def _choice(body: dict[str, Any]) -> str:
@@ -208,18 +270,18 @@ def _choice(body: dict[str, Any]) -> str:
     if isinstance(choice, dict):
         kind = choice.get("type")
         return "required" if kind == "any" else kind if kind in ("auto", "none") else "named"
-    return {"none": "none", "required": "required", "any": "required"}.get(_text(choice), "auto")
+    return {"none": "none", "required": "required", "any": "required"}.get(as_text(choice), "auto")
 
 
 def _format(body: dict[str, Any]) -> tuple[str, object, bool, bool]:
     """The format of the answer, its schema, whether that is strict, and whether it is a choice of labels alone."""
-    wanted = _dict(body.get("response_format")) or _dict(_dict(body.get("text")).get("format"))
+    wanted = as_object(body.get("response_format")) or as_object(as_object(body.get("text")).get("format"))
     kind = wanted.get("type")
     if kind not in ("json_object", "json_schema"):
         return "text", None, False, False
-    held = _dict(wanted.get("json_schema")) or wanted
-    schema = _dict(held.get("schema"))
-    fields = [one for one in _dict(schema.get("properties")).values() if isinstance(one, dict)]
+    held = as_object(wanted.get("json_schema")) or wanted
+    schema = as_object(held.get("schema"))
+    fields = [one for one in as_object(schema.get("properties")).values() if isinstance(one, dict)]
     texts = [one for one in fields if one.get("type") == "string" and "enum" not in one]
     labels = any("enum" in one or "$ref" in one or one.get("type") == "boolean" for one in fields) and len(texts) <= 1
     return str(kind), schema, held.get("strict") is True, labels and len(fields) <= 3

@@ -225,22 +225,19 @@ def _values(found: Sequence[Estimate | None], unit: float = 1.0) -> list[float |
 
 def _bands(found: Sequence[Estimate | None], unit: float = 1.0) -> list[tuple[float, float] | None]:
     """Intervals; an open bound is drawn at the value."""
-    return [
-        None
-        if each is None
-        else (
-            (each.value if each.low is None else each.low) / unit,
-            (each.value if each.high is None else each.high) / unit,
-        )
-        for each in found
-    ]
+
+    def bound(each: Estimate, low: float | None) -> float:
+        return (each.value if low is None else low) / unit
+
+    return [None if each is None else (bound(each, each.low), bound(each, each.high)) for each in found]
 
 
 def _others(other: Counterfactual, own: Estimate | None) -> list[str]:
     quality: list[tuple[str, Estimate | None]] = [("the log itself", own)]
     quality += [(ESTIMATORS[name], each) for name, each in other.quality.estimates.items()]
     quality.append(("both backends graded (shadows)", other.both_known))
-    out = [_bars("Quality of the other configuration", quality, percent)] if len(_known(quality)) > 1 else []
+    known = sum(each is not None for _, each in quality)
+    out = [_bars("Quality of the other configuration", quality, percent)] if known > 1 else []
     shares = list[Bar]()
     for name, target in other.overall.target.items():
         given = other.overall.given[name]
@@ -250,7 +247,3 @@ def _others(other: Counterfactual, own: Estimate | None) -> list[str]:
                 Bar(f"{name}: the other", target, target, target),
             ]
     return [*out, bars("Where requests go", shares, percent, least=0.0)] if shares else out
-
-
-def _known(found: Sequence[tuple[str, Estimate | None]]) -> list[str]:
-    return [name for name, each in found if each is not None]

@@ -10,12 +10,12 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from typing import Any
 
 from daguerre.errors import InputError, shown, unknown
+from daguerre.router.choose import Features
 from daguerre.router.config import STEPS, Config
-from daguerre.router.features import Features
 from daguerre.router.reading import ParsedRequest, read, sized
 
 PER_CHARACTER = 0.25
@@ -42,7 +42,7 @@ EDITS = frozenset({"pattern", "strength"})
 
 
 @dataclass(frozen=True, kw_only=True)
-class ObservedFeatures:
+class ObservedFeatures(Features):
     """Features but for what is predicted: the step type, quality, and where the conversation is; and the reading that
     these are predicted from.
 
@@ -51,14 +51,8 @@ class ObservedFeatures:
     ignored  wishes that the configuration does not allow, or that are none, each as a sentence for the log
     """
 
-    operation: str
+    step: str = ""
     reading: ParsedRequest
-    needs: tuple[str, ...] = ()
-    input_tokens: int = 0
-    output_tokens: int | None = None
-    stream: bool = False
-    wishes: dict[str, Any] = field(default_factory=dict)
-    draw: float = 1.0
     ignored: tuple[str, ...] = ()
 
     def features(
@@ -66,19 +60,11 @@ class ObservedFeatures:
     ) -> Features:
         """All features. steps: the probability of each step type; the likeliest is taken unless one is named."""
         step = self.wishes.get("step") or max(steps, key=lambda name: (steps[name], name))
-        return Features(
-            operation=self.operation,
-            step=step,
-            steps=dict(steps),
-            needs=self.needs,
-            input_tokens=self.input_tokens,
-            output_tokens=self.output_tokens,
-            stream=self.stream,
-            quality=dict(quality or {}),
-            conversation=conversation,
-            wishes=dict(self.wishes),
-            draw=self.draw,
-        )
+        found = {"step": step, "steps": dict(steps), "quality": dict(quality or {}), "conversation": conversation}
+        return Features(**{name: getattr(self, name) for name in KNOWN} | found)
+
+
+KNOWN = tuple(one.name for one in fields(Features))
 
 
 def features_of(
@@ -113,7 +99,7 @@ def needs_of(reading: ParsedRequest) -> tuple[str, ...]:
     """What only some backends can do, sorted. What an operation is about it does not also need: serving `fim` is
     knowing suffixes, and serving `decisions` is knowing questions.
     """
-    apart = reading.operation
+    apart, uses_tools = reading.operation, any(turn.calls or turn.role == "tool" for turn in reading.turns)
     found = {
         "suffix": bool(reading.suffix) and apart != "fim",
         "pins": "pins" in reading.own,
@@ -122,16 +108,12 @@ def needs_of(reading: ParsedRequest) -> tuple[str, ...]:
         "decisions": "questions" in reading.own and apart != "decisions",
         "schema": reading.format != "text",
         "strict_schema": reading.strict,
-        "tools": (bool(reading.tools) and reading.choice != "none") or _uses_tools(reading),
+        "tools": (bool(reading.tools) and reading.choice != "none") or uses_tools,
         "images": reading.images > 0,
         "logprobs": reading.logprobs,
         "daguerre": bool(reading.own - SPANS - EDITS - {"pins", "questions", "kind"}),
     }
     return tuple(sorted(name for name, needed in found.items() if needed))
-
-
-def _uses_tools(reading: ParsedRequest) -> bool:
-    return any(turn.calls or turn.role == "tool" for turn in reading.turns)
 
 
 def input_tokens(reading: ParsedRequest) -> int:

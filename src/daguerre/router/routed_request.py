@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from daguerre.router.choose import RoutingDecision
+from daguerre.router.choose import Features, RoutingDecision
 from daguerre.router.config import Price
-from daguerre.router.features import Features
 from daguerre.router.limits import Reservation
 from daguerre.router.replies import tokens_of
 from daguerre.router.requests import ObservedFeatures
@@ -64,15 +63,8 @@ class RoutedRequest:
         """Write the line of the request, once. took: its milliseconds; None: until now."""
         line, self.line = self.line, {}
         if line:
-            self.ended(
-                self,
-                line
-                | {
-                    "attempts": self.attempts,
-                    "status": status,
-                    "ms": round(self.passed() if took is None else took, 3),
-                },
-            )
+            passed = round(self.passed() if took is None else took, 3)
+            self.ended(self, line | {"attempts": self.attempts, "status": status, "ms": passed})
 
 
 def call_ids(operation: str, body: Mapping[str, Any]) -> list[str]:

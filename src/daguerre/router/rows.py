@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from daguerre.errors import DataError
 from daguerre.router.config import Backend, Config
-from daguerre.router.estimators import Array, spread_logged, spread_of
-from daguerre.router.log import LogEntry, Read, ShadowOutcome, read_log, read_shadows
+from daguerre.router.estimators import Array, spread_of
+from daguerre.router.log import LogEntry, Read, ShadowOutcome, no_line, read_log, read_shadows
 
 CACHES = ("hit", "near", "miss")
 GONE = 499
@@ -80,11 +79,9 @@ class LoggedRequests:
     same       bool (C, K), where a configuration of the log and the other one mean the same by a name
     """
 
-    path: Path
     backends: list[str]
     steps: list[str]
     configs: list[Config]
-    other: Config | None
     cut_off: int
     orphans: int
     requests: Array
@@ -127,23 +124,16 @@ class LoggedRequests:
         within = self.answered & (self.requests["ms"] <= self.requests[slo])
         return np.where(judged, within, np.nan)
 
-    def prices(self) -> Array:
-        """Dollars by configuration and backend, float (C, K, 3): for a token in, a token out, a request; NaN where a
-        configuration has no such backend.
-        """
-        return np.array([prices_of(each, self.backends) for each in self.configs]).reshape(
-            len(self.configs), len(self.backends), 3
-        )
-
     def costs(self) -> Array:
         """Dollars of each request with each backend, had its answer had the same tokens: float (R, K)."""
-        table = self.prices()[self.requests["config"]]
+        prices = np.array([prices_of(each, self.backends) for each in self.configs])
+        table = prices.reshape(len(self.configs), len(self.backends), 3)[self.requests["config"]]
         into, out = self.requests["input"][:, None], self.requests["output"][:, None]
         return np.asarray(into * table[..., 0] + out * table[..., 1] + table[..., 2])
 
 
 def prices_of(config: Config, backends: list[str]) -> list[tuple[float, float, float]]:
-    """Dollars for a token in, a token out and a request of each backend."""
+    """Dollars for a token in, a token out and a request of each backend; NaN where it has no such backend."""
     known = {each.name: each.price for each in config.backends}
     return [
         (known[name].input / 1e6, known[name].output / 1e6, known[name].request) if name in known else (np.nan,) * 3
@@ -164,11 +154,9 @@ def read_rows(path: Path, other: Config | None = None) -> LoggedRequests:
     if num:
         given *= same[requests["config"]]
     return LoggedRequests(
-        path,
         list(reading.backends),
         list(reading.steps),
         reading.configs,
-        other,
         reading.found.cut_off,
         sum(each.backend is not None for some in reading.shadows.values() for each in some),
         requests,
@@ -201,8 +189,7 @@ class _Reading:
             try:
                 yield self._request(row, entry)
             except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-                where = f"line {entry.number} of {self.path}"
-                raise DataError(f"{where} is no line of a router's log: {error!r:.200}") from None
+                raise no_line(self.path, entry.number, error) from None
 
     def same(self, other: Config | None) -> Array:
         """Where a configuration of the log and the other one mean the same server and model by a name, bool (C, K)."""
@@ -261,13 +248,13 @@ class _Reading:
                 self.excluded.add(row, self.backends[each["name"]], 1.0)
         if self.other is None:
             return
-        given = spread_logged(decision, config)
+        given = spread_of(decision, config)
         if decision["backend"] is not None and abs(given[decision["backend"]] - decision["propensity"]) > 1e-9:
             raise ValueError("its propensity is not that of its configuration: try daguerre route replay")
         theirs = entry.again(self.other)
         for name, value in given.items():
             self.given.add(row, self.backends[name], value)
-        for name, value in spread_of(theirs, self.other).items():
+        for name, value in spread_of(theirs.to_dict(), self.other).items():
             self.target.add(row, self.backends[name], value)
         for name, value in [(each.name, each.quality) for each in theirs.candidates] + [
             (each["name"], each["quality"]) for each in decision["candidates"]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
-from daguerre.router.reading import ParsedMessage, ParsedRequest
+from daguerre.router.reading import ParsedMessage, ParsedRequest, as_list, as_object
 from daguerre.router.step_words import ACTS, PART, SCANNED
 
 WRITES = frozenset(
@@ -132,20 +131,12 @@ def observed(turn: ParsedMessage) -> bool:
 
 def called(body: object) -> list[str]:
     """Names of tools that were called since the last message of the user."""
-    given, out = _object(body), list[str]()
-    for item in map(_object, _list(given.get("messages")) or _list(given.get("input"))):
+    given, out = as_object(body), list[str]()
+    for item in map(as_object, as_list(given.get("messages")) or as_list(given.get("input"))):
         if item.get("role") == "user":
             out.clear()
         elif item.get("type") == "function_call":
             out.append(str(item.get("name")))
-        for call in _list(item.get("tool_calls")):
-            out.append(str(_object(_object(call).get("function")).get("name")))
+        for call in as_list(item.get("tool_calls")):
+            out.append(str(as_object(as_object(call).get("function")).get("name")))
     return out
-
-
-def _object(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []

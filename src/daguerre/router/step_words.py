@@ -8,7 +8,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from daguerre.router.reading import strings
+from daguerre.router.reading import as_list, as_object, strings
 
 PATTERNS = {
     "fence": r"```",
@@ -331,21 +331,21 @@ def form_of(body: object) -> tuple[list[str], str]:
     """Which facts hold about the object that the answer has to be, by a schema or by the only tool, and all names in
     the schema.
     """
-    given = _object(body)
-    tools = [_object(one) for name in ("tools", "functions") for one in _list(given.get(name))]
-    functions = [_object(one.get("function")) or one for one in tools]
+    given = as_object(body)
+    tools = [as_object(one) for name in ("tools", "functions") for one in as_list(given.get(name))]
+    functions = [as_object(one.get("function")) or one for one in tools]
     choice = given.get("tool_choice", given.get("function_call"))
     acts = [_acts(one.get("name")) for one in functions]
     out = {"some tool acts": any(acts)}
-    wanted = _object(given.get("response_format")) or _object(_object(given.get("text")).get("format"))
-    held = _object(wanted.get("json_schema")) or wanted
-    schema, name = _object(held.get("schema")), str(held.get("name"))
+    wanted = as_object(given.get("response_format")) or as_object(as_object(given.get("text")).get("format"))
+    held = as_object(wanted.get("json_schema")) or wanted
+    schema, name = as_object(held.get("schema")), str(held.get("name"))
     if len(functions) == 1:
         name = str(functions[0].get("name"))
-        schema = schema or _object(functions[0].get("parameters"))
+        schema = schema or as_object(functions[0].get("parameters"))
         out |= {"tool noun": name[:1].isupper(), "tool acts": acts[0], "tool ends": name in ENDS}
         out["tool forced"] = choice not in (None, "auto", "none")
-    fields = list(_object(schema.get("properties")))[:FIELDS]
+    fields = list(as_object(schema.get("properties")))[:FIELDS]
     kinds, said = list(_kinds(schema)), " ".join([name, *strings(schema)]) if schema else ""
     if not schema and not tools:
         fields, kinds = signature(given)
@@ -365,7 +365,7 @@ def meanings(fields: list[str]) -> dict[str, bool]:
 
 def signature(body: dict[str, Any]) -> tuple[list[str], list[str]]:
     """Names and kinds of the output fields in DSPy's instructions, without its reasoning; none without them."""
-    first = _object(next(iter(_list(body.get("messages"))), None)).get("content")
+    first = as_object(next(iter(as_list(body.get("messages"))), None)).get("content")
     found = SIGNATURE.search(first[:SCANNED]) if isinstance(first, str) and first[:4] == "Your" else None
     pairs = [pair for pair in OUTPUT.findall(found[1])[:FIELDS] if pair[0] != "reasoning"] if found else []
     return [name for name, _ in pairs], [TYPES.get(kind, "string") for _, kind in pairs]
@@ -373,10 +373,10 @@ def signature(body: dict[str, Any]) -> tuple[list[str], list[str]]:
 
 def _kinds(schema: dict[str, Any]) -> Iterator[str]:
     """The kind of each field: choice, or a type of JSON Schema."""
-    definitions = _object(schema.get("$defs"))
-    for value in list(_object(schema.get("properties")).values())[:FIELDS]:
-        field = _object(value)
-        field = _object(definitions.get(str(field.get("$ref")).rpartition("/")[2])) or field
+    definitions = as_object(schema.get("$defs"))
+    for value in list(as_object(schema.get("properties")).values())[:FIELDS]:
+        field = as_object(value)
+        field = as_object(definitions.get(str(field.get("$ref")).rpartition("/")[2])) or field
         kind = field.get("type")
         yield "choice" if "enum" in field or "const" in field else kind if isinstance(kind, str) else "string"
 
@@ -384,11 +384,3 @@ def _kinds(schema: dict[str, Any]) -> Iterator[str]:
 def _acts(name: object) -> bool:
     first = PART.search(str(name))
     return first is not None and first[0].lower() in ACTS
-
-
-def _object(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []

@@ -29,6 +29,7 @@ class Store:
     """A database in a file, which one process uses at a time; None: in memory. Used by one thread at a time. One that
     is full or damaged fails no request. InputError where another process has the file.
 
+    db    for others' tables
     salt  random bytes that are this database's own
     """
 
@@ -36,26 +37,21 @@ class Store:
         self._lock = None if path is None else _locked(path)
         if path is not None:
             path.touch(mode=0o600)
-        self._db = sqlite3.connect(":memory:" if path is None else path, isolation_level=None, check_same_thread=False)
-        self._db.execute("PRAGMA journal_mode = WAL")
-        self._db.execute("PRAGMA synchronous = NORMAL")
-        self._db.executescript(TABLES)
+        self.db = sqlite3.connect(":memory:" if path is None else path, isolation_level=None, check_same_thread=False)
+        self.db.execute("PRAGMA journal_mode = WAL")
+        self.db.execute("PRAGMA synchronous = NORMAL")
+        self.db.executescript(TABLES)
         self.salt = self._salt()
-
-    @property
-    def db(self) -> sqlite3.Connection:
-        """The database, for others' tables."""
-        return self._db
 
     def _salt(self) -> bytes:
         find = "SELECT value FROM salt ORDER BY rowid LIMIT 1"
-        if self._db.execute(find).fetchone() is None:
-            self._db.execute("INSERT INTO salt VALUES (?)", (secrets.token_bytes(32),))
-        return bytes(self._db.execute(find).fetchone()[0])
+        if self.db.execute(find).fetchone() is None:
+            self.db.execute("INSERT INTO salt VALUES (?)", (secrets.token_bytes(32),))
+        return bytes(self.db.execute(find).fetchone()[0])
 
     def close(self) -> None:
         """Close the file."""
-        self._db.close()
+        self.db.close()
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -66,10 +62,10 @@ class Store:
         if not ids:
             return
         try:
-            self._db.executemany(
+            self.db.executemany(
                 "INSERT OR REPLACE INTO held VALUES (?, ?, ?, ?)", [(owner, one, backend, now) for one in ids]
             )
-            self._db.execute("DELETE FROM held WHERE at < ?", (now - HELD_SECONDS,))
+            self.db.execute("DELETE FROM held WHERE at < ?", (now - HELD_SECONDS,))
         except sqlite3.Error:
             LOG.exception("the state cannot be written: a conversation with open tool calls may change its backend")
 
@@ -78,7 +74,7 @@ class Store:
         found = None
         try:
             for one in ids:
-                row = self._db.execute("SELECT backend FROM held WHERE owner = ? AND id = ?", (owner, one)).fetchone()
+                row = self.db.execute("SELECT backend FROM held WHERE owner = ? AND id = ?", (owner, one)).fetchone()
                 found = found if row is None else str(row[0])
         except sqlite3.Error:
             LOG.exception("the state cannot be read: a conversation with open tool calls may change its backend")

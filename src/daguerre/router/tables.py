@@ -81,6 +81,7 @@ def _summary(analysis: Analysis) -> ReportTable:
     counts = (
         f"{all_.answered:,} answered, {all_.failed:,} failed, {all_.refused:,} refused as wrong, {all_.left:,} left"
     )
+    burned = NONE if all_.burn is None else f"{told(all_.burn, number)} times the budget of 5%"
     rows: list[Sequence[str]] = [
         ("requests", f"{all_.num:,}: {counts}"),
         ("attempts after the first", f"{all_.retries:,} retries, {all_.fallbacks:,} fallbacks, {all_.hedges:,} hedges"),
@@ -91,7 +92,7 @@ def _summary(analysis: Analysis) -> ReportTable:
         ("end, p50", told(all_.whole_p50, milliseconds)),
         ("end, p95", told(all_.whole_p95, milliseconds)),
         ("within the SLO", told(all_.within, percent)),
-        ("error budget burned", _burn(all_)),
+        ("error budget burned", burned),
         ("quality (mean grade)", _graded(all_)),
     ]
     if all_.hits is not None:
@@ -102,10 +103,6 @@ def _summary(analysis: Analysis) -> ReportTable:
     said = f"{analysis.log}, {when} UTC, {len(analysis.configs)} configuration(s)." if all_.num else "No requests."
     how = "Intervals are of 95%: Wilson's for shares and grades, bootstrap for costs, ranks for quantiles."
     return ReportTable("Summary", f"{said} {how}", ("", "all requests"), rows)
-
-
-def _burn(group: Group) -> str:
-    return NONE if group.burn is None else f"{told(group.burn, number)} times the budget of 5%"
 
 
 def _graded(group: Group) -> str:
@@ -120,8 +117,7 @@ def _steps(analysis: Analysis) -> ReportTable:
             f"{one.num:,}",
             f"{one.failed:,}",
             told(one.cost, per_thousand),
-            told(one.whole_p50, milliseconds),
-            told(one.whole_p95, milliseconds),
+            *(told(each, milliseconds) for each in (one.whole_p50, one.whole_p95)),
             told(one.within, percent),
             told(one.burn, number),
             _graded(one),
@@ -147,9 +143,7 @@ def _backend(name: str, one: BackendTotals) -> Sequence[str]:
         name,
         f"{one.attempts:,}",
         told(one.failures, percent),
-        told(one.first_p95, milliseconds),
-        told(one.whole_p50, milliseconds),
-        told(one.whole_p95, milliseconds),
+        *(told(each, milliseconds) for each in (one.first_p95, one.whole_p50, one.whole_p95)),
         f"{one.answers.num:,}",
         told(one.answers.cost, per_thousand),
         told(one.answers.within, percent),

@@ -24,13 +24,14 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import orjson
+from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from daguerre.errors import InputError
+from daguerre.router.choose import BackendState, Features, State
 from daguerre.router.circuit import Circuit
-from daguerre.router.config import Backend, Config
-from daguerre.router.features import BackendState, Features, State
+from daguerre.router.config import Backend, Config, key_in
 from daguerre.router.latency import RECENT, Latencies
-from daguerre.router.named_files import key_in
 from daguerre.router.replies import BackendError
 
 if TYPE_CHECKING:
@@ -59,6 +60,24 @@ class Reply:
     def streamed(self) -> bool:
         """Whether it is a stream of events."""
         return self.headers.get("content-type", "").startswith("text/event-stream")
+
+
+class PassedOn(StreamingResponse):
+    """What a backend sends, as it comes, so that none of it is kept here. `stack` ends the request to the backend, also
+    where the client was gone before the first chunk: then nobody begins to read `chunks`, and what they would close
+    stays open.
+    """
+
+    def __init__(
+        self, chunks: AsyncIterator[bytes], status: int, headers: Mapping[str, str], stack: AsyncExitStack
+    ) -> None:
+        super().__init__(chunks, status, headers)
+        self._stack = stack
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        async with self._stack:
+            await super().__call__(scope, receive, send)
 
 
 @dataclass(frozen=True, slots=True)

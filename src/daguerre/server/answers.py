@@ -7,12 +7,13 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import orjson
 
 from daguerre.decoding.explanation import Explanation
-from daguerre.decoding.result import Result
+from daguerre.decoding.result import Result, read
 from daguerre.engine.job import Job
 from daguerre.errors import ContextError, InputError, UnsupportedError
 from daguerre.http.errors import ApiError
@@ -168,3 +169,12 @@ def concepts_of(explanation: Explanation) -> dict[str, Any]:
     ones.
     """
     return {"num_known": explanation.catalog.num_known, **explanation.to_dict()}
+
+
+def written(job: Job, index: int = 0) -> str:
+    """The text of a choice of a job that is done, with the stop string that ended it and what came after that."""
+    events = job.samples[index].events
+    if not len(events):
+        return ""
+    bare = replace(job.plan, decode=replace(job.plan.decode, stop=()))
+    return read(bare, events.last, done=True).gaps[0].text

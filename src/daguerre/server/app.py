@@ -17,11 +17,13 @@ from daguerre.http.settings import Settings
 from daguerre.http.sites import allowing
 from daguerre.server.bodies import Bodies
 from daguerre.server.bounds import within_bounds
-from daguerre.server.message_errors import MessageErrors
 from daguerre.server.metrics import Metrics
 from daguerre.server.models import ModelPool
 from daguerre.server.openapi import describe
 from daguerre.server.routes import ROUTERS
+from daguerre.server.routes.messages import MessageErrors
+from daguerre.server.stored import ResponseStore
+from daguerre.server.watching import Registry
 
 THREADS, MOST_THREADS = 64, 1024
 """In which requests are planned, and models loaded; and with those beside them that wait for a place (`slots`). These
@@ -48,6 +50,7 @@ def make_app(pool: ModelPool, settings: Settings | None = None) -> FastAPI:
     app = FastAPI(title="Daguerre", version=daguerre.__version__, lifespan=living, docs_url=None, redoc_url=None)
     app.state.pool, app.state.settings, app.state.metrics = pool, settings, Metrics(pool)
     app.state.draining, app.state.loading, app.state.num_running = False, None, 0
+    app.state.requests, app.state.responses = Registry(), ResponseStore()
     pool.on_done, pool.bounds = app.state.metrics.done, settings
     errors.install(app)
     for router in ROUTERS:

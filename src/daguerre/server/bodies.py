@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from daguerre.http.errors import ApiError, answer
 
@@ -28,42 +28,19 @@ LONE = re.compile(
 
 
 class Bodies:
-    """The middleware."""
+    """The middleware, behind the gate, which has read the body."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] != "http" or scope["method"] not in ("POST", "PUT", "PATCH"):
-            await self._app(scope, receive, send)
-            return
-        parts, message = list[bytes](), await receive()
-        while message["type"] == "http.request":
-            parts.append(message.get("body", b""))
-            if not message.get("more_body"):
-                break
-            message = await receive()
-        body = b"".join(parts)
-        del parts
         try:
-            check_body(body)
+            check_body(scope.get("state", {}).get("body", b""))
         except ApiError as error:
             await answer(error)(scope, receive, send)
             return
-        whole = {**message, "body": body} if message["type"] == "http.request" else message
-        await self._app(scope, _Replayed(whole, receive), send)
-
-
-class _Replayed:
-    """`receive` that begins with a message which was read already."""
-
-    def __init__(self, first: Message, receive: Receive) -> None:
-        self._first, self._receive = first, receive  # type: Message | None, Receive
-
-    async def __call__(self) -> Message:
-        first, self._first = self._first, None
-        return await self._receive() if first is None else first
+        await self._app(scope, receive, send)
 
 
 def check_body(body: bytes) -> None:

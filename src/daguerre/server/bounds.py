@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import json
 import time
 import weakref
@@ -29,9 +30,7 @@ from daguerre.http.errors import TOO_LONG, ApiError
 from daguerre.http.settings import Settings
 from daguerre.model import Model
 from daguerre.sampling.constraints.matches import find_matches
-from daguerre.server.memory import give_back
-from daguerre.server.protocol.shaping import NAMES, REFUSED
-from daguerre.server.protocol.stops import MOST_STOPS, check_stops
+from daguerre.server.protocol.shaping import MOST_STOPS, NAMES, REFUSED, check_stops
 from daguerre.server.slots import Slots
 
 NEW_TOKENS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "n_predict")
@@ -59,7 +58,6 @@ async def within_bounds(request: Request) -> None:
     """
     if request.method != "POST":
         return
-    raw = await request.body()
     seconds = request.app.state.settings.timeout
     until = None if seconds is None else time.monotonic() + seconds
     cancellation = Cancellation(COMPILING_BYTES, getattr(request.state, "owner", ""), until)
@@ -77,7 +75,7 @@ async def within_bounds(request: Request) -> None:
     request.state.log = {name: value[:LOGGED] if isinstance(value, str) else value for name, value in named.items()}
     for name in NEW_TOKENS:
         _check_tokens(name, body.get(name), settings.max_tokens)
-    if len(raw) > settings.max_schema:
+    if len(request.state.body) > settings.max_schema:
         own = body.get("daguerre")
         parts = {name: body[name] for name in SCHEMAS if isinstance(body.get(name), dict | list)}
         parts |= {name: body[name] for name in (*NAMES, *REFUSED) if name in body}
@@ -275,3 +273,12 @@ class Watch:
         error = ApiError(f"{message}its own (daguerre.timeout), by which the text is finished", 408, code="timeout")
         with suppress(EngineError):
             self._engine.call(lambda: self._engine.end(job, error))
+
+
+def give_back() -> None:
+    """Give memory that was freed back to the system, where the C library can: each thread's is kept for that thread
+    otherwise. Takes milliseconds.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

@@ -211,11 +211,9 @@ def spans_in_gaps(canvas: Canvas) -> list[tuple[int, int] | None]:
 
 def _shown(context: Context | None) -> dict[str, Any] | None:
     """What the model was shown of the request's text; None: it was given as token ids."""
-    return (
-        None
-        if context is None
-        else {"complete": context.complete, "lines": context.lines, "num_lines": context.num_lines}
-    )
+    if context is None:
+        return None
+    return {"complete": context.complete, "lines": context.lines, "num_lines": context.num_lines}
 
 
 def result_json(plan: Plan, result: Result) -> dict[str, Any]:

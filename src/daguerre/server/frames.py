@@ -7,13 +7,12 @@ from contextlib import aclosing
 from typing import Any
 
 from daguerre.decoding.plan import Plan
-from daguerre.decoding.result import StreamEvent
+from daguerre.decoding.result import Result, StreamEvent
 from daguerre.http.errors import ApiError
 from daguerre.sampling.constraints.tools import OPENING
-from daguerre.server.answers import usage_of
-from daguerre.server.calls import FunctionCall, Said
+from daguerre.server.calls import Said, delta_of
 from daguerre.server.protocol.chat import ChatBody
-from daguerre.server.streams import DONE, sse
+from daguerre.server.streams import Chunks
 from daguerre.server.turns import ChoiceDelta, Turn, pieces
 
 
@@ -51,21 +50,22 @@ async def snapshots(turn: Turn, head: dict[str, Any]) -> AsyncIterator[bytes]:
     appended, as in any stream, each beside the draft. The last snapshot of a choice has progress 1 and the reason for
     the end; a closing chunk without content follows.
     """
-    options, results, thought = turn.body.stream_options, {}, 0
-    with_usage = options is not None and options.include_usage
-    said: list[list[Said]] = [[] for _ in range(turn.body.n)]
+    writer, results, thought = Chunks(head, turn.body.stream_options), dict[int, Result](), 0
+    said, calls = [list[Said]() for _ in range(turn.body.n)], [0] * turn.body.n
 
     def chunk(index: int, delta: dict[str, Any], finish: str | None, **more: Any) -> bytes:
-        choice = {"index": index, "delta": delta, "finish_reason": finish}
-        return sse({**head, "choices": [choice], **({"usage": None} if with_usage else {}), **more})
+        return writer.chunk({"index": index, "delta": delta, "finish_reason": finish}, **more)
 
     async with aclosing(pieces(turn)) as source:  # type: ignore[type-var]
         async for piece in source:
-            index, before = piece.index, len(said[piece.index])
+            index = piece.index
             said[index] += piece.said
             delta = {"role": "assistant", "content": _snapshot(turn, piece, said[index])}
-            appended: list[dict[str, Any]] = [{"tool_calls": [call]} for call in _calls(said[index], before)]
-            if thoughts := "".join(one.thought for one in piece.said):
+            thoughts, appended = "".join(one.thought for one in piece.said), list[dict[str, Any]]()
+            for one in piece.said:
+                calls[index] += one.call is not None
+                appended += [delta_of(one, calls[index] - 1)] if one.call is not None or one.arguments else []
+            if thoughts:
                 appended.insert(0, {"tool_calls": [], "reasoning_content": thoughts})
             last = piece.result is not None
             if piece.result is not None:
@@ -79,10 +79,7 @@ async def snapshots(turn: Turn, head: dict[str, Any]) -> AsyncIterator[bytes]:
                 yield chunk(index, {**delta, "tool_calls": []}, piece.finish, **more)
             if last:
                 yield chunk(index, {}, piece.finish)
-    if with_usage:
-        each = [results[index] for index in range(turn.body.n)]
-        yield sse({**head, "choices": [], "usage": usage_of(each, turn.job, turn.effort, thought)})
-    yield DONE
+    yield writer.end(lambda: turn.usage(results, thought))
 
 
 def _snapshot(turn: Turn, piece: ChoiceDelta, said: list[Said]) -> str:
@@ -95,20 +92,3 @@ def _snapshot(turn: Turn, piece: ChoiceDelta, said: list[Said]) -> str:
         ends = [draft.find(sign) for sign in signs if turn.tools and sign in draft]
         said = turn.reader().feed(draft[: min(ends, default=len(draft))])
     return "".join(one.text for one in said)
-
-
-def _calls(said: list[Said], first: int) -> list[dict[str, Any]]:
-    """The news of calls from number `first` on, as OpenAI's deltas."""
-    out: list[dict[str, Any]] = []
-    number = sum(one.call is not None for one in said[:first]) - 1
-    for one in said[first:]:
-        if one.call is not None:
-            number += 1
-            out.append({"index": number, "id": one.call.id, "type": "function", "function": _begun(one.call)})
-        elif one.arguments:
-            out.append({"index": number, "type": "function", "function": {"arguments": one.arguments}})
-    return out
-
-
-def _begun(call: FunctionCall) -> dict[str, Any]:
-    return {"name": call.name, "arguments": ""}

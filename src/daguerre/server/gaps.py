@@ -92,7 +92,7 @@ class GapJob:
     async def deltas(self, every: bool = False) -> AsyncIterator[Delta]:
         """The news of the job; see `streams.deltas`."""
         texts, sent = dict[int, str](), dict[int, int]()
-        async with aclosing(deltas(self.job, every)) as source:  # type: ignore[type-var]
+        async with aclosing(deltas([self.job], every)) as source:  # type: ignore[type-var]
             async for delta in source:
                 index, result = delta.index, delta.result
                 texts[index], done = texts.get(index, "") + delta.text, sent.get(index, 0)

@@ -5,27 +5,95 @@ whole vocabulary, penalties and biases included. In modes that commit several to
 was committed before, not the tokens to its left. `commit_step` is the number of that forward, from 0. A token that was
 pinned, or kept from a draft, has log-probability 0 and step -1.
 
-There is an entry for each token of the answer; its name is `Tokenizer.token_name`.
+There is an entry for each token of the answer; its name is `Tokenizer.token_name`. The tokens of a prompt, for answers
+that echo it, have theirs from left to right: of models with causal context, by the autoregressive distribution.
+
+Letters: A wanted positions, V vocabulary, K alternatives.
 """
 
 from __future__ import annotations
 
+import codecs
+import hashlib
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from daguerre.canvas import Canvas
+import numpy as np
+
+from daguerre.canvas import Canvas, Decision
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.result import Reader, Result
 from daguerre.engine.job import Job
+from daguerre.errors import ContextError, UnsupportedError
+from daguerre.model import Model
+from daguerre.models.forward import Forward, Layout, Logits
+from daguerre.models.guidance import Scorer
 from daguerre.models.tokenizer import Tokenizer, bytes_name
-from daguerre.server.scorers import Alternatives, LogprobRecorder
+from daguerre.sampling.logits import log_softmax
+from daguerre.server.streams import Delta
 from daguerre.trace import Event
 
+Alternatives = list[tuple[int, float]]
 LEAST = -9999.0
 """What stands for minus infinity, as in OpenAI's API."""
+ROWS = 128
+"""Rows of a prompt whose logits are held at once."""
+
+
+@dataclass(eq=False)
+class LogprobRecorder:
+    """Adds what `inner` adds, and notes the K most likely tokens of each position of each forward.
+
+    Their log-probabilities are those at temperature 1 over the vocabulary, `bias` and penalties included. They are kept
+    by what the canvas had, so samples of a request may share one recorder.
+    """
+
+    num: int
+    inner: Scorer | None = None
+    bias: Mapping[int, float] = field(default_factory=dict)
+    _seen: dict[bytes, dict[int, tuple[np.ndarray, np.ndarray]]] = field(default_factory=dict)
+
+    def __call__(self, canvas: Canvas, positions: np.ndarray, logits: np.ndarray) -> np.ndarray:
+        """What `inner` adds; else 0."""
+        added = np.zeros((1, 1), np.float32) if self.inner is None else self.inner(canvas, positions, logits)
+        with np.errstate(invalid="ignore"):
+            logp = logits + added
+        for token, bias in self.bias.items():
+            logp[:, token] += bias
+        logp = log_softmax(logp)
+        num = min(self.num, logp.shape[-1])
+        best = np.argpartition(-logp, num - 1, axis=-1)[:, :num]
+        best = np.take_along_axis(best, np.argsort(-np.take_along_axis(logp, best, axis=-1), axis=-1), axis=-1)
+        found = self._seen.setdefault(_key(canvas), {})
+        for row, position in enumerate(positions.tolist()):
+            found[position] = best[row].astype(np.int32), logp[row, best[row]].astype(np.float32)
+        return added
+
+    def alternatives(self, canvas: Canvas, decision: Decision, place: int) -> Alternatives:
+        """The alternatives to commit number `place` of a decision about a canvas: (token, log-probability), the most
+        likely first. Empty for a token that no forward was asked for.
+
+        A decision of mode "speculative" has tokens of which each was drawn given those before it.
+        """
+        position = int(decision.positions[place])
+        for num in dict.fromkeys((0, place)):
+            kept = np.zeros(len(decision), dtype=bool)
+            kept[:num] = True
+            before = canvas if num == 0 else canvas.apply(decision.keep(kept))
+            found = self._seen.get(_key(before), {}).get(position)
+            if found is not None:
+                ids, logp = found
+                able = np.isfinite(logp)
+                return list(zip(ids[able].tolist(), logp[able].tolist(), strict=True))
+        return []
+
+
+def _key(canvas: Canvas) -> bytes:
+    """Equal for canvases that have the same tokens at the same positions, and nothing elsewhere."""
+    return hashlib.blake2b(np.where(canvas.open, -1, canvas.tokens).tobytes(), digest_size=16).digest()
 
 
 @dataclass(frozen=True)
@@ -40,13 +108,24 @@ class Scored:
 
 
 class TokenLog:
-    """Follows the events of one sample of a plan with one gap, and tells its tokens as their texts become final."""
+    """Follows the events of one sample of a plan with one gap, and tells its tokens as their texts become final.
+
+    num_told, end  how many tokens have been told, and how many characters their texts have
+    """
 
     def __init__(self, plan: Plan, recorder: LogprobRecorder | None = None) -> None:
         self._plan, self._recorder, self._canvas = plan, recorder, plan.canvas
         self._facts: dict[int, tuple[float, int, Alternatives]] = {}
         self._reader = Reader(plan)
-        self._told = self._end = 0
+        self.num_told = self.end = self._length = 0
+
+    def follow(self, delta: Delta) -> list[Scored]:
+        """The tokens that are new with a delta; those of deltas before it were followed, too, unless it is the last."""
+        self._length += len(delta.text)
+        if delta.result is not None:
+            return self.last(delta.result)
+        step = None if delta.event is None else delta.event.step
+        return [] if step is None else self.after(step, self._length)
 
     def after(self, event: Event, num_final: int) -> list[Scored]:
         """The tokens that are new in the first `num_final` characters of the text after an event."""
@@ -56,11 +135,6 @@ class TokenLog:
     def last(self, result: Result) -> list[Scored]:
         """The tokens that have not been told of a text that is whole."""
         return self._new(self._canvas, len(result.text), done=True)
-
-    @property
-    def num_told(self) -> int:
-        """How many tokens have been told."""
-        return self._told
 
     def note(self, event: Event) -> None:
         """Keep the facts of an event's tokens."""
@@ -77,17 +151,17 @@ class TokenLog:
 
     def _new(self, canvas: Canvas, num_final: int, done: bool) -> list[Scored]:
         reading = self._reader.read(canvas, done=done).gaps[0]
-        end, out, texts = self._end, list[Scored](), list(reading.texts)
+        end, out, texts = self.end, list[Scored](), list(reading.texts)
         while texts and not texts[-1] and not done:  # of half a character, which may not become whole
             texts.pop()
-        for position, text in islice(zip(reading.positions, texts, strict=False), self._told, None):
+        for position, text in islice(zip(reading.positions, texts, strict=False), self.num_told, None):
             end += len(text)
             if end > num_final:
                 break
             facts = self._facts.get(position, (0.0, -1, []))
             out.append(Scored(text, int(canvas.tokens[position]), *facts))
-            self._end = end
-        self._told += len(out)
+            self.end = end
+        self.num_told += len(out)
         return out
 
 
@@ -140,3 +214,50 @@ def legacy_logprobs(tokens: Sequence[Scored], tokenizer: Tokenizer, start: int =
             column.append(value)
         start += len(one.text)
     return out
+
+
+def score_prompt(model: Model, ids: list[int], num: int) -> list[Scored]:
+    """Each token of a prompt with `num` alternatives; the first of a model without <bos> has no log-probability.
+
+    UnsupportedError for a model without an autoregressive distribution; ContextError for a prompt that is longer than
+    the model's context.
+    """
+    config = model.config
+    if len(config.first) + len(ids) > config.max_positions:
+        raise ContextError(
+            f"the prompt has {len(ids)} tokens and the model {config.max_positions} positions: shorten it"
+        )
+    texts = token_texts(model.tokenizer, ids)
+    if config.context != "causal" or not config.shift:
+        raise UnsupportedError(
+            "this model has no probabilities from left to right for a prompt: leave out echo, or logprobs"
+        )
+    out = [] if config.first else [Scored(text, token, None) for text, token in zip(texts[:1], ids[:1], strict=True)]
+    tokens = np.array([*config.first, *ids], dtype=np.int64)
+    backend, num_rows = model.denoiser.backend, len(tokens) - 1
+    cache = backend.cache(max(1, num_rows))
+    for start in range(0, num_rows, ROWS):
+        rows = np.arange(start, min(num_rows, start + ROWS))
+        layout = Layout(rows, (rows + 1).astype(np.int32), len(rows))
+        ask = Forward(tokens[rows], layout, cache, np.arange(len(rows), dtype=np.int32), Logits())
+        (answer,) = backend.forward([ask])
+        assert answer.logits is not None
+        logp = log_softmax(answer.logits)
+        for row, place in enumerate(rows - len(config.first) + 1):
+            out.append(_scored(texts[place], ids[place], logp[row], num))
+    return out
+
+
+def _scored(text: str, token: int, logp: np.ndarray, num: int) -> Scored:
+    best = np.argsort(-logp, kind="stable")[:num]
+    found = [(int(one), float(logp[one])) for one in best if np.isfinite(logp[one])]
+    return Scored(text, token, max(LEAST, float(logp[token])), -1, found)
+
+
+def token_texts(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
+    """The texts of tokens, which join to the text of all: half a character's comes with its last token."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    texts = [decoder.decode(tokenizer.token_bytes(token)) for token in ids]
+    if texts:
+        texts[-1] += decoder.decode(b"", final=True)
+    return texts

@@ -6,6 +6,7 @@ import copy
 import logging
 import time
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -39,13 +40,12 @@ class CannotLoad(DaguerreError):
 
 @dataclass(eq=False)
 class Served:
-    """A model that is loaded, and its engine. created: seconds since 1970; used: on a clock of the pool."""
+    """A model that is loaded, and its engine. created: seconds since 1970."""
 
     name: str
     model: Model
     engine: BoundedEngine
     created: int = field(default_factory=lambda: int(time.time()))
-    used: int = 0
 
     @property
     def num_bytes(self) -> int:
@@ -81,11 +81,11 @@ class ModelPool:
             raise InputError("there is no model to serve: name one")
         self._loaders, self._memory, self._limits = dict(loaders), memory, limits
         self.read: Mapping[str, float] = {} if read is None else read
-        self._served: dict[str, Served] = {}
+        self._served = OrderedDict[str, Served]()  # the one that was used the longest ago is first
         self._sizes: dict[str, int] = {}
         self.on_done: Callable[[str, Job], None] | None = None
         self.bounds, self._counts = Settings(), SampleCounts()
-        self._lock, self._now, self._closed = Lock(), 0, False
+        self._lock, self._closed = Lock(), False
         self._loading = {name: Lock() for name in self._loaders}
 
     @property
@@ -121,11 +121,9 @@ class ModelPool:
 
     def _find(self, name: str) -> Served | None:
         with self._lock:
-            found = self._served.get(name)
-            if found is not None:
-                self._now += 1
-                found.used = self._now
-            return found
+            if name in self._served:
+                self._served.move_to_end(name)
+            return self._served.get(name)
 
     def _load(self, name: str) -> Served:
         with self._lock:
@@ -147,8 +145,7 @@ class ModelPool:
                 raise EngineError("the server is stopping: ask another one")
             self._sizes[name] = new.num_bytes
             self._make_room(new.num_bytes)
-            self._now += 1
-            self._served[name], new.used = new, self._now
+            self._served[name] = new
         return new
 
     def _done(self, name: str, job: Job) -> None:
@@ -157,16 +154,14 @@ class ModelPool:
 
     def _make_room(self, new: int) -> None:
         """Unload idle models until there is room for as many bytes; the caller has the lock."""
-        while self._memory is not None and self._served and new + self._num_bytes > self._memory:
-            able = [one for one in self.loaded if one.idle]
-            if not able:
+        while self._memory is not None and self._served:
+            if new + sum(self._sizes[one.name] for one in self.loaded) <= self._memory:
+                return
+            idle = next((one for one in self.loaded if one.idle), None)
+            if idle is None:
                 LOG.warning("the models take more memory than they may: all are at work")
                 return
-            del self._served[min(able, key=lambda one: one.used).name]
-
-    @property
-    def _num_bytes(self) -> int:
-        return sum(self._sizes[one.name] for one in self.loaded)
+            del self._served[idle.name]
 
     def close(self, drain: float = 0.0) -> None:
         """Stop all engines, each after at most `drain` seconds for what was accepted."""

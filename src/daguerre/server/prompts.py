@@ -90,11 +90,8 @@ def make_prompt(
     continued = continues(messages, how.continue_final, how.add_prompt)
     if template is None:
         if how.values:
-            raise ApiError(
-                "this model has no chat template, whose values these are: leave out chat_template_kwargs",
-                param="chat_template_kwargs",
-                code="unsupported",
-            )
+            message = "this model has no chat template, whose values these are: leave out chat_template_kwargs"
+            raise ApiError(message, param="chat_template_kwargs", code="unsupported")
         return Prompt(transcript(messages, tools, continued), STOPS, plain=True)
     values = {"tools": tools} if tools else {}
     own = _own_values(template.sources.values(), how)
@@ -141,7 +138,8 @@ def transcript(
     lines = [json.dumps(tool["function"], ensure_ascii=False) for tool in tools]
     turns = list[tuple[str, str]]()
     for message in messages:
-        calls = [written(call["function"]["name"], call["function"]["arguments"]) for call in _calls(message)]
+        functions = [call["function"] for call in message.get("tool_calls") or ()]
+        calls = [written(one["name"], one["arguments"]) for one in functions]
         turns.append((ROLES[message["role"]], (message["content"] or "") + "".join(calls)))
     if turns[-1][0] != "Assistant" or not continued:
         turns.append(("Assistant", ""))
@@ -202,10 +200,6 @@ def content_text(content: Any, place: str) -> str | None:
             what = "needs a text" if kind in TEXT_PARTS else f"has the type {kind!r:.40}, and this model reads text"
             raise ApiError(f"{where} {what}: send a part of type text", 400, f"{where}.type", "unsupported_content")
     return "".join(texts)
-
-
-def _calls(message: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    return message.get("tool_calls") or ()
 
 
 def _for_template(message: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ def run_server(pool: ModelPool, settings: Settings, host: str, port: int) -> Non
     listening = bind(host, port)
     sys.setswitchinterval(SWITCH)
     app = make_app(pool, settings)
-    server = GracefulServer(uvicorn_config(app, loop="asyncio", http="h11"), app)
+    server = GracefulServer(uvicorn_config(app, loop="asyncio", http="h11"), app, pool.close)
     log, failed = log_lines(), list[BaseException]()
     with listening:
         where = url_of(host, listening)

@@ -9,7 +9,6 @@ from threading import Lock
 from typing import Any
 
 import orjson
-from fastapi import FastAPI
 
 from daguerre.http.errors import ApiError
 
@@ -42,14 +41,6 @@ class ResponseStore:
         self._most, self._most_bytes, self._lock = most, most_bytes, Lock()
         self._all: OrderedDict[str, StoredResponse] = OrderedDict()
         self._size = 0
-
-    @classmethod
-    def of(cls, app: FastAPI) -> ResponseStore:
-        """The one of an application."""
-        if not hasattr(app.state, "responses"):
-            app.state.responses = cls()
-        found: ResponseStore = app.state.responses
-        return found
 
     def add(self, response: Mapping[str, Any], owner: str, items: Sequence[Item]) -> None:
         """Keep a response."""

@@ -17,6 +17,7 @@ from starlette.types import Send
 from daguerre.decoding.result import Result, StreamEvent
 from daguerre.engine.job import Job
 from daguerre.http.errors import described
+from daguerre.server.protocol.common import StreamOptions
 
 LOG = logging.getLogger("daguerre.server")
 T = TypeVar("T")
@@ -33,32 +34,35 @@ class Delta:
     text    what follows the text so far; text that was sent never changes
     event   the event of the step; None in the last delta
     result  in the last delta of a choice
+    number  of the job among those that are followed
     """
 
     index: int
     text: str
     event: StreamEvent | None = None
     result: Result | None = None
+    number: int = 0
 
 
-async def deltas(job: Job, every: bool) -> AsyncIterator[Delta]:
-    """The news of all choices of a job, as they come. The job is cancelled if nobody reads on.
+async def deltas(jobs: Sequence[Job], every: bool) -> AsyncIterator[Delta]:
+    """The news of all choices of jobs, as they come. The jobs are cancelled if nobody reads on.
 
     every   one for each step, also for a step that committed nothing final; False: news that wait to be read are joined
     """
     queue = asyncio.Queue[Delta | BaseException](WAITING)
 
-    async def follow(index: int) -> None:
+    async def follow(number: int, index: int) -> None:
         shown = ""
         try:
-            async for event in job.stream(index, every):
+            async for event in jobs[number].stream(index, every):
                 new = event.committed[len(shown) :]
                 shown = event.committed
-                await queue.put(Delta(index, new, None if event.result else event, event.result))
+                await queue.put(Delta(index, new, None if event.result else event, event.result, number))
         except Exception as error:
             await queue.put(error)
 
-    followers = [asyncio.create_task(follow(index)) for index in range(len(job.samples))]
+    places = [(number, index) for number, job in enumerate(jobs) for index in range(len(job.samples))]
+    followers = [asyncio.create_task(follow(*place)) for place in places]
     try:
         left = len(followers)
         while left:
@@ -71,21 +75,20 @@ async def deltas(job: Job, every: bool) -> AsyncIterator[Delta]:
     finally:
         for follower in followers:
             follower.cancel()
-        if not job.done:
-            job.cancel()
+        for job in jobs:
+            if not job.done:
+                job.cancel()
 
 
 async def result_of(request: Request, job: Job, reading: Coroutine[Any, Any, None] | None = None) -> Result:
     """The result of a job, which is cancelled if the client goes away. reading: what follows it until it is done."""
     waiting = asyncio.create_task(_after(reading, job))
-    gone = asyncio.create_task(_disconnected(request))
     try:
-        await asyncio.wait((waiting, gone), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((waiting, request.state.leaving), return_when=asyncio.FIRST_COMPLETED)
         if not waiting.done():
             job.cancel()
         return await waiting
     finally:
-        gone.cancel()
         waiting.cancel()
 
 
@@ -93,11 +96,6 @@ async def _after(reading: Coroutine[Any, Any, None] | None, job: Job) -> Result:
     if reading is not None:
         await reading
     return await job.wait()
-
-
-async def _disconnected(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 class ClosedStream(StreamingResponse):
@@ -126,8 +124,35 @@ def sse(data: Any, event: str | None = None) -> bytes:
     return named + b"data: " + orjson.dumps(data) + b"\n\n"
 
 
+class Chunks:
+    """Writes the chunks of OpenAI's streams. head: the fields that each begins with.
+
+    with_usage  the last chunk has the usage
+    continuous  so has each
+    """
+
+    def __init__(self, head: dict[str, Any], options: StreamOptions | None) -> None:
+        self._head = head
+        self.with_usage = options is not None and options.include_usage
+        self.continuous = options is not None and options.continuous_usage_stats
+
+    def chunk(self, *choices: dict[str, Any], usage: dict[str, Any] | None = None, **more: Any) -> bytes:
+        """A chunk of some choices; usage: so far."""
+        named = {"usage": usage} if self.continuous or self.with_usage else {}
+        return sse({**self._head, "choices": choices, **named, **more})
+
+    def end(self, usage: Callable[[], dict[str, Any]]) -> bytes:
+        """What ends a stream."""
+        return (sse({**self._head, "choices": [], "usage": usage()}) if self.with_usage else b"") + DONE
+
+
+def error_event(error: dict[str, Any]) -> list[bytes]:
+    """The last events of a stream that fails."""
+    return [sse(error)]
+
+
 async def guarded(
-    items: AsyncIterator[bytes], ending: Callable[[dict[str, Any]], Sequence[bytes]]
+    items: AsyncIterator[bytes], ending: Callable[[dict[str, Any]], Sequence[bytes]] = error_event
 ) -> AsyncIterator[bytes]:
     """A stream whose errors are its last events: `ending` makes them of the error's body."""
     async with aclosing(items) as source:  # type: ignore[type-var]

@@ -16,7 +16,6 @@ from typing import Any
 
 from daguerre.cancellation import current_cancellation
 from daguerre.decoding.defaults import with_sampling
-from daguerre.decoding.request import Text
 from daguerre.decoding.result import Result, StreamEvent
 from daguerre.engine.job import Job
 from daguerre.errors import QueueFullError
@@ -28,16 +27,13 @@ from daguerre.models.chat_format.tokens import TokenFormat, format_of
 from daguerre.sampling.constrained import automaton_of
 from daguerre.sampling.constraints import TokenAutomaton
 from daguerre.sampling.constraints.tools import OPENING, REQUIRED
-from daguerre.server.answers import effort_of, finish_of, naming, refuse_fields
-from daguerre.server.calls import CallReader, FunctionCall, Said, joined
-from daguerre.server.format_calls import FormatCallReader
-from daguerre.server.json_calls import JsonCalls
-from daguerre.server.logprobs import Scored, TokenLog, scored
+from daguerre.server.answers import effort_of, finish_of, naming, refuse_fields, usage_of
+from daguerre.server.calls import CallReader, FunctionCall, JsonCalls, Said, joined
+from daguerre.server.logprobs import LogprobRecorder, Scored, TokenLog, scored
 from daguerre.server.models import Served
 from daguerre.server.prompts import checked, content_text, make_prompt
 from daguerre.server.protocol.chat import ChatBody, ToolChoice, tool_json, tool_option
 from daguerre.server.protocol.common import decode_options
-from daguerre.server.scorers import LogprobRecorder
 from daguerre.server.streams import deltas
 
 SHAPING = ("schema", "tools", "regex", "choices", "keywords", "forbidden", "forbid_exactly", "ending", "pins")
@@ -70,16 +66,18 @@ class Turn:
         """The effort that was chosen, in Daguerre's words."""
         return effort_of(self.body)
 
-    def reader(self) -> CallReader | FormatCallReader:
+    def usage(self, results: Mapping[int, Result], thought: int) -> dict[str, Any]:
+        """OpenAI's usage, of the results of all choices."""
+        return usage_of([results[index] for index in range(self.body.n)], self.job, self.effort, thought)
+
+    def reader(self) -> CallReader:
         """What reads the text of a choice."""
         wanted = self.body.response_format
         alone = wanted is not None and wanted.type != "text"
         plain = self._plain_calls() if self.tools and not alone else None
-        if self.form is not None:
-            tools = [tool_json(tool) for tool in self.body.usable_tools]
-            how = (self.thinks or "may", self.stops, self.tools, alone, plain)
-            return FormatCallReader(self.form.marked, tools, *how)
-        return CallReader(self.stops, self.tools, self.strip, alone, plain, self.thinks)
+        form = None if self.form is None else self.form.marked
+        tools = [tool_json(tool) for tool in self.body.usable_tools]
+        return CallReader(self.stops, self.tools, self.strip, alone, plain, self.thinks, form, tools)
 
     def _plain_calls(self) -> JsonCalls:
         """What reads calls without marks."""
@@ -155,7 +153,8 @@ def begin_turn(
         form = None if given.plain or any(name in asked for name in WHOLE) else format_of(served.model.tokenizer)
         asked |= _constraint(body, form, asked.get("logit_bias"))
         form = None if any(name in asked for name in WHOLE) and "tools" not in asked else form
-        thinks = given.thinks if form is None else form.thinks(served.model.tokenizer, _ids(given.text))
+        ids = () if isinstance(given.text, str) else given.text
+        thinks = given.thinks if form is None else form.thinks(served.model.tokenizer, ids)
         asked |= {} if form is None else {"chat_format": thinks}
         options = with_sampling(asked, served.model.chat_sampling)
         shaped = any(options.get(name) for name in SHAPING)
@@ -171,8 +170,11 @@ def begin_turn(
     return Turn(served, job, body, bool(tools), stops, given.plain and not shaped, ignored, recorder, thinks, form)
 
 
-def _ids(prompt: Text) -> Sequence[int]:
-    return () if isinstance(prompt, str) else prompt
+def num_tokens(served: Served, body: ChatBody) -> int:
+    """How many tokens the prompt of a conversation has."""
+    tools = [tool_json(tool) for tool in body.usable_tools]
+    prompt = make_prompt(served.model, checked(body.messages), tools, body.template).text
+    return len(served.model.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt)
 
 
 def _start(served: Served, prompt: Any, most: int, body: ChatBody, options: dict[str, Any]) -> Job:
@@ -290,20 +292,18 @@ async def stopping(turn: Turn) -> None:
 async def pieces(turn: Turn) -> AsyncIterator[ChoiceDelta]:
     """The news of all choices, as they come. The job is cancelled if nobody reads on."""
     plan, num = turn.job.plan, len(turn.job.samples)
-    readers, lengths = [turn.reader() for _ in range(num)], [0] * num
-    logs, ended = [TokenLog(plan, turn.recorder) for _ in range(num)], set[int]()
-    async with aclosing(deltas(turn.job, _reads_steps(turn))) as source:  # type: ignore[type-var]
+    readers, ended = [turn.reader() for _ in range(num)], set[int]()
+    logs = [TokenLog(plan, turn.recorder) for _ in range(num)]
+    options = turn.body.stream_options
+    reads_tokens = turn.body.logprobs or (options is not None and options.continuous_usage_stats)
+    every = reads_tokens or turn.body.daguerre.frames or turn.body.diffusing
+    async with aclosing(deltas([turn.job], every)) as source:  # type: ignore[type-var]
         async for delta in source:
             index, reader, log = delta.index, readers[delta.index], logs[delta.index]
             last = delta.result is not None
             feed, whole = partial(reader.feed, delta.text, last), last and turn.tools
             said = await asyncio.to_thread(feed) if whole else feed()  # whole answers may be calls without marks
-            lengths[index] += len(delta.text)
-            tokens: Sequence[Scored] = ()
-            if delta.result is not None:
-                tokens = log.last(delta.result)
-            elif _reads_tokens(turn) and delta.event is not None and delta.event.step is not None:
-                tokens = log.after(delta.event.step, lengths[index])
+            tokens = log.follow(delta) if last or reads_tokens else ()
             if reader.stopped and not last and index not in ended:
                 ended.add(index)
                 turn.job.stop(index)
@@ -315,22 +315,11 @@ async def pieces(turn: Turn) -> AsyncIterator[ChoiceDelta]:
             yield ChoiceDelta(index, said, shown, log.num_told, None, result, finish, _num_thought(reader, result))
 
 
-def _reads_tokens(turn: Turn) -> bool:
-    """Whether tokens are read in every step."""
-    options = turn.body.stream_options
-    return turn.body.logprobs or (options is not None and options.continuous_usage_stats)
-
-
-def _reads_steps(turn: Turn) -> bool:
-    """Whether tokens or drafts are."""
-    return _reads_tokens(turn) or turn.body.daguerre.frames or turn.body.diffusing
-
-
-def _finish(reader: CallReader | FormatCallReader, result: Result) -> str:
+def _finish(reader: CallReader, result: Result) -> str:
     return "tool_calls" if reader.num_calls else "stop" if reader.stopped else finish_of(result)
 
 
-def _until_stop(reader: CallReader | FormatCallReader, result: Result) -> Result:
+def _until_stop(reader: CallReader, result: Result) -> Result:
     """The result without the tokens after the stop string that the server cut at."""
     if reader.stop_end is None:
         return result
@@ -338,7 +327,7 @@ def _until_stop(reader: CallReader | FormatCallReader, result: Result) -> Result
     return replace(result, tokens=result.tokens[:num], usage=replace(result.usage, completion_tokens=num))
 
 
-def _num_thought(reader: CallReader | FormatCallReader, result: Result) -> int:
+def _num_thought(reader: CallReader, result: Result) -> int:
     return _num_within(result, reader.thought_end)
 
 

@@ -12,7 +12,6 @@ from itertools import islice
 from typing import Any
 
 import orjson
-from fastapi import FastAPI
 
 from daguerre.decoding.modes import MODES
 from daguerre.decoding.result import Result, StreamEvent
@@ -234,14 +233,6 @@ class Registry:
 
     def __init__(self) -> None:
         self._all: dict[str, Watched] = {}
-
-    @classmethod
-    def of(cls, app: FastAPI) -> Registry:
-        """The one of an application."""
-        if not hasattr(app.state, "requests"):
-            app.state.requests = cls()
-        found: Registry = app.state.requests
-        return found
 
     def add(self, one: Watched) -> Watched:
         """Keep a request."""

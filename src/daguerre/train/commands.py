@@ -171,15 +171,10 @@ def train(
     answers (docs/training.md). What is held out is never trained on, and says what the run brought.
     """
     began = time.monotonic()  # loading PyTorch, which takes seconds, counts too
-    if folder is not None and data:
-        raise InputError(f"{folder} and --data {data[0]} are both to train on: leave out one of the two")
-    if folder is None and recipe is not None and recipe_is_folder(recipe, start_from):
-        folder, recipe = Path(recipe), None
-    data = data or ([] if folder is None else [folder])
+    recipe, data = recipe_and_data(recipe, folder, data or [], start_from)
     if sys.stderr.isatty():  # the first seconds are not silent
-        typer.echo(
-            "loading PyTorch" + (f" and reading {', '.join(map(str, data))}" if data and not resume else ""), err=True
-        )
+        reads = f" and reading {', '.join(map(str, data))}" if data and not resume else ""
+        typer.echo(f"loading PyTorch{reads}", err=True)
     from daguerre.train.run import run_training
 
     model = run_training(
@@ -193,56 +188,45 @@ def train(
         device=device,
         began=began,
     )
-    if int(os.environ.get("RANK", "0")):  # of torchrun: the first process says it
-        return
-    if model.name == ADAPTER:
-        say_adapter(model, as_json)
-        return
-    if as_json:
-        typer.echo(json.dumps({"model": str(model)}))
-        return
-    typer.echo(f"model: {model}")
-    begins = prompt_for(model)
-    if recipe == TINY:
-        write_sample(model, begins)
-    typer.echo(f"try it:  {how_to_try(model, begins)}", err=True)
-
-
-def say_adapter(folder: Path, as_json: bool) -> None:
-    """Where an adapter is, and how it is tried."""
-    from daguerre.models.lora import base_name
-
-    if as_json:
-        typer.echo(json.dumps({"adapter": str(folder), "base": base_name(folder)}))
-        return
-    from daguerre.train.sft.corpus import has_chat_template
-    from daguerre.train.trainer import DATA
-
-    typer.echo(f"adapter: {folder}")
-    how = f"-m {shlex.quote(base_name(folder))} --adapter {shlex.quote(str(folder))}"
-    if has_chat_template(folder.parent / DATA):
-        typer.echo(f"try it:  daguerre chat {how}", err=True)
-        return
-    typer.echo(f"try it:  daguerre generate {how} {shlex.quote(prompt_for(folder))}", err=True)
+    if not int(os.environ.get("RANK", "0")):  # of torchrun: the first process says it
+        say_made(model, as_json, sample=recipe == TINY)
 
 
 TINY, ADAPTER = "tiny", "adapter"
 SAMPLE_TOKENS = 48
 
 
-def recipe_is_folder(recipe: str, start_from: str | None) -> bool:
-    """Whether the only argument names what to train on: a run from a model needs no recipe."""
-    return start_from is not None and Path(recipe).is_dir()
+def recipe_and_data(
+    recipe: str | None, folder: Path | None, data: list[Path], start_from: str | None
+) -> tuple[str | None, list[Path]]:
+    """The recipe, and what to train on, which may be the only argument: a run from a model needs no recipe."""
+    if folder is not None and data:
+        raise InputError(f"{folder} and --data {data[0]} are both to train on: leave out one of the two")
+    if folder is None and recipe is not None and start_from is not None and Path(recipe).is_dir():
+        folder, recipe = Path(recipe), None
+    return recipe, data or ([] if folder is None else [folder])
 
 
-def how_to_try(model: Path, begins: str) -> str:
-    """A command that shows what the model of a run does."""
+def say_made(folder: Path, as_json: bool, sample: bool) -> None:
+    """Where a model or an adapter is, and how it is tried. sample: print what it writes, too."""
+    from daguerre.models.lora import base_name
     from daguerre.train.sft.corpus import has_chat_template
     from daguerre.train.trainer import DATA
 
-    if has_chat_template(model.parent / DATA):
-        return f"daguerre chat -m {shlex.quote(str(model))}"
-    return f"daguerre generate -m {shlex.quote(str(model))} {shlex.quote(begins)}"
+    if folder.name == ADAPTER:
+        kind, base = "adapter", base_name(folder)
+        facts, how = {"base": base}, f"-m {shlex.quote(base)} --adapter {shlex.quote(str(folder))}"
+    else:
+        kind, facts, how = "model", {}, f"-m {shlex.quote(str(folder))}"
+    if as_json:
+        typer.echo(json.dumps({kind: str(folder)} | facts))
+        return
+    typer.echo(f"{kind}: {folder}")
+    begins = prompt_for(folder)
+    if sample:
+        write_sample(folder, begins)
+    chats = has_chat_template(folder.parent / DATA)
+    typer.echo(f"try it:  daguerre {f'chat {how}' if chats else f'generate {how} {shlex.quote(begins)}'}", err=True)
 
 
 def prompt_for(model: Path) -> str:

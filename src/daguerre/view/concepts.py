@@ -6,6 +6,7 @@ model thinks it at the token (for a text that was read) or its part of the logit
 
 from __future__ import annotations
 
+import html
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -194,11 +195,7 @@ def page(
     inside = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":
         inside = inside.replace(character, f"\\u{ord(character):04x}")
-    return text.replace(TITLE, _html(title)).replace(DATA, inside)
-
-
-def _html(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return text.replace(TITLE, html.escape(title, quote=False)).replace(DATA, inside)
 
 
 def _named(explanation: Explanation, number: int) -> list[str]:
@@ -209,19 +206,9 @@ def _named(explanation: Explanation, number: int) -> list[str]:
 def _token(token: TokenExplanation, shares: Shares) -> dict[str, Any]:
     parts = token.contributions
     rest = parts[KEPT_CONCEPTS:].sum()
-    shown = zip(
-        token.concepts[:KEPT_CONCEPTS].tolist(),
-        _rounded(parts[:KEPT_CONCEPTS]),
-        _rounded(token.weights[:KEPT_CONCEPTS]),
-        _rounded(token.added[:KEPT_CONCEPTS]),
-        strict=True,
-    )
-    out = {
-        "text": token.text,
-        "position": token.position,
-        "logit": token.logit,
-        "concepts": [list(one) for one in shown],
-    }
+    columns = [_rounded(values[:KEPT_CONCEPTS]) for values in (parts, token.weights, token.added)]
+    shown = [list(one) for one in zip(token.concepts[:KEPT_CONCEPTS].tolist(), *columns, strict=True)]
+    out = {"text": token.text, "position": token.position, "logit": token.logit, "concepts": shown}
     out |= {"known": round(shares.known, 4), "all": round(shares.aggregated, 4)}
     out |= {"rest": round(float(rest), 4), "residual": round(token.residual, 4)}
     return out | {"bans": round(float(token.bans.sum()), 4), "bias": round(token.bias, 4)}

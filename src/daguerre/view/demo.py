@@ -15,11 +15,11 @@ from rich.table import Table
 from rich.text import Text
 
 from daguerre.decoding.request import Decode
-from daguerre.decoding.result import OPEN, StreamEvent
+from daguerre.decoding.result import StreamEvent
 from daguerre.heldout import Document, load_frozen
 from daguerre.model import Model, load
 from daguerre.trace import Event
-from daguerre.view.watch import shade
+from daguerre.view.watch import canvas_parts
 
 FRAME_SECONDS = 0.15
 GAP_TOKENS = 12
@@ -75,37 +75,16 @@ def show(console: Console, model: Model, *, live: bool) -> None:
     _show_speed(console, model, documents, live)
 
 
-def drawn(model: Model, prefix: str, step: Event, seen: dict[int, float], *, mark: bool = True) -> Text:
-    """The gap after one step as colored text, what the step committed marked; `seen` collects probabilities."""
-    text = Text()
-    canvas, decision = step.canvas, step.decision
-    seen.update(zip(decision.positions.tolist(), decision.probabilities.tolist(), strict=True))
-    start, end = canvas.gaps[0]
-    if canvas.continues and canvas.span is not None:
-        end = canvas.span[1]
-    kept = model.tokenizer.decode_bytes(canvas.tokens[:start].tolist())
-    skip = len(prefix.encode()) - len(kept)
-    for position in range(start, end):
-        if canvas.open[position]:
-            text.append(OPEN, style="dim")
-            continue
-        token = int(canvas.tokens[position])
-        if token in (model.config.null_id, model.config.eos_id):
-            break
-        piece = model.tokenizer.token_bytes(token)
-        shown, skip = piece[skip:], max(0, skip - len(piece))
-        fresh = " reverse" if mark and position in decision.positions else ""
-        text.append(shown.decode("utf-8", errors="replace"), style=shade(seen[position]) + fresh)
-    return text
-
-
 def _frames(model: Model, prefix: str, suffix: str | None, num: int) -> Iterator[tuple[Text, StreamEvent]]:
+    """The text after each step, what the step committed marked."""
     seen: dict[int, float] = {}
     step: Event | None = None
     for event in model.stream(prefix, num, suffix=suffix):
         step = event.step or step
         assert step is not None
-        yield drawn(model, prefix, step, seen, mark=event.result is None), event
+        parts = canvas_parts(model, step.canvas, step.decision, seen)
+        marked = " reverse" if event.result is not None else ""  # nothing is, at the end
+        yield Text.assemble(*((text, style.removesuffix(marked)) for text, style, _ in parts)), event
 
 
 def _play(console: Console, live: bool, frames: Iterator[tuple[Group, StreamEvent]], stills: int = 1) -> StreamEvent:
@@ -139,9 +118,9 @@ def _show_infill(console: Console, model: Model, documents: Sequence[Document], 
 
     def frames() -> Iterator[tuple[Group, StreamEvent]]:
         step = 0
-        for gap, event in _frames(model, prefix, suffix, GAP_TOKENS):
+        for body, event in _frames(model, prefix, suffix, GAP_TOKENS):
             step += event.step is not None
-            body = Text.assemble((prefix, "dim"), gap, (suffix.rstrip("\n"), "dim"))
+            body.rstrip()
             yield Group(Panel(body, title=title, subtitle=f"step {step}", title_align="left")), event
 
     event = _play(console, live, frames(), stills=3)
@@ -161,8 +140,7 @@ def _show_completions(console: Console, model: Model, documents: Sequence[Docume
         prompt = "".join(place.lines(documents))
 
         def frames(prompt: str = prompt, title: str = place.file) -> Iterator[tuple[Group, StreamEvent]]:
-            for gap, event in _frames(model, prompt, None, COMPLETION_TOKENS):
-                body = Text.assemble((prompt, "dim"), gap)
+            for body, event in _frames(model, prompt, None, COMPLETION_TOKENS):
                 yield Group(Panel(body, title=f"completing {title}, held out", title_align="left")), event
 
         _play(console, live, frames())

@@ -23,7 +23,7 @@ from daguerre.view.charts import new_figure, write_figure
 
 AROUND = 6
 """Given positions shown on either side of a gap."""
-MOST_POSITIONS, MOST_STEPS = 96, 64
+MOST_POSITIONS, MOST_STEPS, MOST_LETTERS = 96, 64, 14
 LIGHT = 0.55
 """Confidence from which a cell is light enough for dark letters."""
 LETTER, ROOM, LEAST, CELL_HEIGHT = 0.068, 0.09, 0.3, 0.27
@@ -186,8 +186,5 @@ def _label(tokenizer: Tokenizer, token: int) -> str:
         return names.get(token, f"<{token}>")
     text = tokenizer.decode([token])
     signs = {" ": "·", "\n": "↵", "\t": "→", "\r": "␍"}
-    return _cut("".join(signs.get(c, c if c.isprintable() else "�") for c in text), 14)
-
-
-def _cut(text: str, length: int) -> str:
-    return text if len(text) <= length else text[: length - 1] + "…"
+    shown = "".join(signs.get(c, c if c.isprintable() else "�") for c in text)
+    return shown if len(shown) <= MOST_LETTERS else shown[: MOST_LETTERS - 1] + "…"

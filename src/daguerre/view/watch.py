@@ -17,7 +17,7 @@ from daguerre.model import Model
 STEP_SECONDS, FULL_STEPS = 0.15, 40
 """How long a step is shown, so that a person can follow; after so many steps each is shown for a shorter time."""
 Part = tuple[str, str, bool]
-"""Some text, its color's name ("" for what was given), and whether this step committed it."""
+"""Some text, its style ("dim" for what is open or was given), and whether this step committed it."""
 
 
 def shade(probability: float) -> str:
@@ -35,10 +35,11 @@ def canvas_parts(model: Model, canvas: Canvas, decision: Decision | None, seen: 
     end = len(canvas) if canvas.span is None or not canvas.continues else max(canvas.span[1], *new, 0)
     for position, token in enumerate(canvas.tokens[:end].tolist()):
         if canvas.open[position]:
-            out.append((OPEN, "", False))
+            out.append((OPEN, "dim", False))
         elif token not in model.config.reserved_ids:
-            color = shade(seen[position]) if position in seen else ""
-            out.append((model.tokenizer.decode([token]), color, position in new))
+            style = shade(seen[position]) if position in seen else "dim"
+            text = model.tokenizer.decode([token])
+            out.append((text, f"{style} reverse" if position in new else style, position in new))
     return out
 
 
@@ -79,12 +80,11 @@ class RequestWatch:
         parts = canvas_parts(self._model, canvas, decision, self._seen)
         lines: list[Text] = [Text()]
         at = 0
-        for content, color, new in parts:
-            style = "dim" if not color else f"{color} reverse" if new else color
+        for content, style, new in parts:
             for number, piece in enumerate(content.split("\n")):
                 if number:
                     lines.append(Text())
-                lines[-1].append(piece.expandtabs(4), style="dim" if piece == OPEN else style)
+                lines[-1].append(piece.expandtabs(4), style=style)
             at = len(lines) - 1 if new else at
         first, last = self._window(len(lines), at)
         committed = int((~canvas.open & canvas.in_gap).sum())

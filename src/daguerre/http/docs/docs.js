@@ -1,19 +1,13 @@
 // Shows openapi.json. All that it says is put into the page as text, never as markup.
 
-const $ = (id) => document.getElementById(id);
+import { $, element } from "./elements.js";
 
-function made(tag, text, ...children) {
-  const one = document.createElement(tag);
-  if (text) one.textContent = text;
-  one.append(...children);
-  return one;
-}
-
+const made = (tag, ...children) => element(tag, "", ...children);
 const json = (value) => made("pre", JSON.stringify(value, null, 2));
 
 function table(heads, rows) {
-  const head = made("tr", "", ...heads.map((name) => made("th", name)));
-  return made("table", "", head, ...rows.map((row) => made("tr", "", ...row.map((cell) => made("td", cell)))));
+  const head = made("tr", ...heads.map((name) => made("th", name)));
+  return made("table", head, ...rows.map((row) => made("tr", ...row.map((cell) => made("td", cell)))));
 }
 
 // A schema with the schemas that it names in their place, each once on the way down.
@@ -26,8 +20,8 @@ function whole(schema, named, seen = []) {
 }
 
 function operation(path, method, said, named) {
-  const title = made("summary", "", made("b", method.toUpperCase()), made("code", path), ` ${said.summary ?? ""}`);
-  const parts = [title, made("p", said.description)];
+  const title = made("summary", made("b", method.toUpperCase()), made("code", path), ` ${said.summary ?? ""}`);
+  const parts = [title, made("p", said.description ?? "")];
   if (said.parameters?.length) {
     const rows = said.parameters.map((one) => [one.name, one.in, one.description ?? one.schema?.type ?? ""]);
     parts.push(made("h3", "Parameters"), table(["name", "in", ""], rows));
@@ -37,7 +31,7 @@ function operation(path, method, said, named) {
   }
   const answers = Object.entries(said.responses ?? {}).map(([status, one]) => [status, one.description]);
   parts.push(made("h3", "Answers"), table(["status", ""], answers));
-  return made("details", "", ...parts);
+  return made("details", ...parts);
 }
 
 async function show() {

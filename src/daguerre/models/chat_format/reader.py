@@ -24,7 +24,7 @@ TAG = re.compile(r"</?\w+>")
 
 
 class PlainCalls(Protocol):
-    """Reads calls that are written without marks around them (`server.json_calls`)."""
+    """Reads calls that are written without marks around them (`server.calls.JsonCalls`)."""
 
     def may_be(self, text: str) -> bool: ...
 

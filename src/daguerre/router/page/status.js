@@ -1,11 +1,11 @@
 // Asks the router every two seconds how it is doing. A key is kept in memory alone.
 
+import { $ } from "./elements.js";
 import { show } from "./view.js";
 import { clock } from "./words.js";
 
 const EVERY = 2000;
 const PATIENCE = 5000;
-const $ = (id) => document.getElementById(id);
 
 let key = "";
 let paused = false;

@@ -1,16 +1,11 @@
 // Tables and curves that change in place: what stays equal is not touched, so selections and focus are kept.
 
+import { element } from "./elements.js";
+
 const SVG = "http://www.w3.org/2000/svg";
 
 export function put(node, text) {
   if (node.textContent !== text) node.textContent = text;
-}
-
-export function make(name, className = "", text = "") {
-  const node = document.createElement(name);
-  if (className) node.className = className;
-  if (text) node.textContent = text;
-  return node;
 }
 
 // Make the children of a node those of the keys, in their order; add(key) makes a new one.
@@ -38,7 +33,7 @@ export function table(node, columns) {
   const names = head.insertRow();
   names.setAttribute("role", "row");
   for (const column of columns) {
-    const cell = make("th", column.kind ?? "", column.name);
+    const cell = element("th", column.kind, column.name);
     cell.scope = "col";
     cell.setAttribute("role", "columnheader");
     names.append(cell);
@@ -52,10 +47,10 @@ export function table(node, columns) {
 }
 
 function emptyRow(columns) {
-  const row = make("tr");
+  const row = element("tr");
   row.setAttribute("role", "row");
   columns.forEach((column, place) => {
-    const cell = make(place === 0 ? "th" : "td");
+    const cell = element(place === 0 ? "th" : "td");
     if (place === 0) cell.scope = "row";
     cell.setAttribute("role", place === 0 ? "rowheader" : "cell");
     cell.dataset.name = column.name;

@@ -1,13 +1,13 @@
 // What the page shows of a router's status.
 
-import { bend, curve, keyed, make, put, table } from "./tables.js";
+import { $, element } from "./elements.js";
+import { bend, curve, keyed, put, table } from "./tables.js";
 import { NONE, circuit, clock, count, dollars, milliseconds, plain, rate, rule, share, since } from "./words.js";
 
 const KEPT = 90;
 const LEAST = 20;
 const RECENT = 10;
 const PROMISED = 0.95;
-const $ = (id) => document.getElementById(id);
 
 let began = null;
 let totals = [];
@@ -61,7 +61,7 @@ function why(one) {
 }
 
 function drawName(cell, one) {
-  if (!cell.firstChild) cell.append(make("span"), make("small"));
+  if (!cell.firstChild) cell.append(element("span"), element("small"));
   put(cell.firstChild, one.name === "none" ? "no backend" : one.name);
   put(cell.lastChild, one.model ?? (one.name === "none" ? "none could serve it" : ""));
 }
@@ -72,12 +72,12 @@ function drawState(cell, one) {
   if (one.in_flight >= one.most_in_flight) badges.push(["full", "warn"]);
   keyed(cell, badges.map((badge) => badge.join("/")), (key) => {
     const [words, tone] = key.split("/");
-    return make("span", `badge ${tone}`, words);
+    return element("span", `badge ${tone}`, words);
   });
 }
 
 function drawLoad(cell, one) {
-  if (!cell.firstChild) cell.append(make("span"), make("i", "meter"));
+  if (!cell.firstChild) cell.append(element("span"), element("i", "meter"));
   put(cell.firstChild, one.most_in_flight ? `${count(one.in_flight)} of ${count(one.most_in_flight)}` : NONE);
   cell.lastChild.style.setProperty("--share", one.most_in_flight ? Math.min(1, one.in_flight / one.most_in_flight) : 0);
 }
@@ -164,9 +164,7 @@ function showTiles(all, counted) {
   if (counted("hedges")) tiles.push(["Asked twice", count(counted("hedges"))]);
   if (counted("shadows")) tiles.push(["Shadows", count(counted("shadows"))]);
   const nodes = keyed($("tiles"), tiles.map(([name]) => name), (name) => {
-    const tile = make("div", "tile");
-    tile.append(make("dt", "", name), make("dd"));
-    return tile;
+    return element("div", "tile", element("dt", "", name), element("dd"));
   });
   tiles.forEach(([, words, tone], place) => {
     put(nodes[place].children[1], words);
@@ -178,9 +176,8 @@ function showTiles(all, counted) {
 }
 
 function tileCurve() {
-  const place = make("dd", "curve-place");
+  const place = element("dd", "curve-place", curve());
   place.setAttribute("aria-hidden", "true");
-  place.append(curve());
   return place;
 }
 
@@ -188,9 +185,7 @@ function showRules(rules) {
   const sorted = Object.entries(rules).sort(([a, m], [b, n]) => n - m || a.localeCompare(b));
   const most = sum(sorted.map(([, num]) => ({ num })), "num");
   const nodes = keyed($("rules"), sorted.map(([name]) => name), (name) => {
-    const line = make("li");
-    line.append(make("span", "", rule(name)), make("span", "number"), make("i", "meter"));
-    return line;
+    return element("li", "", element("span", "", rule(name)), element("span", "number"), element("i", "meter"));
   });
   sorted.forEach(([, num], place) => {
     put(nodes[place].children[1], `${count(num)} (${share(num / most)})`);

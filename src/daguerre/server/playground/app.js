@@ -4,6 +4,7 @@ import { Chat } from "./chat.js";
 import * as client from "./client.js";
 import { showComparison } from "./compare.js";
 import { Concepts } from "./concepts.js";
+import { button, element } from "./elements.js";
 import { Form } from "./form.js";
 import { Inspector } from "./inspect.js";
 import { Pane } from "./panes.js";
@@ -236,16 +237,13 @@ function again(pane, gap) {
 
 function showCode() {
   page.languages.replaceChildren(...Object.keys(LANGUAGES).map((name) => {
-    const button = document.createElement("button");
-    button.type = "button";
-    button.textContent = name;
-    button.setAttribute("aria-pressed", String(name === language));
-    button.addEventListener("click", () => {
+    const made = button("", name, () => {
       language = name;
       showCode();
       [...page.languages.children].find((one) => one.textContent === name).focus();
     });
-    return button;
+    made.setAttribute("aria-pressed", String(name === language));
+    return made;
   }));
   try {
     page.code.textContent = LANGUAGES[language](bodyOf(form.state, "a"));
@@ -275,9 +273,7 @@ page.share.addEventListener("click", () => {
 });
 page.trace.addEventListener("click", () => {
   const url = URL.createObjectURL(new Blob([JSON.stringify(panes[0].recording.result.trace)], { type: "application/json" }));
-  const anchor = document.createElement("a");
-  Object.assign(anchor, { href: url, download: "trace.json" });
-  anchor.click();
+  Object.assign(element("a"), { href: url, download: "trace.json" }).click();
   URL.revokeObjectURL(url);
 });
 

@@ -1,6 +1,8 @@
 // The draft on the page: a text whose tokens are colored by how sure the model was. Elements are kept from step to step,
 // so that the focus and a selection stay where they are.
 
+import { element } from "./elements.js";
+
 const MOST_OPEN = 160; // beyond, open positions at the end are counted in place of drawn
 
 export function level(probability) {
@@ -164,13 +166,6 @@ function overlaps(range, token) {
   const own = document.createRange();
   own.selectNodeContents(token);
   return range.compareBoundaryPoints(Range.END_TO_START, own) < 0 && range.compareBoundaryPoints(Range.START_TO_END, own) > 0;
-}
-
-export function element(tag, className, text = "") {
-  const made = document.createElement(tag);
-  made.className = className;
-  made.textContent = text;
-  return made;
 }
 
 function tokenElement(gap) {

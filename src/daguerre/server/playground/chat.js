@@ -1,23 +1,10 @@
 // The chat: messages, answers that come as a stream, and ways to go on from any of them.
 
 import * as client from "./client.js";
+import { button, element } from "./elements.js";
 
 const NAMES = { user: "You", assistant: "Model", tool: "Result" };
 const ENDS = { length: "Cut at the limit of tokens: raise it, or ask to go on.", loop: "It repeated itself, and was ended there." };
-
-function button(words, act) {
-  const made = document.createElement("button");
-  Object.assign(made, { type: "button", textContent: words, className: "small" });
-  made.addEventListener("click", act);
-  return made;
-}
-
-function element(name, text, className = "") {
-  const made = document.createElement(name);
-  made.textContent = text;
-  made.className = className;
-  return made;
-}
 
 function json(area, what) {
   if (!area.value.trim()) return null;
@@ -160,34 +147,28 @@ export class Chat {
   }
 
   item(message, index) {
-    const made = document.createElement("li");
-    made.dataset.role = message.role;
-    const thought = document.createElement("details");
-    thought.className = "thought";
+    const thought = element("details", "thought", element("summary", "", "Thought"), element("p", "", message.thought ?? ""));
     thought.hidden = !message.thought;
-    thought.append(element("summary", "Thought"), element("p", message.thought ?? ""));
-    made.append(element("h3", NAMES[message.role]), thought, element("p", message.content, "said"));
-    for (const call of message.calls ?? []) made.append(this.call(call, index));
-    const acts = element("div", "", "acts");
-    if (!this.abort) {
-      if (message.role !== "tool") acts.append(button("Edit", () => this.edit(made, message, index)));
-      if (message.role === "assistant") acts.append(button("Regenerate", () => this.again(index)));
-      if (index + 1 < this.messages.length) acts.append(button("Go on from here", () => this.keep(index + 1)));
-    }
-    made.append(acts);
+    const calls = (message.calls ?? []).map((call) => this.call(call, index));
+    const acts = element("div", "acts");
+    const made = element("li", "", element("h3", "", NAMES[message.role]), thought, element("p", "said", message.content), ...calls, acts);
+    made.dataset.role = message.role;
+    if (this.abort) return made;
+    if (message.role !== "tool") acts.append(button("small", "Edit", () => this.edit(made, message, index)));
+    if (message.role === "assistant") acts.append(button("small", "Regenerate", () => this.again(index)));
+    if (index + 1 < this.messages.length) acts.append(button("small", "Go on from here", () => this.keep(index + 1)));
     return made;
   }
 
   // A call of a tool, and a field for its result where there is none yet.
   call(call, index) {
-    const made = element("div", "", "call");
-    made.append(element("code", `${call.name}(${call.arguments})`));
+    const made = element("div", "call", element("code", "", `${call.name}(${call.arguments})`));
     const answered = this.messages.slice(index + 1).some((one) => one.role === "tool" && one.id === call.id);
     if (!answered && !this.abort) {
-      const field = document.createElement("input");
+      const field = element("input");
       Object.assign(field, { type: "text", spellcheck: false });
       field.setAttribute("aria-label", `Result of ${call.name}`);
-      made.append(field, button("Send the result", () => {
+      made.append(field, button("small", "Send the result", () => {
         this.messages = this.messages.slice(0, index + 1).concat(this.messages.slice(index + 1).filter((one) => one.role === "tool"));
         this.messages.push({ role: "tool", id: call.id, content: field.value });
         const { calls } = this.messages[index];
@@ -205,7 +186,7 @@ export class Chat {
   }
 
   edit(item, message, index) {
-    const area = document.createElement("textarea");
+    const area = element("textarea");
     Object.assign(area, { value: message.content, rows: Math.min(12, message.content.split("\n").length + 1) });
     area.setAttribute("aria-label", `${NAMES[message.role]}: edit`);
     const saved = () => {
@@ -213,9 +194,9 @@ export class Chat {
       if (message.role === "user") this.answer();
       else this.show();
     };
-    const acts = element("div", "", "acts");
-    acts.append(button(message.role === "user" ? "Save and ask" : "Save", saved), button("Cancel", () => this.show()));
-    item.replaceChildren(element("h3", NAMES[message.role]), area, acts);
+    const save = button("small", message.role === "user" ? "Save and ask" : "Save", saved);
+    const acts = element("div", "acts", save, button("small", "Cancel", () => this.show()));
+    item.replaceChildren(element("h3", "", NAMES[message.role]), area, acts);
     area.focus();
   }
 }

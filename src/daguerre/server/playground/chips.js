@@ -1,17 +1,14 @@
 // Lists of small things that can be removed.
 
+import { button, element } from "./elements.js";
+
 export function showChips(list, words, onRemove) {
   list.replaceChildren(...words.map((text, index) => {
-    const item = document.createElement("li");
-    const remove = document.createElement("button");
-    remove.type = "button";
-    remove.textContent = "×";
-    remove.setAttribute("aria-label", `Remove ${text}`);
-    remove.addEventListener("click", () => {
+    const remove = button("", "×", () => {
       onRemove(index);
       (list.querySelectorAll("button")[index] ?? list.closest("section, details, fieldset")?.querySelector("input, textarea, button"))?.focus();
     });
-    item.append(text, remove);
-    return item;
+    remove.setAttribute("aria-label", `Remove ${text}`);
+    return element("li", "", text, remove);
   }));
 }

@@ -1,5 +1,7 @@
 // Two runs in a table, with bars for their times.
 
+import { element } from "./elements.js";
+
 const ROWS = [
   ["Time", (one) => one.result.seconds, (value) => `${value.toFixed(2)} s`, "less"],
   ["Forwards", (one) => one.result.usage.forwards, String, "less"],
@@ -14,16 +16,12 @@ function meanProbability(recording) {
   return known.reduce((sum, token) => sum + Math.exp(token.logprob), 0) / known.length;
 }
 
-function cell(tag, text, scope) {
-  const made = document.createElement(tag);
-  made.textContent = text;
-  if (scope) made.scope = scope;
-  return made;
+function heading(text, scope) {
+  return Object.assign(element("th", "", text), { scope });
 }
 
 function bar(share) {
-  const made = document.createElement("span");
-  made.className = "bar";
+  const made = element("span", "bar");
   made.style.setProperty("--share", `${Math.round(100 * share)}%`);
   made.setAttribute("aria-hidden", "true");
   return made;
@@ -33,8 +31,8 @@ export function showComparison(page, recordings) {
   const ready = recordings.length === 2 && recordings.every((one) => one.result);
   page.comparison.hidden = !ready;
   if (!ready) return;
-  const head = document.createElement("tr");
-  head.append(cell("td", ""), ...recordings.map((one, index) => cell("th", `${"AB"[index]}: ${one.name}`, "col")));
+  const names = recordings.map((one, index) => heading(`${"AB"[index]}: ${one.name}`, "col"));
+  const head = element("tr", "", element("td"), ...names);
   page.comparison.querySelector("thead").replaceChildren(head);
   page.comparison.querySelector("tbody").replaceChildren(...ROWS.map((row) => line(row, recordings)));
   page.verdict.textContent = verdict(recordings);
@@ -43,15 +41,9 @@ export function showComparison(page, recordings) {
 function line([name, value, words, better], recordings) {
   const values = recordings.map(value);
   const best = better === "less" ? Math.min(...values) : Math.max(...values);
-  const row = document.createElement("tr");
-  row.append(cell("th", name, "row"));
-  for (const one of values) {
-    const made = cell("td", words(one));
-    if (better && one === best && values[0] !== values[1]) made.className = "best";
-    made.append(bar(one / Math.max(...values)));
-    row.append(made);
-  }
-  return row;
+  const kind = (one) => (better && one === best && values[0] !== values[1] ? "best" : "");
+  const cells = values.map((one) => element("td", kind(one), words(one), bar(one / Math.max(...values))));
+  return element("tr", "", heading(name, "row"), ...cells);
 }
 
 function verdict([a, b]) {

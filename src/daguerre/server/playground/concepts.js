@@ -1,6 +1,7 @@
 // The concepts of a text that was written: colors of its tokens, the parts of one token's logit, and the lines.
 
-import { element, visible } from "./canvas.js";
+import { visible } from "./canvas.js";
+import { button, element } from "./elements.js";
 import { signed } from "./explanation.js";
 
 const MOST = { known: 8, discovered: 5 }; // of the concepts of a token that are listed; the others are added up
@@ -55,7 +56,7 @@ export class Concepts {
 
   showChoices() {
     const { page, explanation } = this;
-    const group = document.createElement("optgroup");
+    const group = element("optgroup");
     group.label = "one concept, in logits";
     const numbers = new Set(explanation.top(explanation.tokens, LISTED).map((one) => String(one.number)));
     if (/^\d+$/.test(this.by)) numbers.add(this.by);
@@ -91,13 +92,11 @@ export class Concepts {
   showLines() {
     const { page, explanation } = this;
     page.conceptLines.replaceChildren(...explanation.lines(3).map((line) => {
-      const row = document.createElement("tr");
-      const head = element("th", "number", String(line.number));
+      const head = element("th", "number", line.number);
       head.scope = "row";
-      const largest = element("td", "largest");
-      largest.append(...line.top.map((one) => this.button(one.number, ` ${percent(one.share)}`)));
-      row.append(head, element("td", "code", line.text), element("td", "number", percent(line.shares.known)), element("td", "number", percent(line.shares.all)), largest);
-      return row;
+      const shares = [line.shares.known, line.shares.all].map((share) => element("td", "number", percent(share)));
+      const largest = line.top.map((one) => this.button(one.number, ` ${percent(one.share)}`));
+      return element("tr", "", head, element("td", "code", line.text), ...shares, element("td", "largest", ...largest));
     }));
   }
 
@@ -148,13 +147,11 @@ export class Concepts {
 
   // A concept's name, which colors the text by it.
   button(number, more = "") {
-    const made = element("button", "part-name", this.explanation.nameOf(number));
-    made.type = "button";
+    const made = button("part-name", this.explanation.nameOf(number), () => this.color(String(number) === this.by ? "known" : number));
     made.dataset.number = number;
     made.setAttribute("aria-pressed", String(String(number) === this.by));
     const known = this.about.get(number);
     made.title = known ? [known.group, known.description].filter(Boolean).join(": ") : "";
-    made.addEventListener("click", () => this.color(String(number) === this.by ? "known" : number));
     if (more) made.append(element("small", "", more));
     return made;
   }
@@ -185,17 +182,14 @@ function total(name, value, scale, kind = "") {
 }
 
 function line(name, value, scale, words = signed(value), kind = value < 0 ? "lowers" : "raises") {
-  const made = document.createElement("li");
-  const track = element("span", "track");
   const whole = scale.low + scale.high;
   const size = (100 * Math.abs(value)) / whole;
   const zero = (100 * scale.low) / whole;
+  const bar = element("i", kind || (value < 0 ? "lowers" : "raises"));
+  const track = element("span", "track", bar);
   track.setAttribute("aria-hidden", "true");
   track.style.setProperty("--zero", `${zero}%`);
-  const bar = element("i", kind || (value < 0 ? "lowers" : "raises"));
   bar.style.setProperty("--left", `${value < 0 ? zero - size : zero}%`);
   bar.style.setProperty("--size", `${size}%`);
-  track.append(bar);
-  made.append(name, track, element("span", "number", words));
-  return made;
+  return element("li", "", name, track, element("span", "number", words));
 }

@@ -1,7 +1,8 @@
 // The candidates of one position, and what can be done with it.
 
 import { candidates } from "./client.js";
-import { element, percent, visible } from "./canvas.js";
+import { percent, visible } from "./canvas.js";
+import { button, element } from "./elements.js";
 
 export class Inspector {
   // onUse(place, text): have this text at the place
@@ -48,20 +49,15 @@ export class Inspector {
   }
 
   line(one, place, drawn) {
-    const made = document.createElement("li");
-    if (drawn && drawn.id === one.id) made.className = "is-drawn";
     const bar = element("span", "bar");
     bar.style.setProperty("--share", `${(100 * one.probability).toFixed(1)}%`);
     bar.setAttribute("aria-hidden", "true");
-    made.append(element("code", "", word(one)), bar, element("span", "number", percent(one.probability)));
+    const parts = [element("code", "", word(one)), bar, element("span", "number", percent(one.probability))];
     if (!one.special) {
-      const use = element("button", "small", "Pin");
-      use.type = "button";
-      use.setAttribute("aria-label", `Pin “${word(one)}” at position ${place.position}`);
-      use.addEventListener("click", () => this.onUse(place, one.text));
-      made.append(use);
+      parts.push(button("small", "Pin", () => this.onUse(place, one.text)));
+      parts[3].setAttribute("aria-label", `Pin “${word(one)}” at position ${place.position}`);
     }
-    return made;
+    return element("li", drawn && drawn.id === one.id ? "is-drawn" : "", ...parts);
   }
 }
 

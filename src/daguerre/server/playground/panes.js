@@ -1,6 +1,7 @@
 // The draft of each run, with its numbers.
 
-import { DraftView, described, element, percent, visible } from "./canvas.js";
+import { DraftView, described, percent, visible } from "./canvas.js";
+import { element } from "./elements.js";
 import { checked } from "./request.js";
 
 export class Pane {
@@ -60,12 +61,11 @@ export class Pane {
   rows() {
     const tokens = this.recording?.head ? this.recording.board(this.num).flat() : [];
     return tokens.filter((token) => token.state !== "drawn" || token.text).map((token) => {
-      const row = document.createElement("tr");
       const drawn = token.state === "drawn";
       const text = token.state === "open" ? "" : token.state === "end" ? "(end)" : visible(token.text);
       const cells = [token.position, text, token.final && token.state !== "end" ? `${token.state}, final` : token.state,
         drawn ? token.step + 1 : "", drawn ? percent(token.probability) : ""];
-      row.append(...cells.map((words) => element("td", "", words)));
+      const row = element("tr", "", ...cells.map((words) => element("td", "", words)));
       row.title = described(token);
       return row;
     });

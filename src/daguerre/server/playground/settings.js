@@ -1,19 +1,17 @@
 // How to decode: the fields of one setting, or of two that are compared.
 
+import { element } from "./elements.js";
 import { OPTIONS } from "./options.js"; // which the server makes of its table of options
 
-const SHOWN = ["mode", "policy", "effort", "block_size", "steps", "threshold", "temperature", "seed"];
 const EMPTY = { mode: "automatic", policy: "default", effort: "not set" };
 
-const FIELDS = SHOWN.map((name) => {
-  const { values, ...rest } = OPTIONS[name];
+const FIELDS = Object.entries(OPTIONS).map(([name, { values, ...rest }]) => {
   const label = (name[0].toUpperCase() + name.slice(1)).replace("_", " ");
   return { name, label, ...rest, ...(values ? { options: ["", ...values], empty: EMPTY[name] } : {}) };
 });
 
 function control(field, letter, value) {
-  const id = `${letter}-${field.name}`;
-  const made = document.createElement(field.options ? "select" : "input");
+  const made = element(field.options ? "select" : "input");
   if (field.options) {
     for (const option of field.options) made.add(new Option(option || field.empty, option));
   } else {
@@ -21,13 +19,9 @@ function control(field, letter, value) {
     if (field.min !== undefined) made.min = field.min;
     if (field.max !== undefined) made.max = field.max;
   }
-  made.id = id;
-  made.title = field.help;
+  Object.assign(made, { id: `${letter}-${field.name}`, title: field.help, value: value ?? "" });
   made.dataset.setting = field.name;
-  made.value = value ?? "";
-  const label = document.createElement("label");
-  label.append(`${field.label} `, made);
-  return label;
+  return element("label", "", `${field.label} `, made);
 }
 
 const OF_MASKS = ["policy", "effort", "block_size", "steps", "threshold"];
@@ -55,11 +49,9 @@ export function showSettings(root, settings, facts, onChange) {
   const fields = fieldsOf(facts);
   const letters = Object.keys(settings);
   for (const letter of letters) {
-    const group = document.createElement("fieldset");
-    const legend = document.createElement("legend");
-    legend.textContent = letters.length > 1 ? `Setting ${letter.toUpperCase()}` : "Setting";
-    legend.className = letters.length > 1 ? "" : "hidden";
-    group.append(legend, ...fields.map((field) => control(field, letter, settings[letter][field.name])));
+    const legend = letters.length > 1 ? element("legend", "", `Setting ${letter.toUpperCase()}`) : element("legend", "hidden", "Setting");
+    const controls = fields.map((field) => control(field, letter, settings[letter][field.name]));
+    const group = element("fieldset", "", legend, ...controls);
     group.addEventListener("input", (event) => {
       const { setting } = event.target.dataset;
       settings[letter][setting] = event.target.value;

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Collection, Mapping
-from dataclasses import replace
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
+import numpy as np
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
 
 from daguerre.arguments import Option, options_of
+from daguerre.canvas import Canvas
 from daguerre.decoding.effort import effort_options
 from daguerre.decoding.options import DecodeOptions
 from daguerre.decoding.pins import Pin
@@ -19,20 +22,11 @@ from daguerre.errors import InputError, UnsupportedError
 from daguerre.http.errors import ApiError
 from daguerre.models.catalog import Catalog
 from daguerre.server.models import Served
-from daguerre.server.protocol.shaping import shaped
-from daguerre.server.protocol.stops import check_stops
-from daguerre.server.scorers import Penalties
+from daguerre.server.protocol.shaping import check_stops, shaped
 
-EFFORTS = {
-    "none": "instant",
-    "minimal": "instant",
-    "instant": "instant",
-    "low": "low",
-    "medium": "medium",
-    "high": "high",
-    "xhigh": "high",
-    "max": "high",
-}
+B = TypeVar("B", bound=BaseModel)
+EFFORTS = {"none": "instant", "minimal": "instant", "xhigh": "high", "max": "high"}
+EFFORTS |= {name: name for name in ("instant", "low", "medium", "high")}
 """Words of OpenAI's and Mercury's clients, as efforts of `decoding.effort`."""
 Effort = Literal["none", "minimal", "instant", "low", "medium", "high", "xhigh", "max"]
 MAX_STEERED = 128
@@ -55,6 +49,34 @@ class Body(BaseModel):
     @classmethod
     def _without_nulls(cls, value: Any) -> Any:
         return {key: held for key, held in value.items() if held is not None} if isinstance(value, dict) else value
+
+
+@dataclass(frozen=True)
+class Penalties:
+    """OpenAI's penalties: a token that the new text has c times, c > 0, loses frequency * c + presence.
+
+    The text is all that is committed at that moment, whether before or after the position; `ends`, which no text has,
+    are not counted.
+    """
+
+    frequency: float
+    presence: float
+    ends: tuple[int, ...] = ()
+
+    def __call__(self, canvas: Canvas, positions: np.ndarray, logits: np.ndarray) -> np.ndarray:
+        """What is added to the logits, float32 (1, V)."""
+        written = canvas.tokens[canvas.in_gap & ~canvas.open]
+        counts = np.bincount(written, minlength=logits.shape[-1]).astype(np.float32)
+        counts[list(self.ends)] = 0
+        return -(np.float32(self.frequency) * counts + np.float32(self.presence) * (counts > 0))[None]
+
+
+def validated(kind: type[B], raw: dict[str, Any]) -> B:
+    """A body that was made of another one. RequestValidationError, as for one that was sent."""
+    try:
+        return kind.model_validate(raw)
+    except ValidationError as error:
+        raise RequestValidationError(error.errors(include_url=False, include_context=False)) from None
 
 
 class Constrained(Body):

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from daguerre.server.protocol.chat import Templated, Tool
 from daguerre.server.protocol.common import Body
-from daguerre.server.protocol.completions import Prompts
+from daguerre.server.protocol.completions import Prompts, each_of
 
 
 class EmbeddingBody(Body):
@@ -22,10 +22,7 @@ class EmbeddingBody(Body):
     @property
     def texts(self) -> list[str | list[int]]:
         """Each text."""
-        if isinstance(self.input, str):
-            return [self.input]
-        several = [one for one in self.input if not isinstance(one, int)]
-        return [*several] if several or not self.input else [[one for one in self.input if isinstance(one, int)]]
+        return each_of(self.input)
 
 
 class TokenizeBody(Templated):

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ConfigDict, Field
 
 from daguerre.http.errors import ApiError
-from daguerre.server.protocol.common import Body, Constrained, Diffusion, Sampling, no_options
+from daguerre.server.protocol.common import Body, Constrained, Diffusion, Sampling, no_options, validated
 
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "repeat_penalty": (None, 1),
@@ -102,7 +102,7 @@ class CompletionBody(Constrained):
             "presence_penalty": self.presence_penalty,
             "daguerre": self.daguerre,
         }
-        return Sampling.model_validate(values)
+        return validated(Sampling, values)
 
     def timeout(self, longest: float | None) -> float | None:
         """Seconds by which the text is finished. longest: what t_max_predict_ms is lowered to."""

@@ -6,13 +6,12 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from fastapi.exceptions import RequestValidationError
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from daguerre.http.errors import ApiError
 from daguerre.server.protocol.chat import ChatBody
-from daguerre.server.protocol.common import OWN_FIELDS, Body, Constrained, Diffusion, no_options
-from daguerre.server.protocol.stops import check_stops
+from daguerre.server.protocol.common import OWN_FIELDS, Body, Constrained, Diffusion, no_options, validated
+from daguerre.server.protocol.shaping import check_stops
 
 NAMES = {
     "stop": "stop_sequences",
@@ -110,10 +109,7 @@ def chat_body(body: CountBody) -> ChatBody:
         same = ("max_tokens", "temperature", "top_p", "stream", "daguerre")
         chat |= {name: getattr(body, name) for name in same}
         chat |= {"top_k": body.top_k or None, "stop": body.stop_sequences}
-    try:
-        return ChatBody.model_validate(chat)
-    except ValidationError as error:
-        raise RequestValidationError(error.errors(include_url=False, include_context=False)) from None
+    return validated(ChatBody, chat)
 
 
 def _system(system: str | list[dict[str, Any]] | None) -> list[dict[str, Any]]:
@@ -173,9 +169,8 @@ def _tool(tool: CustomTool, number: int) -> dict[str, Any]:
     if tool.type not in (None, "custom"):
         message = f"tools.{number} has the type {tool.type!r:.40}: the server runs no tools; give an input_schema"
         raise ApiError(message, param=f"tools.{number}.type", code="unsupported")
-    function = {"name": tool.name, "parameters": tool.input_schema or {"type": "object"}, "strict": tool.strict}
-    described = {} if tool.description is None else {"description": tool.description}
-    return {"type": "function", "function": function | described}
+    function = {"name": tool.name, "description": tool.description, "strict": tool.strict}
+    return {"type": "function", "function": function | {"parameters": tool.input_schema or {"type": "object"}}}
 
 
 def _choice(choice: Choice | None, tools: bool) -> Any:

@@ -12,7 +12,7 @@ from daguerre.decoding.options import DecodeOptions
 from daguerre.decoding.request import ELSEWHERE
 from daguerre.errors import InputError, unknown
 from daguerre.server.protocol.common import check_steered, pin_of, token_of
-from daguerre.server.protocol.stops import check_stops
+from daguerre.server.protocol.shaping import check_stops
 
 Kind = Literal["generate", "infill", "fill", "edit"]
 Span = tuple[int, int]

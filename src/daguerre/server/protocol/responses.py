@@ -10,7 +10,7 @@ from pydantic import Field
 from daguerre.http.errors import ApiError
 from daguerre.server.prompts import ROLES, content_text
 from daguerre.server.protocol.chat import ChatBody
-from daguerre.server.protocol.common import OWN_FIELDS, Body, Constrained, Diffusion, Effort, no_options
+from daguerre.server.protocol.common import OWN_FIELDS, Body, Constrained, Diffusion, Effort, no_options, validated
 
 REFUSED: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "background": ((None, False), "answers are not made in the background: leave it out"),
@@ -130,7 +130,7 @@ def chat_body(body: ResponseBody, messages: Sequence[dict[str, Any]]) -> ChatBod
         "stream": body.stream,
         "daguerre": body.daguerre,
     }
-    return ChatBody.model_validate({name: held for name, held in value.items() if held is not None})
+    return validated(ChatBody, value)
 
 
 def _tool(tool: ResponseTool, number: int) -> dict[str, Any]:
@@ -140,8 +140,7 @@ def _tool(tool: ResponseTool, number: int) -> dict[str, Any]:
         )
         raise ApiError(f"tools[{number}]: the tools here are {what}", param=f"tools[{number}]", code="unsupported")
     function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
-    given = {name: held for name, held in function.items() if held is not None}
-    return {"type": "function", "function": {**given, "strict": tool.strict}}
+    return {"type": "function", "function": {**function, "strict": tool.strict}}
 
 
 def _choice(choice: str | dict[str, Any]) -> str | dict[str, Any]:

@@ -12,6 +12,24 @@ from typing import Any
 
 from daguerre.http.errors import ApiError
 
+MAX_STOPS = 4
+MOST_STOPS = 64
+"""Stop strings, each of which is looked for at every step, on surfaces that have more than OpenAI's, with those of the
+server.
+"""
+LONGEST_STOP = 1_000
+"""Characters."""
+
+
+def check_stops(stops: object, param: str, most: int = MAX_STOPS) -> None:
+    """ApiError, naming the field, for more stop strings than a request may have, or one that is too long."""
+    given = stops if isinstance(stops, list | tuple) else [stops]
+    if len(given) > most:
+        raise ApiError(f"{param} may be at most {most} strings, not {len(given)}", param=param)
+    if any(isinstance(one, str) and len(one) > LONGEST_STOP for one in given):
+        raise ApiError(f"{param} has a string of more than {LONGEST_STOP:,} characters: shorten it", param=param)
+
+
 NAMES: Mapping[str, str] = {
     "guided_json": "schema",
     "guided_regex": "regex",

@@ -4,11 +4,9 @@ from daguerre.server.routes import (
     basic,
     chat,
     completions,
-    concepts,
     decisions,
     edits,
     embeddings,
-    fim,
     llama,
     messages,
     models,
@@ -17,19 +15,5 @@ from daguerre.server.routes import (
     responses,
 )
 
-ROUTERS = (
-    basic.router,
-    chat.router,
-    completions.router,
-    concepts.router,
-    playground.router,
-    requests.router,
-    responses.router,
-    fim.router,
-    edits.router,
-    decisions.router,
-    embeddings.router,
-    models.router,
-    messages.router,
-    llama.router,
-)
+FIRST = (basic, chat, completions, playground, requests, responses)
+ROUTERS = tuple(one.router for one in (*FIRST, edits, decisions, embeddings, models, messages, llama))

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 import daguerre
-from daguerre.http.content import COUNTERS
+from daguerre.http.pages import COUNTERS
 
 router = APIRouter()
 

@@ -9,7 +9,7 @@ Mercury's snapshots in its place (`diffusing`). A token's log-probability is tha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
@@ -19,14 +19,14 @@ from fastapi.responses import Response
 import daguerre
 from daguerre.decoding.result import Result
 from daguerre.http.errors import ApiError
-from daguerre.server.answers import extras_of, head_of, plain_usage, usage_of
-from daguerre.server.calls import FunctionCall, Said
+from daguerre.server.answers import extras_of, head_of, plain_usage
+from daguerre.server.calls import call_json, delta_of
 from daguerre.server.frames import frame_of, refuse_beside_snapshots, snapshots, summary_of
 from daguerre.server.logprobs import chat_logprobs
 from daguerre.server.protocol.chat import ChatBody
-from daguerre.server.streams import DONE, event_stream, guarded, json_answer, result_of, sse
+from daguerre.server.streams import Chunks, event_stream, guarded, json_answer, result_of
 from daguerre.server.turns import ChoiceDelta, FinishedChoice, Turn, answers, begin_turn, pieces, stopping
-from daguerre.server.watching import Registry, Watched
+from daguerre.server.watching import Watched
 
 router = APIRouter()
 
@@ -45,24 +45,21 @@ async def chat(request: Request, body: ChatBody) -> Response:
     head = head_of(f"chat.completion{'.chunk' if streams else ''}", "chatcmpl-", served.name)
     head["system_fingerprint"] = f"daguerre-{daguerre.__version__}"
     if body.diffusing:
-        return event_stream(guarded(snapshots(turn, head), _ending))
+        return event_stream(guarded(snapshots(turn, head)))
     if body.stream:
         own = _own(turn)
         if body.daguerre.changeable:
-            watched = Registry.of(request.app).add(Watched(turn.job, served, "generate", True))
+            watched = request.app.state.requests.add(Watched(turn.job, served, "generate", True))
             own["request"] = watched.id
-        return event_stream(guarded(_chunks(turn, head, own), _ending))
+        return event_stream(guarded(_chunks(turn, head, own)))
     result = await result_of(request, turn.job, stopping(turn))
     whole = await asyncio.to_thread(answers, turn, result)
     choices = [_choice(turn, index, answer) for index, answer in enumerate(whole)]
     more = {"daguerre": _own(turn)} if _own(turn) else {}
-    thought = sum(answer.num_thought for answer in whole)
-    usage = usage_of([answer.result for answer in whole], turn.job, turn.effort, thought)
+    usage = turn.usage(
+        {index: answer.result for index, answer in enumerate(whole)}, sum(answer.num_thought for answer in whole)
+    )
     return json_answer({**head, "choices": choices, "usage": usage, **more, **summary_of(body)})
-
-
-def _ending(error: dict[str, Any]) -> Sequence[bytes]:
-    return [sse(error)]
 
 
 def _own(turn: Turn) -> dict[str, Any]:
@@ -76,7 +73,7 @@ def _choice(turn: Turn, index: int, answer: FinishedChoice) -> dict[str, Any]:
         message["reasoning_content"] = answer.thought
     if answer.calls:
         message["content"] = answer.text or None
-        message["tool_calls"] = [_call(call, call.arguments) for call in answer.calls]
+        message["tool_calls"] = [call_json(call) for call in answer.calls]
     tokenizer = turn.served.model.tokenizer
     return {
         "index": index,
@@ -87,39 +84,29 @@ def _choice(turn: Turn, index: int, answer: FinishedChoice) -> dict[str, Any]:
     }
 
 
-def _call(call: FunctionCall, arguments: str) -> dict[str, Any]:
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
-
-
 async def _chunks(turn: Turn, head: dict[str, Any], own: dict[str, Any]) -> AsyncIterator[bytes]:
-    options, results = turn.body.stream_options, dict[int, Result]()
-    with_usage = options is not None and options.include_usage
-    continuous = options is not None and options.continuous_usage_stats
-    counts, thought = [0] * turn.body.n, 0
+    writer, results = Chunks(head, turn.body.stream_options), dict[int, Result]()
+    counts, thought, calls = [0] * turn.body.n, 0, [0] * turn.body.n
 
-    def chunk(choices: list[dict[str, Any]], **more: Any) -> bytes:
-        usage = plain_usage(turn.job.plan.num_prompt, sum(counts)) if continuous else None
-        return sse({**head, "choices": choices, **({"usage": usage} if continuous or with_usage else {}), **more})
+    def chunk(choice: dict[str, Any], **more: Any) -> bytes:
+        usage = plain_usage(turn.job.plan.num_prompt, sum(counts)) if writer.continuous else None
+        return writer.chunk(choice, usage=usage, **more)
 
     for index in range(turn.body.n):
         first = {"daguerre": own} if own else {}
-        yield chunk([_part(index, {"role": "assistant", "content": "", "refusal": None})], **first)
-    calls = [0] * turn.body.n
+        yield chunk(_part(index, {"role": "assistant", "content": "", "refusal": None}), **first)
     async with aclosing(pieces(turn)) as source:  # type: ignore[type-var]
         async for piece in source:
             counts[piece.index] = piece.count
             for part in _parts(turn, piece, calls):
-                yield chunk([part])
+                yield chunk(part)
             if turn.body.daguerre.frames and piece.event is not None:
-                yield chunk([_part(piece.index, {})], **frame_of(turn.job.plan, piece.event))
+                yield chunk(_part(piece.index, {}), **frame_of(turn.job.plan, piece.event))
             if piece.result is not None:
                 results[piece.index], thought = piece.result, thought + piece.thought
                 extras = extras_of(piece.result, turn.body.daguerre.trace)
-                yield chunk([{**_part(piece.index, {}, finish=piece.finish), **extras}], **summary_of(turn.body))
-    if with_usage:
-        each = [results[index] for index in range(turn.body.n)]
-        yield sse({**head, "choices": [], "usage": usage_of(each, turn.job, turn.effort, thought)})
-    yield DONE
+                yield chunk({**_part(piece.index, {}, finish=piece.finish), **extras}, **summary_of(turn.body))
+    yield writer.end(lambda: turn.usage(results, thought))
 
 
 def _parts(turn: Turn, piece: ChoiceDelta, calls: list[int]) -> list[dict[str, Any]]:
@@ -132,19 +119,6 @@ def _parts(turn: Turn, piece: ChoiceDelta, calls: list[int]) -> list[dict[str, A
         parts = parts or [_part(piece.index, {"content": ""})]
         parts[0]["logprobs"] = chat_logprobs(piece.tokens, turn.served.model.tokenizer)
     return parts
-
-
-def delta_of(said: Said, number: int) -> dict[str, Any]:
-    """OpenAI's delta: text; the id and name of a call; or more of the arguments of call `number`. What is thought has
-    the field that vLLM and DeepSeek gave it.
-    """
-    if said.call is not None:
-        return {"tool_calls": [{"index": number, **_call(said.call, "")}]}
-    if said.arguments:
-        return {"tool_calls": [{"index": number, "type": "function", "function": {"arguments": said.arguments}}]}
-    if said.thought:
-        return {"reasoning_content": said.thought}
-    return {"content": said.text}
 
 
 def _part(index: int, delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:

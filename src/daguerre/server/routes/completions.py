@@ -1,8 +1,7 @@
 """OpenAI's /v1/completions, with a suffix and echo.
 
 Choices are in OpenAI's order: all of the first prompt, then all of the second. A token's log-probability is that of the
-forward that committed it (`server.logprobs`); a prompt's tokens have theirs from left to right
-(`server.prompt_scores`).
+forward that committed it; a prompt's tokens have theirs from left to right (`server.logprobs`).
 """
 
 from __future__ import annotations
@@ -28,18 +27,14 @@ from daguerre.server.answers import (
     naming,
     plain_usage,
     refuse_fields,
-    usage_of,
 )
 from daguerre.server.frames import frame_of
-from daguerre.server.logprobs import Scored, TokenLog, legacy_logprobs, scored
+from daguerre.server.logprobs import LogprobRecorder, Scored, TokenLog, legacy_logprobs, score_prompt, scored
 from daguerre.server.models import Served
-from daguerre.server.prompt_scores import score_prompt
 from daguerre.server.protocol.common import decode_options
 from daguerre.server.protocol.completions import CompletionBody
-from daguerre.server.scorers import LogprobRecorder
-from daguerre.server.streams import DONE, Delta, deltas, event_stream, guarded, json_answer, result_of, sse
+from daguerre.server.streams import Chunks, deltas, event_stream, guarded, json_answer, result_of
 
-__all__ = ["finish_of", "router", "usage_of"]
 router = APIRouter()
 MAX_TOKENS = 16
 """OpenAI's default."""
@@ -68,7 +63,7 @@ async def completions(request: Request, body: CompletionBody) -> Response:
     asked = await asyncio.to_thread(begin, served, body, request.state.owner)
     head = head_of("text_completion", "cmpl-", served.name)
     if body.stream:
-        return event_stream(guarded(_chunks(asked, body, head), lambda error: [sse(error)]))
+        return event_stream(guarded(_chunks(asked, body, head)))
     for one in asked:
         if one.job is not None:
             one.results = list((await result_of(request, one.job)).choices)
@@ -155,94 +150,34 @@ def _usage(asked: Sequence[PromptJob], body: CompletionBody) -> dict[str, Any]:
     return plain_usage(sum(one.num_tokens for one in asked), 0)
 
 
-async def _news(asked: Sequence[PromptJob], every: bool) -> AsyncIterator[tuple[int, Delta]]:
-    """The news of all jobs, each with the number of its prompt, as they come; `every`: see `streams.deltas`."""
-    queue = asyncio.Queue[tuple[int, Delta] | BaseException | None](1)
-
-    async def follow(number: int, job: Job) -> None:
-        try:
-            async with aclosing(deltas(job, every)) as source:  # type: ignore[type-var]
-                async for delta in source:
-                    await queue.put((number, delta))
-            await queue.put(None)
-        except Exception as error:
-            await queue.put(error)
-
-    jobs = [(number, one.job) for number, one in enumerate(asked) if one.job is not None]
-    followers = [asyncio.create_task(follow(*each)) for each in jobs]
-    try:
-        left = len(followers)
-        while left:
-            news = await queue.get()
-            if isinstance(news, BaseException):
-                raise news
-            left -= news is None
-            if news is not None:
-                yield news
-    finally:
-        for follower in followers:
-            follower.cancel()
-        for _, job in jobs:
-            if not job.done:
-                job.cancel()
-
-
 async def _chunks(asked: Sequence[PromptJob], body: CompletionBody, head: dict[str, Any]) -> AsyncIterator[bytes]:
-    options = body.stream_options
-    with_usage = options is not None and options.include_usage
-    continuous = options is not None and options.continuous_usage_stats
-    follows = body.logprobs is not None or continuous
-    states = {(number, index): _State(one, body, index) for number, one in enumerate(asked) for index in range(body.n)}
+    writer, results = Chunks(head, body.stream_options), [dict[int, Result]() for _ in asked]
+    follows = body.logprobs is not None or writer.continuous
+    jobs = [one.job for one in asked if one.job is not None]  # of all prompts, or of none
+    logs = [[TokenLog(job.plan, one.recorder) for _ in job.samples] for one, job in zip(asked, jobs, strict=False)]
 
     def chunk(choice: dict[str, Any], **more: Any) -> bytes:
-        usage = None
-        if continuous:
-            new = sum(state.log.num_told for state in states.values() if state.log is not None)
-            usage = plain_usage(sum(one.num_tokens for one in asked), new)
-        return sse({**head, "choices": [choice], **({"usage": usage} if continuous or with_usage else {}), **more})
+        new = sum(log.num_told for several in logs for log in several)
+        usage = plain_usage(sum(one.num_tokens for one in asked), new) if writer.continuous else None
+        return writer.chunk(choice, usage=usage, **more)
 
-    for number, index in states:
-        one, place = asked[number], number * body.n + index
-        if body.echo:
-            ends = {"finish_reason": "length"} if one.job is None else {}
-            yield chunk({**_choice(body, one, place, one.echo, one.prompt, 0), **ends})
-    async with aclosing(_news(asked, follows or body.daguerre.frames)) as source:  # type: ignore[type-var]
-        async for number, delta in source:
-            one, place, state = asked[number], number * body.n + delta.index, states[number, delta.index]
-            start, tokens = state.end, state.after(delta) if follows or delta.result is not None else []
-            finish: dict[str, Any] = {"finish_reason": None if delta.result is None else finish_of(delta.result)}
-            if delta.text or delta.result is not None or (tokens and body.logprobs is not None):
-                extras = {} if delta.result is None else extras_of(delta.result, body.daguerre.trace)
+    for place in range(body.n * len(asked) if body.echo else 0):
+        one, ends = asked[place // body.n], {} if jobs else {"finish_reason": "length"}
+        yield chunk({**_choice(body, one, place, one.echo, one.prompt, 0), **ends})
+    async with aclosing(deltas(jobs, follows or body.daguerre.frames)) as source:  # type: ignore[type-var]
+        async for delta in source:
+            one, log = asked[delta.number], logs[delta.number][delta.index]
+            place, start, result = delta.number * body.n + delta.index, len(one.echo) + log.end, delta.result
+            tokens = log.follow(delta) if follows or result is not None else []
+            finish: dict[str, Any] = {"finish_reason": None if result is None else finish_of(result)}
+            if delta.text or result is not None or (tokens and body.logprobs is not None):
+                extras = {} if result is None else extras_of(result, body.daguerre.trace)
                 yield chunk({**_choice(body, one, place, delta.text, tokens, start), **finish, **extras})
-            if body.daguerre.frames and delta.event is not None and one.job is not None:
-                yield chunk(_choice(body, one, place, "", [], start), **frame_of(one.job.plan, delta.event))
-            if delta.result is not None:
-                state.result = delta.result
-    if with_usage:
-        for number, one in enumerate(asked):
-            each = [states[number, index].result for index in range(body.n)]
-            one.results = [result for result in each if result is not None]
-        yield sse({**head, "choices": [], "usage": _usage(asked, body)})
-    yield DONE
-
-
-class _State:
-    """A choice of a stream: its tokens so far, and the characters of the tokens that were told."""
-
-    def __init__(self, asked: PromptJob, body: CompletionBody, index: int) -> None:
-        self.log = None if asked.job is None else TokenLog(asked.job.plan, asked.recorder)
-        self.end, self._length, self.result = len(asked.echo), 0, None
-
-    result: Result | None
-
-    def after(self, delta: Delta) -> list[Scored]:
-        """The tokens that are new with a delta."""
-        assert self.log is not None
-        self._length += len(delta.text)
-        tokens: list[Scored] = []
-        if delta.result is not None:
-            tokens = self.log.last(delta.result)
-        elif delta.event is not None and delta.event.step is not None:
-            tokens = self.log.after(delta.event.step, self._length)
-        self.end += sum(len(token.text) for token in tokens)
-        return tokens
+            if body.daguerre.frames and delta.event is not None:
+                frame = frame_of(jobs[delta.number].plan, delta.event)
+                yield chunk(_choice(body, one, place, "", [], start), **frame)
+            if result is not None:
+                results[delta.number][delta.index] = result
+    for one, found in zip(asked, results, strict=True):
+        one.results = [found[index] for index in sorted(found)]
+    yield writer.end(lambda: _usage(asked, body))

@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from fastapi import APIRouter, Request
-from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, ValidationError
 
 from daguerre.cancellation import current_cancellation
 from daguerre.errors import InputError
 from daguerre.http.errors import ApiError
 from daguerre.scoring.decisions import Choice, Question, QuestionAnswer, YesNo
 from daguerre.server.models import Served
+from daguerre.server.protocol.common import validated
 from daguerre.server.protocol.decisions import (
     ChoiceOf,
     InputBody,
@@ -33,7 +32,6 @@ from daguerre.server.protocol.decisions import (
 router = APIRouter()
 ROWS = 2048
 """Rows of a forward beside those of the state, about. The memory of a forward grows with their square."""
-B = TypeVar("B", bound=BaseModel)
 
 
 @dataclass(frozen=True)
@@ -80,7 +78,7 @@ async def systemone(request: Request, body: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _by_state(request: Request, raw: dict[str, Any]) -> dict[str, Any]:
-    body = _validated(StateBody, raw)
+    body = validated(StateBody, raw)
     served = await asyncio.to_thread(request.app.state.pool.get, body.model)
     asked = [_asked(name, as_text(one.instructions or name), one) for name, one in body.questions.items()]
     answers, num = await asyncio.to_thread(_decide, served, as_text(body.state), asked)
@@ -91,7 +89,7 @@ async def _by_state(request: Request, raw: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _by_input(request: Request, raw: dict[str, Any]) -> dict[str, Any]:
-    body = _validated(InputBody, raw)
+    body = validated(InputBody, raw)
     served = await asyncio.to_thread(request.app.state.pool.get, body.model)
     asked = [
         _asked(one.name or str(number), _parts(one.instructions, f"questions.{number}"), one)
@@ -110,13 +108,6 @@ async def _by_input(request: Request, raw: dict[str, Any]) -> dict[str, Any]:
     return {"model": served.name, "answers": out, "usage": usage}
 
 
-def _validated(kind: type[B], raw: dict[str, Any]) -> B:
-    try:
-        return kind.model_validate(raw)
-    except ValidationError as error:
-        raise RequestValidationError(error.errors(include_url=False, include_context=False)) from None
-
-
 AnyOf = Noul | ChoiceOf | ScoreOf | Predicate | Options | Any
 
 
@@ -131,13 +122,10 @@ def _lines(one: AnyOf) -> list[tuple[str, Json | None]]:
     if isinstance(one, Predicate):
         return []
     if isinstance(one, Options):
-        return [(_written(choice.value), choice.description) for choice in one.choices]
+        texts = [each.value if isinstance(each.value, str) else str(each.value).lower() for each in one.choices]
+        return [(text, each.description) for text, each in zip(texts, one.choices, strict=True)]
     texts = [level.label + (f", {level.description}" if level.description else "") for level in one.levels]
     return [(str(number), text) for number, text in enumerate(texts)]
-
-
-def _written(value: str | bool) -> str:
-    return value if isinstance(value, str) else str(value).lower()
 
 
 def _asked(name: str, instructions: str, one: AnyOf) -> LabeledQuestion:

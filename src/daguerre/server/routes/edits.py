@@ -1,11 +1,12 @@
-"""Mercury's routes for whole edits: apply and next edit, by models that were trained on them (`extra.tasks`)."""
+"""Mercury's routes for editors: fill in the middle; and apply and next edit, by models that were trained on them
+(`extra.tasks`).
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -14,13 +15,20 @@ from fastapi.responses import Response
 from daguerre.decoding.result import Result
 from daguerre.engine.job import Job
 from daguerre.http.errors import ApiError
-from daguerre.server.answers import finish_of, head_of, naming, refuse_fields, usage_of
+from daguerre.http.settings import Settings
+from daguerre.server.answers import extras_of, finish_of, head_of, naming, refuse_fields, usage_of
 from daguerre.server.edits import EditPrompt, edit_asked, merge_asked
+from daguerre.server.gaps import EditorGap, GapJob, begin_gap
 from daguerre.server.models import Served
-from daguerre.server.protocol.fim import ApplyBody, EditBody
-from daguerre.server.streams import DONE, deltas, event_stream, guarded, json_answer, result_of, sse
+from daguerre.server.protocol.common import decode_options
+from daguerre.server.protocol.completions import ApplyBody, EditBody, FimBody
+from daguerre.server.streams import Chunks, deltas, event_stream, guarded, json_answer, result_of
 
 router = APIRouter()
+MAX_TOKENS = 512
+"""Mercury's default, of completions."""
+NO_SUFFIX = "<|endoftext|>"
+"""What some editors send where nothing follows."""
 TASKS = {"apply": merge_asked, "next_edit": edit_asked}
 WHAT = {"apply": "merge a snippet into a file", "next_edit": "predict the next edit"}
 INSTEAD = {
@@ -52,7 +60,7 @@ async def _answer(request: Request, body: EditBody, task: str) -> Response:
     asked, job = await asyncio.to_thread(_begin, served, body, task, request.state.owner)
     head = head_of(f"chat.completion{'.chunk' if body.stream else ''}", "chatcmpl-", served.name)
     if body.stream:
-        return event_stream(guarded(_chunks(asked, job, body, head), lambda error: [sse(error)]))
+        return event_stream(guarded(_edit_chunks(asked, job, body, head)))
     result = await result_of(request, job)
     content = asked.content(result.text, result.finish_reason == "stop")
     said = {"role": "assistant", "content": content, "refusal": None}
@@ -65,27 +73,21 @@ def _begin(served: Served, body: EditBody, task: str, owner: str) -> tuple[EditP
     with naming():
         asked = TASKS[task](served.model, str(body.messages[0]["content"]))
         max_tokens = asked.max_tokens if body.max_tokens is None else min(asked.max_tokens, body.max_tokens)
-        options: dict[str, Any] = {
-            "temperature": body.temperature,
-            "heal": False,
-            "owner": owner,
-            "regex": asked.pattern,
-        }
+        options: dict[str, Any] = {"temperature": body.temperature, "regex": asked.pattern, "heal": False}
         options |= {} if body.seed is None else {"seed": body.seed % 2**64}
-        generate = partial(served.engine.generate, asked.prompt, max_tokens)
-        return asked, generate(**options)
+        return asked, served.engine.generate(asked.prompt, max_tokens, owner=owner, **options)
 
 
-async def _chunks(asked: EditPrompt, job: Job, body: EditBody, head: dict[str, Any]) -> AsyncIterator[bytes]:
+async def _edit_chunks(asked: EditPrompt, job: Job, body: EditBody, head: dict[str, Any]) -> AsyncIterator[bytes]:
     """A merge comes as it is written, a next edit at once."""
+    writer = Chunks(head, body.stream_options)
 
     def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
-        part = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-        return sse({**head, "choices": [part]})
+        return writer.chunk({"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish})
 
     yield chunk({"role": "assistant", "content": "", "refusal": None})
     written, sent, result = "", "", None
-    async with aclosing(deltas(job, every=False)) as source:  # type: ignore[type-var]
+    async with aclosing(deltas([job], every=False)) as source:  # type: ignore[type-var]
         async for delta in source:
             written, result = written + delta.text, delta.result
             whole = sent
@@ -98,6 +100,60 @@ async def _chunks(asked: EditPrompt, job: Job, body: EditBody, head: dict[str, A
                 yield chunk({"content": more})
     assert isinstance(result, Result)
     yield chunk({}, finish_of(result))
-    if body.stream_options is not None and body.stream_options.include_usage:
-        yield sse({**head, "choices": [], "usage": usage_of([result], job)})
-    yield DONE
+    yield writer.end(lambda: usage_of([result], job))
+
+
+@router.post("/v1/fim/completions", response_model=None)
+async def fim(request: Request, body: FimBody) -> Response | dict[str, Any]:
+    """Fill the gap between a prompt and a suffix, or continue the prompt."""
+    served = await asyncio.to_thread(request.app.state.pool.get, body.model)
+    gap = await asyncio.to_thread(begin, served, body, request.state.owner, request.app.state.settings)
+    head = head_of("text_completion", "cmpl-", served.name)
+    if body.stream or body.diffusing:
+        return event_stream(guarded(_chunks(gap, body, head)))
+    result, trace = gap.result(await result_of(request, gap.job)), body.daguerre.trace
+    choices = [{**_choice(index, one.text, one), **extras_of(one, trace)} for index, one in enumerate(result.choices)]
+    usage = usage_of(result.choices, gap.job)
+    return {**head, "choices": choices, "usage": usage, "daguerre": {"shown": gap.shown()}}
+
+
+def begin(served: Served, body: FimBody, owner: str, settings: Settings) -> GapJob:
+    """The job of a request."""
+    refuse_fields(body)
+    if body.daguerre.changeable or body.daguerre.frames or body.daguerre.explain:
+        message = (
+            "changeable, frames and explain are for /v1/completions and chat: leave them out; diffusing has drafts"
+        )
+        raise ApiError(message, param="daguerre", code="unsupported")
+    if body.stream_options is not None and body.stream_options.continuous_usage_stats:
+        message = "continuous usage is counted by /v1/completions: leave it out, or set include_usage"
+        raise ApiError(message, param="stream_options.continuous_usage_stats", code="unsupported")
+    after = "" if body.suffix in (None, NO_SUFFIX) else body.suffix
+    assert after is not None
+    with naming():
+        options = decode_options(body, served) | {"n": body.n} | body.daguerre.running() | {"owner": owner}
+        return begin_gap(served, EditorGap(body.prompt, after, body.max_tokens, MAX_TOKENS, options), settings)
+
+
+async def _chunks(gap: GapJob, body: FimBody, head: dict[str, Any]) -> AsyncIterator[bytes]:
+    writer, results, shown = Chunks(head, body.stream_options), list[Result](), {"daguerre": {"shown": gap.shown()}}
+    async for delta in gap.deltas(every=body.diffusing):
+        if body.diffusing and delta.event is not None:
+            yield writer.chunk(_choice(delta.index, delta.event.text), **_frame(0.0))
+        if delta.result is not None:
+            results.append(delta.result)
+            text = delta.result.text if body.diffusing else delta.text
+            choice = _choice(delta.index, text, delta.result) | extras_of(delta.result, body.daguerre.trace)
+            yield writer.chunk(choice, **(_frame(1.0) if body.diffusing else {}), **shown)
+        elif delta.text and not body.diffusing:
+            yield writer.chunk(_choice(delta.index, delta.text))
+    yield writer.end(lambda: usage_of(results, gap.job))
+
+
+def _choice(index: int, text: str, result: Result | None = None) -> dict[str, Any]:
+    finish = None if result is None else finish_of(result)
+    return {"index": index, "text": text, "logprobs": None, "finish_reason": finish}
+
+
+def _frame(progress: float) -> dict[str, Any]:
+    return {"diffusion_meta": {"diffusion_content": True, "diffusion_progress": progress}}

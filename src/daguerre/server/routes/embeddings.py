@@ -15,8 +15,8 @@ from daguerre.http.errors import ApiError
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.scoring.embedding import checked_ids
 from daguerre.server.answers import naming
+from daguerre.server.logprobs import token_texts
 from daguerre.server.models import Served
-from daguerre.server.prompt_scores import token_texts
 from daguerre.server.prompts import checked, make_prompt
 from daguerre.server.protocol.chat import tool_json
 from daguerre.server.protocol.embeddings import DetokenizeBody, EmbeddingBody, TokenizeBody
@@ -75,12 +75,8 @@ async def tokenize(request: Request, body: TokenizeBody) -> dict[str, Any]:
     if body.content is not None:
         return {"tokens": [_piece(served.model.tokenizer, token) for token in ids] if body.with_pieces else ids}
     texts = token_texts(served.model.tokenizer, ids) if body.return_token_strs else None
-    return {
-        "count": len(ids),
-        "max_model_len": served.model.config.max_positions,
-        "tokens": ids,
-        "token_strs": texts,
-    }
+    most = served.model.config.max_positions
+    return {"count": len(ids), "max_model_len": most, "tokens": ids, "token_strs": texts}
 
 
 def _tokens(served: Served, body: TokenizeBody) -> list[int]:

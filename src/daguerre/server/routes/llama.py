@@ -8,21 +8,18 @@ from contextlib import aclosing
 from typing import Any
 
 from fastapi import APIRouter, Request
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
-from pydantic import ValidationError
 
 import daguerre
 from daguerre.decoding.result import Result
 from daguerre.http.errors import ApiError
 from daguerre.http.settings import Settings
-from daguerre.server.answers import extras_of, naming, refuse_fields
+from daguerre.server.answers import extras_of, naming, refuse_fields, written
 from daguerre.server.gaps import EditorGap, GapJob, begin_gap
 from daguerre.server.models import Served
 from daguerre.server.protocol.common import OWN_FIELDS, decode_options
 from daguerre.server.protocol.llama import CompletionBody, InfillBody
 from daguerre.server.streams import event_stream, guarded, result_of, sse
-from daguerre.server.written import written
 
 router = APIRouter()
 MAX_TOKENS = 128
@@ -50,7 +47,7 @@ async def _serve(request: Request, body: CompletionBody) -> Response:
         return JSONResponse(_chosen(_nothing(served, body), body))
     gap = await asyncio.to_thread(_begin, served, body, request.state.owner, request.app.state.settings)
     if body.stream:
-        return event_stream(guarded(_chunks(served, gap, body), lambda error: [sse(error)]))
+        return event_stream(guarded(_chunks(served, gap, body)))
     result = gap.result(await result_of(request, gap.job))
     return JSONResponse(_chosen(_whole(served, gap, result, body), body))
 
@@ -66,10 +63,7 @@ def _begin(served: Served, body: CompletionBody, owner: str, settings: Settings)
     if isinstance(body, InfillBody):
         before, after = body.input_prefix + body.prompt, body.input_suffix
         extra = tuple((one.filename or "tmp", one.text) for one in body.input_extra)
-    try:
-        sampling = body.sampling()
-    except ValidationError as error:
-        raise RequestValidationError(error.errors(include_url=False, include_context=False)) from None
+    sampling = body.sampling()
     with naming(NAMES):
         options = decode_options(sampling, served) | own.running() | {"owner": owner}
         options |= {"timeout": body.timeout(settings.timeout), "stop": body.stops}

@@ -1,4 +1,6 @@
-"""Anthropic's /v1/messages, over a turn of chat."""
+"""Anthropic's /v1/messages, over a turn of chat; and errors there, as its clients read them: {"type": "error", "error":
+{"type", "message"}}.
+"""
 
 from __future__ import annotations
 
@@ -8,24 +10,28 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import Any
 
+import orjson
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from daguerre.decoding.result import Result
-from daguerre.http.errors import ApiError
+from daguerre.http import errors
 from daguerre.http.settings import Settings
-from daguerre.server.answers import extras_of, new_id, refuse_fields
+from daguerre.server.answers import extras_of, new_id, refuse_fields, written
 from daguerre.server.calls import FunctionCall, Said
-from daguerre.server.message_errors import THREADS, error_json
 from daguerre.server.models import Served
-from daguerre.server.prompts import can_think, checked, make_prompt
-from daguerre.server.protocol.chat import ChatBody, tool_json
+from daguerre.server.prompts import can_think
 from daguerre.server.protocol.messages import NAMES, REFUSED, CountBody, MessagesBody, chat_body
 from daguerre.server.streams import event_stream, guarded, result_of, sse
-from daguerre.server.turns import Turn, answers, begin_turn, pieces, stopping
-from daguerre.server.written import written
+from daguerre.server.turns import Turn, answers, begin_turn, num_tokens, pieces, stopping
 
 router = APIRouter()
+PATH = "/v1/messages"
+THREADS = "thread_unsupported_request"
+"""The code by which a client learns to send whole conversations."""
+TYPES = {**errors.TYPES, 408: "timeout_error", 413: "request_too_large", 503: "overloaded_error"}
 
 
 @router.post("/v1/messages", response_model=None)
@@ -35,7 +41,7 @@ async def messages(request: Request, body: MessagesBody) -> Response | dict[str,
     turn = await asyncio.to_thread(_begin, served, body, request.state.owner, request.app.state.settings)
     head = {"id": new_id("msg_"), "type": "message", "role": "assistant", "model": served.name}
     if body.stream:
-        return event_stream(guarded(_events(turn, body, head), _ending))
+        return event_stream(guarded(_events(turn, body, head), lambda error: [sse(error_json(error), "error")]))
     result = await result_of(request, turn.job, stopping(turn))
     (answer,) = await asyncio.to_thread(answers, turn, result)
     content: list[dict[str, Any]] = [_thinking(answer.thought)] if answer.thought else []
@@ -48,33 +54,27 @@ async def messages(request: Request, body: MessagesBody) -> Response | dict[str,
 async def count_tokens(request: Request, body: CountBody) -> dict[str, int]:
     """How many tokens the prompt of a conversation has."""
     served = await asyncio.to_thread(request.app.state.pool.get, body.model)
-    return {"input_tokens": await asyncio.to_thread(_count, served, chat_body(body))}
+    return {"input_tokens": await asyncio.to_thread(num_tokens, served, chat_body(body))}
 
 
 def _begin(served: Served, body: MessagesBody, owner: str, settings: Settings) -> Turn:
     if body.thread is not None:
-        raise ApiError(
+        raise errors.ApiError(
             "messages are not kept: send the whole conversation, without thread", param="thread", code=THREADS
         )
     refuse_fields(body, REFUSED)
     for name in ("changeable", "frames", "trace", "explain"):
         if getattr(body.daguerre, name):
             message = f"messages have no place for {name}: use /v1/chat/completions"
-            raise ApiError(message, param=f"daguerre.{name}", code="unsupported")
+            raise errors.ApiError(message, param=f"daguerre.{name}", code="unsupported")
     if (body.thinking or {}).get("type") == "enabled" and not can_think(served.model):
-        raise ApiError("this model does not think apart from its answer: leave out thinking", param="thinking")
+        raise errors.ApiError("this model does not think apart from its answer: leave out thinking", param="thinking")
     chat = chat_body(body)
     config = served.model.config
     positions = min(config.max_positions, settings.max_context or config.max_positions)
-    room = positions - len(config.first) - _count(served, chat)
+    room = positions - len(config.first) - num_tokens(served, chat)
     most = min(body.max_tokens, room) if room > 0 else body.max_tokens
     return begin_turn(served, chat.model_copy(update={"max_tokens": most}), owner, settings, NAMES)
-
-
-def _count(served: Served, chat: ChatBody) -> int:
-    tools = [tool_json(tool) for tool in chat.usable_tools]
-    prompt = make_prompt(served.model, checked(chat.messages), tools, chat.template)
-    return len(served.model.tokenizer.encode(prompt.text)) if isinstance(prompt.text, str) else len(prompt.text)
 
 
 def _thinking(text: str) -> dict[str, Any]:
@@ -131,10 +131,6 @@ def _stop_in(turn: Turn, stops: Sequence[str]) -> str | None:
     return None if own else stop
 
 
-def _ending(error: dict[str, Any]) -> Sequence[bytes]:
-    return [sse(error_json(error), "error")]
-
-
 async def _events(turn: Turn, body: MessagesBody, head: dict[str, Any]) -> AsyncIterator[bytes]:
     nothing: dict[str, Any] = {"content": [], "stop_reason": None, "stop_sequence": None}
     yield _event("message_start", message={**head, **nothing, "usage": _usage(turn, None)})
@@ -189,3 +185,60 @@ class Blocks:
 
 def _event(kind: str, **fields: Any) -> bytes:
     return sse({"type": kind, **fields}, kind)
+
+
+def error_json(body: Any, status: int | None = None, request_id: str | None = None) -> dict[str, Any]:
+    """OpenAI's error object as Anthropic's. status: that of the answer; None in a stream, which has none."""
+    error = body["error"]
+    kind = error["type"] if status is None else TYPES.get(status, "invalid_request_error")
+    if kind == "server_error" or (status is not None and status >= 500 and status not in TYPES):
+        kind = "api_error"
+    named = {} if request_id is None else {"request_id": request_id}
+    details = {"details": {"error_code": THREADS}} if error.get("code") == THREADS else {}
+    return {"type": "error", "error": {"type": kind, "message": error["message"], **details}, **named}
+
+
+class MessageErrors:
+    """The middleware that rewrites errors, whoever wrote them; other answers pass through as they come."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        path = scope.get("path", "")
+        if scope["type"] == "http" and (path == PATH or path.startswith(PATH + "/")):
+            send = _Rewriting(send)
+        await self._app(scope, receive, send)
+
+
+class _Rewriting:
+    """`send` that rewrites the body of an error."""
+
+    def __init__(self, send: Send) -> None:
+        self._send, self._start, self._body = send, dict[str, Any](), b""
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            headers["request-id"] = headers.get("x-request-id", "")
+            if message["status"] >= 400:
+                self._start = dict(message)
+                return
+        if not self._start:
+            await self._send(message)
+            return
+        self._body += message.get("body", b"")
+        if not message.get("more_body"):
+            await self._finish()
+
+    async def _finish(self) -> None:
+        headers = MutableHeaders(raw=self._start["headers"])
+        try:
+            restated = error_json(orjson.loads(self._body), self._start["status"], headers.get("request-id"))
+            self._body = orjson.dumps(restated)
+        except (ValueError, KeyError, TypeError):
+            pass
+        headers["content-length"] = str(len(self._body))
+        await self._send({**self._start, "headers": headers.raw})
+        await self._send({"type": "http.response.body", "body": self._body})

@@ -1,10 +1,11 @@
-"""The models of the server: all, those of an endpoint, and one.
+"""The models of the server: all, those of an endpoint, one, and the concepts of one.
 
 A model that is not loaded is listed by its name alone: listing loads nothing.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -14,6 +15,7 @@ from daguerre.errors import shown
 from daguerre.http.settings import Settings
 from daguerre.server.models import ModelPool, NoSuchModel, Served
 from daguerre.server.prompts import can_think
+from daguerre.server.protocol.common import catalog_of
 
 router = APIRouter()
 ENDPOINTS = ("chat.completions", "completions", "responses", "messages", "embeddings", "decisions")
@@ -29,14 +31,9 @@ FREE = {"prompt": "0", "completion": "0", "input_cache_reads": "0", "input_cache
 
 
 @router.get("/v1/models", response_model=None)
-async def models(request: Request) -> dict[str, Any]:
-    """All models of the server, the default one first."""
-    return {"object": "list", "data": _all(request)}
-
-
 @router.get("/v1/chat/completions/models", response_model=None)
-async def chat_models(request: Request) -> dict[str, Any]:
-    """The models that converse: all, base models by a transcript."""
+async def models(request: Request) -> dict[str, Any]:
+    """All models of the server, the default one first: all of them converse, base models by a transcript."""
     return {"object": "list", "data": _all(request)}
 
 
@@ -107,3 +104,29 @@ def _infills(served: Served) -> bool:
     config = served.model.config
     masks = config.mask_id is not None or config.process != "absorbing"
     return config.context != "block" and (masks or config.can_draft)
+
+
+@router.get("/v1/daguerre/concepts", response_model=None)
+async def concepts(request: Request, model: str | None = None) -> dict[str, Any]:
+    """The named concepts of a model, which is loaded if it is not; exact: a constraint can forbid it. Those from number
+    `num_known` on are discovered ones and have no names.
+    """
+    served = await asyncio.to_thread(request.app.state.pool.get, model)
+    catalog = catalog_of(served, "model")
+    return {
+        "object": "daguerre.concepts",
+        "model": served.name,
+        "num_known": catalog.num_known,
+        "num_discovered": catalog.num_discovered,
+        "taxonomy": catalog.taxonomy,
+        "data": [
+            {
+                "number": one.number,
+                "name": one.name,
+                "group": one.group,
+                "description": one.description,
+                "exact": bool(one.texts),
+            }
+            for one in catalog.concepts
+        ],
+    }

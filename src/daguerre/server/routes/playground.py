@@ -13,8 +13,7 @@ from daguerre.arguments import options_of
 from daguerre.decoding.effort import EFFORTS
 from daguerre.decoding.modes import MODES
 from daguerre.decoding.options import DecodeOptions
-from daguerre.http.content import TYPES
-from daguerre.http.pages import page, static_pages
+from daguerre.http.pages import TYPES, page, static_pages
 from daguerre.sampling.policies import POLICIES
 
 SHOWN = ("mode", "policy", "effort", "block_size", "steps", "threshold", "temperature", "seed")

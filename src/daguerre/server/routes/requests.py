@@ -18,7 +18,7 @@ from fastapi.responses import JSONResponse, Response
 
 from daguerre.canvas import Canvas, Decision
 from daguerre.decoding.effort import effort_options
-from daguerre.decoding.generate import MAX_TOKENS, Request, plan_of
+from daguerre.decoding.generate import Request, plan_of
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.result import OPEN
 from daguerre.decoding.running import pinned, reopened, unpinned
@@ -47,7 +47,7 @@ async def begin(request: HttpRequest, body: RequestBody) -> Response:
     check_limits(body, request.app.state.settings)
     served = await asyncio.to_thread(request.app.state.pool.get, body.model)
     job = await asyncio.to_thread(_job, served, body, request.state.owner)
-    one = Registry.of(request.app).add(Watched(job, served, body.kind, body.changeable))
+    one = request.app.state.requests.add(Watched(job, served, body.kind, body.changeable))
     if body.detach:
         return JSONResponse({"id": one.id, "object": "daguerre.request", "status": one.status}, 202)
     if not body.stream:
@@ -60,13 +60,13 @@ async def watch(request: HttpRequest, key: str, drafts: str = "whole") -> Respon
     """Stream the events of a request from its start, whether it still runs or is done."""
     if drafts not in ("whole", "changes"):
         raise ApiError(f"drafts is whole or changes, not {drafts!r:.40}", 400, "drafts")
-    return _events(Registry.of(request.app).get(key, request.state.owner), drafts == "whole", ends=False)
+    return _events(request.app.state.requests.get(key, request.state.owner), drafts == "whole", ends=False)
 
 
 @router.post("/v1/daguerre/requests/{key}/change")
 async def change(request: HttpRequest, key: str, body: ChangeBody) -> dict[str, Any]:
     """Pin a text, or open tokens again, between two steps of a running request."""
-    one = Registry.of(request.app).get(key, request.state.owner)
+    one: Watched = request.app.state.requests.get(key, request.state.owner)
     if one.ended is not None:
         raise ApiError("this request is done: start another one", 409, "id", "request_done")
     if not one.changeable:
@@ -87,7 +87,7 @@ async def change(request: HttpRequest, key: str, body: ChangeBody) -> dict[str, 
 @router.delete("/v1/daguerre/requests/{key}")
 async def cancel(request: HttpRequest, key: str) -> dict[str, Any]:
     """Cancel a request that runs, and forget it."""
-    registry = Registry.of(request.app)
+    registry: Registry = request.app.state.requests
     one = registry.get(key, request.state.owner)
     was = one.status
     one.cancel()
@@ -99,7 +99,7 @@ async def cancel(request: HttpRequest, key: str) -> dict[str, Any]:
 async def candidates(request: HttpRequest, body: CandidatesBody) -> dict[str, Any]:
     """The most likely tokens of a position, given all others, by one forward."""
     if body.id is not None:
-        one = Registry.of(request.app).get(body.id, request.state.owner)
+        one: Watched = request.app.state.requests.get(body.id, request.state.owner)
         served, (plan, canvas, position) = one.served, await asyncio.to_thread(_place_in, one, body)
     else:
         served = await asyncio.to_thread(request.app.state.pool.get, body.model)
@@ -120,26 +120,17 @@ def _job(served: Served, body: RequestBody, owner: str) -> Job:
     if body.effort is not None:
         options = effort_options(body.effort, model.config, model.defaults, options) | options
     options |= body.own() | {"timeout": body.timeout, "priority": body.priority, "owner": owner}
-    texts, engine = body.texts(), served.engine
-    if body.changeable:
-        options.pop("heal", None)
-        options.pop("search_length", None)
-        if body.kind == "infill":
-            options["suffix"] = texts[1]
-        return engine.start_request(texts[0], _number(body.max_tokens), **options)
-    if body.kind == "generate":
-        return engine.generate(texts[0], _number(body.max_tokens) or MAX_TOKENS, **options)
-    if body.kind == "infill":
-        return engine.infill(texts[0], texts[1], _number(body.max_tokens), **options)
-    if body.kind == "fill":
-        return engine.fill(texts[0], body.max_tokens, **options)
-    return engine.edit(texts[0], max_tokens=body.max_tokens, **options)
-
-
-def _number(max_tokens: int | list[int] | None) -> int | None:
-    if isinstance(max_tokens, list):
+    if isinstance(body.max_tokens, list) and body.kind in ("generate", "infill"):
         raise InputError("max_tokens is one number for a request with one gap")
-    return max_tokens
+    if body.max_tokens is not None and (body.max_tokens or body.kind != "generate"):
+        options["max_tokens"] = body.max_tokens
+    texts, engine = body.texts(), served.engine
+    if not body.changeable:
+        job: Job = getattr(engine, body.kind)(*texts, **options)
+        return job
+    options |= {"suffix": texts[1]} if body.kind == "infill" else {}
+    unasked = ("heal", "search_length")
+    return engine.start_request(texts[0], **{name: value for name, value in options.items() if name not in unasked})
 
 
 async def _result(request: HttpRequest, one: Watched) -> Response:
@@ -198,11 +189,8 @@ def _place_of(served: Served, body: CandidatesBody) -> tuple[Plan, Canvas, int]:
         plan = plan_of(model.denoiser, model.tokenizer, Request.of("generate", pieces[0], runs[0], **kind))
     else:
         template = OPEN.join(pieces)
-        plan = plan_of(
-            model.denoiser,
-            model.tokenizer,
-            Request.of("fill", template, runs, min_tokens=runs, mark=OPEN, search_length=False, **kind),
-        )
+        asked = Request.of("fill", template, runs, min_tokens=runs, mark=OPEN, search_length=False, **kind)
+        plan = plan_of(model.denoiser, model.tokenizer, asked)
     return plan, plan.canvas, int(np.flatnonzero(plan.canvas.open)[body.position])
 
 

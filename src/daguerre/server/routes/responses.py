@@ -19,18 +19,17 @@ from daguerre.decoding.options import DecodeOptions
 from daguerre.decoding.result import Result
 from daguerre.http.errors import ApiError, described
 from daguerre.http.settings import Settings
+from daguerre.models.tokenizer import Tokenizer
 from daguerre.server.answers import extras_of, new_id, plain_usage, refuse_fields, usage_of
-from daguerre.server.calls import Said
+from daguerre.server.calls import FunctionCall, Said
 from daguerre.server.frames import frame_of
-from daguerre.server.logprobs import Scored
+from daguerre.server.logprobs import Scored, chat_logprobs
 from daguerre.server.models import Served
-from daguerre.server.prompts import checked, make_prompt
-from daguerre.server.protocol.chat import ChatBody, tool_json
+from daguerre.server.protocol.chat import ChatBody
 from daguerre.server.protocol.responses import NAMES, REFUSED, ResponseBody, chat_body, messages_of
-from daguerre.server.response_events import Events, call_item, logprobs_of, message_item, reasoning_item, text_part
 from daguerre.server.stored import Item, ResponseStore
-from daguerre.server.streams import DONE, event_stream, json_answer, result_of
-from daguerre.server.turns import ChoiceDelta, FinishedChoice, Turn, answers, begin_turn, pieces, stopping
+from daguerre.server.streams import DONE, event_stream, json_answer, result_of, sse
+from daguerre.server.turns import ChoiceDelta, FinishedChoice, Turn, answers, begin_turn, num_tokens, pieces, stopping
 
 router = APIRouter()
 Json = dict[str, Any]
@@ -43,7 +42,7 @@ async def respond(request: Request, body: ResponseBody) -> Response:
     if body.daguerre.changeable:
         message = "responses are not changed while they run: use chat completions"
         raise ApiError(message, param="daguerre.changeable")
-    store, owner = ResponseStore.of(request.app), request.state.owner
+    store, owner = request.app.state.responses, request.state.owner
     items, chat = _asked(store, owner, body)
     served = await asyncio.to_thread(request.app.state.pool.get, body.model)
     turn = await asyncio.to_thread(_begin, served, chat, owner, request.app.state.settings)
@@ -61,21 +60,21 @@ async def respond(request: Request, body: ResponseBody) -> Response:
 @router.post("/v1/responses/input_tokens", response_model=None)
 async def input_tokens(request: Request, body: ResponseBody) -> Json:
     """How many tokens the prompt of a response has."""
-    _, chat = _asked(ResponseStore.of(request.app), request.state.owner, body)
+    _, chat = _asked(request.app.state.responses, request.state.owner, body)
     served = await asyncio.to_thread(request.app.state.pool.get, body.model)
-    return {"object": "response.input_tokens", "input_tokens": await asyncio.to_thread(_count, served, chat)}
+    return {"object": "response.input_tokens", "input_tokens": await asyncio.to_thread(num_tokens, served, chat)}
 
 
 @router.get("/v1/responses/{key}", response_model=None)
 async def stored(request: Request, key: str) -> Response:
     """A response that was stored."""
-    return json_answer(dict(ResponseStore.of(request.app).get(key, request.state.owner).response))
+    return json_answer(dict(request.app.state.responses.get(key, request.state.owner).response))
 
 
 @router.get("/v1/responses/{key}/input_items", response_model=None)
 async def input_items(request: Request, key: str) -> Json:
     """The items that a response answers."""
-    items = [dict(item) for item in ResponseStore.of(request.app).get(key, request.state.owner).items]
+    items = [dict(item) for item in request.app.state.responses.get(key, request.state.owner).items]
     ends = [items[0].get("id"), items[-1].get("id")] if items else [None, None]
     return {"object": "list", "data": items, "first_id": ends[0], "last_id": ends[1], "has_more": False}
 
@@ -83,7 +82,7 @@ async def input_items(request: Request, key: str) -> Json:
 @router.delete("/v1/responses/{key}", response_model=None)
 async def forget(request: Request, key: str) -> Json:
     """Forget a response."""
-    ResponseStore.of(request.app).delete(key, request.state.owner)
+    request.app.state.responses.delete(key, request.state.owner)
     return {"id": key, "object": "response", "deleted": True}
 
 
@@ -104,12 +103,6 @@ def _begin(served: Served, chat: ChatBody, owner: str, settings: Settings) -> Tu
     except ApiError as error:
         error.param = NAMES.get(error.param or "", error.param)
         raise
-
-
-def _count(served: Served, chat: ChatBody) -> int:
-    tools = [tool_json(tool) for tool in chat.usable_tools]
-    prompt = make_prompt(served.model, checked(chat.messages), tools, chat.template)
-    return len(served.model.tokenizer.encode(prompt.text)) if isinstance(prompt.text, str) else len(prompt.text)
 
 
 def _response(body: ResponseBody, served: Served, decode: DecodeOptions) -> Json:
@@ -233,3 +226,123 @@ def _news(turn: Turn, piece: ChoiceDelta, events: Events, waiting: list[Scored])
         if waiting and not turn.tools:
             yield from events.said(Said(), waiting)
         yield from events.end("incomplete" if piece.finish == "length" else "completed")
+
+
+def text_part(text: str, logprobs: Sequence[Json] = ()) -> Json:
+    """A part of a message that is text."""
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": list(logprobs)}
+
+
+def message_item(key: str, content: list[Json], status: str) -> Json:
+    """A message of the assistant."""
+    return {"type": "message", "id": key, "status": status, "role": "assistant", "content": content}
+
+
+def call_item(key: str, call: FunctionCall, status: str) -> Json:
+    """A call of a function."""
+    fields = {"call_id": call.id, "name": call.name, "arguments": call.arguments}
+    return {"type": "function_call", "id": key, **fields, "status": status}
+
+
+def reasoning_item(key: str, text: str) -> Json:
+    """What was thought before the answer."""
+    return {"type": "reasoning", "id": key, "summary": [], "content": [{"type": "reasoning_text", "text": text}]}
+
+
+def logprobs_of(tokens: Sequence[Scored], tokenizer: Tokenizer) -> list[Json]:
+    """The log-probabilities of tokens, as responses have them."""
+    content: list[Json] = chat_logprobs(tokens, tokenizer)["content"]
+    return content
+
+
+class Events:
+    """Writes the events of a stream, and has the items so far in `output`. They are in the order of OpenAI's API:
+
+    response.created, response.in_progress
+    for the text      response.output_item.added, response.content_part.added, response.output_text.delta ...,
+                      response.output_text.done, response.content_part.done, response.output_item.done
+    for a thought     response.output_item.added, response.reasoning_text.delta ..., response.reasoning_text.done,
+                      response.output_item.done
+    for each call     response.output_item.added, response.function_call_arguments.delta ...,
+                      response.function_call_arguments.done, response.output_item.done
+    response.completed, response.incomplete or response.failed
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.output: list[Json] = []
+        self._tokenizer, self._number = tokenizer, 0
+        self._text, self._logprobs, self._arguments = "", list[Json](), ""
+        self._open: str | None = None
+        self._call = FunctionCall(0, "", "")
+
+    def event(self, kind: str, **fields: Any) -> bytes:
+        """One event, with its number."""
+        self._number += 1
+        return sse({"type": kind, "sequence_number": self._number - 1, **fields}, kind)
+
+    def said(self, said: Said, tokens: Sequence[Scored] = ()) -> Iterator[bytes]:
+        """The events of a piece of news; `tokens` are those of its text."""
+        if said.call is not None:
+            yield from self.close("completed")
+            yield from self._begin_call(said.call)
+        elif said.arguments:
+            self._arguments += said.arguments
+            yield self._event("function_call_arguments.delta", delta=said.arguments)
+        elif said.thought:
+            if self._open != "thought":
+                yield from self._begin_thought()
+            self._text += said.thought
+            yield self._event("reasoning_text.delta", content_index=0, delta=said.thought)
+        elif said.text or tokens:
+            if self._open != "message":
+                yield from self.close("completed")
+                yield from self._begin_message()
+            logprobs = logprobs_of(tokens, self._tokenizer)
+            self._text, self._logprobs = self._text + said.text, self._logprobs + logprobs
+            yield self._event("output_text.delta", content_index=0, delta=said.text, logprobs=logprobs)
+
+    def end(self, status: str) -> Iterator[bytes]:
+        """The events that end the last item; an answer of nothing is an empty message."""
+        if not self.output:
+            yield from self._begin_message()
+        yield from self.close(status)
+
+    def close(self, status: str) -> Iterator[bytes]:
+        """The events that end the item that is open."""
+        if self._open == "message":
+            part = text_part(self._text, self._logprobs)
+            yield self._event("output_text.done", content_index=0, text=self._text, logprobs=self._logprobs)
+            yield self._event("content_part.done", content_index=0, part=part)
+            self.output[-1] = message_item(self.output[-1]["id"], [part], status)
+        elif self._open == "thought":
+            yield self._event("reasoning_text.done", content_index=0, text=self._text)
+            self.output[-1] = reasoning_item(self.output[-1]["id"], self._text)
+        elif self._open == "call":
+            whole = FunctionCall(0, self._call.id, self._call.name, self._arguments)
+            yield self._event("function_call_arguments.done", name=whole.name, arguments=whole.arguments)
+            self.output[-1] = call_item(self.output[-1]["id"], whole, status)
+        if self._open is not None:
+            self._open = None
+            yield self.event("response.output_item.done", output_index=len(self.output) - 1, item=self.output[-1])
+
+    def _begin_message(self) -> Iterator[bytes]:
+        self._open, self._text, self._logprobs = "message", "", []
+        yield self._added(message_item(new_id("msg_"), [], "in_progress"))
+        yield self._event("content_part.added", content_index=0, part=text_part(""))
+
+    def _begin_thought(self) -> Iterator[bytes]:
+        self._open, self._text = "thought", ""
+        yield self._added(reasoning_item(new_id("rs_"), ""))
+
+    def _begin_call(self, call: FunctionCall) -> Iterator[bytes]:
+        self._open, self._call, self._arguments = "call", call, ""
+        yield self._added(call_item(new_id("fc_"), call, "in_progress"))
+
+    def _added(self, item: Json) -> bytes:
+        self.output.append(item)
+        return self.event("response.output_item.added", output_index=len(self.output) - 1, item=item)
+
+    def _event(self, kind: str, **fields: Any) -> bytes:
+        """An event of the item that is open."""
+        place = {"item_id": self.output[-1]["id"], "output_index": len(self.output) - 1}
+        return self.event(f"response.{kind}", **place, **fields)
