@@ -25,33 +25,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from daguerre.canvas import Canvas
-from daguerre.decoding.denoise import denoise
-from daguerre.decoding.modes.ancestral import Sampler, times
-from daguerre.decoding.plan import Steps
-from daguerre.decoding.sampler import TokenSampler
 from daguerre.errors import DaguerreError, DataError, InputError, unknown
 from daguerre.evals.bits import bits_per_byte, spread
 from daguerre.evals.documents import read_documents
 from daguerre.evals.machine import machine_facts
-from daguerre.evals.results import write_json
+from daguerre.evals.results import write_json, write_page
 from daguerre.evals.tables import table
-from daguerre.files import atomic_write
 from daguerre.heldout import Document, load_frozen
 from daguerre.model import Model, load
-from daguerre.models.forward import Answer, Backend
 from daguerre.models.loading import CONFIG, read_extra
-from daguerre.models.session import Asking, Counts, Session
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.noise.process import process_of
-from daguerre.sampling.logits import SamplingParams, tempered
-from daguerre.sampling.policies import Confidence
-from daguerre.sampling.policies.base import Policy
-from daguerre.sampling.random import Counter
-from daguerre.sampling.rules import Never, Rule
 from daguerre.train.checkpoint import CHECKPOINTS, list_checkpoints
 from daguerre.train.run import run_training
 from daguerre.view.charts import new_figure, write_figure
@@ -184,8 +168,7 @@ def accuracy(model: Model, spans: Sequence[np.ndarray], task: str, steps: int) -
         return None
     shares, forwards = [], 0
     for ids in spans:
-        canvas = canvas_of(model, ids, task)
-        drawn, num = fill(model, canvas, steps)
+        drawn, num = fill(model, ids, task, steps)
         shares.append(float((drawn == ids[PREFIX : PREFIX + SPAN]).mean()))
         forwards += num
     stderr = float(np.std(shares, ddof=1) / len(shares) ** 0.5) if len(shares) > 1 else 0.0
@@ -197,50 +180,23 @@ def is_autoregressive(model: Model) -> bool:
     return model.config.context == "causal" and model.config.null_id is None
 
 
-def canvas_of(model: Model, ids: np.ndarray, task: str) -> Canvas:
-    """The span to be filled after its prefix, and for INFILL before its suffix."""
-    before = [model.config.bos_id, *ids[:PREFIX].tolist()]
-    after = ids[PREFIX + SPAN :].tolist() if task == INFILL else []
-    return Canvas.lay_out([before, after], [SPAN], model.config.mask_id)
-
-
-def fill(model: Model, canvas: Canvas, steps: int) -> tuple[np.ndarray, int]:
-    """The most likely tokens (SPAN,) in `steps` forwards, the most confident first, and how many forwards it took."""
-    (start, end), backend = canvas.gaps[0], model.denoiser.backend
-    session = model.denoiser.session(canvas)
+def fill(model: Model, ids: np.ndarray, task: str, steps: int) -> tuple[np.ndarray, int]:
+    """The most likely tokens (SPAN,) in place of those of `ids` in `steps` forwards, the most confident first, and how
+    many forwards it took; for INFILL the text behind them is seen.
+    """
+    options: dict[str, Any] = {"mode": "full", "policy": "confidence", "steps": steps}
     if model.config.process != "absorbing":
-        probs = partial(most_likely, session)
-        events = Sampler(process_of(model.config), probs, times(steps)).run(canvas.at((start, end)), Counter(0))
-        return finish(events, backend).tokens[start:end], session.counts.forwards
-    size = 1 if is_autoregressive(model) else model.config.block_size or SPAN
-    policy = Confidence(steps=max(1, steps * size // SPAN))
-    filling = Filling(session, session.counts, policy, TokenSampler(SamplingParams(), Counter(0), reads=policy.reads))
-    never: list[Rule] = [Never(tuple(model.config.ends))]
-    for first in range(start, end, size):
-        events = denoise(filling, canvas.at((first, first + size)), never, lambda canvas: False)  # type: ignore[arg-type]
-        canvas = finish(events, backend)
-    return canvas.tokens[start:end], session.counts.forwards
-
-
-@dataclass
-class Filling:
-    """What `denoise` needs of a run that no deadline hurries."""
-
-    session: Session
-    counts: Counts
-    policy: Policy
-    sampler: TokenSampler
-    threshold: float = 0.0
-
-    def min_commits(self, canvas: Canvas) -> int:
-        return 0
-
-
-def most_likely(session: Session, tokens: np.ndarray, t: float, positions: np.ndarray) -> Asking[Tensor]:
-    """All probability on the most likely token: a sampler of it draws where and when a token changes, not which."""
-    answer = yield from session.ask_noisy(tokens, t, positions)
-    assert answer.logits is not None
-    return torch.from_numpy(tempered(answer.logits, SamplingParams()))
+        options = {"mode": "ancestral", "steps": steps}
+    elif is_autoregressive(model):
+        options = {"mode": "ar"}
+    elif model.config.context == "block":
+        size = model.config.block_size or SPAN
+        options |= {"mode": "block", "block_size": size, "steps": steps * size // SPAN}
+    options |= {"min_tokens": SPAN, "temperature": 0.0, "heal": False}
+    before, after = ids[:PREFIX].tolist(), ids[PREFIX + SPAN :].tolist()
+    write = partial(model.infill, before, after) if task == INFILL else partial(model.generate, before)
+    result = write(SPAN, **options)
+    return np.array([token.id for token in result.tokens]), result.usage.forwards
 
 
 def frames(model: Model, ids: np.ndarray, steps: int = SPAN) -> dict[str, Any]:
@@ -253,18 +209,6 @@ def frames(model: Model, ids: np.ndarray, steps: int = SPAN) -> dict[str, Any]:
     shown = [(0, events[0].text)] if noise else []
     shown += [(step, events[noise + step - 1].text) for step in (1, 4, 8, 16, 24, steps)]
     return {"before": before, "true": true, "shown": shown}
-
-
-def finish(steps: Steps, backend: Backend) -> Canvas:
-    """The canvas that a run ends with, its forwards computed."""
-    answers: list[Answer] | None = None
-    while True:
-        try:
-            item = steps.send(answers)
-        except StopIteration as end:
-            canvas: Canvas = end.value
-            return canvas
-        answers = backend.forward(item) if isinstance(item, list) else None
 
 
 # ---- the race -----------------------------------------------------------------------------------------------------
@@ -289,14 +233,13 @@ def run_race(names: Sequence[str], arguments: Sequence[str], out: Path, results:
     write_json(results, values)
 
 
-def write_page(results: Path, to: Path, picture: Path) -> None:
+def write_objectives(results: Path, to: Path, picture: Path) -> None:
     """The table and the picture from a race's JSON."""
     if not results.is_file():
         raise DataError(f"no race at {results}: run it first")
     values = json.loads(results.read_text(encoding="utf-8"))
     draw_picture(values, picture)
-    with atomic_write(to) as file:
-        file.write(markdown(values, picture.name).encode())
+    write_page(to, markdown(values, picture.name))
 
 
 def markdown(values: Sequence[dict[str, Any]], picture: str) -> str:
@@ -440,7 +383,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace, given: list[str]) -> None:
     if options.report:
-        write_page(options.results, options.table, options.table.with_suffix(".png"))
+        write_objectives(options.results, options.table, options.table.with_suffix(".png"))
         return
     if options.data is None:
         raise InputError("say what to train on: --data CORPUS")

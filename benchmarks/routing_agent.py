@@ -33,8 +33,8 @@ from pathlib import Path
 from typing import Any
 
 from routing_backends import (
+    Asked,
     BackendPlan,
-    Client,
     HttpAnswer,
     ServerProcess,
     answer,
@@ -42,6 +42,8 @@ from routing_backends import (
     events,
     free_port,
     litellm,
+    litellm_model,
+    open_load,
     quantiles,
     router,
     serve,
@@ -86,7 +88,7 @@ def main() -> None:
             found[policy] = run(policy, world, given, given.keep or Path(folder))
         if given.keep:
             (given.keep / f"{policy}.json").write_text(json.dumps(found[policy]))
-        print(policy, json.dumps(scores(world, found[policy])), flush=True)
+        print(policy, json.dumps(scores(found[policy])), flush=True)
     report(given, world, found)
 
 
@@ -124,7 +126,7 @@ def run(policy: str, world: World, given: argparse.Namespace, folder: Path) -> l
         records[name].unlink(missing_ok=True)
         more = {"num": world.num, "seed": world.seed, "record": str(records[name])}
         backends[name] = backend(__file__, name, folder, **more)
-    front = _front(policy, world, given, backends, folder)
+    front = _front(policy, given, backends, folder)
     with started(*backends.values(), *([front] if front else [])):
         port = front.port if front else backends[DIRECT[policy]].port
         answers = asyncio.run(drive(policy, world, port, backends))
@@ -136,7 +138,7 @@ def run(policy: str, world: World, given: argparse.Namespace, folder: Path) -> l
 
 
 def _front(
-    policy: str, world: World, given: argparse.Namespace, backends: dict[str, ServerProcess], folder: Path
+    policy: str, given: argparse.Namespace, backends: dict[str, ServerProcess], folder: Path
 ) -> ServerProcess | None:
     """The proxy of a policy."""
     if policy in DIRECT:
@@ -174,19 +176,10 @@ def litellm_config(policy: str, backends: dict[str, ServerProcess]) -> dict[str,
     pool, models = policy.endswith("one pool"), list[dict[str, Any]]()
     for place, step in enumerate(STEPS):
         for name, it in BACKENDS.items():
-            if pool and place:
+            if place if pool else it.quality[place] < KINDS[step].floor:
                 continue
-            if not pool and it.quality[place] < KINDS[step].floor:
-                continue
-            params = {
-                "model": f"openai/{name}",
-                "api_base": f"http://127.0.0.1:{backends[name].port}/v1",
-                "api_key": "none",
-                "timeout": 20,
-                "input_cost_per_token": it.price[0] / 1e6,
-                "output_cost_per_token": it.price[1] / 1e6,
-            }
-            models.append({"model_name": "auto" if pool else step, "litellm_params": params})
+            group = "auto" if pool else step
+            models.append(litellm_model(group, name, backends[name].port, it.price, timeout=20))
     strategy = STRATEGIES[policy.split()[1].strip(",")]
     settings = {"routing_strategy": strategy, "num_retries": 2, "cooldown_time": 2, "allowed_fails": 3}
     return {"model_list": models, "router_settings": settings, "litellm_settings": {"telemetry": False}}
@@ -196,28 +189,24 @@ async def drive(
     policy: str, world: World, port: int, backends: dict[str, ServerProcess]
 ) -> dict[int, tuple[float, HttpAnswer]]:
     """When each request was due, and its answer; backends are killed and started again meanwhile."""
-    client, tasks, dues = Client(port), list[asyncio.Task[HttpAnswer]](), list[float]()
     gc.disable()
     start = time.perf_counter() + 0.5
     trouble = [asyncio.create_task(_die(world, start, name, backends[name])) for name in BACKENDS]
-    for one in world.requests:
-        wait = start + one.at - time.perf_counter()
-        if wait > 0:
-            await asyncio.sleep(wait)
-        body, headers = dict(one.body), {"x-request-id": f"agent-{one.number}"}
-        if policy == OURS[0]:
-            headers["x-route-step"] = one.step
-        if policy.startswith("litellm") and not policy.endswith("one pool"):
-            body["model"] = one.step
-        tasks.append(asyncio.create_task(client.ask(json.dumps(body).encode(), headers)))
-        dues.append(start + one.at)
-    done, left = await asyncio.wait(tasks, timeout=30)
-    for task in (*left, *trouble):
+    found = await open_load(port, (_asked(policy, one) for one in world.requests), start, 30)
+    for task in trouble:
         task.cancel()
-    client.close()
     gc.enable()
-    found = [task.result() if task in done else HttpAnswer(end=time.perf_counter()) for task in tasks]
-    return {one.number: (due, got) for one, due, got in zip(world.requests, dues, found, strict=True)}
+    return {one.number: answered for one, answered in zip(world.requests, found, strict=True)}
+
+
+def _asked(policy: str, one: DrawnRequest) -> Asked:
+    """A request as a policy's client sends it."""
+    body, headers = dict(one.body), {"x-request-id": f"agent-{one.number}"}
+    if policy == OURS[0]:
+        headers["x-route-step"] = one.step
+    if policy.startswith("litellm") and not policy.endswith("one pool"):
+        body["model"] = one.step
+    return one.at, json.dumps(body).encode(), headers
 
 
 async def _die(world: World, start: float, name: str, process: ServerProcess) -> None:
@@ -258,7 +247,7 @@ def outcome(world: World, one: DrawnRequest, due: float, got: HttpAnswer, taken:
     }
 
 
-def scores(world: World, outcomes: list[dict[str, Any]]) -> dict[str, float]:
+def scores(outcomes: list[dict[str, Any]]) -> dict[str, float]:
     """The numbers of a policy."""
     could = [one for one in outcomes if one["oracle"]]
     served = [one["seconds"] for one in outcomes if one["backend"]]
@@ -284,7 +273,7 @@ def page(world: World, found: dict[str, list[dict[str, Any]]]) -> str:
     header = "policy, in time, cost / oracle, where there was a choice, below the floor, quality, failed".split(", ")
     forms = {"met": ".2%", "cost": ".3f", "cost_of_choice": ".3f", "below": ".1%", "quality": ".3f"}
     forms |= {"failed": ".2%", "repeated": ".2%", "p50": ".0f", "p95": ".0f"}
-    scored = {policy: scores(world, outcomes) for policy, outcomes in found.items()}
+    scored = {policy: scores(outcomes) for policy, outcomes in found.items()}
     rows = [[policy, *(f"{has[name]:{form}}" for name, form in forms.items())] for policy, has in scored.items()]
     could = sum(bool(world.able(one)) for one in world.requests)
     return (
@@ -303,7 +292,7 @@ def report(given: argparse.Namespace, world: World, found: dict[str, list[dict[s
         "compressed": COMPRESSED,
         "rate": RATE,
         "targets": {"met": LEAST_SHARE, "cost": MOST_COST},
-        "scores": {policy: scores(world, outcomes) for policy, outcomes in found.items()},
+        "scores": {policy: scores(outcomes) for policy, outcomes in found.items()},
         "late_by_step": {policy: _by_step(outcomes) for policy, outcomes in found.items()},
         "backends": {
             policy: dict(Counter(str(one["backend"]) for one in outcomes)) for policy, outcomes in found.items()
@@ -328,7 +317,7 @@ def picture(world: World, found: dict[str, list[dict[str, Any]]]) -> Any:
     for place, (policy, outcomes) in enumerate(found.items()):
         color, again = COLORS[place % len(COLORS)], place >= len(COLORS)  # a color twice: hollow, and dashed
         marker, fill, line = MARKERS[place % len(MARKERS)], "white" if again else color, "--" if again else "-"
-        has = scores(world, outcomes)
+        has = scores(outcomes)
         left.plot(has["cost"], 100 * has["met"], marker, color=color, markerfacecolor=fill, markersize=9, label=policy)
         late, total = [0], 0
         for one in outcomes:

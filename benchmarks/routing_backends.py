@@ -15,11 +15,13 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from httptools import HttpRequestParser, HttpResponseParser
 
 from daguerre.evals.machine import memory
 
@@ -28,6 +30,8 @@ MOST_IDLE = 2.0
 START_SECONDS = 120.0
 Executed = Callable[[dict[str, Any], bool], None]
 """Takes the body of a request that begins to be answered (False), or was answered (True)."""
+Asked = tuple[float, bytes, Mapping[str, str]]
+"""A request of a load: seconds after its start at which it is due, its body and its headers."""
 
 
 @dataclass
@@ -78,11 +82,9 @@ def events(words: list[str], into: int, out: int, calls: list[dict[str, Any]] | 
 class Connection(asyncio.Protocol):
     """One connection of a backend: a request after the other."""
 
-    def __init__(
-        self, plan: Callable[[dict[str, Any]], BackendPlan], executed: Callable[[dict[str, Any], bool], None]
-    ) -> None:
-        self._plan, self._executed = plan, executed
-        self._left, self._task = bytearray(), None  # type: bytearray, asyncio.Task[None] | None
+    def __init__(self, plan: Callable[[dict[str, Any]], BackendPlan], executed: Executed) -> None:
+        self._plan, self._executed, self._parser = plan, executed, HttpRequestParser(self)
+        self._body, self._task = bytearray(), None  # type: bytearray, asyncio.Task[None] | None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client is there."""
@@ -95,18 +97,16 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Some bytes of a request."""
-        self._left += data
-        end = self._left.find(b"\r\n\r\n")
-        if end < 0:
-            return
-        head = bytes(self._left[:end]).lower()
-        found = head.find(b"content-length:")
-        size = 0 if found < 0 else int(head[found + 15 :].split(b"\r\n", 1)[0])
-        if len(self._left) < end + 4 + size:
-            return
-        body = bytes(self._left[end + 4 : end + 4 + size])
-        del self._left[: end + 4 + size]
-        self._task = asyncio.get_running_loop().create_task(self._answer(json.loads(body) if body else {}))
+        self._parser.feed_data(data)
+
+    def on_body(self, data: bytes) -> None:
+        """Some bytes of its body."""
+        self._body += data
+
+    def on_message_complete(self) -> None:
+        """All of a request is there."""
+        body, self._body = json.loads(self._body or b"{}"), bytearray()
+        self._task = asyncio.get_running_loop().create_task(self._answer(body))
 
     async def _answer(self, body: dict[str, Any]) -> None:
         due, plan = time.perf_counter(), self._plan(body) if body else BackendPlan(status=404)
@@ -163,7 +163,7 @@ def serve(plan: Callable[[dict[str, Any]], BackendPlan], port: int, record: Path
 
 @dataclass
 class HttpAnswer:
-    """What the client got. first, end: times of `time.perf_counter`; first is 0 where no byte of the body came.
+    """What the client got. sent, first, end: times of `time.perf_counter`; first is 0 where no byte of the body came.
 
     broken   the connection ended before the answer did
     """
@@ -171,6 +171,7 @@ class HttpAnswer:
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
     body: bytearray = field(default_factory=bytearray)
+    sent: float = 0.0
     first: float = 0.0
     end: float = 0.0
     broken: bool = False
@@ -180,17 +181,15 @@ class _Exchange(asyncio.Protocol):
     """One connection of the client."""
 
     def __init__(self) -> None:
-        self.since, self.open = 0.0, True
-        self._answer, self._done = HttpAnswer(), None  # type: Answer, asyncio.Future[Answer] | None
+        self.since, self.open, self._parser = 0.0, True, HttpResponseParser(self)
+        self._answer, self._done = HttpAnswer(), None  # type: HttpAnswer, asyncio.Future[HttpAnswer] | None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
 
     def ask(self, data: bytes) -> asyncio.Future[HttpAnswer]:
         """Send a request, whose answer comes."""
-        self._done = asyncio.get_running_loop().create_future()
-        self._answer, self._left, self._head = HttpAnswer(), bytearray(), False
-        self._need: int | None = None
+        self._done, self._answer = asyncio.get_running_loop().create_future(), HttpAnswer()
         self._transport.write(data)  # type: ignore[attr-defined]
         return self._done
 
@@ -204,39 +203,20 @@ class _Exchange(asyncio.Protocol):
         self._finish(broken=True)
 
     def data_received(self, data: bytes) -> None:
-        self._left += data
-        if not self._head and not self._read_head():
-            return
-        if self._left and not self._answer.first:
-            self._answer.first = time.perf_counter()
-        if self._need is not None:
-            self._answer.body += self._left
-            self._need -= len(self._left)
-            self._left.clear()
-            if self._need <= 0:
-                self._finish()
-            return
-        while (end := self._left.find(b"\r\n")) >= 0:
-            size = int(self._left[:end], 16)
-            if len(self._left) < end + 4 + size:
-                return
-            self._answer.body += self._left[end + 2 : end + 2 + size]
-            del self._left[: end + 4 + size]
-            if not size:
-                self._finish()
-                return
+        self._parser.feed_data(data)
 
-    def _read_head(self) -> bool:
-        end = self._left.find(b"\r\n\r\n")
-        if end < 0:
-            return False
-        first, *lines = bytes(self._left[:end]).decode("latin-1").split("\r\n")
-        self._answer.status = int(first.split(" ")[1])
-        self._answer.headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
-        length = self._answer.headers.get("content-length")
-        self._need, self._head = (None if length is None else int(length)), True
-        del self._left[: end + 4]
-        return True
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._answer.headers[name.decode().lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        self._answer.status = self._parser.get_status_code()
+
+    def on_body(self, data: bytes) -> None:
+        self._answer.first = self._answer.first or time.perf_counter()
+        self._answer.body += data
+
+    def on_message_complete(self) -> None:
+        self._finish()
 
     def _finish(self, broken: bool = False) -> None:
         if self._done is not None and not self._done.done():
@@ -255,11 +235,13 @@ class Client:
         all_ = {"host": f"127.0.0.1:{self._port}", "content-type": "application/json"} | dict(headers or {})
         lines = "".join(f"{name}: {value}\r\n" for name, value in (all_ | {"content-length": str(len(body))}).items())
         data = f"POST /v1/chat/completions HTTP/1.1\r\n{lines}\r\n".encode() + body
+        sent = time.perf_counter()
         try:
             exchange = await self._connection()
         except OSError:
-            return HttpAnswer(end=time.perf_counter(), broken=True)
+            return HttpAnswer(sent=sent, end=time.perf_counter(), broken=True)
         found = await exchange.ask(data)
+        found.sent = sent
         if exchange.open and not found.broken:
             exchange.since = time.perf_counter()
             self._idle.append(exchange)
@@ -279,6 +261,23 @@ class Client:
         for one in self._idle:
             one.close()
         self._idle.clear()
+
+
+async def open_load(port: int, asked: Iterable[Asked], start: float, patience: float) -> list[tuple[float, HttpAnswer]]:
+    """When each request was due, and its answer: each is sent when it is due, whatever became of those before; `start`
+    is a time of `time.perf_counter`, patience the seconds in which answers come after the last was sent.
+    """
+    client, tasks, dues = Client(port), list[asyncio.Task[HttpAnswer]](), list[float]()
+    for at, body, headers in asked:
+        await asyncio.sleep(max(0.0, start + at - time.perf_counter()))
+        tasks.append(asyncio.create_task(client.ask(body, headers)))
+        dues.append(start + at)
+    done, left = await asyncio.wait(tasks, timeout=patience)
+    for task in left:
+        task.cancel()
+    client.close()
+    found = [task.result() if task in done else HttpAnswer(end=time.perf_counter()) for task in tasks]
+    return list(zip(dues, found, strict=True))
 
 
 def free_port() -> int:
@@ -364,6 +363,13 @@ def litellm(program: str, config: dict[str, Any], folder: Path) -> ServerProcess
     more = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_MODE": "PRODUCTION", "LITELLM_LOG": "ERROR"}
     more["LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY"] = "true"
     return ServerProcess(command, port, dict(os.environ) | more, folder / "litellm.out", "/health/liveliness")
+
+
+def litellm_model(group: str, name: str, port: int, price: tuple[float, float], **more: Any) -> dict[str, Any]:
+    """A backend in LiteLLM's file. price: dollars for a million tokens, of prompts and of answers."""
+    costs = {"input_cost_per_token": price[0] / 1e6, "output_cost_per_token": price[1] / 1e6}
+    place = {"model": f"openai/{name}", "api_base": f"http://127.0.0.1:{port}/v1", "api_key": "none"}
+    return {"model_name": group, "litellm_params": {**place, **costs, **more}}
 
 
 @contextmanager

@@ -27,15 +27,16 @@ from pathlib import Path
 from typing import Any
 
 from routing_backends import (
+    Asked,
     BackendPlan,
-    Client,
-    HttpAnswer,
     ServerProcess,
     answer,
     backend,
     events,
     free_port,
     litellm,
+    litellm_model,
+    open_load,
     quantiles,
     router,
     serve,
@@ -137,19 +138,7 @@ def measure(given: argparse.Namespace, folder: Path) -> tuple[list[dict[str, Any
 
 def litellm_config(port: int) -> dict[str, Any]:
     """The same three backends for LiteLLM's proxy."""
-    models = [
-        {
-            "model_name": "auto",
-            "litellm_params": {
-                "model": "openai/simulated",
-                "api_base": f"http://127.0.0.1:{port}/v1",
-                "api_key": "none",
-                "input_cost_per_token": 1e-6,
-                "output_cost_per_token": (1 + place) * 1e-6,
-            },
-        }
-        for place in range(3)
-    ]
+    models = [litellm_model("auto", "simulated", port, (1, 1 + place)) for place in range(3)]
     return {"model_list": models, "litellm_settings": {"num_retries": 0, "telemetry": False}}
 
 
@@ -157,10 +146,14 @@ def load(side: ServerProcess, bodies: list[bytes], rate: float, seconds: float, 
     """What a load on a side finds: latencies in milliseconds from when each request was due, errors, and the share of a
     core that the side used.
     """
+    draw, asked, due = random.Random(seed), list[Asked](), 0.0
+    while due < seconds:
+        asked.append((due, bodies[len(asked) % len(bodies)], {}))
+        due += draw.expovariate(rate)
     before, began = side.seconds(), time.perf_counter()
     gc.collect()
     gc.disable()
-    answers, late = asyncio.run(_load(side.port, bodies, rate, seconds, random.Random(seed)))
+    answers = asyncio.run(open_load(side.port, asked, time.perf_counter() + 0.05, seconds + 10))
     gc.enable()
     spent = time.perf_counter() - began
     good = [(due, one) for due, one in answers if one.status == 200 and not one.broken]
@@ -174,7 +167,7 @@ def load(side: ServerProcess, bodies: list[bytes], rate: float, seconds: float, 
         "requests": len(answers),
         "errors": len(answers) - len(good),
         "rate": len(good) / spent,
-        "late_p99": quantiles([1000 * one for one in late], 0.99)[0],
+        "late_p99": quantiles([1000 * (one.sent - due) for due, one in answers if one.sent], 0.99)[0],
         "core": (side.seconds() - before) / spent,
         "cpu_ms": 1000 * (side.seconds() - before) / len(answers),
         "load": os.getloadavg()[0],
@@ -188,30 +181,6 @@ def rest(side: ServerProcess) -> None:
         time.sleep(1.0)
         if side.seconds() - before < IDLE:
             return
-
-
-async def _load(
-    port: int, bodies: list[bytes], rate: float, seconds: float, draw: random.Random
-) -> tuple[list[tuple[float, HttpAnswer]], list[float]]:
-    """When each request was due, and its answer; and by how much the load itself was late."""
-    client, tasks, late = Client(port), list[asyncio.Task[HttpAnswer]](), list[float]()
-    start = due = time.perf_counter() + 0.05
-    dues = list[float]()
-    while due < start + seconds:
-        wait = due - time.perf_counter()
-        if wait > 0:
-            await asyncio.sleep(wait)
-        late.append(time.perf_counter() - due)
-        dues.append(due)
-        tasks.append(asyncio.create_task(client.ask(bodies[len(tasks) % len(bodies)])))
-        due += draw.expovariate(rate)
-    done, left = await asyncio.wait(tasks, timeout=seconds + 10)
-    for one in left:
-        one.cancel()
-    client.close()
-    return [
-        (when, task.result() if task in done else HttpAnswer()) for when, task in zip(dues, tasks, strict=True)
-    ], late
 
 
 def most(sides: dict[str, ServerProcess], bodies: list[bytes]) -> Iterator[tuple[str, float]]:

@@ -3,8 +3,8 @@
 Everything about a request follows from its number: when it comes, its kind of step, the length of its answer, and how
 long each backend takes for it. So all policies meet the same draws, and the oracle, which knows them, takes the
 cheapest backend that is good enough and in time. Times are milliseconds of the world, which passes `COMPRESSED` times
-as fast. How unsteady a backend is was recorded of real servers (`routing_recorded.py`): each time is what is usual for
-it, times a recorded factor.
+as fast. How unsteady a backend is was recorded of real servers (`results/README.md` names the script): each time is
+what is usual for it, times a recorded factor.
 """
 
 from __future__ import annotations

@@ -1,19 +1,23 @@
-"""What the scripts of experiments share: runs that go on where they were stopped, answers in one batch, and shares."""
+"""What experiments share: runs that go on where they were stopped, answers in one batch, shares and their curves."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from daguerre.decoding.generate import Request, plan_of
 from daguerre.decoding.result import Result
 from daguerre.decoding.sample import Sample, Together
+from daguerre.errors import TrainingError
 from daguerre.evals.statistics import wilson
 from daguerre.evals.tables import between
 from daguerre.model import Model
+from daguerre.models.loading import read_extra
 from daguerre.train.checkpoint import CHECKPOINTS, list_checkpoints
 from daguerre.train.run import run_training
 
@@ -45,6 +49,15 @@ class ExactShare:
         return max(0.0, self.exact - self.low), max(0.0, self.high - self.exact)
 
 
+def draw_shares(panel: Any, points: Iterable[tuple[float, ExactShare]], **style: Any) -> None:
+    """A curve of shares with their 95% intervals; nothing where there is no point."""
+    points = sorted(points, key=lambda point: point[0])
+    if points:
+        xs, ys = [x for x, _ in points], [one.exact for _, one in points]
+        errors = list(zip(*(one.errors for _, one in points), strict=True))
+        panel.errorbar(xs, ys, yerr=errors, marker="o", markersize=4, capsize=2, **style)
+
+
 def answered(model: Model, requests: Iterable[Request], num: int = 1) -> list[Result]:
     """The results of `num` samples of each request, which a model answers together."""
     plans = [plan_of(model.denoiser, model.tokenizer, request) for request in requests]
@@ -62,9 +75,11 @@ def trained(
     data: Path | Sequence[Path] | None = None,
     minutes: float | None = None,
 ) -> Path:
-    """The model of a run on the CPU, trained or resumed, whose minutes are those of the processor."""
+    """The model of a run on the CPU, trained or resumed, whose minutes are those of the processor. TrainingError for a
+    run that was stopped before so many minutes, and before the last step of its recipe.
+    """
     resume = bool(list_checkpoints(out / CHECKPOINTS))
-    return run_training(
+    made = run_training(
         str(recipe),
         overrides=overrides,
         resume=resume,
@@ -75,6 +90,12 @@ def trained(
         device="cpu",
         clock=time.process_time,
     )
+    done, steps = read_extra(made)["trained"], json.loads((out / "recipe.json").read_text(encoding="utf-8"))["steps"]
+    if minutes is not None and done["minutes"] < 0.9 * minutes and done["step"] != steps:
+        raise TrainingError(
+            f"{out} was stopped after {done['minutes']:.1f} of its {minutes:g} minutes: run it again to go on"
+        )
+    return made
 
 
 def arguments(about: str | None, out: str) -> argparse.ArgumentParser:

@@ -58,10 +58,10 @@ def main(settings: dict[str, Any]) -> None:
     losses: list[float] = []
     told = made.reporter.step
 
-    def noted(step: Any) -> None:
-        losses.append(step.loss)
+    def noted(row: dict[str, Any], share: float) -> None:
+        losses.append(row["loss"])
         (made.devices.folder(out) / "losses.json").write_text(json.dumps(losses))
-        told(step)
+        told(row, share)
 
     made.reporter.step = noted  # type: ignore[method-assign]
     made.run()

@@ -19,7 +19,8 @@ from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.batched import CLEAN, BatchLayout, Rows, run_batch
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.scoring.likelihood import TokenScores, collapsed_variance, nll, score_tokens
+from daguerre.scoring.likelihood import TokenScores, collapsed_variance, score_tokens
+from daguerre.scoring.windows import nll
 
 PAD, BOS, MASK, EOS = range(4)
 NUM_RESERVED = 4

@@ -141,7 +141,7 @@ except DaguerreError as error:
 def test_threads_are_those_that_were_asked_for(tmp_path: Path) -> None:
     script = """
 import daguerre
-from daguerre.models.thread_count import num_threads
+from daguerre.models.contention import num_threads
 before = num_threads()
 daguerre.load(threads=3)
 print(before, num_threads())

@@ -19,10 +19,10 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "sudoku"), str(HERE.parent)]
 
 from evaluate import SolvedPuzzles, cells_of, kept_points, read_rows  # noqa: E402
-from proofs import RESULTS, arguments, trained  # noqa: E402
+from proofs import RESULTS, arguments, draw_shares, trained  # noqa: E402
 from puzzles import GAPS, HELD  # noqa: E402
 
-from daguerre.errors import DataError, InputError  # noqa: E402
+from daguerre.errors import DataError  # noqa: E402
 from daguerre.evals.machine import machine_facts  # noqa: E402
 from daguerre.evals.results import read_lines, write_report  # noqa: E402
 from daguerre.evals.tables import table  # noqa: E402
@@ -56,11 +56,8 @@ def train(name: str, start: str, data: Path, minutes: float, out: Path) -> Path:
     model = folder / "model"
     if model.is_dir() and read_extra(model)["trained"]["minutes"] >= 0.9 * minutes:
         return model
-    given = HERE / f"{recipe}.toml", folder
-    made = trained(*given, overrides=overrides, start=start, data=data / GAPS, minutes=minutes)
-    if (spent := read_extra(made)["trained"]["minutes"]) < 0.9 * minutes:
-        raise InputError(f"{folder} was stopped after {spent:.1f} of its {minutes:g} minutes: run it again to go on")
-    return made
+    path = HERE / f"{recipe}.toml"
+    return trained(path, folder, overrides=overrides, start=start, data=data / GAPS, minutes=minutes)
 
 
 def measured(model: Path | str, path: Path, data: Path, num: int) -> None:
@@ -116,10 +113,7 @@ def draw(values: dict[str, Any]) -> Any:
     for panel, policy in zip(panels, policies, strict=True):
         for color, (name, run) in enumerate(values["runs"].items()):
             chosen = (SolvedPuzzles(**point) for point in run["points"] if point["policy"] == policy)
-            mine = sorted(chosen, key=lambda one: one.forwards)
-            points, errors = [(one.forwards, one.exact) for one in mine], [one.errors for one in mine]
-            style = {"marker": "o", "markersize": 4, "capsize": 2, "color": f"C{color}", "label": name}
-            panel.errorbar(*zip(*points, strict=True), yerr=list(zip(*errors, strict=True)), **style)
+            draw_shares(panel, ((one.forwards, one) for one in chosen), color=f"C{color}", label=name)
         titled(panel, policy.replace("_", " "), "forwards a puzzle")
     in_percent(*panels)
     panels[0].set_xscale("log", base=2)

@@ -27,9 +27,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from string import ascii_letters
 
-from pieces import ShortFile, parses
+from pieces import ShortFile
 from statements import Donors, Site, sites_of
 
+from daguerre.evals.lines import parse
 from daguerre.instructions import MARKER, lettered
 
 EXISTING = "# ... existing code ..."
@@ -161,7 +162,7 @@ def merge_of(piece: ShortFile, donors: Donors, rng: random.Random, repeated: boo
     if not hunks:
         return None
     merged = _merged(piece.lines, hunks)
-    if not merged or not parses("\n".join(merged) + "\n"):
+    if not merged or parse("\n".join(merged) + "\n") is None:
         return None
     return _shown(piece, hunks, merged, tuple(kinds), rng, repeated)
 
@@ -277,7 +278,7 @@ def _assembled(lines: Sequence[str], chunks: Sequence[MergeChunk], kinds: tuple[
 def bare_of(piece: ShortFile, donors: Donors, rng: random.Random) -> Merge | None:
     """A merge of a chunk that begins or ends with a new line; None where what was drawn does not fit."""
     made = rng.choice((_appended, _in_body, _beside, _changed))(piece, donors, rng)
-    return made if made is not None and parses("\n".join(made.merged) + "\n") else None
+    return made if made is not None and parse("\n".join(made.merged) + "\n") is not None else None
 
 
 def _appended(piece: ShortFile, donors: Donors, rng: random.Random) -> Merge | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import random
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +16,7 @@ from pathlib import PurePosixPath
 
 import numpy as np
 
+from daguerre.evals.lines import first_line_number, parse
 from daguerre.heldout import load_frozen
 from daguerre.instructions import lines_of
 from daguerre.models.tokenizer import Tokenizer
@@ -48,23 +48,9 @@ class ShortFile:
 
     @cached_property
     def tree(self) -> ast.Module:
-        return parsed(self.text)
-
-
-def parsed(text: str) -> ast.Module:
-    """The tree of a text, without warnings of its escapes. SyntaxError or ValueError for none."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return ast.parse(text)
-
-
-def parses(text: str) -> bool:
-    """Whether a text is Python."""
-    try:
-        parsed(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    return True
+        tree = parse(self.text)
+        assert tree is not None
+        return tree
 
 
 def training_files(seed: int) -> Iterator[tuple[str, str]]:
@@ -96,18 +82,15 @@ def pieces_of(
     package: str, text: str, tokenizer: Tokenizer, rng: random.Random, most: int, longest: int = MOST
 ) -> Iterator[ShortFile]:
     """At most `most` pieces of a file, of different lengths up to so many tokens."""
-    try:
-        tree = parsed(text)
-    except (SyntaxError, ValueError, RecursionError):
+    tree = parse(text)
+    if tree is None:
         return
     lines, seen = lines_of(text), set[str]()
     groups = [("", tree.body, 1)]
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef) and node.col_offset == 0 and node.body[0].lineno > node.lineno:
-            first = _start(node)
-            groups.append(
-                ("\n".join(lines[first - 1 : _start(node.body[0]) - 1]) + "\n", node.body, _start(node.body[0]))
-            )
+            start, inner = first_line_number(node), first_line_number(node.body[0])
+            groups.append(("\n".join(lines[start:inner]) + "\n", node.body, inner + 1))
     for _ in range(4 * most if tree.body else 0):
         head, body, first = rng.choice(groups)
         budget = int(PER_TOKEN * rng.uniform(FEWEST, 1.1 * longest))
@@ -118,15 +101,10 @@ def pieces_of(
         seen.add(candidate)
         short = candidate.count("\n") >= 4 and max(map(len, candidate.split("\n"))) <= LONGEST_LINE
         clean = candidate.isascii() and not any(c in candidate for c in "\t\f\r\v")
-        if short and clean and parses(candidate) and FEWEST <= len(tokenizer.encode(candidate)) <= longest:
+        if short and clean and parse(candidate) is not None and FEWEST <= len(tokenizer.encode(candidate)) <= longest:
             yield ShortFile(package, candidate)
             if (most := most - 1) == 0:
                 return
-
-
-def _start(node: ast.stmt) -> int:
-    """The first line of a statement, with its decorators."""
-    return min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", []))])
 
 
 def _run(lines: Sequence[str], body: Sequence[ast.stmt], at: int, first: int, budget: int) -> str | None:

@@ -24,6 +24,7 @@ from typing import Any
 from evaluate import MeasuredShares, TaskShare, evaluate, read_rows
 from evaluate import table as table_of_tasks
 from make import HELD
+from proofs import RESULTS, draw_shares
 from tasks import TaskRow
 
 import daguerre
@@ -40,8 +41,6 @@ from daguerre.models.loading import read_extra
 from daguerre.train.checkpoint import find_checkpoint, load_checkpoint
 from daguerre.view.charts import in_percent, new_figure, titled
 
-RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "instructions.json"
-BARS = {"apply": 0.9, "rename": 0.8}
 WAYS = (
     *(Revision("unmasked", order, threshold) for order in ("all", "one") for threshold in (0.5, 0.9)),
     *(Revision("leave_one_out", "all", threshold) for threshold in (0.3, 0.5, 0.9)),
@@ -157,7 +156,7 @@ def page(values: dict[str, Any]) -> str:
             for point in values["curve"]
         ]
         parts += ["## While it trains", table(["tokens", *tasks], rows, left=0)]
-        parts.append(f"![Exact share by task while it trains]({RESULTS.stem}.png)")
+        parts.append("![Exact share by task while it trains](instructions.png)")
     return "\n\n".join(parts) + "\n"
 
 
@@ -180,17 +179,15 @@ def draw(values: dict[str, Any]) -> Any:
     across = "millions of tokens of training (answers, prompts and plain code)"
     panel = titled(figure.subplots(), "Held-out tasks answered exactly", across)
     for color, task in enumerate(values["curve"][0]["exact"]):
-        points = [(point["tokens"] / 1e6, share(point["exact"][task])) for point in values["curve"]]
-        xs, ys = [x for x, _ in points], [one.exact for _, one in points]
-        style = {"label": task.replace("_", " "), "color": f"C{color}", "marker": "o", "markersize": 4, "capsize": 2}
-        panel.errorbar(xs, ys, yerr=list(zip(*(one.errors for _, one in points), strict=True)), **style)
+        points = ((point["tokens"] / 1e6, share(point["exact"][task])) for point in values["curve"])
+        draw_shares(panel, points, label=task.replace("_", " "), color=f"C{color}")
     panel.set_ylim(0, 1.02)
     in_percent(panel)
     panel.legend(frameon=False)
     return figure
 
 
-def report(run: Path, results: Path = RESULTS) -> None:
+def report(run: Path, results: Path = RESULTS / "instructions.json") -> None:
     """JSON, Markdown and picture of a run."""
     values = gather(run)
     if "tasks" in values:

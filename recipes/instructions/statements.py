@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 
 from pieces import ShortFile
 
+from daguerre.evals.lines import first_line_number
+
 
 @dataclass(frozen=True)
 class Site:
@@ -35,8 +37,7 @@ def _sites(parent: ast.AST, lines: Sequence[str]) -> Iterator[Site]:
             continue
         for node in body:
             if isinstance(node, ast.stmt):
-                start = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", []))]) - 1
-                end = node.end_lineno or node.lineno
+                start, end = first_line_number(node), node.end_lineno or node.lineno
                 indent = lines[start][: len(lines[start]) - len(lines[start].lstrip())]
                 rest = lines[end - 1].encode()[node.end_col_offset or 0 :].decode().strip()
                 own = len(indent) == node.col_offset or start + 1 != node.lineno

@@ -20,13 +20,15 @@ import re
 import tokenize
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from string import ascii_letters
 from typing import Any
 
 from merges import WORD, Merge, bare_of, merge_of, touches_of
-from pieces import ShortFile, parses
+from pieces import ShortFile
 from statements import Donors, sites_of
 
+from daguerre.evals.lines import parse
 from daguerre.instructions import (
     NOTHING,
     apply_prompt,
@@ -55,27 +57,20 @@ class TaskRow:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-def apply_row(piece: ShortFile, donors: Donors, rng: random.Random) -> TaskRow | None:
-    """A merge."""
-    return _merge_row("apply", piece, merge_of(piece, donors, rng))
+MERGES: dict[str, Callable[[ShortFile, Donors, random.Random], Merge | None]] = {
+    "apply": merge_of,
+    "repeated": partial(merge_of, repeated=True),
+    "bare": bare_of,
+    "touches": touches_of,
+}
+"""Merges: of chunks that begin and end with lines that the file has once, with lines that it has more often, with new
+lines; and of many chunks.
+"""
 
 
-def repeated_row(piece: ShortFile, donors: Donors, rng: random.Random) -> TaskRow | None:
-    """A merge whose chunks begin or end with lines that the file has more than once."""
-    return _merge_row("repeated", piece, merge_of(piece, donors, rng, repeated=True))
-
-
-def bare_row(piece: ShortFile, donors: Donors, rng: random.Random) -> TaskRow | None:
-    """A merge whose chunks begin or end with new lines."""
-    return _merge_row("bare", piece, bare_of(piece, donors, rng))
-
-
-def touches_row(piece: ShortFile, donors: Donors, rng: random.Random) -> TaskRow | None:
-    """A merge of many chunks."""
-    return _merge_row("touches", piece, touches_of(piece, donors, rng))
-
-
-def _merge_row(task: str, piece: ShortFile, made: Merge | None) -> TaskRow | None:
+def merge_row(task: str, piece: ShortFile, donors: Donors, rng: random.Random) -> TaskRow | None:
+    """A merge of one of MERGES."""
+    made = MERGES[task](piece, donors, rng)
     if made is None:
         return None
     facts = {"code": piece.lines, "snippet": made.snippet, "merged": made.merged}
@@ -95,12 +90,9 @@ def identifiers(text: str) -> Iterator[tuple[str, int, int]]:
 def in_strings(piece: ShortFile) -> set[str]:
     """Names that formatted strings use."""
     strings = (node for node in ast.walk(piece.tree) if isinstance(node, ast.JoinedStr))
-    return {node.id for one in strings for node in ast.walk(one) if isinstance(node, ast.Name)} | {
-        node.attr
-        for one in ast.walk(piece.tree)
-        if isinstance(one, ast.JoinedStr)
-        for node in ast.walk(one)
-        if isinstance(node, ast.Attribute)
+    inner = [node for one in strings for node in ast.walk(one)]
+    return {node.id for node in inner if isinstance(node, ast.Name)} | {
+        node.attr for node in inner if isinstance(node, ast.Attribute)
     }
 
 
@@ -240,18 +232,8 @@ def _pattern(pattern: str, change: Callable[[re.Match[str], random.Random], str]
     return plant
 
 
-OTHER = {
-    "==": "!=",
-    "!=": "==",
-    "<": ">",
-    ">": "<",
-    "<=": ">=",
-    ">=": "<=",
-    "and": "or",
-    "or": "and",
-    "+": "-",
-    "-": "+",
-}
+PAIRS = (("==", "!="), ("<", ">"), ("<=", ">="), ("and", "or"), ("+", "-"))
+OTHER = dict(PAIRS) | {right: left for left, right in PAIRS}
 PLANTS: dict[str, tuple[float, Any]] = {
     "misspelled": (3, _misspelled),
     "wrong name": (2, _wrong_name),
@@ -415,14 +397,11 @@ def _called_lines(piece: ShortFile, donors: Donors, rng: random.Random) -> _Edit
         return None
     letters = [letter for letter, place in zip(ascii_letters, places, strict=False) if place in sites]
     lines = read_next_edit(piece.lines, change, places, " ".join(letters))
-    return ("argument", lines, sites) if parses("\n".join(lines)) else None
+    return ("argument", lines, sites) if parse("\n".join(lines)) is not None else None
 
 
 MAKERS: dict[str, Callable[[ShortFile, Donors, random.Random], TaskRow | None]] = {
-    "apply": apply_row,
-    "repeated": repeated_row,
-    "bare": bare_row,
-    "touches": touches_row,
+    **{task: partial(merge_row, task) for task in MERGES},
     "rename": rename_row,
     "fix": fix_row,
     "type": type_row,

@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from daguerre.decoding.generate import Request
+from daguerre.evals.lines import first_line_number, parse
 from daguerre.heldout import load_frozen
 from daguerre.model import Model
 from daguerre.models.tokenizer import Tokenizer
@@ -106,14 +107,12 @@ def as_long_as(text: str, other: str) -> str:
 
 def prompts_of(name: str, code: str, tokenizer: Tokenizer, num: int, rng: np.random.Generator) -> Iterator[CodePrompt]:
     """At most `num` prompts of a file, each from another statement."""
-    try:
-        body = ast.parse(code).body
-    except (SyntaxError, ValueError, RecursionError):
+    tree = parse(code)
+    if tree is None:
         return
-    lines, found = code.splitlines(keepends=True), 0
+    body, lines, found = tree.body, code.splitlines(keepends=True), 0
     for index in rng.permutation(len(body)).tolist():
-        node = body[index]
-        first = min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", ()))]) - 1
+        first = first_line_number(body[index])
         sizes = _sizes(lines[first:], tokenizer)
         fitting = np.flatnonzero((sizes >= SHORTEST) & (sizes <= LONGEST))
         if not len(fitting) or "\r" in code:

@@ -28,7 +28,6 @@ from evaluate import measure, read_rows  # noqa: E402
 from proofs import RESULTS, answered, arguments, trained  # noqa: E402
 
 from daguerre.decoding.generate import Request  # noqa: E402
-from daguerre.errors import TrainingError  # noqa: E402
 from daguerre.evals.machine import machine_facts  # noqa: E402
 from daguerre.evals.results import write_json, write_report  # noqa: E402
 from daguerre.evals.statistics import wilson  # noqa: E402
@@ -110,9 +109,7 @@ def rows_of(task: str, out: Path) -> Path:
 
 
 def run(task: str, what: str, minutes: float, out: Path) -> None:
-    """One run and its measurement: the start, more of it, or reinforcement by an estimate. TrainingError for a run that
-    was interrupted.
-    """
+    """One run and its measurement: the start, more of it, or reinforcement by an estimate."""
     folder, made, data = out / f"{task}-{what}", TASKS[task], rows_of(task, out)
     if (folder / "result.json").is_file():
         return
@@ -128,10 +125,6 @@ def run(task: str, what: str, minutes: float, out: Path) -> None:
         sets = [*COMMON, *made.sets, f"reinforce.estimate={what.removesuffix(AGAIN)}"]
         name, rows, sets = Path("reinforce"), made.prompts, [*sets, f"seed={int(what.endswith(AGAIN))}"]
     trained(name, folder, overrides=sets, data=[data / rows], **how)
-    spent, steps = read_extra(folder / "model")["trained"], json.loads((folder / "recipe.json").read_text())["steps"]
-    if what != START and spent["minutes"] < 0.9 * minutes and spent["step"] != steps:
-        said = f"{spent['minutes']:.1f} of {minutes:g} minutes"
-        raise TrainingError(f"{folder} has {said}: run the script again to go on with it")
     score(task, what, out)
 
 

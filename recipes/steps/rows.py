@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from shapes import Field, dspy, looped, wrapped
+from shapes import KINDS, Field, dspy, function, looped, parameters, wrapped
 
 FOLDS = 5
 EACH = 110
@@ -47,7 +47,6 @@ SIGNATURES = ("request response", "question answer", "input output", "text resul
 FORMS = {"form": "record", "label_form": "labels", "flag_form": "flag", "steps_form": "steps"}
 """Tools that only hold an object, by the object."""
 CLASSES = {"record": "classes", "labels": "class_of_labels", "flag": "class_of_flags", "steps": "class_of_steps"}
-KINDS = {"number": "number", "integer": "integer", "boolean": "boolean"}
 
 
 def rows(seed: int = SEED, each: int = EACH) -> Iterator[dict[str, Any]]:
@@ -363,16 +362,11 @@ class RequestMaker:
         return body
 
 
-def function(name: str, description: str, schema: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "function", "function": {"name": name, "description": description, "parameters": schema}}
-
-
 def parsed(line: str) -> dict[str, Any]:
     """A tool from a line such as `name: What it does. (first, second)`."""
     name, _, rest = line.partition(": ")
     says, _, fields = rest.rstrip(")").partition(" (")
-    properties = {field.strip(): {"type": "string"} for field in fields.split(",")}
-    return function(name, says, {"type": "object", "properties": properties, "required": list(properties)})
+    return function(name, says, parameters(map(str.strip, fields.split(","))))
 
 
 def main() -> None:

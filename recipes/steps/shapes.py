@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -122,9 +123,8 @@ def wrapped(maker: Any, step: str, system: str, turns: list[tuple[str, str]]) ->
         return "responses", maker.responses(system, turns, []) | {"text": {"format": {"type": "json_schema", **inner}}}
     named = "final_result" if way == "final" else title
     says = ENDING if way == "final" else draw.choice([USUAL.replace("{title}", title), f"A {title.lower()}.", ""])
-    tool = {"name": named, "description": says, "parameters": schema}
     choice: Any = "required" if way == "final" else {"type": "function", "function": {"name": named}}
-    body = maker.chat(system, turns, [{"type": "function", "function": tool}])
+    body = maker.chat(system, turns, [function(named, says, schema)])
     return "chat", body | {"tool_choice": choice if draw.random() < 0.85 else "auto"}
 
 
@@ -200,10 +200,7 @@ def native(maker: Any, loop: ToolLoop, calls: Any, system: str) -> tuple[str, di
     """Calls and results as messages or items of their own."""
     draw = maker.draw
     kept = [one for one in loop.tools if draw.random() < 0.85 or one[0] in {call[0] for call in loop.calls}]
-    tools = [
-        {"type": "function", "function": {"name": name, "description": says, "parameters": parameters(fields)}}
-        for name, fields, says in draw.sample(kept, len(kept))
-    ]
+    tools = [function(name, says, parameters(fields)) for name, fields, says in draw.sample(kept, len(kept))]
     asked = loop.ask if draw.random() < 0.8 else draw.choice(["Please: ", "Hi! ", "Could you do this? "]) + loop.ask
     more = {"tool_choice": "auto"} if draw.random() < 0.3 else {}
     if draw.random() < 0.35:
@@ -223,8 +220,15 @@ def native(maker: Any, loop: ToolLoop, calls: Any, system: str) -> tuple[str, di
     return "chat", {"messages": messages, "tools": tools} | more
 
 
-def parameters(fields: tuple[str, ...]) -> dict[str, Any]:
-    return {"type": "object", "properties": {name: {"type": "string"} for name in fields}, "required": list(fields)}
+def function(name: str, description: str, schema: dict[str, Any]) -> dict[str, Any]:
+    """A tool."""
+    return {"type": "function", "function": {"name": name, "description": description, "parameters": schema}}
+
+
+def parameters(fields: Iterable[str]) -> dict[str, Any]:
+    """The schema of an object of texts."""
+    properties = {name: {"type": "string"} for name in fields}
+    return {"type": "object", "properties": properties, "required": list(properties)}
 
 
 def react(maker: Any, loop: ToolLoop, calls: Any, system: str, done: bool) -> dict[str, Any]:

@@ -21,10 +21,10 @@ from typing import Any
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from evaluate import ADAPTIVE, COLUMNS, POINTS, STATIC, SolvedPuzzles, best, cells_of, kept_points, read_rows
-from proofs import RESULTS, arguments, trained
+from proofs import RESULTS, arguments, draw_shares, trained
 from puzzles import GAPS, HELD, TRAIN
 
-from daguerre.errors import DataError, InputError
+from daguerre.errors import DataError
 from daguerre.evals.machine import machine_facts
 from daguerre.evals.results import read_lines, write_json, write_report
 from daguerre.evals.tables import table
@@ -79,14 +79,11 @@ def run_side(side: PuzzleSide, minutes: float, data: Path, out: Path, num: int, 
     path = HERE / f"{side.recipe}.toml"
     recipe = load_recipe(str(path), overrides)
     made = trained(path, folder, overrides=overrides, data=corpus_of(side, recipe, data, out), minutes=minutes)
-    facts = read_extra(made)["trained"]
-    if facts["minutes"] < 0.9 * minutes and facts["step"] != recipe.steps:
-        raise InputError(f"{folder} was stopped before its {minutes:g} minutes: run it again to go on")
     model = load(made)
     value = {
         "side": side.recipe,
         "minutes": minutes,
-        "trained": facts,
+        "trained": read_extra(made)["trained"],
         "sequences": recipe.stages[0].sequences,
         "parameters": model.backbone.num_parameters,
         "best": asdict(best(model, read_rows(data / HELD, num))),
@@ -143,7 +140,7 @@ def draw(values: dict[str, Any]) -> Any:
         points = [
             (run["minutes"], SolvedPuzzles(**run["best"])) for run in values["runs"] if run["side"].endswith(side)
         ]
-        _line(time_panel, points, color=f"C{color}", label=SIDES[side].what)
+        draw_shares(time_panel, points, color=f"C{color}", label=SIDES[side].what)
     titled(time_panel, "Held-out puzzles solved exactly, by training", "minutes of one core, each a run of its own")
     titled(effort_panel, "", "forwards a puzzle (dashed: the policy decides)")
     for name, values_of in values["effort"].items():
@@ -151,7 +148,7 @@ def draw(values: dict[str, Any]) -> Any:
         for color, policy in enumerate([*STATIC, *ADAPTIVE]):
             points = [(one.forwards, one) for one in measured if one.policy == policy]
             style = "--" if policy in ADAPTIVE else "-"
-            _line(effort_panel, points, color=f"C{color}", label=policy.replace("_", " "), linestyle=style)
+            draw_shares(effort_panel, points, color=f"C{color}", label=policy.replace("_", " "), linestyle=style)
         effort_panel.set_title(f"The same by effort: {name}", loc="left", fontsize=12)
     for panel in (time_panel, effort_panel):
         panel.set_xscale("log", base=2)
@@ -161,15 +158,6 @@ def draw(values: dict[str, Any]) -> Any:
             panel.legend(frameon=False)
     in_percent(time_panel, effort_panel)
     return figure
-
-
-def _line(panel: Any, points: list[tuple[float, SolvedPuzzles]], **style: Any) -> None:
-    """A curve with its 95% intervals; nothing where there is no point."""
-    if points:
-        points = sorted(points, key=lambda point: point[0])
-        xs, ys = [x for x, _ in points], [one.exact for _, one in points]
-        errors = list(zip(*(one.errors for _, one in points), strict=True))
-        panel.errorbar(xs, ys, yerr=errors, marker="o", markersize=4, capsize=2, **style)
 
 
 def report(out: Path, results: Path = RESULTS / "sudoku.json") -> None:

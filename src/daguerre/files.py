@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from glob import escape
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 CACHE = "DAGUERRE_CACHE"
 """The environment variable that names the cache's folder; "off" or an empty value keeps nothing."""
@@ -37,6 +38,13 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def write_json(path: Path, value: Any, indent: int = 1) -> None:
+    """Write a value as a file of JSON that appears under its name only when whole."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False) + "\n"
+    with atomic_write(path) as file:
+        file.write(text.encode(errors="backslashreplace"))  # a lone surrogate, of a path, as JSON escapes it
 
 
 @contextmanager

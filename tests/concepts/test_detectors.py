@@ -9,12 +9,11 @@ import pytest
 
 from concepts import cases
 from concepts.cases import Case
-from daguerre.concepts import detectors
-from daguerre.concepts.detectors import REGISTERED
+from daguerre.concepts.detectors import DETECTORS
 from daguerre.concepts.source import SourceText, Span
+from daguerre.concepts.taxonomy import load_detectors, taxonomy
 
-for _module in pkgutil.iter_modules(detectors.__path__):
-    importlib.import_module(f"{detectors.__name__}.{_module.name}")
+load_detectors()
 CASES: dict[str, Case] = {}
 for _module in pkgutil.iter_modules(cases.__path__):
     CASES |= importlib.import_module(f"{cases.__name__}.{_module.name}").CASES
@@ -34,7 +33,7 @@ def unmarked(snippet: str) -> tuple[str, list[Span]]:
 
 
 def found(name: str, text: str) -> list[Span]:
-    return sorted(set(REGISTERED[name].detect(SourceText(text))))
+    return sorted(set(DETECTORS[name](SourceText(text))))
 
 
 def shown(text: str, spans: list[Span]) -> list[str]:
@@ -42,7 +41,7 @@ def shown(text: str, spans: list[Span]) -> list[str]:
 
 
 def test_a_detector_finds_the_marked_spans(subtests: pytest.Subtests) -> None:
-    for name in sorted(REGISTERED):
+    for name in sorted(DETECTORS):
         with subtests.test(name):
             check_marked(name, CASES[name])
 
@@ -54,15 +53,15 @@ def check_marked(name: str, case: Case) -> None:
             text, want = unmarked(snippet)
             assert kind == "tricky" or bool(want) == (kind == "yes"), snippet
             source = SourceText(text)
-            assert source.tree is not None or REGISTERED[name].lexical, f"does not parse: {snippet}"
-            got = sorted(set(REGISTERED[name].detect(source)))
+            assert source.tree is not None or taxonomy().named(name).lexical, f"does not parse: {snippet}"
+            got = sorted(set(DETECTORS[name](source)))
             assert shown(text, got) == shown(text, want), snippet
             assert got == want
 
 
 def test_spans_stay_where_they_are_in_other_dress(subtests: pytest.Subtests) -> None:
     """Behind a line of wide characters, and with other line ends."""
-    for name in sorted(REGISTERED):
+    for name in sorted(DETECTORS):
         with subtests.test(name):
             check_dressed(name, CASES[name])
 
@@ -70,7 +69,7 @@ def test_spans_stay_where_they_are_in_other_dress(subtests: pytest.Subtests) -> 
 def check_dressed(name: str, case: Case) -> None:
     for snippet in case.yes:
         text, want = unmarked(snippet)
-        if text.startswith("#!") or REGISTERED[name].name in ("module_docstring", "encoding_comment"):
+        if text.startswith("#!") or name in ("module_docstring", "encoding_comment"):
             continue
         before = 'ünïcode_名 = "😀 «»"\n'
         assert [(a - len(before), b - len(before)) for a, b in found(name, before + text) if a >= len(before)] == want
@@ -80,4 +79,4 @@ def check_dressed(name: str, case: Case) -> None:
 
 
 def test_every_concept_has_a_case_and_every_case_a_concept() -> None:
-    assert CASES.keys() == REGISTERED.keys()
+    assert CASES.keys() == DETECTORS.keys()

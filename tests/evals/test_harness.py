@@ -21,7 +21,7 @@ from daguerre.evals.lines import LINE_ROOM, window
 from daguerre.evals.options import QUICK, EvalLimits, EvalOptions
 from daguerre.evals.pictures import PICTURES, draw_pictures
 from daguerre.evals.questions import KINDS
-from daguerre.evals.report import check_path, markdown, write_json, write_markdown, write_report
+from daguerre.evals.report import check_path, markdown, write_report
 from daguerre.evals.tasks import TASKS
 from daguerre.heldout import Document
 from daguerre.model import Model
@@ -120,8 +120,7 @@ def test_a_report_is_repeatable(report: dict[str, Any], causal: Model, documents
 
 
 def test_a_report_is_written_as_json_and_as_tables(report: dict[str, Any], tmp_path: Path) -> None:
-    write_json(report, tmp_path / "report.json")
-    write_markdown(report, tmp_path / "report.md")
+    write_report(report, tmp_path / "report.json")
 
     assert json.loads((tmp_path / "report.json").read_text()) == json.loads(json.dumps(report))
     text = (tmp_path / "report.md").read_text()

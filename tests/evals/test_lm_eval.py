@@ -17,7 +17,8 @@ import torch
 from daguerre.errors import InputError, MissingExtra, UnsupportedError
 from daguerre.evals.lm_eval import HarnessAnswers, HarnessOptions, adapter, main, windows
 from daguerre.model import Model, load
-from daguerre.scoring.likelihood import nll, score_tokens
+from daguerre.scoring.likelihood import score_tokens
+from daguerre.scoring.windows import nll
 
 CONTEXT = "import os\n\ndef size(path):\n    return"
 LINE = " os.stat(path).st_size\n"

@@ -37,7 +37,7 @@ def bayes_posterior(schedule: Schedule, x_t: int, x_0: int, t: float, s: float) 
 
 
 def test_the_prior_is_all_masks() -> None:
-    assert Absorbing(MASK).prior((2, 3)).tolist() == [[MASK] * 3] * 2
+    assert Absorbing(MASK).prior_from(torch.rand(2, 3)).tolist() == [[MASK] * 3] * 2
 
 
 @SCHEDULES
@@ -92,6 +92,8 @@ def test_the_posterior_leaves_its_arguments_alone() -> None:
     assert torch.equal(probs, before)
 
 
-def test_the_loss_weight_is_the_schedule_s() -> None:
-    t = torch.tensor([0.25, 0.5])
-    assert Absorbing(MASK).loss_weight(t).tolist() == [4.0, 2.0]
+def test_the_bound_weighs_masks_by_the_schedule() -> None:
+    x0, xt = torch.ones(2, 1, dtype=torch.int64), torch.full((2, 1), MASK)
+    given = torch.zeros(2, 1, V + 1), x0, xt, torch.tensor([0.25, 0.5])
+    ratio = Absorbing(MASK).nelbo(*given) / Absorbing(MASK).cross_entropy(*given)
+    assert ratio[:, 0].tolist() == pytest.approx([4.0, 2.0])

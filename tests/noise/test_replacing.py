@@ -147,7 +147,7 @@ def test_corruption_follows_the_marginal_and_repeats(name: str) -> None:
 def test_the_ends_of_corruption_are_the_text_and_the_prior(name: str) -> None:
     process, x0 = PROCESSES[name], torch.arange(NUM_SYMBOLS).repeat(2, 400)
     xt = process.corrupt(x0, torch.tensor([0.0, 1.0]), torch.Generator().manual_seed(0))
-    prior = process.prior((2000,), torch.Generator().manual_seed(1))
+    prior = process.prior_from(torch.rand(2000, generator=torch.Generator().manual_seed(1), dtype=torch.float64))
     assert torch.equal(xt[0], x0[0])
     expected = transitions(process, 1.0)[0]
     for drawn in (xt[1], prior):
@@ -265,7 +265,8 @@ def test_gradients_are_finite_at_extreme_times_and_logits(name: str, dtype: torc
     process, generator = PROCESSES[name], torch.Generator().manual_seed(0)
     t = torch.tensor([1e-6, 1e-4, 0.3, 0.9999, 1 - 1e-6], dtype=torch.float64)
     x0 = torch.randint(1, NUM_SYMBOLS, (5, 64), generator=generator)
-    xt = torch.where(torch.rand(5, 64, generator=generator) < 0.5, x0, process.prior((5, 64), generator))
+    kept, u = torch.rand((2, 5, 64), generator=generator, dtype=torch.float64)
+    xt = torch.where(kept < 0.5, x0, process.prior_from(u))
     logits = (50 * torch.randn(5, 64, V, generator=generator)).to(dtype)
     logits[..., [0, MASK]] = -torch.inf
     losses = ["nelbo", "cross_entropy", *(["dynamic_loss"] if name == "hybrid" else [])]

@@ -33,3 +33,20 @@ def exact(model: Backbone, tokens: Tensor, given: int) -> Tensor:
 def _chosen(model: Backbone, hidden: Tensor, answer: Tensor) -> Tensor:
     log_probs = model.logits(hidden).log_softmax(-1)
     return log_probs.gather(-1, answer.expand(len(hidden), -1)[..., None])[..., 0]
+
+
+def mean(views: Views, log_probs: Tensor) -> Tensor:
+    """Each token's weighted log-probability, [length], from those of each view, [views, length]."""
+    return (views.weights * log_probs.masked_fill(~views.hidden, 0.0)).sum(0)
+
+
+def upper(views: Views, log_probs: Tensor, power: float) -> Tensor:
+    """Each token's 1/power log E[p^power], [length]: SPG's upper bound without its constant.
+
+    It is never below `mean` when the weights of a token have the sum 1. Its sum is above the log-probability of
+    decoding in a random order, for any model, if `power` is at least the length (Hölder) and the views are all.
+    A few views give the logarithm of a mean, which is too low by Jensen.
+    """
+    total = torch.where(views.hidden, views.weights, 0.0).sum(0)
+    terms = torch.where(views.hidden, views.weights / total, 0.0).log() + power * log_probs
+    return total * terms.logsumexp(0) / power

@@ -14,7 +14,7 @@ import daguerre
 from daguerre.canvas import Canvas
 from daguerre.errors import InputError
 from daguerre.model import Model
-from daguerre.sampling.repetition import COPIES, LONGEST_UNIT, LOOPING, Repetition, loop_end, loops
+from daguerre.sampling.repetition import COPIES, LONGEST_UNIT, LOOPING, Repetition, loops
 
 PROMPT = "def area(width, height):\n    return width * height\n\n\ndef "
 
@@ -41,7 +41,6 @@ def test_loops_are_found_where_they_first_close(begin: list[int], unit: list[int
     found = [loops_slowly(tokens[:num].tolist()) for num in range(len(tokens) + 1)]
 
     assert [loops(tokens[:num]) for num in range(len(tokens) + 1)] == found
-    assert loop_end(tokens) == (found.index(True) if True in found else None)
 
 
 def canvas_of(tokens: Sequence[int], num_open: int) -> Canvas:
@@ -153,9 +152,9 @@ def test_text_that_loops_ends_there(default: Model) -> None:
     looping = default.generate(PROMPT, 400, stop_loops=False)
     stopped = default.generate(PROMPT, 400)
     ids = np.array([token.id for token in looping.tokens])
-    end = loop_end(ids)
+    end = next(num for num in range(len(ids) + 1) if loops(ids[:num]))
 
-    assert end is not None and not looping.looped
+    assert not looping.looped
     assert stopped.looped
     assert stopped.finish_reason == "stop"
     assert [token.id for token in stopped.tokens] == ids[:end].tolist()

@@ -297,7 +297,7 @@ def test_a_run_that_is_resumed_ends_with_the_same_weights(start: str, corpus: Pa
     alone = Trainer(whole, tmp_path / "alone", corpus, start_from=start, quiet=True)
     alone.run()
     cut = Trainer(whole, tmp_path / "cut", corpus, start_from=start, quiet=True)
-    cut.reporter.step = lambda report: setattr(cut, "stop_asked", report.step == 3)  # type: ignore[method-assign]
+    cut.reporter.step = lambda row, share: setattr(cut, "stop_asked", row["step"] == 3)  # type: ignore[method-assign]
     cut.run()
     resumed = Trainer(whole, tmp_path / "cut", corpus, resume=True, quiet=True)
     assert resumed.progress.step == 3

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from daguerre.concepts.labels import label, of_tokens
+from daguerre.concepts.labels import label, of_tokens, token_concepts
 from daguerre.concepts.taxonomy import taxonomy
 from daguerre.errors import DataError
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.concept_heads import FEWEST, LIFTED, WINDOW, count_concepts
-from daguerre.train.concept_labels import CorpusLabels, corpus_labels, token_concepts
+from daguerre.train.concept_labels import CorpusLabels, corpus_labels
 from daguerre.train.data import Cutter, LabeledWindows, MicroBatches, ObjectiveMixture, TextWindows
 from daguerre.train.noising import IGNORE
 from daguerre.train.objectives import Objective

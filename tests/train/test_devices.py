@@ -66,8 +66,8 @@ def torchrun(processes: int, settings: dict[str, Any], folder: Path) -> int:
 def alone(recipe: Recipe, out: Path, corpus: Path | CopiedAnswers, **options: Any) -> tuple[Trainer, list[float]]:
     """Train in this process; the losses."""
     made, losses = Trainer(recipe, out, corpus, quiet=True, **options), list[float]()
-    told: Callable[[Any], None] = made.reporter.step
-    made.reporter.step = lambda step: (losses.append(step.loss), told(step))[1]  # type: ignore[method-assign]
+    told: Callable[..., None] = made.reporter.step
+    made.reporter.step = lambda row, share: (losses.append(row["loss"]), told(row, share))[1]  # type: ignore[method-assign]
     made.run()
     return made, losses
 

@@ -126,8 +126,7 @@ def test_a_removed_span_is_filled_in_that_many_steps(
     assert task in race.ENTRIES[name].tasks
     points = [race.accuracy(model, [ids], task, steps) for steps in race.STEPS]
     assert [point and point["forwards"] for point in points] == forwards
-    canvas = race.canvas_of(model, ids, task)
-    drawn, _ = race.fill(model, canvas, 4)
+    drawn, _ = race.fill(model, ids, task, 4)
     assert drawn.shape == (race.SPAN,)
     assert np.isin(drawn, model.config.ordinary_ids).all() or name == "hybrid"
     assert not np.isin(drawn, [model.config.mask_id, model.config.bos_id, model.config.pad_id]).any()

@@ -325,11 +325,7 @@ class Ledger:
     def _cut_torn_line(self) -> dict[str, Any] | None:
         """Move what follows the last end of a line aside, and return what the repair says of it."""
         size = os.fstat(self._file).st_size
-        rest, place = b"", size
-        while place and b"\n" not in rest:
-            place = max(0, place - TAIL)
-            rest = os.pread(self._file, size - place, place)
-        torn = rest[rest.rfind(b"\n") + 1 :]
+        torn = self._last_part(size)
         if not torn:
             return None
         number = 1
@@ -344,7 +340,7 @@ class Ledger:
 
     def _check_last(self) -> None:
         """Set `records` and `last` from the last line, and bring the head up to it if a crash came in between."""
-        head, line = LedgerHead.read(head_path(self.path)), self._last_line()
+        head, line = LedgerHead.read(head_path(self.path)), self._last_part(max(0, os.fstat(self._file).st_size - 1))
         damaged = f"{self.path} was changed since it was written: see `daguerre audit verify`"
         before = FIRST
         if line:
@@ -367,10 +363,10 @@ class Ledger:
             last = line if MODEL in line else last
         return None if last is None else LedgerEntry.parse(last).record.get("model")
 
-    def _last_line(self) -> bytes:
-        size, place, rest = os.fstat(self._file).st_size, 0, b""
-        place = size
-        while place and rest[:-1].count(b"\n") == 0:
+    def _last_part(self, size: int) -> bytes:
+        """Of the first bytes of the file those behind the last end of a line."""
+        rest, place = b"", size
+        while place and b"\n" not in rest:
             place = max(0, place - TAIL)
             rest = os.pread(self._file, size - place, place)
-        return rest[:-1].rpartition(b"\n")[2]
+        return rest[rest.rfind(b"\n") + 1 :]

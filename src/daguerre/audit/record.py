@@ -8,10 +8,8 @@ were. Hashes of texts are salted with a number that is sealed, or a short text c
 
 from __future__ import annotations
 
-import ast
 import json
 import secrets
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -21,6 +19,7 @@ import numpy as np
 from daguerre.audit.canonical import canonical, digest, plain
 from daguerre.audit.evidence import TOP, Unexplained, attributions, columns, short
 from daguerre.audit.summary import Alerts, concept_summary
+from daguerre.concepts.source import syntax_tree
 from daguerre.decoding.generate import Request
 from daguerre.decoding.options import DecodeOptions
 from daguerre.decoding.pins import Pin
@@ -28,11 +27,11 @@ from daguerre.decoding.plan import Plan
 from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.decoding.steering import ProgramControls
-from daguerre.errors import DataError, UnsupportedError
+from daguerre.errors import UnsupportedError
 from daguerre.model import Model
 from daguerre.models.core.backbone import Backbone
 from daguerre.sampling.constraints import TokenAutomaton
-from daguerre.trace import Event, Trace
+from daguerre.trace import Event
 
 TEXTS = frozenset(
     {
@@ -215,25 +214,6 @@ def validators(plan: Plan, request: Request, text: str) -> dict[str, Any]:
     }.get(request.operation, ("", ""))
     whole = f"{around[0]}{text}{around[1]}" if all(isinstance(part, str) for part in around) else None
     return {
-        "parses_as_python": None if whole is None else is_python(whole),
+        "parses_as_python": None if whole is None else syntax_tree(whole) is not None,
         "constraint": list(plan.decode.shaping),
     }
-
-
-def is_python(text: str) -> bool:
-    """Whether a text parses."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    return True
-
-
-def trace_of(secret: Mapping[str, Any]) -> Trace:
-    """The trace of a record. DataError for one that does not replay."""
-    try:
-        return Trace.from_json(json.dumps(secret["trace"]))
-    except KeyError:
-        raise DataError("this record has no trace") from None

@@ -33,7 +33,7 @@ from daguerre.audit.evidence import (
 )
 from daguerre.audit.facts import model_facts, software_facts
 from daguerre.audit.ledger import FIRST, UNHASHED, LedgerEntry
-from daguerre.audit.record import decode_of, passed_between_forwards, salted, trace_of, validators
+from daguerre.audit.record import decode_of, passed_between_forwards, salted, validators
 from daguerre.audit.replay import ReplayedTokens, controls_of, plan_of, replay, why_not
 from daguerre.audit.summary import concept_summary
 from daguerre.canvas import Decision
@@ -165,7 +165,8 @@ def _prepared(record: Mapping[str, Any], content: Mapping[str, Any], models: _Mo
         model, facts, software = models.of(record)
         problems = list(_of_model(record, facts, software, model))
         if not problems:
-            plan, trace = plan_of(model, content["request"], decode_of(record, content)), trace_of(content)
+            plan = plan_of(model, content["request"], decode_of(record, content))
+            trace = Trace.from_json(json.dumps(content["trace"]))
             problems += _of_texts(record, content, model, plan, trace)
     except WRONG as error:
         checked.problems.append(f"no plan can be made of its request and options: {error}")
@@ -245,24 +246,22 @@ def _of_evidence(record: Mapping[str, Any], content: Mapping[str, Any], plan: Pl
     if len(steps) != len(trace.steps):
         yield "its evidence has more or fewer steps than its trace"
         return
-    before = trace.canvas
-    for number, (step, columns, after) in enumerate(zip(trace.steps, steps, trace.replay(), strict=True)):
+    for number, (step, columns) in enumerate(zip(trace.steps, steps, strict=True)):
         size = len(step.decision)
         there = np.zeros(size, dtype=bool) if columns is None else asked(columns)
         if len(there) != size or (columns is not None and any(len(column) != size for column in columns.values())):
             yield f"its evidence of step {number} is of more or fewer tokens than were committed"
             return
         num += int(there.sum())
-        if not (there | _without_forward(plan, before.at(step.span).open, step.decision.positions, step.span)).all():
+        if not (there | _without_forward(plan, step.decision.positions, step.span)).all():
             yield f"step {number} has tokens without evidence"
-        before = after
     listed = TOP if plan.config.concepts is not None else 0
     counts = {"tokens": sum(len(step.decision) for step in trace.steps), "explained": num, "listed": listed}
     if record["evidence"] != counts:
         yield "the number of its explained tokens, or of their concepts, differs"
 
 
-def _without_forward(plan: Plan, opened: np.ndarray, positions: np.ndarray, span: tuple[int, int]) -> np.ndarray:
+def _without_forward(plan: Plan, positions: np.ndarray, span: tuple[int, int]) -> np.ndarray:
     """Bool (k,): tokens that may have been committed without asking the model: forced by a constraint, fillers
     of a gap that has ended, or outside of the span and implied by another token.
     """

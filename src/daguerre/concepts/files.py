@@ -6,6 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,8 +38,7 @@ def label_files(paths: Sequence[Path], out: Path | None, progress: Console | Non
     chunks, counts = Chunks(), dict.fromkeys(("files", "spans", "unparsed", "skipped", "unreadable"), 0)
     seconds = 0.0
     shown = files if progress is None else track(files, "labeling", console=progress)
-    target = None if out is None else out.open("a", encoding="utf-8")
-    try:
+    with nullcontext() if out is None else out.open("a", encoding="utf-8") as target:
         for path in shown:
             content = path.read_bytes()
             digest = hashlib.sha256(content).hexdigest()
@@ -61,9 +61,6 @@ def label_files(paths: Sequence[Path], out: Path | None, progress: Console | Non
             if target is not None:
                 record = {"file": str(path), "sha256": digest, "parses": labels.certain, "spans": labels.spans.tolist()}
                 target.write(json.dumps(record) + "\n")
-    finally:
-        if target is not None:
-            target.close()
     found = {one.name: chunks.prevalence(one) for one in known.concepts if chunks.counts[one.id]}
     return {**counts, "tokens": chunks.num_tokens, "seconds": round(seconds, 3), "prevalence": found}
 

@@ -92,17 +92,32 @@ def of_tokens(labels: Labels, text: str, pieces: Sequence[bytes], num: int) -> T
     ends = np.cumsum([len(piece) for piece in pieces], dtype=np.int64)
     if b"".join(pieces) != text.encode():
         raise InputError("the tokens are not those of the text: encode it without <bos> and without healing")
-    byte_of = np.arange(len(text) + 1) if text.isascii() else byte_offsets(text)
-    found = np.zeros((len(pieces), num), dtype=bool)
     starts = ends - [len(piece) for piece in pieces]
-    first = np.searchsorted(ends, byte_of[labels.spans[:, 1]], side="right")
-    last = np.searchsorted(starts, byte_of[labels.spans[:, 2]], side="left")
-    for number, begin, end in zip(labels.spans[:, 0].tolist(), first.tolist(), last.tolist(), strict=True):
-        found[begin:end, number] = True
-    rows, concepts = np.nonzero(found)
+    rows, concepts = np.nonzero(token_concepts(in_bytes(labels.spans, text), starts, ends, num))
     return TokenLabels(
         np.searchsorted(rows, np.arange(len(pieces)), side="right"), concepts.astype(np.int16), labels.certain
     )
+
+
+def token_concepts(spans: np.ndarray, starts: np.ndarray, ends: np.ndarray, num: int) -> np.ndarray:
+    """The concepts of tokens, bool (T, num), that begin and end at these bytes of a text, (T,) each, ascending, from
+    spans (S, 3) in bytes. A token has the concepts of all spans that it has a byte in common with; an empty one none.
+    """
+    found = np.zeros((len(starts), num), dtype=bool)
+    spans = spans[(spans[:, 1] < ends[-1]) & (spans[:, 2] > starts[0])] if len(starts) else spans[:0]
+    first = np.searchsorted(ends, spans[:, 1], side="right")
+    last = np.searchsorted(starts, spans[:, 2], side="left")
+    for concept, start, end in zip(spans[:, 0].tolist(), first.tolist(), last.tolist(), strict=True):
+        found[start:end, concept] = True
+    found[starts == ends] = False
+    return found
+
+
+def in_bytes(spans: np.ndarray, text: str) -> np.ndarray:
+    """Spans (S, 3) of a text in bytes of it, which are in characters."""
+    if text.isascii():
+        return spans
+    return np.column_stack([spans[:, 0], byte_offsets(text)[spans[:, 1:]]])
 
 
 def byte_offsets(text: str) -> np.ndarray:

@@ -10,6 +10,7 @@ from typing import TypeVar, cast
 
 N = TypeVar("N", bound=ast.AST)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda | ast.Module
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.Module)
 Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
@@ -52,7 +53,7 @@ class Nodes:
     @cached_property
     def functions(self) -> list[Function]:
         """All functions and methods, async or not."""
-        return [*self.of(ast.FunctionDef), *self.of(ast.AsyncFunctionDef)]
+        return self.of(*FUNCTIONS)
 
     def parent(self, node: ast.AST) -> ast.AST | None:
         """The node that it is in."""

@@ -57,7 +57,7 @@ class SourceText(Nodes):
         self._wide = [not line.isascii() for line in self._lines]
         self.tokens = self._tokens()
         self.kept: dict[object, Any] = {}
-        super().__init__(_parsed(text))
+        super().__init__(syntax_tree(text))
 
     def _tokens(self) -> list[tokenize.TokenInfo]:
         lines, out = iter(self._lines), list[tokenize.TokenInfo]()
@@ -158,7 +158,8 @@ class SourceText(Nodes):
         return None
 
 
-def _parsed(text: str) -> ast.Module | None:
+def syntax_tree(text: str) -> ast.Module | None:
+    """The syntax tree of a text; None where it is not Python."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of escapes in strings, for example

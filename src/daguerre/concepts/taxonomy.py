@@ -1,8 +1,9 @@
 """The taxonomy: which concepts there are, by numbers that never change their meaning.
 
 `taxonomy.json` beside this file has a record of each concept, and the numbers of those that were given up, which no
-other concept gets. `python -m daguerre.concepts.renew FOLDER` renews it from the detectors: new concepts get new
-numbers, and prevalences are measured on the Python files of a folder.
+other concept gets. A new concept is a detector and a record without "id" and "prevalence"; one is given up by removing
+its detector. Then `python -m daguerre.concepts.renew FOLDER` gives new concepts new numbers, and measures prevalences
+on the Python files of a folder; who changes what a record says raises the file's version.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib import resources
-from typing import Any
+from itertools import count
+from typing import Any, Literal
 
 from daguerre.concepts import detectors
-from daguerre.concepts.detectors import REGISTERED, Detector, Rule
+from daguerre.concepts.detectors import DETECTORS, Detector
 from daguerre.errors import DataError, unknown
 
 FILE = "taxonomy.json"
@@ -41,6 +43,9 @@ GROUPS = {
     "testing": "tests",
     "risk": "what a review would stop at",
 }
+Rule = Literal["node", "header", "body", "token"]
+"""What a span covers: the whole expression or statement; the lines of a block up to its colon; what is below that; or
+single tokens."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,7 @@ class Concept:
     """A concept.
 
     id           its number, for ever
-    rule         what its spans cover (`detectors.Rule`)
+    rule         what its spans cover
     lexical      it is read from tokens alone, also in files that do not parse
     parents      more general concepts, by name
     detector     the module that detects it
@@ -68,7 +73,7 @@ class Concept:
     @property
     def detect(self) -> Detector:
         """Its detector."""
-        return REGISTERED[self.name].detect
+        return DETECTORS[self.name]
 
 
 @dataclass(frozen=True)
@@ -117,7 +122,7 @@ def taxonomy() -> Taxonomy:
     content = (resources.files("daguerre.concepts") / FILE).read_text(encoding="utf-8")
     found = parsed(content)
     load_detectors()
-    differing = {one.name for one in found.concepts} ^ REGISTERED.keys()
+    differing = {one.name for one in found.concepts} ^ DETECTORS.keys()
     if differing:
         raise DataError(f"{FILE} and the detectors differ in {min(differing)!r}: reinstall daguerre")
     return found
@@ -146,31 +151,16 @@ def parsed(content: str) -> Taxonomy:
 def renewed(old: Mapping[str, Any], prevalence: Mapping[str, float]) -> dict[str, Any]:
     """The file's content for the detectors as they are now."""
     load_detectors()
-    numbers = {record["name"]: record["id"] for record in old["concepts"]}
-    retired = {*old["retired"], *(number for name, number in numbers.items() if name not in REGISTERED)}
-    following = 1 + max([*numbers.values(), *retired], default=-1)
-    order = list(GROUPS)
-    records = list[dict[str, Any]]()
-    for one in sorted(REGISTERED.values(), key=lambda each: order.index(each.group)):
-        if one.name not in numbers:
-            numbers[one.name], following = following, following + 1
-        records.append(
-            {
-                "id": numbers[one.name],
-                "name": one.name,
-                "group": one.group,
-                "description": one.description,
-                "rule": one.rule,
-                "lexical": one.lexical,
-                "parents": list(one.parents),
-                "detector": one.detect.__module__.rpartition(".")[2],
-                "prevalence": round(prevalence.get(one.name, 0.0), 5),
-            }
-        )
+    records = [dict(record) for record in old["concepts"] if record["name"] in DETECTORS]
+    numbers = {record["id"] for record in old["concepts"] if "id" in record}
+    retired = {*old["retired"], *numbers} - {record.get("id") for record in records}
+    following = count(1 + max([*numbers, *retired], default=-1))
+    changed = len(records) < len(old["concepts"])
+    for number, record in enumerate(records):
+        if "id" not in record:
+            records[number], changed = {"id": next(following), **record}, True
+        records[number]["prevalence"] = round(prevalence.get(record["name"], 0.0), 5)
     records.sort(key=lambda record: int(record["id"]))
-    changed = [{k: v for k, v in record.items() if k != "prevalence"} for record in records] != [
-        {k: v for k, v in record.items() if k != "prevalence"} for record in old["concepts"]
-    ]
     return {"version": old["version"] + changed, "retired": sorted(retired), "concepts": records}
 
 

@@ -15,12 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from daguerre.canvas import Canvas
 from daguerre.evals.drafts import DraftPrompt
-from daguerre.evals.statistics import ratio_stderr
+from daguerre.evals.statistics import mean_stderr
 from daguerre.evals.workers import ItemProgress
 from daguerre.model import Model
 from daguerre.models.backbone_session import BackboneSession
@@ -115,17 +116,7 @@ def _accepted_at(model: Model, session: BackboneSession, text: np.ndarray, start
 
 def _depth(text: str, depth: int, shares: np.ndarray, document: np.ndarray) -> Depth:
     """From what each way accepts, (places, 3)."""
-    ones = np.ones(len(shares))
-    errors = [ratio_stderr(column, ones, document) for column in shares.T]
-    (greedy, overlap, raced), stderr = shares.mean(axis=0).tolist(), [None if np.isnan(e) else e for e in errors]
-    return Depth(
-        text=text,
-        depth=depth,
-        places=len(shares),
-        greedy=greedy,
-        greedy_stderr=stderr[0],
-        overlap=overlap,
-        overlap_stderr=stderr[1],
-        race=raced,
-        race_stderr=stderr[2],
-    )
+    found = dict[str, Any]()
+    for way, column in zip(("greedy", "overlap", "race"), shares.T, strict=True):
+        found |= {way: float(column.mean()), f"{way}_stderr": mean_stderr(column, document)}
+    return Depth(text=text, depth=depth, places=len(shares), **found)

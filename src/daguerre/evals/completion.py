@@ -240,19 +240,13 @@ def attempts(model: Model, decodes: Sequence[Decode], example: MissingLine) -> t
     plans = [plan_of(model.denoiser, model.tokenizer, request) for request in asked]
     shared = SharedSession(model.denoiser, plans[0].canvas)
     started = time.perf_counter()
-    _prefill(shared, plans[0])
+    shared.prefill(plans[0])
     seconds = time.perf_counter() - started
     out = []
     for plan in plans:
-        _prefill(shared, plan)  # forgets what the setting before has written; one row
+        shared.prefill(plan)  # forgets what the setting before has written; one row
         out.append(_attempt(shared, plan, example))
     return seconds, out
-
-
-def _prefill(shared: SharedSession, plan: Plan) -> None:
-    """Leave the session with the rows of the prompt, and no others."""
-    start = plan.canvas.gaps[0][0]
-    shared.prefill(plan.canvas, (start, start + 1))
 
 
 def _attempt(shared: SharedSession, plan: Plan, example: MissingLine) -> Attempt:

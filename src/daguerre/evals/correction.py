@@ -39,7 +39,7 @@ from daguerre.canvas import Canvas
 from daguerre.decoding.revision import RevisionReading, readings, revise
 from daguerre.errors import DataError
 from daguerre.evals.lines import MissingLine, hashed_order
-from daguerre.evals.statistics import clustered_wilson, wilson
+from daguerre.evals.statistics import clustered_wilson, means, shares
 from daguerre.evals.workers import ItemProgress, map_examples
 from daguerre.model import Model
 from daguerre.models.forward import Logits
@@ -294,23 +294,21 @@ def _row(
         np.array([getattr(trial, name) for trial in trials], dtype=np.float64)
         for name in ("num_wrong", "num_right", "fixed", "broken", "refilled")
     )
-    num, exact = len(trials), sum(trial.exact for trial in trials)
     return Corrected(
         kind=kind,
         rate=rate,
         reading=revision.reading,
         order=revision.order,
         threshold=revision.threshold,
-        num=num,
+        num=len(trials),
         wrong_rate=float(wrong.sum() / (wrong.sum() + right.sum())),
         fixed=float(fixed.sum() / wrong.sum()) if wrong.sum() else None,
         fixed_interval=clustered_wilson(fixed, wrong, groups) if wrong.sum() else None,
         broken=float(broken.sum() / max(1.0, right.sum())),
         broken_interval=clustered_wilson(broken, right, groups),
         refilled=float(refilled.sum() / wrong.sum()) if wrong.sum() else None,
-        exact=exact / num,
-        exact_interval=wilson(exact, num),
-        forwards=sum(trial.forwards for trial in trials) / num,
+        **shares(trials, "exact"),
+        **means(trials, "forwards"),
     )
 
 

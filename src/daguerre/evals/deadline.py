@@ -127,7 +127,7 @@ def trials(
         request = Request.of("stream", span.prefix, length, exactly, suffix=suffix, heal=False)
         plan = plan_of(model.denoiser, model.tokenizer, request)
         shared = SharedSession(model.denoiser, plan.canvas, backend)
-        shared.prefill(plan.canvas, plan.spans(plan.canvas)[0])
+        shared.prefill(plan, plan.spans(plan.canvas)[0])
         plain = _run(shared, backend, plan, None)
         usage = plain.result().usage
         cut = [_committed_by(plan, plain, limit) for limit in forwards]

@@ -14,7 +14,7 @@ import torch
 
 from daguerre.errors import DataError
 from daguerre.evals.bits import evenly
-from daguerre.evals.statistics import ratio_stderr
+from daguerre.evals.statistics import mean_stderr
 from daguerre.evals.workers import Progress, no_progress
 from daguerre.heldout import Document
 from daguerre.models.core.backbone import Backbone
@@ -92,13 +92,8 @@ def measure_drafts(backbone: Backbone, prompts: Sequence[DraftPrompt], progress:
         prompts=len(prompts),
         documents=len(set(document.tolist())),
         match_by_position=tuple(equal.mean(0).tolist()),
-        match_stderr=tuple(_stderr(column, document) for column in equal.T),
+        match_stderr=tuple(mean_stderr(column, document) for column in equal.T),
         accepted_by_position=tuple(np.cumprod(equal, axis=1).mean(0).tolist()),
         accepted_a_cycle=float(accepted.mean()),
-        accepted_stderr=_stderr(accepted, document),
+        accepted_stderr=mean_stderr(accepted, document),
     )
-
-
-def _stderr(values: np.ndarray, document: np.ndarray) -> float | None:
-    error = ratio_stderr(values.astype(np.float64), np.ones(len(values)), document)
-    return None if np.isnan(error) else error

@@ -20,7 +20,7 @@ import numpy as np
 from daguerre.decoding.text_spans import CharSpan, split_at
 from daguerre.errors import DataError
 from daguerre.evals.lines import first_line_number, hashed_order, parse, round_robin
-from daguerre.evals.statistics import wilson
+from daguerre.evals.statistics import means, shares
 from daguerre.evals.workers import ItemProgress, map_examples
 from daguerre.heldout import Document
 from daguerre.model import Model
@@ -150,17 +150,11 @@ def num_changed(before: str, spans: Sequence[CharSpan], after: str, written: Seq
 
 
 def _outcome(strength: float, spans: int, found: Sequence[Edited]) -> EditOutcome:
-    num = len(found)
-    parses, equal = sum(each.parses for each in found), sum(each.equal for each in found)
     return EditOutcome(
         strength=strength,
         spans=spans,
-        num=num,
+        num=len(found),
         changed=sum(each.changed for each in found),
-        parses=parses / num,
-        parses_interval=wilson(parses, num),
-        equal=equal / num,
-        equal_interval=wilson(equal, num),
-        forwards=sum(each.forwards for each in found) / num,
-        seconds=sum(each.seconds for each in found) / num,
+        **shares(found, "parses", "equal"),
+        **means(found, "forwards", "seconds"),
     )

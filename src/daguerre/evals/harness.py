@@ -64,9 +64,7 @@ def evaluate(
             raise unknown("task", name, TASKS | ASKED)
     loaded = model if isinstance(model, Model) else _load(model, chosen)
     texts = load_frozen() if documents is None else list(documents)
-    ready, skipped = _prepare(
-        Setup(loaded, texts, chosen.limits, chosen.seed, chosen.workers, chosen.beside), chosen.what
-    )
+    ready, skipped = _prepare(Setup(loaded, texts, chosen))
     report: dict[str, Any] = {
         "model": _model_facts(loaded, None if isinstance(model, Model) else str(model), chosen.chosen),
         "data": _data_facts(texts, skipped_files or {}, frozen=documents is None),
@@ -99,10 +97,9 @@ def _load(name: str | os.PathLike[str], options: EvalOptions) -> Model:
     return load(name, dtype=options.dtype, backend=options.backend, quantize=options.quantize, **options.chosen)
 
 
-def _prepare(setup: Setup, what: Sequence[str] | None) -> tuple[dict[str, Measure], dict[str, str]]:
+def _prepare(setup: Setup) -> tuple[dict[str, Measure], dict[str, str]]:
     """The tasks that can be measured, and why the others cannot."""
-    ready: dict[str, Measure] = {}
-    skipped: dict[str, str] = {}
+    ready, skipped, what = dict[str, Measure](), dict[str, str](), setup.options.what
     for name in TASKS if what is None else what:
         try:
             ready[name] = (TASKS | ASKED)[name](setup)

@@ -89,35 +89,15 @@ class Infilling:
     predictions: Mapping[Length, Sequence[Mapping[str, str]]] = field(repr=False)
 
 
-def infill_predictor(
-    model: Model, unknown_length: int = INFILL_TOKENS, *, stop: str | Sequence[str] = (), **options: Any
-) -> Predict:
-    """`model.infill` in mode "block"; a line of unknown length gets a gap of `unknown_length` tokens, which gap fillers
-    or `stop` may end.
+def infill_predictor(model: Model, *, stop: str | Sequence[str] = (), **options: Any) -> Predict:
+    """`model.infill` in mode "block"; a line of unknown length gets a gap of INFILL_TOKENS, which gap fillers or `stop`
+    may end.
     """
-    return partial(_infill, model, unknown_length, stop, {"mode": "block"} | options)
-
-
-def beam_predictor(
-    model: Model, unknown_length: int = INFILL_TOKENS, *, no_repeat_context_lines: bool = False
-) -> Predict:
-    """`model.infill` in mode "beam": one token or more, without a line break."""
-    return partial(_search, model, unknown_length, no_repeat_context_lines)
-
-
-def search_predictor(model: Model, unknown_length: int = INFILL_TOKENS) -> Predict:
-    """`model.infill` in mode "block" at the length that a search finds, `unknown_length` at most."""
-    return infill_predictor(model, unknown_length, search_length=True)
-
-
-def ar_predictor(model: Model, unknown_length: int = INFILL_TOKENS) -> Predict:
-    """The first line that is not blank of the prefix continued by `model.generate` in mode "ar"."""
-    return partial(_continue, model, unknown_length)
+    return partial(_infill, model, stop, {"mode": "block"} | options)
 
 
 def _infill(
     model: Model,
-    unknown_length: int,
     stop: str | Sequence[str],
     options: Mapping[str, Any],
     prefix: str,
@@ -125,18 +105,28 @@ def _infill(
     length: int | None,
 ) -> str:
     if length is None:
-        return model.infill(prefix, suffix, unknown_length, stop=stop, **options).text
+        return model.infill(prefix, suffix, INFILL_TOKENS, stop=stop, **options).text
     return model.infill(prefix, suffix, length, min_tokens=length, **options).text
 
 
-def _search(model: Model, unknown_length: int, no_repeat: bool, prefix: str, suffix: str, length: int | None) -> str:
-    shortest, longest = (1, unknown_length) if length is None else (length, length)
+def beam_predictor(model: Model, *, no_repeat_context_lines: bool = False) -> Predict:
+    """`model.infill` in mode "beam": one token or more, without a line break."""
+    return partial(_search, model, no_repeat_context_lines)
+
+
+def _search(model: Model, no_repeat: bool, prefix: str, suffix: str, length: int | None) -> str:
+    shortest, longest = (1, INFILL_TOKENS) if length is None else (length, length)
     options: dict[str, Any] = {"min_tokens": shortest, "stop": "\n", "no_repeat_context_lines": no_repeat}
     return model.infill(prefix, suffix, longest, mode="beam", **options).text
 
 
-def _continue(model: Model, unknown_length: int, prefix: str, suffix: str, length: int | None) -> str:
-    return first_line(model.generate(prefix, length or unknown_length, mode="ar").text)
+def ar_predictor(model: Model) -> Predict:
+    """The first line that is not blank of the prefix continued by `model.generate` in mode "ar"."""
+    return partial(_continue, model)
+
+
+def _continue(model: Model, prefix: str, suffix: str, length: int | None) -> str:
+    return first_line(model.generate(prefix, length or INFILL_TOKENS, mode="ar").text)
 
 
 def first_line(text: str) -> str:

@@ -32,7 +32,7 @@ import numpy as np
 from daguerre.errors import DataError
 from daguerre.evals.lines import fitting, hashed_order, parse, round_robin, split_lines
 from daguerre.evals.spans import AFTER_TOKENS, BEFORE_TOKENS
-from daguerre.evals.statistics import paired_difference, wilson
+from daguerre.evals.statistics import means, paired_difference, shares
 from daguerre.evals.workers import ItemProgress, map_examples
 from daguerre.heldout import Document
 from daguerre.model import Model
@@ -269,26 +269,18 @@ def fill_in(model: Model, example: Missing) -> dict[str, WrittenLiteral]:
 
 
 def _outcome(kind: str, method: str, found: Sequence[Mapping[str, WrittenLiteral]]) -> LiteralOutcome:
-    num, written = len(found), [each[method] for each in found]
-    shares = {name: sum(getattr(each, name) for each in written) for name in ("exact", "begins", "valid", "parses")}
-    differences = {name: _difference(name, method, found) for name in ("exact", "parses")}
+    written = [each[method] for each in found]
+    differences = dict[str, Any]()
+    for name in ("exact", "parses"):
+        value, interval = _difference(name, method, found)
+        differences |= {f"{name}_difference": value, f"{name}_difference_interval": interval}
     return LiteralOutcome(
         kind=kind,
         method=method,
-        num=num,
-        exact=shares["exact"] / num,
-        exact_interval=wilson(shares["exact"], num),
-        begins=shares["begins"] / num,
-        valid=shares["valid"] / num,
-        valid_interval=wilson(shares["valid"], num),
-        parses=shares["parses"] / num,
-        parses_interval=wilson(shares["parses"], num),
-        forwards=sum(each.forwards for each in written) / num,
-        seconds=sum(each.seconds for each in written) / num,
-        exact_difference=differences["exact"][0],
-        exact_difference_interval=differences["exact"][1],
-        parses_difference=differences["parses"][0],
-        parses_difference_interval=differences["parses"][1],
+        num=len(found),
+        **shares(written, "exact", "valid", "parses"),
+        **means(written, "begins", "forwards", "seconds"),
+        **differences,
     )
 
 

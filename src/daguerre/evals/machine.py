@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +33,6 @@ def machine_facts(device: torch.device | str = "cpu") -> dict[str, Any]:
         "tokenizers": tokenizers.__version__,
         "commit": source_commit(),
     }
-
-
-def measured_on(machine: Mapping[str, Any]) -> str:
-    """Machine facts in a sentence."""
-    return (
-        f"Measured on {machine['processor']} ({machine['instruction_set']}), {machine['threads']} of "
-        f"{machine['cores']} cores, Python {machine['python']}, torch {machine['torch']}, daguerre "
-        f"{machine['daguerre']} (commit {machine['commit'] or 'not recorded'})."
-    )
 
 
 def memory(what: str = "VmRSS", process: int | str = "self") -> int:

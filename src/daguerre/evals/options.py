@@ -77,23 +77,8 @@ QUICK = EvalLimits(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class ConceptInputs:
-    """What concepts are measured with, beside the model itself.
-
-    plain   a model without concepts, whose hidden states are a control and whose bits per byte a reference (for the
-            tax, of the same training without heads); None: none
-    twin    the same training with another seed; None: whether its concepts are the same is not measured
-    corpus  a folder of token shards, for training text and for prompts; None: there are no controls
-    keep    a folder in which finished parts are kept, and from which they are taken; None: nothing is kept
-    parts   names of `evals.concepts.measure.PARTS`; None: all
-    """
-
-    plain: str | None = "default"
-    twin: str | None = None
-    corpus: Path | None = None
-    keep: Path | None = None
-    parts: tuple[str, ...] | None = None
+OF_CONCEPTS = ("plain", "twin", "corpus", "keep", "parts")
+"""Options of task "concepts" alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +91,15 @@ class EvalOptions:
                     run in this one
     dtype, backend, quantize  of a model that is named, as in `daguerre.load`; "draft" is always computed by PyTorch
     revision, family, adapter, tokenizer, rope_scaling  likewise
-    plain, twin, corpus, keep, parts   see `ConceptInputs`; of task "concepts" alone
+
+    Of task "concepts" alone, None for none:
+
+    plain   a model without concepts, whose hidden states are a control and whose bits per byte a reference (for the
+            tax, of the same training without heads)
+    twin    the same training with another seed; None: whether its concepts are the same is not measured
+    corpus  a folder of token shards, for training text and for prompts; None: there are no controls
+    keep    a folder in which finished parts are kept, and from which they are taken
+    parts   names of `evals.concepts.measure.PARTS`; None: all
     """
 
     what: Sequence[str] | None = None
@@ -128,17 +121,11 @@ class EvalOptions:
     parts: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
-        given = [name for name, value in vars(self.beside).items() if value != vars(ConceptInputs())[name]]
+        given = [name for name in OF_CONCEPTS if getattr(self, name) != getattr(EvalOptions, name)]
         if given and "concepts" not in (self.what or ()):
             raise InputError(f'{given[0]} belongs to what "concepts": name that task, or leave {given[0]} out')
         if self.workers < 1:
             raise InputError(f"workers must be 1 or more, not {self.workers}")
-
-    @property
-    def beside(self) -> ConceptInputs:
-        """What concepts are measured with."""
-        parts = None if self.parts is None else tuple(self.parts)
-        return ConceptInputs(plain=self.plain, twin=self.twin, corpus=self.corpus, keep=self.keep, parts=parts)
 
     @property
     def chosen(self) -> dict[str, Any]:

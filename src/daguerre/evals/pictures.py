@@ -28,6 +28,7 @@ from daguerre.view.charts import (
     legend_below,
     legend_beside,
     legend_of_figure,
+    reach,
     titled,
 )  # fmt: skip
 
@@ -136,8 +137,7 @@ def _settings(panel: Any, report: dict[str, Any]) -> None:
 def _differences(rows: Sequence[dict[str, Any]]) -> tuple[list[float], list[float], list[list[float]]]:
     """Tokens per forward, difference to `ar` in similarity, and how far its interval extends below and above."""
     ys = [row["similarity_difference"] for row in rows]
-    intervals = [row["similarity_difference_interval"] or (y, y) for row, y in zip(rows, ys, strict=True)]
-    ends = [[abs(interval[i] - y) for interval, y in zip(intervals, ys, strict=True)] for i in (0, 1)]
+    ends = reach(ys, [row["similarity_difference_interval"] for row in rows])
     return [row["tokens_per_forward"] for row in rows], ys, ends
 
 
@@ -182,8 +182,7 @@ def _span_steps(panel: Any, rows: Sequence[dict[str, Any]]) -> None:
     xs = [row["forwards"] for row in rows]
     for name, what, color, marker in (("token", "tokens right", BLUE, "o"), ("exact", "spans exact", RED, "s")):
         share = [100 * row["token_accuracy" if name == "token" else name] for row in rows]
-        ends = [row[f"{name}_interval"] or (y / 100, y / 100) for row, y in zip(rows, share, strict=True)]
-        errors = [[abs(100 * end[i] - y) for end, y in zip(ends, share, strict=True)] for i in (0, 1)]
+        errors = reach(share, [row[f"{name}_interval"] for row in rows], 100)
         panel.errorbar(xs, share, errors, fmt=f"{marker}-", color=color, markersize=5, capsize=2, label=what)
     by_powers(panel, xs)
     panel.set_ylim(bottom=0)
@@ -245,9 +244,7 @@ def _deadline(figure: Any, report: dict[str, Any]) -> None:
         for (method, words), color, marker in zip(METHODS.items(), (BLUE, RED), "os", strict=True):
             rows = [row for row in some if row["way"] == method]
             xs, right = [row["forwards"] for row in rows], [100 * row["token_accuracy"] for row in rows]
-            ends = [
-                [abs(100 * row["token_interval"][i] - y) for row, y in zip(rows, right, strict=True)] for i in (0, 1)
-            ]
+            ends = reach(right, [row["token_interval"] for row in rows], 100)
             style = {"color": color, "label": f"right, {words}"}
             panel.errorbar(xs, right, ends, fmt=f"{marker}-", markersize=5, capsize=2, **style)
             filled = [100 * row["filled"] for row in rows]
@@ -272,7 +269,7 @@ def _constrained(figure: Any, report: dict[str, Any]) -> None:
         some = [o for o in outcomes if o["method"] == method]
         places = [kinds.index(o["kind"]) + (index - (len(methods) - 1) / 2) * width for o in some]
         shares = [100 * o["exact"] for o in some]
-        ends = [[abs(100 * o["exact_interval"][i] - y) for o, y in zip(some, shares, strict=True)] for i in (0, 1)]
+        ends = reach(shares, [o["exact_interval"] for o in some], 100)
         exact.bar(
             places, shares, width, color=color, yerr=ends, error_kw={"elinewidth": 0.8, "capsize": 2}, label=method
         )

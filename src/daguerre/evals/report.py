@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
 
 from daguerre.errors import InputError
+from daguerre.evals import results
 from daguerre.evals.sections import SECTIONS
 from daguerre.evals.tables import counted
-from daguerre.files import atomic_write
 
 
 def check_path(path: str | os.PathLike[str]) -> None:
@@ -27,19 +26,12 @@ def write_report(report: dict[str, Any], path: str | os.PathLike[str]) -> None:
     """Write the JSON to `path`, and the tables beside it; makes the folder."""
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     write_json(report, path)
-    write_markdown(report, Path(path).with_suffix(".md"))
+    results.write_page(Path(path), markdown(report))
 
 
 def write_json(report: dict[str, Any], path: str | os.PathLike[str]) -> None:
-    """Write the whole report, with examples of predictions: to a temporary file, synced, then renamed."""
-    with atomic_write(Path(path)) as file:
-        file.write((json.dumps(report, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
-
-
-def write_markdown(report: dict[str, Any], path: str | os.PathLike[str]) -> None:
-    """Write `markdown(report)`: to a temporary file, synced, then renamed."""
-    with atomic_write(Path(path)) as file:
-        file.write(markdown(report).encode())
+    """Write the whole report, with examples of predictions. ValueError for a figure that is no number."""
+    results.write_json(Path(path), report, allow_nan=False)
 
 
 def markdown(report: dict[str, Any]) -> str:

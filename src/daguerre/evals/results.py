@@ -12,17 +12,22 @@ from daguerre.files import atomic_write
 from daguerre.view.charts import write_figure
 
 
-def write_json(path: Path, values: Any) -> None:
+def write_json(path: Path, values: Any, allow_nan: bool = True) -> None:
     """Values as indented JSON; the file is whole, or as it was."""
     with atomic_write(path) as file:
-        file.write((json.dumps(values, indent=1) + "\n").encode())
+        file.write((json.dumps(values, indent=1, ensure_ascii=False, allow_nan=allow_nan) + "\n").encode())
+
+
+def write_page(path: Path, page: str) -> None:
+    """A page of Markdown, whose file has the name of `path` and ends in .md; it is whole, or as it was."""
+    with atomic_write(path.with_suffix(".md")) as file:
+        file.write(page.encode())
 
 
 def write_report(path: Path, values: Any, page: str, figure: Any = None) -> None:
     """Values as JSON, and a page and a picture of the same name in Markdown and PNG. The path may end in anything."""
     write_json(path.with_suffix(".json"), values)
-    with atomic_write(path.with_suffix(".md")) as file:
-        file.write(page.encode())
+    write_page(path, page)
     if figure is not None:
         write_figure(figure, path.with_suffix(".png"))
 

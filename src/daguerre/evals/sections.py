@@ -13,6 +13,7 @@ from daguerre.evals.speculation_section import speculation_section
 from daguerre.evals.tables import (
     Column,
     Row,
+    bracketed,
     counted,
     difference,
     layout_name,
@@ -140,7 +141,7 @@ def _similarity_difference(row: Row) -> str:
     interval = row["similarity_difference_interval"]
     if _is_ar(row) or interval is None:
         return ""
-    return f" ({row['similarity_difference']:+.3f} [{interval[0]:+.3f}, {interval[1]:+.3f}])"
+    return f" ({bracketed(row['similarity_difference'], interval, '+.3f')})"
 
 
 def _steps(task: Row) -> str:

@@ -20,7 +20,7 @@ from daguerre.decoding.sample import Sample, drive
 from daguerre.errors import DataError
 from daguerre.evals.lines import hashed_order, round_robin
 from daguerre.evals.shared import SharedSession
-from daguerre.evals.statistics import clustered_wilson, wilson
+from daguerre.evals.statistics import clustered_wilson, means, shares
 from daguerre.evals.workers import ItemProgress, map_examples
 from daguerre.heldout import Document
 from daguerre.model import Model
@@ -139,7 +139,7 @@ def fill_span(model: Model, decodes: Sequence[Decode], span: MissingSpan) -> lis
     out = []
     for plan in plans:
         (gap,) = plan.canvas.gaps
-        shared.prefill(plan.canvas, gap if plan.infilling else (gap[0], gap[0] + 1))
+        shared.prefill(plan)
         started = time.perf_counter()
         *_, last = drive(Sample(shared, plan, 0, None))
         seconds = time.perf_counter() - started
@@ -149,16 +149,13 @@ def fill_span(model: Model, decodes: Sequence[Decode], span: MissingSpan) -> lis
 
 
 def _outcome(method: str, length: int, found: Sequence[FilledSpan], groups: np.ndarray) -> SpanOutcome:
-    num, exact = len(found), sum(each.exact for each in found)
-    right = np.array([each.right for each in found], dtype=np.float64)
+    num, right = len(found), np.array([each.right for each in found], dtype=np.float64)
     return SpanOutcome(
         method=method,
         length=length,
         num=num,
-        exact=exact / num,
-        exact_interval=wilson(exact, num),
+        **shares(found, "exact"),
         token_accuracy=float(right.sum() / (num * length)),
         token_interval=clustered_wilson(right, np.full(num, float(length)), groups),
-        forwards=sum(each.forwards for each in found) / num,
-        seconds=sum(each.seconds for each in found) / num,
+        **means(found, "forwards", "seconds"),
     )

@@ -28,6 +28,8 @@ FEW_TEMPERATURES = (0.0, 1.0)
 FEW_PROMPTS = 200
 """How many prompts every drafter continues."""
 DRAFTERS: tuple[DrafterName, ...] = ("auto", "head", "lookup")
+DRAFTED = ("drafted", "accepted", "lookup_drafted", "lookup_accepted", "head_drafted", "head_accepted")
+"""Counts of draft tokens."""
 RUN, EARLY = 6, 40
 """The length of a run of tokens whose second occurrence is a loop; a loop is early if it is by this token."""
 
@@ -130,12 +132,7 @@ def _outcome(
         identical=sum(one.ids == more.ids for one, more in zip(ar, other, strict=True)),
         tokens_per_forward=total("completion_tokens") / total("forwards"),
         rows_per_forward=total("query_tokens") / total("forwards"),
-        drafted=total("drafted"),
-        accepted=total("accepted"),
-        lookup_drafted=total("lookup_drafted"),
-        lookup_accepted=total("lookup_accepted"),
-        head_drafted=total("head_drafted"),
-        head_accepted=total("head_accepted"),
+        **{name: total(name) for name in DRAFTED},
         speedup=median_ratio(seconds),
         total_speedup=total_ratio(seconds),
         loops=share_that_loops([one.ids for one in ar]),

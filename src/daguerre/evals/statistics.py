@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +24,12 @@ def ratio_stderr(above: np.ndarray, below: np.ndarray, group: np.ndarray) -> flo
     return float(np.sqrt(num / (num - 1) * (residual**2).sum()) / below.sum()) if num > 1 else float("nan")
 
 
+def mean_stderr(values: np.ndarray, group: np.ndarray) -> float | None:
+    """Standard error of the mean of samples (W,), with the samples of a group taken together; None for one group."""
+    error = ratio_stderr(values.astype(np.float64), np.ones(len(values)), group)
+    return None if np.isnan(error) else error
+
+
 def wilson(successes: float, num: float, z: float = Z95) -> tuple[float, float]:
     """Wilson's score interval of a share, by default at 95%; (0, 1) where `num` is 0."""
     if num == 0:
@@ -31,6 +38,22 @@ def wilson(successes: float, num: float, z: float = Z95) -> tuple[float, float]:
     center = (share + spread / 2) / (1 + spread)
     half = z / (1 + spread) * math.sqrt(share * (1 - share) / num + spread / (4 * num))
     return max(0.0, center - half), min(1.0, center + half)
+
+
+def shares(cases: Sequence[object], *names: str) -> dict[str, Any]:
+    """Of attributes that are true or false of each case: the share of cases, by the attribute's name, and its 95%
+    interval (Wilson), by the name and "_interval".
+    """
+    num, out = len(cases), dict[str, Any]()
+    for name in names:
+        true = sum(getattr(case, name) for case in cases)
+        out |= {name: true / num, f"{name}_interval": wilson(true, num)}
+    return out
+
+
+def means(cases: Sequence[object], *names: str) -> dict[str, float]:
+    """The means of attributes over cases, by name."""
+    return {name: sum(getattr(case, name) for case in cases) / len(cases) for name in names}
 
 
 def mcnemar(only_first: int, only_second: int) -> float:

@@ -26,7 +26,7 @@ from daguerre.decoding.request import Decode
 from daguerre.decoding.sample import Sample, drive
 from daguerre.errors import DataError, UnsupportedError
 from daguerre.evals.lines import first_line_number, fitting, hashed_order, parse, round_robin, split_lines
-from daguerre.evals.statistics import wilson
+from daguerre.evals.statistics import means, shares
 from daguerre.evals.workers import ItemProgress, map_examples
 from daguerre.heldout import Document
 from daguerre.model import Model
@@ -222,7 +222,6 @@ def parses_by_half(prompt: str, text: str) -> bool:
 
 
 def _quality(setting: Setting, texts: Sequence[StepsText]) -> Quality:
-    num, parsed = len(texts), sum(text.parses for text in texts)
     nats = [text.nats for text in texts if text.nats is not None]
     entropy, entropy_stderr = _mean([text.entropy for text in texts])
     mean_nats, nats_stderr = _mean(nats) if nats else (None, None)
@@ -231,15 +230,13 @@ def _quality(setting: Setting, texts: Sequence[StepsText]) -> Quality:
         steps=setting.steps,
         temperature=setting.temperature,
         length=setting.length,
-        num=num,
+        num=len(texts),
         nats=mean_nats,
         nats_stderr=nats_stderr,
         entropy=entropy,
         entropy_stderr=entropy_stderr,
-        parses=parsed / num,
-        parses_interval=wilson(parsed, num),
-        forwards=sum(text.forwards for text in texts) / num,
-        seconds=sum(text.seconds for text in texts) / num,
+        **shares(texts, "parses"),
+        **means(texts, "forwards", "seconds"),
     )
 
 

@@ -33,9 +33,15 @@ def percent(name: str) -> Column:
     return lambda row: share(row[name], row.get(f"{name}_interval"))
 
 
+def bracketed(value: float, interval: Sequence[float] | None, form: str, times: float = 1) -> str:
+    """A number in a form, such as ".2f", and times another one, with its interval where there is one."""
+    ends = [] if interval is None else [f"{times * end:{form}}" for end in interval]
+    return f"{times * value:{form}}" + (f" [{', '.join(ends)}]" if ends else "")
+
+
 def share(value: float, interval: Sequence[float] | None) -> str:
     """A share in percent, with its interval."""
-    return f"{100 * value:.1f}" + ("" if interval is None else f" [{100 * interval[0]:.1f}, {100 * interval[1]:.1f}]")
+    return bracketed(value, interval, ".1f", 100)
 
 
 def between(value: float, low: float, high: float, digits: int = 1) -> str:
@@ -46,12 +52,12 @@ def between(value: float, low: float, high: float, digits: int = 1) -> str:
 
 def difference(value: float, interval: Sequence[float]) -> str:
     """A difference of shares in percent, with its interval."""
-    return f"{100 * value:+.1f} [{100 * interval[0]:+.1f}, {100 * interval[1]:+.1f}]"
+    return bracketed(value, interval, "+.1f", 100)
 
 
 def ratio(value: float, interval: Sequence[float] | None) -> str:
     """A number, with its interval where there is one."""
-    return f"{value:.2f}" + ("" if interval is None else f" [{interval[0]:.2f}, {interval[1]:.2f}]")
+    return bracketed(value, interval, ".2f")
 
 
 def optional(value: float | None, digits: int) -> str:
@@ -64,9 +70,9 @@ def plus_minus(error: float | None, digits: int = 2) -> str:
     return "" if error is None else f" ± {error:.{digits}f}"
 
 
-def counted(num: int, name: str) -> str:
+def counted(num: int | str, name: str) -> str:
     """1 thread, 2 threads."""
-    return f"{num} {name}" if num == 1 else f"{num} {name}s"
+    return f"{num} {name}" if int(num) == 1 else f"{num} {name}s"
 
 
 def layout_name(layout: str) -> str:

@@ -7,7 +7,7 @@ import pickle
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 
@@ -43,12 +43,6 @@ def map_examples(
         results |= zip(indices, found, strict=True)
         show(len(results), len(items))
     return [results[index] for index in range(len(items))]
-
-
-def alone(function: Callable[..., Done], *given: Any) -> Done:
-    """`function(*given)` in a process of its own, which is started for it: what it takes is nobody else's."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(function, *given).result()
 
 
 def _here(function: Callable[[Item], Done], items: Sequence[Item]) -> Iterator[tuple[range, list[Done]]]:

@@ -9,6 +9,8 @@ a hundred a second on an idle machine.
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -93,3 +95,38 @@ class Contention:
 
 CONTENTION = Contention()
 """Of this process."""
+
+
+_chosen: list[int] = []
+"""The number of threads, where PyTorch has not been told it; and then nothing."""
+
+
+def num_threads() -> int:
+    """The threads to use: PyTorch's setting where it was imported; else what was set, OMP_NUM_THREADS, or one for each
+    CPU that this process may use.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or not hasattr(torch, "get_num_threads"):  # not imported, or not yet whole
+        if not _chosen:
+            _chosen.append(_default())
+        return _chosen[-1]
+    if _chosen:
+        torch.set_num_threads(_chosen.pop())
+    num: int = torch.get_num_threads()
+    return num
+
+
+def set_num_threads(num: int) -> None:
+    """Use so many from now on, in PyTorch, too."""
+    _chosen[:] = [num]
+    num_threads()
+
+
+def num_cpus() -> int:
+    """CPUs that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _default() -> int:
+    given = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    return int(given) if given.isdecimal() and int(given) else num_cpus()

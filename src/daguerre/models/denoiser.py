@@ -102,6 +102,8 @@ class BackboneDenoiser:
         """The backend that runs the forwards. Weights are packed at first use, and again after they have changed."""
         if self._fixed is not None:
             return self._fixed
+        if self._made is not None and not isinstance(self.weights, BackboneWeights):
+            return self._made[1]  # of files, which are not read again
         with self._making:
             stamp = _stamp(self.weights)
             if self._made is None or self._made[0] != stamp:

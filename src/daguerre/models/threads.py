@@ -15,9 +15,9 @@ import numpy as np
 
 from daguerre.arguments import Kind, Whole
 from daguerre.errors import InputError
+from daguerre.models.contention import num_cpus as num_cpus
+from daguerre.models.contention import set_num_threads
 from daguerre.models.forward import Backend, Forward, Hidden, Layout
-from daguerre.models.thread_count import num_cpus as num_cpus
-from daguerre.models.thread_count import set_num_threads
 
 TRIAL_ROWS = 8
 TRIALS = 5

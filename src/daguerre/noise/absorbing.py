@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from daguerre.noise.schedule import Linear, Schedule, check_inside, check_step
+from daguerre.noise.checks import check_step
+from daguerre.noise.schedule import Linear, Schedule, check_inside
 
 
 @dataclass(frozen=True)
@@ -23,10 +24,6 @@ class Absorbing:
     schedule: Schedule = Linear()
     needs_time: ClassVar[bool] = False
 
-    def prior(self, shape: tuple[int, ...], generator: torch.Generator | None = None) -> Tensor:
-        """x_1: all masks; nothing is drawn."""
-        return torch.full(shape, self.mask_id)
-
     def prior_from(self, u: Tensor) -> Tensor:
         """x_1 of the shape of `u`, whose values do not matter."""
         return torch.full_like(u, self.mask_id, dtype=torch.int64)
@@ -37,23 +34,21 @@ class Absorbing:
         uniform = torch.rand(x0_BL.shape, generator=generator, dtype=torch.float64, device=x0_BL.device)
         return torch.where(uniform < keep, x0_BL, self.mask_id)
 
-    def posterior(self, xt_BL: Tensor, probs_BLV: Tensor, t: float, s: float) -> Tensor:
+    def posterior(self, xt_BL: Tensor, probs_BLV: Tensor, t: float, s: float, most: float = 0.0) -> Tensor:
         """q(x_s given x_t, x_0 ~ probs) for s < t, (B, L, V). `probs` gives no mass to the mask.
 
-        Tokens stay what they are, a mask stays one with probability (1-alpha_s)/(1-alpha_t) (MDLM, eq. 7).
+        A token becomes a mask again with probability sigma = min(most, (1 - alpha_s)/alpha_t), and a mask stays one
+        with probability (1 - alpha_s - sigma alpha_t)/(1 - alpha_t) (MDLM, eq. 7; with `most` above 0 ReMDM, eq. 6).
         """
         check_step(t, s)
-        times = torch.tensor([s, t], dtype=torch.float64)
-        alpha_s, alpha_t = self.schedule.alpha(times).tolist()
-        stay = (1 - alpha_s) / (1 - alpha_t)
+        alpha_s, alpha_t = self.schedule.alpha(torch.tensor([s, t], dtype=torch.float64)).tolist()
+        sigma = min(most, (1 - alpha_s) / alpha_t) if alpha_t else most
+        stay = (1 - alpha_s - sigma * alpha_t) / (1 - alpha_t)
         masked = probs_BLV * (1 - stay)
         masked[..., self.mask_id] = stay
-        fixed = torch.zeros_like(probs_BLV).scatter_(-1, xt_BL[..., None], 1.0)
-        return torch.where((xt_BL == self.mask_id)[..., None], masked, fixed)
-
-    def loss_weight(self, t: Tensor) -> Tensor:
-        """What a masked token's cross-entropy weighs in the NELBO; 1/t on the linear schedule."""
-        return self.schedule.weight(t)
+        written = torch.zeros_like(probs_BLV).scatter_(-1, xt_BL[..., None], 1 - sigma)
+        written[..., self.mask_id] = sigma
+        return torch.where((xt_BL == self.mask_id)[..., None], masked, written)
 
     def cross_entropy(self, logits_BLV: Tensor, x0_BL: Tensor, xt_BL: Tensor, t_B: Tensor) -> Tensor:
         """-log p(x_0 given x_t), float64 (B, L): cross-entropy at masks, 0 elsewhere. The mask's logit is left out."""
@@ -66,4 +61,4 @@ class Absorbing:
     def nelbo(self, logits_BLV: Tensor, x0_BL: Tensor, xt_BL: Tensor, t_B: Tensor) -> Tensor:
         """Integrand of the NELBO over t, nats a token, float64 (B, L): weight(t) CE at masks (MDLM, eq. 10)."""
         check_inside(t_B)
-        return self.loss_weight(t_B.double())[:, None] * self.cross_entropy(logits_BLV, x0_BL, xt_BL, t_B)
+        return self.schedule.weight(t_B.double())[:, None] * self.cross_entropy(logits_BLV, x0_BL, xt_BL, t_B)

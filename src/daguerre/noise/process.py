@@ -37,9 +37,6 @@ class Process(Protocol):
     def posterior(self, xt_BL: Tensor, probs_BLV: Tensor, t: float, s: float) -> Tensor:
         """p(x_s given x_t, x_0 ~ probs) for 0 <= s < t <= 1, (B, L, V). `probs` gives no mass to the mask."""
 
-    def prior(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-        """A draw of x_1."""
-
     def corrupt(self, x0_BL: Tensor, t_B: Tensor, generator: torch.Generator) -> Tensor:
         """A draw from q(x_t given x_0)."""
 

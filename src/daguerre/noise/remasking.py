@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from daguerre.errors import InputError
 from daguerre.noise.absorbing import Absorbing
-from daguerre.noise.schedule import check_step
 
 
 @dataclass(frozen=True)
@@ -38,16 +36,5 @@ class Remasking:
         return self.process.prior_from(u)
 
     def posterior(self, xt_BL: Tensor, probs_BLV: Tensor, t: float, s: float) -> Tensor:
-        """p(x_s given x_t, x_0 ~ probs) for s < t, (B, L, V). `probs` gives no mass to the mask.
-
-        A mask stays one with probability (1 - alpha_s - sigma alpha_t)/(1 - alpha_t) (eq. 6).
-        """
-        check_step(t, s)
-        alpha_s, alpha_t = self.process.schedule.alpha(torch.tensor([s, t], dtype=torch.float64)).tolist()
-        sigma = min(self.most, (1 - alpha_s) / alpha_t) if alpha_t else self.most
-        stay = (1 - alpha_s - sigma * alpha_t) / (1 - alpha_t)
-        masked = probs_BLV * (1 - stay)
-        masked[..., self.mask_id] = stay
-        written = torch.zeros_like(probs_BLV).scatter_(-1, xt_BL[..., None], 1 - sigma)
-        written[..., self.mask_id] = sigma
-        return torch.where((xt_BL == self.mask_id)[..., None], masked, written)
+        """p(x_s given x_t, x_0 ~ probs) for s < t, (B, L, V). `probs` gives no mass to the mask."""
+        return self.process.posterior(xt_BL, probs_BLV, t, s, self.most)

@@ -29,7 +29,8 @@ import torch
 from torch import Tensor
 
 from daguerre.errors import InputError
-from daguerre.noise.schedule import check_inside, check_step
+from daguerre.noise.checks import check_step
+from daguerre.noise.schedule import check_inside
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,10 +88,6 @@ class Replacing(ABC):
         """The ids that noise draws, int64 (N,), ascending."""
         ids = torch.arange(*self.noise_ids)
         return ids[~torch.isin(ids, torch.tensor(self.holes, dtype=torch.int64))]
-
-    def prior(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-        """A draw of x_1."""
-        return self.prior_from(torch.rand(shape, generator=generator, dtype=torch.float64, device=generator.device))
 
     def uniform_tokens(self, u: Tensor) -> Tensor:
         """Tokens of noise_ids from uniform numbers on [0, 1), int64 of the same shape."""

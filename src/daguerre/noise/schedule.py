@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from daguerre.errors import InputError
-from daguerre.noise.checks import check_step as check_step
 
 
 class Schedule(ABC):
@@ -33,20 +32,6 @@ class Schedule(ABC):
 
 
 @dataclass(frozen=True)
-class Linear(Schedule):
-    """alpha = 1 - t: the masked share is the time itself, and the weight is 1/t (MDLM's log-linear sigma, LLaDA)."""
-
-    def alpha(self, t: Tensor) -> Tensor:
-        return 1 - t
-
-    def alpha_prime(self, t: Tensor) -> Tensor:
-        return -torch.ones_like(t)
-
-    def weight(self, t: Tensor) -> Tensor:
-        return 1 / t  # 1 - alpha would round to 0 for a small t
-
-
-@dataclass(frozen=True)
 class Cosine(Schedule):
     """alpha = 1 - cos(pi/2 (1 - t)) (MaskGIT; MD4, table 1): few masks late."""
 
@@ -62,7 +47,7 @@ class Cosine(Schedule):
 
 @dataclass(frozen=True)
 class Polynomial(Schedule):
-    """alpha = 1 - t^power (MD4, table 1); power 1 is Linear."""
+    """alpha = 1 - t^power (MD4, table 1)."""
 
     power: float = 2.0
 
@@ -77,7 +62,14 @@ class Polynomial(Schedule):
         return -self.power * t ** (self.power - 1)
 
     def weight(self, t: Tensor) -> Tensor:
-        return self.power / t
+        return self.power / t  # 1 - alpha would round to 0 for a small t
+
+
+@dataclass(frozen=True)
+class Linear(Polynomial):
+    """alpha = 1 - t: the masked share is the time itself, and the weight is 1/t (MDLM's log-linear sigma, LLaDA)."""
+
+    power: float = field(default=1.0, init=False, repr=False)
 
 
 SCHEDULES: dict[str, type[Schedule]] = {"linear": Linear, "cosine": Cosine, "polynomial": Polynomial}

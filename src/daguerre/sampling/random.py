@@ -19,7 +19,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 
-def _splitmix(x: np.ndarray) -> np.ndarray:
+def splitmix(x: np.ndarray) -> np.ndarray:
     """The output function of SplitMix64, on uint64 arrays; sums wrap modulo 2^64."""
     x = x + _GOLDEN
     x = (x ^ (x >> np.uint64(30))) * _MIX[0]
@@ -44,7 +44,7 @@ class Counter:
         They are -log u, with u uniform on the 2^52 midpoints of (0, 1).
         """
         state = self._hash(purpose, positions, step)[:, None]
-        state = _splitmix(state ^ _splitmix(np.arange(vocabulary, dtype=np.uint64)))
+        state = splitmix(state ^ splitmix(np.arange(vocabulary, dtype=np.uint64)))
         return -np.log(((state >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52)
 
     def _hash(self, purpose: int, positions: np.ndarray, step: int) -> np.ndarray:
@@ -52,5 +52,5 @@ class Counter:
         keys = [np.array([key], dtype=np.uint64) for key in (self.seed % 2**64, self.sample, purpose, step)]
         state = np.zeros(1, dtype=np.uint64)
         for key in (*keys, positions.astype(np.uint64)):
-            state = _splitmix(state ^ _splitmix(key))
+            state = splitmix(state ^ splitmix(key))
         return state

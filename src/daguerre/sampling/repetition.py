@@ -70,24 +70,8 @@ def _completing(tokens: np.ndarray, position: int, size: int) -> np.ndarray:
     return np.unique(np.concatenate(found)) if found else np.zeros(0, dtype=np.int64)
 
 
-def loop_end(tokens: np.ndarray) -> int | None:
-    """How many of `tokens` (L,) there are where they first end with a loop; None where they do not."""
-    ends = []
-    for unit in range(1, min(LONGEST_UNIT, len(tokens) // COPIES) + 1):
-        equal = tokens[unit:] == tokens[:-unit]
-        needed = _repeated(unit)
-        if needed > len(equal):
-            continue
-        index = np.arange(len(equal))
-        run = index - np.maximum.accumulate(np.where(equal, -1, index))  # equal ones in a row that end here
-        reached = run >= needed
-        if reached.any():
-            ends.append(int(reached.argmax()) + unit + 1)
-    return min(ends, default=None)
-
-
 def loops(tokens: np.ndarray) -> bool:
-    """Whether `tokens` (L,) end with a loop: the same as `loop_end` of them for the last token, and faster."""
+    """Whether `tokens` (L,) end with a loop."""
     num = len(tokens)
     if num < LOOPING:
         return False

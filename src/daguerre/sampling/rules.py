@@ -167,15 +167,9 @@ class GapFillers(Rule):
 
 def forbidden(rules: Sequence[Rule], canvas: Canvas) -> Forbidden:
     """Everything that the rules forbid together; at most one of them has an `only_at`."""
-    bans: tuple[Ban, ...] = ()
-    only_at: int | None = None
-    only: tuple[int, ...] = ()
-    for rule in rules:
-        one = rule.forbids(canvas)
-        bans += one.bans
-        if one.only_at is not None:
-            only_at, only = one.only_at, one.only
-    return Forbidden(bans, only_at, only)
+    found = [rule.forbids(canvas) for rule in rules]
+    only = next((one for one in found if one.only_at is not None), Forbidden())
+    return replace(only, bans=tuple(ban for one in found for ban in one.bans))
 
 
 def eligible(rules: Sequence[Rule], canvas: Canvas, proposals: Proposals) -> Proposals:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from daguerre.errors import CheckpointError, DataError, InputError
-from daguerre.files import atomic_write
+from daguerre.files import write_json
 from daguerre.sampling.logits import log_softmax
 
 FILE = "decisions.json"
@@ -116,8 +116,7 @@ def save_calibrations(folder: Path, weights_sha256: str, calibrations: Mapping[s
     named = {name: {"temperature": c.temperature, "bias": dict(c.bias)} for name, c in calibrations.items()}
     body = {"weights_sha256": weights_sha256, "calibrations": named}
     try:
-        with atomic_write(folder / FILE) as file:
-            file.write((json.dumps(body, indent=1, ensure_ascii=False) + "\n").encode())
+        write_json(folder / FILE, body)
     except OSError as error:
         raise DataError(f"cannot write {folder / FILE}: {error}; calibrate a copy of the model") from error
     return folder / FILE

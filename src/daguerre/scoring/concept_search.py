@@ -28,7 +28,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import numpy as np
 
@@ -358,16 +358,8 @@ def _groups(items: Iterable[T], num: int) -> Iterator[list[T]]:
         yield some
 
 
-class SearchedConcept(Protocol):
-    """A concept of a catalog or of the taxonomy."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def description(self) -> str: ...
-
-
-D = TypeVar("D", bound=SearchedConcept)
+D = TypeVar("D", bound=Any)
+"""A concept of the taxonomy or of a catalog."""
 
 
 def find_concepts(words: str, concepts: Iterable[D]) -> list[tuple[int, D]]:

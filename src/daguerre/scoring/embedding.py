@@ -126,16 +126,17 @@ def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
 
 
 def clean_forward(config: ModelConfig, ids: Sequence[int]) -> Forward:
-    """The rows of a text, of which those after <bos> are wanted. In full context no row is clean."""
+    """The rows of a text, of which those after <bos> are wanted."""
     tokens = np.array([*config.first, *ids], dtype=np.int64)
-    num, place = len(tokens), np.arange(len(tokens))
+    wanted = np.arange(len(config.first), len(tokens), dtype=np.int32)
+    level = 0.0 if config.time_input else None
+    return Forward(tokens, clean_layout(config, len(tokens)), None, wanted, Hidden(), level)
+
+
+def clean_layout(config: ModelConfig, num: int) -> Layout:
+    """The layout of the rows of a text of `num` tokens; in full context no row is clean."""
+    place = np.arange(num)
     if config.context == "full":
-        layout = Layout(place, np.full(num, num, dtype=np.int32), 0)
-    elif config.context == "block":
-        assert config.block_size is not None
-        ends = np.minimum((place // config.block_size + 1) * config.block_size, num)
-        layout = Layout(place, ends.astype(np.int32), num)
-    else:
-        layout = Layout(place, (place + 1).astype(np.int32), num)
-    wanted = np.arange(len(config.first), num, dtype=np.int32)
-    return Forward(tokens, layout, None, wanted, Hidden(), 0.0 if config.time_input else None)
+        return Layout(place, np.full(num, num, dtype=np.int32), 0)
+    size = (config.block_size if config.context == "block" else None) or 1
+    return Layout(place, np.minimum((place // size + 1) * size, num).astype(np.int32), num)

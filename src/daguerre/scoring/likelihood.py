@@ -38,7 +38,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -48,10 +48,7 @@ from daguerre.extras import pytorch
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import Backend, Forward, Hidden, KeyCache, Layout, Logits, LogProbs
 from daguerre.models.session import Asking, compute
-from daguerre.models.tokenizer import Tokenizer
-
-if TYPE_CHECKING:
-    pass
+from daguerre.scoring.embedding import clean_layout
 
 SpanLayout = int | Literal["full"]
 Order = Literal["left", "random"] | Sequence[int]
@@ -75,24 +72,6 @@ class TokenScores:
     num_tokens: int
     by_token: np.ndarray = field(repr=False, compare=False)
     num_windows: int = 1
-
-
-def nll(
-    backend: Backend,
-    tokenizer: Tokenizer,
-    text: str,
-    *,
-    kind: str = "ar",
-    layout: SpanLayout | None = None,
-    order: Order | None = None,
-    samples: int = 128,
-    seed: int | Sequence[int] = 0,
-) -> TokenScores:
-    """Score `text` after `<bos>`; see `score_tokens` for the options. Of a model without <bos> the first token of the
-    text is given.
-    """
-    tokens = [*backend.config.first, *tokenizer.encode(text)]
-    return score_tokens(backend, tokens, kind=kind, layout=layout, order=order, samples=samples, seed=seed)
 
 
 def score_tokens(
@@ -411,9 +390,6 @@ def _clean_cache(backend: Backend, ids: np.ndarray) -> Asking[KeyCache | None]:
     num, config = len(ids), backend.config
     if num == 0:
         return None
-    cache, end = backend.cache(num), np.arange(1, num + 1, dtype=np.int32)
-    if config.context == "block":
-        assert config.block_size is not None
-        end = np.minimum((np.arange(num) // config.block_size + 1) * config.block_size, num).astype(np.int32)
-    yield [Forward(ids, Layout(np.arange(num), end, num), cache, np.array([num - 1], dtype=np.int32), Hidden())]
+    cache = backend.cache(num)
+    yield [Forward(ids, clean_layout(config, num), cache, np.array([num - 1], dtype=np.int32), Hidden())]
     return cache

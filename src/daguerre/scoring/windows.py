@@ -118,7 +118,7 @@ ARGUMENTS: dict[str, Kind] = {
 
 @checks(ARGUMENTS)
 def nll(backend: Backend, tokenizer: Tokenizer, text: str, *, context: Showing = "auto", **how: Any) -> TokenScores:
-    """`likelihood.nll` of a text of any length; context="whole": InputError for one that is longer than the model's
+    """The likelihood of a text of any length; context="whole": InputError for one that is longer than the model's
     positions.
     """
     tokens = [*backend.config.first, *tokenizer.encode(text)]

@@ -6,7 +6,8 @@ Letters: B examples, R rows, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -52,11 +53,9 @@ class Batch:
     concepts: Tensor | None = None
     plain: Tensor | None = None
 
-    def to(self, device: torch.device | str) -> Batch:
-        moved = {name: getattr(self, name).to(device) for name in TENSORS}
-        for name in ("concepts", "plain"):
-            if (value := getattr(self, name)) is not None:
-                moved[name] = value.to(device)
+    def to(self, device: torch.device | str) -> Self:
+        held = {each.name: getattr(self, each.name) for each in fields(self)}
+        moved: dict[str, Any] = {name: one.to(device) for name, one in held.items() if isinstance(one, Tensor)}
         return replace(self, layout=replace(self.layout, rows=self.layout.rows.to(device)), **moved)
 
 
@@ -77,12 +76,8 @@ def collate(examples: Sequence[Example], objective: Objective, pad_id: int) -> B
     out = {}
     for name, fill in names.items():
         dtype = np.float32 if name in ("weight", "time") else np.int64
-        stacked = np.full((len(examples), num_clean + num_noisy), fill, dtype=dtype)
-        for row, example in zip(stacked, examples, strict=True):
-            values, num = getattr(example, name), example.num_clean
-            row[:num] = values[:num]
-            row[num_clean : num_clean + len(values) - num] = values[num:]
-        out[name] = torch.from_numpy(stacked)
+        empty = np.full((len(examples), num_clean + num_noisy), fill, dtype=dtype)
+        out[name] = stacked(empty, num_clean, examples, [getattr(example, name) for example in examples])
     rows = Rows(**{n: out[n] for n in ("position", "span", "document", "segment", "horizon", "gap")})
     packed = bool(rows.document.any())
     plain = objective.context == "causal" and objective.layout != "infill" and not packed
@@ -99,6 +94,17 @@ def collate(examples: Sequence[Example], objective: Objective, pad_id: int) -> B
         certainty=objective.certainty,
         group=objective.num_drafted,
     )
+
+
+def stacked(empty: np.ndarray, num_clean: int, examples: Sequence[Example], values: Sequence[np.ndarray]) -> Tensor:
+    """One label of the rows of examples, in an array (B, R) of what padding has: clean rows, then noisy ones from
+    column `num_clean` on.
+    """
+    for row, example, value in zip(empty, examples, values, strict=True):
+        num = example.num_clean
+        row[:num] = value[:num]
+        row[num_clean : num_clean + len(value) - num] = value[num:]
+    return torch.from_numpy(empty)
 
 
 def batch_seed(seed: int, index: int) -> int:

@@ -22,9 +22,7 @@ from daguerre.models.tokenizer import NUM_SPECIALS, SPECIALS, Tokenizer
 PATTERN = r"\n[ \t\n]*|[ _]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s"
 
 
-def train_bpe(
-    texts: Iterable[str], vocab_size: int, *, pattern: str = PATTERN, exact: bool = True, progress: bool = False
-) -> Tokenizer:
+def train_bpe(texts: Iterable[str], vocab_size: int, *, exact: bool = True) -> Tokenizer:
     """A vocabulary of `vocab_size` ids (the specials and all 256 bytes included).
 
     InputError when `vocab_size` is too small, or the texts have too few pairs to fill it and it is to be `exact`.
@@ -33,7 +31,7 @@ def train_bpe(
     if not smallest <= vocab_size <= 65536:
         raise InputError(f"vocab_size must be from {smallest} to 65536, not {vocab_size}")
     inner = tokenizers.Tokenizer(models.BPE())
-    split = pre_tokenizers.Split(tokenizers.Regex(pattern), behavior="isolated")
+    split = pre_tokenizers.Split(tokenizers.Regex(PATTERN), behavior="isolated")
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     inner.pre_tokenizer = pre_tokenizers.Sequence([split, byte_level])
     inner.decoder = decoders.ByteLevel()
@@ -41,7 +39,7 @@ def train_bpe(
         vocab_size=vocab_size,
         special_tokens=list(SPECIALS),
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        show_progress=progress,
+        show_progress=False,
     )
     inner.train_from_iterator(texts, trainer)
     if exact and inner.get_vocab_size() != vocab_size:

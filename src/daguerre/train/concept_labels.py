@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from daguerre.concepts.labels import byte_offsets, label
+from daguerre.concepts.labels import in_bytes, label, token_concepts
 from daguerre.concepts.taxonomy import taxonomy
 from daguerre.errors import DataError
-from daguerre.files import atomic_write
+from daguerre.files import atomic_write, write_json
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.shards import Shard
 
@@ -63,24 +63,10 @@ class CorpusLabels:
         return np.flatnonzero(self.known)
 
     def of_tokens(self, document: int, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-        """The concepts of tokens, bool (T, N), that begin and end at these bytes of a document, (T,) each, ascending.
-        A token has the concepts of all spans that it has a byte in common with; an empty one has none.
-        """
+        """The concepts of tokens of a document, bool (T, N); see `token_concepts`."""
         first = int(self.ends[document - 1]) if document else 0
         spans = self.spans[first : int(self.ends[document])]
         return token_concepts(spans, starts, ends, self.num_concepts)
-
-
-def token_concepts(spans: np.ndarray, starts: np.ndarray, ends: np.ndarray, num: int) -> np.ndarray:
-    """The concepts of tokens, bool (T, num), from spans (S, 3) in bytes; see `CorpusLabels.of_tokens`."""
-    found = np.zeros((len(starts), num), dtype=bool)
-    spans = spans[(spans[:, 1] < ends[-1]) & (spans[:, 2] > starts[0])] if len(starts) else spans[:0]
-    first = np.searchsorted(ends, spans[:, 1], side="right")
-    last = np.searchsorted(starts, spans[:, 2], side="left")
-    for concept, start, end in zip(spans[:, 0].tolist(), first.tolist(), last.tolist(), strict=True):
-        found[start:end, concept] = True
-    found[starts == ends] = False
-    return found
 
 
 def corpus_labels(
@@ -98,8 +84,7 @@ def corpus_labels(
         for name, rows in made.items():
             with atomic_write(folder / f"{shard.split}.{name}.npy") as file:
                 np.save(file, rows)
-        with atomic_write(summary) as file:
-            file.write((json.dumps({"asked": asked, "documents": int(made["known"].sum())}) + "\n").encode())
+        write_json(summary, {"asked": asked, "documents": int(made["known"].sum())})
     found = CorpusLabels.read(folder, shard.split)
     if len(found.ends) != shard.num_documents:
         raise _unusable(folder, "has labels of another corpus")
@@ -140,7 +125,4 @@ def _labels_of(tokens: np.ndarray, tokenizer: Tokenizer) -> np.ndarray | None:
     labels = label(text)
     if not labels.certain:
         return None
-    spans = labels.spans.copy()
-    if not text.isascii():
-        spans[:, 1:] = byte_offsets(text)[spans[:, 1:]]
-    return spans.astype(np.int32)
+    return in_bytes(labels.spans, text).astype(np.int32)

@@ -11,7 +11,6 @@ loss is that of the family that comes out (`daguerre.train.sft.presets`).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import Any
 import torch
 
 from daguerre.errors import InputError, UnsupportedError
-from daguerre.files import atomic_write
+from daguerre.files import write_json
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.json_files import read_json
@@ -127,5 +126,4 @@ def convert_origin(origin: Path, source: Path, options: Convert, config: ModelCo
     said: dict[str, Any] = {"architectures": [architecture], "model_type": kind, FAMILY_KEY: family}
     said |= {"mask_token_id": config.mask_id, "bos_token_id": config.bos_id, "vocab_size": config.vocab_size}
     block = {BLOCK_KEYS.get(family, "block_size"): config.block_size} if config.block_size else {}
-    with atomic_write(origin / CONFIG) as file:
-        file.write((json.dumps({**values, **said, **block}, indent=2, ensure_ascii=False) + "\n").encode())
+    write_json(origin / CONFIG, {**values, **said, **block}, indent=2)

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -54,6 +55,28 @@ class Earlier:
             for name, weight in weights.items():
                 weight.data = trained[name]
             torch.clear_autocast_cache()
+
+
+class Teacher(Earlier):
+    """The model as it was at the start of a run, or the averaged student at the start of round `round`."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model)
+        self.round = 0
+
+    def begin(self, number: int, values: Mapping[str, Tensor]) -> None:
+        """Take these values, for round `number`."""
+        self.renew(values)
+        self.round = number
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint holds of it."""
+        return {"round": self.round, "values": self.values}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """The inverse of `state`."""
+        self.round = int(state["round"])
+        self.restore(state["values"])
 
 
 class Reference(Earlier):

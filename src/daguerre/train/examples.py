@@ -193,17 +193,8 @@ def bd3(source: Source, objective: Objective, u: float, rng: np.random.Generator
 
 
 LAYOUTS = {
-    "next_token": next_token,
-    "drafts": drafts,
-    "groups": groups,
-    "blocks": blocks,
-    "canvas": canvas,
-    "suffix": suffix,
-    "infill": infill,
-    "full": full,
-    "full_suffix": full_suffix,
-    "full_gap": full_gap,
-    "bd3": bd3,
+    layout.__name__: layout
+    for layout in (next_token, drafts, groups, blocks, canvas, suffix, infill, full, full_suffix, full_gap, bd3)
 }
 WHOLE_TEXT = ("groups", "canvas", "suffix", "full", "full_suffix", "full_gap", "bd3")
 """Layouts that may have as many noisy rows as the text has tokens."""

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from daguerre.errors import UnsupportedError
-from daguerre.files import atomic_write
+from daguerre.files import write_json
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.denoiser import BackboneDenoiser
@@ -109,7 +109,10 @@ class HeldFiles:
 
     def line(self) -> str:
         """Which files are held out."""
-        return files_line(self.files, self._val)
+        val, named = self._val, [file.name for file in self.files if file.name][:NAMED]
+        more = f" and {val.num_documents - len(named)} more" if val.num_documents > len(named) else ""
+        which = f": {', '.join(named)}{more}" if named else ""
+        return f"held out, never trained on: {val.num_documents} files of {val.num_bytes:,} bytes{which}"
 
 
 def held_files(val: Shard, most_tokens: int = MOST_TOKENS) -> list[HeldFile]:
@@ -150,14 +153,6 @@ def score_files(model: Backbone, files: Sequence[HeldFile]) -> FileBits:
     return FileBits(tuple(values), tuple(file.num_bytes for file in files))
 
 
-def files_line(files: Sequence[HeldFile], val: Shard) -> str:
-    """Which files are held out."""
-    named = [file.name for file in files if file.name][:NAMED]
-    more = f" and {val.num_documents - len(named)} more" if val.num_documents > len(named) else ""
-    which = f": {', '.join(named)}{more}" if named else ""
-    return f"held out, never trained on: {val.num_documents} files of {val.num_bytes:,} bytes{which}"
-
-
 def change_line(before: FileBits, after: FileBits) -> str:
     """Bits per byte before and after, and the change with its standard error."""
     b, a, size = (np.array(values, dtype=np.float64) for values in (before.bits, after.bits, after.num_bytes))
@@ -174,8 +169,7 @@ def change_line(before: FileBits, after: FileBits) -> str:
 
 def save_before(run: Path, bits: FileBits) -> None:
     """Keep the figures from before a run, for when it is resumed."""
-    with atomic_write(run / FILE) as file:
-        file.write(json.dumps(asdict(bits)).encode())
+    write_json(run / FILE, asdict(bits))
 
 
 def load_before(run: Path) -> FileBits | None:

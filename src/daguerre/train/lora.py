@@ -7,7 +7,6 @@ directions alike, whatever their gradients. AdamW is also what rates of publishe
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from daguerre.errors import CheckpointError, InputError, unknown
-from daguerre.files import atomic_write, synced_write
+from daguerre.files import synced_write, write_json
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.families.base import Piece, changed_back
 from daguerre.models.loading import weights_hash
@@ -109,8 +108,7 @@ class LoraRun:
         with synced_write(folder / WEIGHTS) as file:
             file.write(formatted(tensors, [*tensors], torch.float32))
         for name, content in ((CONFIG, self._config()), ("training.json", dict(extra))):
-            with atomic_write(folder / name) as file:
-                file.write((json.dumps(content, indent=2) + "\n").encode())
+            write_json(folder / name, content, indent=2)
         return folder
 
     def merge(self, merged: Backbone, backbone: Backbone, values: Mapping[str, Tensor]) -> None:

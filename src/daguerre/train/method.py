@@ -32,8 +32,6 @@ from daguerre.train.sft.corpus import is_pairs
 from daguerre.train.shards import Shard
 from daguerre.train.stage import Stage
 
-VAL_SEED = 1
-
 
 class Measurement(Protocol):
     """What a run is measured on. `num_rows`: how many rows its forwards have in all, by which its time is estimated."""

@@ -23,16 +23,8 @@ from daguerre.train.keys import Section, key
 
 Loss = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 CONTEXT_OF: dict[str, Context] = {
-    "next_token": "causal",
-    "drafts": "causal",
-    "groups": "causal",
-    "blocks": "causal",
-    "canvas": "causal",
-    "suffix": "causal",
-    "infill": "causal",
-    "full": "full",
-    "full_suffix": "full",
-    "full_gap": "full",
+    **dict.fromkeys(("next_token", "drafts", "groups", "blocks", "canvas", "suffix", "infill"), "causal"),
+    **dict.fromkeys(("full", "full_suffix", "full_gap"), "full"),
     "bd3": "block",
 }
 """The layouts, and the context that each is for."""

@@ -15,7 +15,6 @@ from daguerre.train.batch import Batch, BatchLoss, LossReport, batch_loss, hidde
 from daguerre.train.concept_heads import count_concepts, initialize_heads, with_concept_heads
 from daguerre.train.concept_labels import corpus_labels
 from daguerre.train.concept_loss import ConceptLoss
-from daguerre.train.corpus_facts import data_line
 from daguerre.train.data import Cutter, LabeledWindows, MicroBatches, TextWindows
 from daguerre.train.drafting import check_drafts, drafting_loss, with_draft_head
 from daguerre.train.evaluation import VAL_SEED, Evaluation
@@ -23,7 +22,7 @@ from daguerre.train.method import Method
 from daguerre.train.objectives import CONTEXT_OF
 from daguerre.train.optim import Average
 from daguerre.train.row_pool import DRAWN, PooledRows, RowPool, rows_of
-from daguerre.train.shards import Shard
+from daguerre.train.shards import Shard, data_line
 from daguerre.train.stage import Stage
 
 

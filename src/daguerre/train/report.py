@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,25 +21,6 @@ from daguerre.train.monitor import HeldOut, mean_by_level
 from daguerre.train.noising import NUM_LEVELS
 from daguerre.train.recipe import Recipe
 from daguerre.train.stage import Stage
-
-
-@dataclass(frozen=True)
-class StepReport:
-    """One optimizer step. Losses in nats per token; `by_level` is masked cross-entropy in eight bins of noise level."""
-
-    step: int
-    tokens: int
-    minutes: float
-    share: float
-    length: int
-    loss: float
-    clean: float
-    by_level: tuple[float, ...]
-    level_count: tuple[int, ...]
-    grad_norm: float
-    lr_factor: float
-    tokens_per_second: float
-    parts: Mapping[str, float] = field(default_factory=dict)
 
 
 class StepTotals:
@@ -63,24 +42,21 @@ class StepTotals:
         for name, value in report.parts.items():
             self.parts[name] = self.parts.get(name, 0.0) + value / stage.micro_batches
 
-    def report(
-        self, progress: RunProgress, norm: float, factor: float, share: float, seconds: float, stage: Stage
-    ) -> StepReport:
-        return StepReport(
-            step=progress.step,
-            tokens=progress.tokens,
-            minutes=progress.minutes,
-            share=share,
-            length=stage.length,
-            loss=self.loss,
-            clean=self.clean_sum / self.clean_count if self.clean_count else math.nan,
-            by_level=tuple(mean_by_level(self.level_sum, self.level_count)),
-            level_count=tuple(self.level_count.tolist()),
-            grad_norm=norm,
-            lr_factor=factor,
-            tokens_per_second=self.num_tokens / max(seconds, 1e-9),
-            parts=self.parts,
-        )
+    def row(self, progress: RunProgress, norm: float, factor: float, seconds: float, stage: Stage) -> dict[str, Any]:
+        """The step as a row of log.csv: losses in nats per token, masked cross-entropy by noise level."""
+        row = {
+            "step": progress.step,
+            "tokens": progress.tokens,
+            "minutes": progress.minutes,
+            "length": stage.length,
+            "loss": self.loss,
+            "clean": self.clean_sum / self.clean_count if self.clean_count else math.nan,
+            "grad_norm": norm,
+            "lr_factor": factor,
+            "tokens_per_second": self.num_tokens / max(seconds, 1e-9),
+        }
+        levels = enumerate(mean_by_level(self.level_sum, self.level_count))
+        return row | {f"masked_{level}": mean for level, mean in levels} | self.parts
 
 
 class CsvLog:
@@ -142,24 +118,19 @@ class Reporter:
         if self.bar is not None:
             self.bar.update(self.task, description=what)
 
-    def step(self, report: StepReport) -> None:
-        levels = {f"masked_{i}": v for i, v in enumerate(report.by_level)}
-        names = "step tokens minutes length loss clean grad_norm lr_factor tokens_per_second".split()
-        row = {name: getattr(report, name) for name in names} | levels | dict(report.parts)
-        self.log.write(row)
-        if self.board is not None:
-            for name, value in row.items():
-                if name != "step" and not math.isnan(value):
-                    self.board.add_scalar(f"train/{name}", value, report.step)
-        what = f"loss {_loss(report):.2f}"
-        if "reward" in report.parts:
-            distance = "" if math.isnan(report.parts["kl"]) else f"  kl {report.parts['kl']:.4f}"
-            what = f"reward {report.parts['reward']:.3f}{distance}"
-        line = f"step {report.step:,}  {report.tokens_per_second:,.0f} tokens/s  {what}"
+    def step(self, row: dict[str, Any], share: float) -> None:
+        """A step, as `StepTotals.row` has it, at this share of the run."""
+        self._write(self.log, "train", row)
+        loss = row["loss"] if math.isnan(row["clean"]) else row["clean"]  # that of a run without next tokens
+        what = f"loss {loss:.2f}"
+        if "reward" in row:
+            distance = "" if math.isnan(row["kl"]) else f"  kl {row['kl']:.4f}"
+            what = f"reward {row['reward']:.3f}{distance}"
+        line = f"step {row['step']:,}  {row['tokens_per_second']:,.0f} tokens/s  {what}"
         if self.bar is not None:
-            self.bar.update(self.task, completed=report.share, description=line)
-        elif report.step % self.recipe.log_steps == 0:
-            self.say(f"{report.share:5.1%}  {report.minutes:6.1f} min  {report.tokens:,} tokens  {line}")
+            self.bar.update(self.task, completed=share, description=line)
+        elif row["step"] % self.recipe.log_steps == 0:
+            self.say(f"{share:5.1%}  {row['minutes']:6.1f} min  {row['tokens']:,} tokens  {line}")
 
     def held(self, step: int, held: HeldOut) -> None:
         row: dict[str, Any] = {"step": step, "clean_bpb": held.clean_bpb, "accepted": held.accepted}
@@ -169,14 +140,18 @@ class Reporter:
         for measure, shares in zip(MEASURES, held.acceptance, strict=False):
             row |= {f"{measure}_{place}": share for place, share in enumerate(shares, 1)}
         row |= held.parts
-        self.held_log.write(row)
+        self._write(self.held_log, "held", row)
         if self.board is not None:
-            for name, value in row.items():
-                if name != "step" and not math.isnan(value):
-                    self.board.add_scalar(f"held/{name}", value, step)
             self.board.flush()
         self.say(f"held out at step {step}: {_figures(held)}")
         self._curves()
+
+    def _write(self, log: CsvLog, kind: str, row: dict[str, Any]) -> None:
+        log.write(row)
+        if self.board is not None:
+            for name, value in row.items():
+                if name != "step" and not math.isnan(value):
+                    self.board.add_scalar(f"{kind}/{name}", value, row["step"])
 
     def compare(self) -> None:
         """Say how the held-out figure of the model that the run started from has changed; nothing from scratch."""
@@ -254,11 +229,6 @@ def _change(held: Columns) -> str:
 
 BAR_WIDTH = 16
 """With this, the live line fits 80 columns."""
-
-
-def _loss(report: StepReport) -> float:
-    """Nats per token: next-token loss, or the whole loss of a run without it."""
-    return report.loss if math.isnan(report.clean) else report.clean
 
 
 def _tensorboard(folder: Path, resumed_step: int) -> Any:

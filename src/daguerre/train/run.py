@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -223,11 +224,9 @@ class Copied(UserFolder):
     left_out: Callable[[int], None] = field(kw_only=True)
 
     def __call__(self, tokenizer: Tokenizer, config: ModelConfig) -> Path:
-        (self.copy / ORIGIN).unlink(missing_ok=True)
-        self.write(self.copy, tokenizer)
-        self.left_out(self.kept.dropped.get(NO_TIME, 0))
-        with atomic_write(self.copy / ORIGIN) as file:
-            file.write(_names([self.path]))
+        with _made_from(self.copy, [self.path]):
+            self.write(self.copy, tokenizer)
+            self.left_out(self.kept.dropped.get(NO_TIME, 0))
         return self.copy
 
 
@@ -236,11 +235,17 @@ class CopiedAnswers(AnswerFiles):
     """Files of prompts and answers that are written into a run as a corpus."""
 
     def __call__(self, tokenizer: Tokenizer, config: ModelConfig) -> Path:
-        (self.out / ORIGIN).unlink(missing_ok=True)
-        super().__call__(tokenizer, config)
-        with atomic_write(self.out / ORIGIN) as file:
-            file.write(_names(self.paths))
-        return self.out
+        with _made_from(self.out, self.paths):
+            return super().__call__(tokenizer, config)
+
+
+@contextmanager
+def _made_from(copy: Path, data: Sequence[Path]) -> Iterator[None]:
+    """Say in a copy what it was made from, once it is whole."""
+    (copy / ORIGIN).unlink(missing_ok=True)
+    yield
+    with atomic_write(copy / ORIGIN) as file:
+        file.write(_names(data))
 
 
 def _is_copy(copy: Path, *data: Path) -> bool:

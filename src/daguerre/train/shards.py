@@ -16,6 +16,7 @@ meta.json is removed first and written last, so a folder with one is whole.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from daguerre.errors import DataError, InputError
-from daguerre.files import atomic_write
+from daguerre.files import atomic_write, write_json
 from daguerre.models.tokenizer import Tokenizer
 
 FORMAT = 1
@@ -135,8 +136,7 @@ def write_tokens(
     meta = {"format": FORMAT, "tokenizer_sha256": tokenizer.sha256, "vocab_size": tokenizer.vocab_size} | {
         "splits": splits
     }
-    with atomic_write(folder / META) as file:
-        file.write((json.dumps(meta, indent=1) + "\n").encode())
+    write_json(folder / META, meta)
 
 
 def is_corpus(folder: Path) -> bool:
@@ -155,6 +155,34 @@ def read_meta(folder: Path) -> dict[str, Any]:
     if not isinstance(meta, dict) or meta.get("format") != FORMAT:
         raise DataError(f"{folder} has another format than {FORMAT}: make it again with `daguerre data python`")
     return meta
+
+
+def data_facts(data: Path, run: Path) -> dict[str, Any]:
+    """Where a run's data is, and what distinguishes it from other data."""
+    place, out = data.resolve(), run.resolve()
+    return {
+        "path": str(place.relative_to(out) if place.is_relative_to(out) else place),
+        "splits": read_meta(data)["splits"],
+    }
+
+
+def manifest_hash(data: Path) -> str:
+    """SHA-256 of the list of a corpus's documents, or of its meta.json where it has none."""
+    listed = data / "manifest.jsonl"
+    with (listed if listed.exists() else data / META).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def data_line(train: Shard, val: Shard) -> str:
+    """What is trained on, and what is held out of it."""
+    line = f"training text: {_size(train)}; "
+    if val is train:
+        return line + "the data has no validation split: held-out figures are of the training text itself"
+    return line + f"held out: {_size(val)}"
+
+
+def _size(shard: Shard) -> str:
+    return f"{shard.num_documents:,} file{'s' if shard.num_documents != 1 else ''}, {shard.num_tokens:,} tokens"
 
 
 def _encode_all(texts: Iterable[str], tokenizer: Tokenizer) -> Iterator[tuple[np.ndarray[Any, Any], int]]:

@@ -19,7 +19,6 @@ from daguerre.train.acceptance import MEASURES
 from daguerre.train.budget import RunProgress
 from daguerre.train.checkpoint import CHECKPOINTS, list_checkpoints, save_checkpoint
 from daguerre.train.chosen import choose_weights
-from daguerre.train.corpus_facts import manifest_hash
 from daguerre.train.devices import Devices
 from daguerre.train.method import Method
 from daguerre.train.optim import FACTORS, Average, Optimizer
@@ -28,6 +27,7 @@ from daguerre.train.precision import choose_precision
 from daguerre.train.recipe import OWN, Recipe
 from daguerre.train.sft.presets import taught
 from daguerre.train.sharded_checkpoint import ShardedState, load_shards, load_whole, save_shards
+from daguerre.train.shards import manifest_hash
 from daguerre.train.start import first_model
 from daguerre.train.user_folder import own_vocabulary
 

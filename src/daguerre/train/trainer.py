@@ -7,10 +7,10 @@ device and processor).
 
 from __future__ import annotations
 
-import json
+import signal
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,12 @@ from typing import Any
 import torch
 
 from daguerre.errors import DataError, TrainingError
-from daguerre.files import atomic_write
+from daguerre.files import write_json
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.batch import Batch, LossReport, batch_seed
 from daguerre.train.budget import CHECKPOINT, GRADIENTS, STEP, RunBudget, RunProgress
 from daguerre.train.checkpoint import find_checkpoint, is_disk_full, load_checkpoint
-from daguerre.train.corpus_facts import data_facts
 from daguerre.train.devices import Devices
 from daguerre.train.feed import Feed
 from daguerre.train.figures import HeldFigures
@@ -33,11 +32,10 @@ from daguerre.train.memory import memory_of
 from daguerre.train.methods import method_of
 from daguerre.train.origin import keep
 from daguerre.train.recipe import Recipe
-from daguerre.train.report import Reporter, StepReport, StepTotals
-from daguerre.train.shards import Shard
+from daguerre.train.report import Reporter, StepTotals
+from daguerre.train.shards import Shard, data_facts
 from daguerre.train.spending import SLOW, Spending
 from daguerre.train.stage import Stage
-from daguerre.train.stopping import stopped_by_signals
 from daguerre.train.trained_model import TrainedModel
 from daguerre.train.user_folder import files_read
 
@@ -88,8 +86,7 @@ class Trainer:
             self._restore(found, tensors, state)
         own = self.devices.folder(out)
         own.mkdir(parents=True, exist_ok=True)
-        with atomic_write(own / RECIPE) as file:
-            file.write((json.dumps(asdict(recipe), indent=2) + "\n").encode())
+        write_json(own / RECIPE, asdict(recipe), indent=2)
         self.reporter = Reporter(own, recipe, self.progress.step if found else None, quiet=quiet)
         self.spending = Spending(recipe, self.budget, self.reporter.say)
         files = HeldFiles(self.shard, self.val_shard, self.tokenizer, self.trained.config, own)
@@ -157,7 +154,7 @@ class Trainer:
             self._measure_before()
             self.recipe = self.spending.shrunk()
             while not self.stop_asked and self.spending.begins_step(share := self.budget.share()):
-                self.reporter.step(self._step(share, feed))
+                self.reporter.step(self._step(share, feed), share)
                 self._after_step()
                 self.stop_asked = self.devices.any(self.stop_asked)
         if not self.progress.step and not self.stop_asked:
@@ -195,8 +192,8 @@ class Trainer:
         self.model.zero_grad(set_to_none=True)
         self.spending.say_what_it_buys(stage, num_tokens, self.shard.num_tokens)
 
-    def _step(self, share: float, feed: Feed) -> StepReport:
-        """Gradients of the stage's micro-batches, clipped, one update, one update of the average."""
+    def _step(self, share: float, feed: Feed) -> dict[str, Any]:
+        """Gradients of the stage's micro-batches, clipped, one update, one update of the average; a row of log.csv."""
         stage, totals = self.recipe.stage(share), StepTotals()
         with self.budget.timing(STEP):
             with self.budget.timing(GRADIENTS):
@@ -211,7 +208,7 @@ class Trainer:
         self.progress.tokens += totals.num_tokens
         self.budget.tick()
         self.spending.expect_evaluation(self.method.figures.num_rows, totals.num_rows)
-        return totals.report(self.progress, norm, factor, share, self.budget.seconds[STEP], stage)
+        return totals.row(self.progress, norm, factor, self.budget.seconds[STEP], stage)
 
     def _gradients(self, batch: Batch, share: float, index: int, stage: Stage) -> LossReport:
         """Add the gradients of micro-batch number `index`; its loss."""
@@ -247,3 +244,19 @@ class Trainer:
     def export(self) -> Path:
         """Write the averaged weights, or an adapter; the folder."""
         return self.trained.export(self.progress, self.shard.folder)
+
+
+@contextmanager
+def stopped_by_signals(ask: Callable[[], bool]) -> Iterator[None]:
+    """SIGINT and SIGTERM call `ask` inside the block, and interrupt at once where it says that it was asked before."""
+
+    def handle(number: int, frame: object) -> None:
+        if ask():
+            raise KeyboardInterrupt
+
+    before = {s: signal.signal(s, handle) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

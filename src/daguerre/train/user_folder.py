@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from daguerre.files import atomic_write
+from daguerre.files import write_json
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.bpe import train_bpe
-from daguerre.train.corpus.document import CorpusDocument
-from daguerre.train.corpus.gather import KeptFiles, gather_folder
+from daguerre.train.corpus.document import CorpusDocument, Harvest
+from daguerre.train.corpus.gather import gather_folder
 from daguerre.train.corpus.harvest import always
 from daguerre.train.corpus.languages import counted, language_of
+from daguerre.train.corpus.report import write_manifest
 from daguerre.train.shards import META, Shard, write_shards
 
 VOCABULARY, SMALL_VOCABULARY, BYTES_A_TOKEN = 2048, 512, 200
@@ -39,7 +40,7 @@ class UserFolder:
     has_time: Callable[[], bool] = always
 
     @cached_property
-    def kept(self) -> KeptFiles:
+    def kept(self) -> Harvest:
         """What is read of it, once. DataError when the folder is missing or nothing is left of it."""
         return gather_folder(
             self.path, "pass --data with a folder", any_language=self.files == "text", has_time=self.has_time
@@ -66,11 +67,8 @@ class UserFolder:
         splits, folder = self.splits, Path(out)  # nothing is written when there is nothing to read
         folder.mkdir(parents=True, exist_ok=True)
         (folder / META).unlink(missing_ok=True)  # a folder with one is whole, its manifest included
-        with atomic_write(folder / "manifest.jsonl") as file:
-            lines = [d.manifest_line(split) for split, documents in splits.items() for d in documents]
-            file.write("".join(f"{line}\n" for line in lines).encode())
-        with atomic_write(folder / LEFT_OUT) as file:
-            file.write(json.dumps(self.kept.dropped).encode())
+        write_manifest(folder, splits)
+        write_json(folder / LEFT_OUT, self.kept.dropped)
         write_shards(out, {split: (d.text for d in documents) for split, documents in splits.items()}, tokenizer)
 
 

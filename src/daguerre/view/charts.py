@@ -5,7 +5,7 @@ Colors are those of Okabe and Ito, which the color-blind can tell apart; lines a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,12 @@ def titled(panel: Any, title: str, across: str = "", up: str = "", size: float =
     panel.grid(alpha=0.25)
     panel.spines[["top", "right"]].set_visible(False)
     return panel
+
+
+def reach(values: Sequence[float], intervals: Sequence[Sequence[float] | None], times: float = 1) -> list[list[float]]:
+    """How far the intervals, times a number, go below and above their values, for error bars; 0 where there is none."""
+    both = list(zip(values, intervals, strict=True))
+    return [[0.0 if ends is None else abs(times * ends[side] - value) for value, ends in both] for side in (0, 1)]
 
 
 def in_percent(*panels: Any) -> None:

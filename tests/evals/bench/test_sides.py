@@ -13,10 +13,9 @@ import torch
 from bench_shape import TINY
 from conftest import MakeModel
 from daguerre.errors import DaguerreError, InputError, MissingExtra, UnsupportedError
-from daguerre.evals.bench.gguf_file import write_gguf
 from daguerre.evals.bench.job import FORCED, BenchJob, BenchShape, prompts, random_model, remarks
 from daguerre.evals.bench.llada import llada_loop
-from daguerre.evals.bench.peers import LlamaCpp, tiles_run
+from daguerre.evals.bench.peers import LlamaCpp, tiles_run, write_gguf
 from daguerre.evals.bench.rounds import agreement, run_rounds, summary
 from daguerre.evals.bench.sides import OURS, SIDES, make, see_all, sides_for
 from daguerre.evals.bench.worker import versions

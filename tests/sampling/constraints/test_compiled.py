@@ -14,12 +14,12 @@ import pytest
 from daguerre.errors import InputError
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.sampling.constraints import Budget, compiled
+from daguerre.sampling.constraints.answers import tools_dfa
 from daguerre.sampling.constraints.compile import schema_dfa
 from daguerre.sampling.constraints.dfa import Dfa, intersect, subtract, unite
 from daguerre.sampling.constraints.regex import regex_dfa
 from daguerre.sampling.constraints.text import literals
 from daguerre.sampling.constraints.tokens import FIELDS, PAIRS, TokenAutomaton, VocabularyBytes, lift
-from daguerre.sampling.constraints.tools import tools_dfa
 from daguerre.sampling.constraints.wording import Wording, wording_dfa
 
 PATTERNS = (

@@ -35,7 +35,7 @@ from daguerre.train.distill.methods import (
 )
 from daguerre.train.distill.options import Distill
 from daguerre.train.distill.rollout import Open, by_policy, drawn, roll_out
-from daguerre.train.distill.teacher import Teacher
+from daguerre.train.earlier import Teacher
 from daguerre.train.noising import IGNORE
 from daguerre.train.optim import Average
 

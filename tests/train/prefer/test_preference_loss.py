@@ -21,7 +21,8 @@ from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.batched import BatchLayout, run_batch
 from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.scoring.likelihood import score_tokens
-from daguerre.train.prefer.loss import AnswerLogProbs, PreferenceLoss, log_probs, preference, prompt_rows
+from daguerre.train.prefer.batches import PairBatch
+from daguerre.train.prefer.loss import AnswerLogProbs, PreferenceLoss, log_probs_of, preference, prompt_rows
 from daguerre.train.prefer.masks import COMMON, noised_views
 from daguerre.train.prefer.options import Prefer, pair_loss
 from daguerre.train.sft.texts import AnswerSpan, Text
@@ -37,6 +38,10 @@ SHORT = [
     {"prompt": "index -> ", "chosen": "if not in", "rejected": "for"},
     {"prompt": "total", "chosen": " : return", "rejected": " + - +"},
 ]
+
+
+def log_probs(model: Backbone, batch: PairBatch) -> AnswerLogProbs:
+    return log_probs_of(model, batch, run_batch(model, batch.tokens, batch.layout))
 
 
 def probs(*values: float) -> AnswerLogProbs:

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from daguerre.errors import InputError, UnsupportedError
-from daguerre.train.reinforce.answer import DrawnAnswer
 from daguerre.train.reinforce.answers import batch_of, estimates, views_of
+from daguerre.train.reinforce.estimates import DrawnAnswer
 from daguerre.train.reinforce.loss import PolicyLoss
 from daguerre.train.reinforce.options import ESTIMATES, Reinforce
-from oracles.answer_views import exact, in_views
+from oracles.answer_views import exact, in_views, mean, upper
 
 OPTIONS = Reinforce(group=2, reward="x:y", pairs=2, kl=0.3, clip=0.2, power=2.0)
 CASES = [("causal", "left_to_right"), *((name, each) for name in ("full", "full_unshifted") for each in ESTIMATES)]
@@ -45,7 +45,7 @@ def alone(model, answers, options, seed):
             continue
         asked = in_views(model, answer.tokens, given, views)
         bound = options.estimate == "spg" and answer.advantage < 0
-        out.append(views.upper(asked, options.power) if bound else views.mean(asked))
+        out.append(upper(views, asked, options.power) if bound else mean(views, asked))
     return torch.cat(out)
 
 

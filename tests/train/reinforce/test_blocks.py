@@ -12,11 +12,12 @@ import torch
 from daguerre.errors import UnsupportedError
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.batched import BatchLayout, Rows, run_batch
-from daguerre.train.reinforce.answer import DrawnAnswer
 from daguerre.train.reinforce.answers import batch_of, estimates
 from daguerre.train.reinforce.blocks import block_views
+from daguerre.train.reinforce.estimates import DrawnAnswer
 from daguerre.train.reinforce.loss import PolicyLoss
 from daguerre.train.reinforce.options import ESTIMATES, Reinforce
+from oracles.answer_views import mean, upper
 
 OPTIONS = Reinforce(group=2, reward="x:y", pairs=2, kl=0.3, clip=0.2, power=2.0)
 SHAPES: dict[str, dict[str, Any]] = {
@@ -72,7 +73,7 @@ def alone(model: Backbone, answers: list[DrawnAnswer], options: Reinforce, seed:
                 each.append(laws(shown)[asked - ahead, answer.tokens[asked]])
             bound = options.estimate == "spg" and answer.advantage < 0
             log_probs = torch.stack(each)
-            value = views.upper(log_probs, options.power) if bound else views.mean(log_probs)
+            value = upper(views, log_probs, options.power) if bound else mean(views, log_probs)
             found = found.index_put((numbers,), value)
         out.append(found)
     return torch.cat(out)

@@ -8,7 +8,7 @@ import torch
 from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.scoring.likelihood import score_tokens
 from daguerre.train.reinforce.estimates import bounded, left_to_right
-from oracles.answer_views import exact, in_views
+from oracles.answer_views import exact, in_views, mean
 
 GIVEN, LENGTH = 3, 9
 
@@ -38,7 +38,7 @@ def test_in_views(models, name):
     model = models[name]
     tokens = tokens_of(model)
     views = left_to_right(LENGTH - GIVEN)
-    found = views.mean(in_views(model.backbone, tokens, GIVEN, views))
+    found = mean(views, in_views(model.backbone, tokens, GIVEN, views))
     wanted = score(model, tokens, kind="chain", order="left", layout="full")
     assert (-found).tolist() == pytest.approx(list(wanted.by_token), rel=1e-3, abs=1e-4)
 
@@ -48,6 +48,6 @@ def test_the_lower_bound_is_that_of_scoring(models):
     tokens = tokens_of(model)
     views = bounded(LENGTH - GIVEN, 100, torch.Generator().manual_seed(0))
     with torch.no_grad():
-        found = -views.mean(in_views(model.backbone, tokens, GIVEN, views)).sum().item()
+        found = -mean(views, in_views(model.backbone, tokens, GIVEN, views)).sum().item()
     wanted = score(model, tokens, kind="elbo", layout="full", samples=400)
     assert abs(found - wanted.value) < 4 * 2 * wanted.stderr + 1e-3

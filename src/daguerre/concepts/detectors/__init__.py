@@ -1,64 +1,54 @@
-"""Detectors: functions that find the spans of a concept in a `SourceText`, each registered under the concept's name."""
+"""Detectors: functions that find the spans of a concept in a `SourceText`, each registered under the concept's name.
+
+What a concept means, its group and its parents are said once, in the taxonomy's file.
+"""
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
+from daguerre.concepts.nodes import FUNCTIONS
 from daguerre.concepts.source import SourceText, Span
 
-Rule = Literal["node", "header", "body", "token"]
-"""What a span covers: the whole expression or statement; the lines of a block up to its colon; what is below that; or
-single tokens."""
 Detector = Callable[[SourceText], Iterable[Span]]
-Register = Callable[[Detector], Detector]
-REGISTERED: dict[str, Registered] = {}
+Kinds = type[ast.AST] | tuple[type[ast.AST], ...]
+Holds = Callable[[SourceText, Any], bool]
+"""Whether a node of the types that were asked for is an instance."""
+
+DETECTORS: dict[str, Detector] = {}
 
 
-@dataclass(frozen=True)
-class Registered:
-    """A concept as code knows it.
-
-    lexical  it is read from tokens alone, so it is known in files that do not parse, too
-    parents  more general concepts: whatever is an instance of this one is one of theirs
-    """
-
-    name: str
-    group: str
-    rule: Rule
-    description: str
-    detect: Detector
-    lexical: bool = False
-    parents: tuple[str, ...] = ()
+def add(name: str, detect: Detector) -> None:
+    """Register the detector of a concept."""
+    assert name not in DETECTORS, name
+    DETECTORS[name] = detect
 
 
-@dataclass(frozen=True)
-class ConceptGroup:
-    """Registers the detectors of a group's concepts: a decorator for each rule."""
+def concept(detect: Detector) -> Detector:
+    """Register a function as the detector of the concept that has its name."""
+    add(detect.__name__, detect)
+    return detect
 
-    name: str
 
-    def node(self, name: str, description: str, **more: Any) -> Register:
-        """A concept that covers the whole of a node."""
-        return self._register(name, "node", description, **more)
+def always(_: SourceText, node: ast.AST) -> bool:
+    """Of every node."""
+    return True
 
-    def header(self, name: str, description: str, **more: Any) -> Register:
-        """One that covers the lines of a block up to its colon."""
-        return self._register(name, "header", description, **more)
 
-    def body(self, name: str, description: str, **more: Any) -> Register:
-        """Register a detector whose spans cover the body below the header."""
-        return self._register(name, "body", description, **more)
+def nodes(name: str, kinds: Kinds, holds: Holds = always) -> None:
+    """Register a concept that covers the whole of each node of these types of which something holds."""
+    wanted = kinds if isinstance(kinds, tuple) else (kinds,)
+    add(name, lambda source: (source.span(one) for one in source.of(*wanted) if holds(source, one)))  # type: ignore[arg-type]
 
-    def token(self, name: str, description: str, **more: Any) -> Register:
-        """One that covers single tokens."""
-        return self._register(name, "token", description, **more)
 
-    def _register(self, name: str, rule: Rule, description: str, **more: Any) -> Register:
-        def register(detect: Detector) -> Detector:
-            assert name not in REGISTERED, name
-            REGISTERED[name] = Registered(name, self.name, rule, description, detect, **more)
-            return detect
+def headers(name: str, kinds: Kinds, holds: Holds = always) -> None:
+    """Register one that covers the lines of such blocks up to their colons."""
+    wanted = kinds if isinstance(kinds, tuple) else (kinds,)
+    add(name, lambda source: (source.header(one) for one in source.of(*wanted) if holds(source, one)))  # type: ignore[arg-type]
 
-        return register
+
+def trait(name: str, holds: Holds = always) -> None:
+    """Register one that covers the headers of functions."""
+    headers(name, FUNCTIONS, holds)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from daguerre.concepts.detectors import ConceptGroup
-from daguerre.concepts.detectors.functions import decoration, trait
+from daguerre.concepts.detectors import Holds, concept, nodes, trait
+from daguerre.concepts.detectors.functions import decoration
 from daguerre.concepts.detectors.signatures import parameters
 from daguerre.concepts.nodes import Function
 from daguerre.concepts.source import SourceText, Span
 
-GROUP = ConceptGroup("types")
 TYPING = ("typing", "typing_extensions")
 ABSTRACT = """
     AsyncGenerator AsyncIterable AsyncIterator ByteString Collection Container Generator ItemsView Iterable Iterator
@@ -44,35 +43,15 @@ def is_typed(_: SourceText, function: Function) -> bool:
     )
 
 
-trait(
-    GROUP,
-    "fully_typed_function",
-    "A function with annotations of its return and all its parameters but `self` and `cls`.",
-    is_typed,
-)
-decoration(GROUP, "typing_overload", "A function with the decorator `typing.overload`.", *typing_names("overload"))
+trait("fully_typed_function", is_typed)
+decoration("typing_overload", *typing_names("overload"))
+nodes("parameter_annotation", ast.arg, lambda _, one: one.annotation is not None)
+nodes("annotated_assignment", ast.AnnAssign)
 
 
-@GROUP.node("parameter_annotation", "A parameter with its annotation.", parents=("function_def",))
-def parameter_annotation(source: SourceText) -> Iterator[Span]:
-    for node in source.of(ast.arg):
-        if node.annotation is not None:
-            yield source.span(node)
-
-
-@GROUP.node(
-    "return_annotation", "The annotation of what a function returns, without its arrow.", parents=("function_def",)
-)
+@concept
 def return_annotation(source: SourceText) -> Iterator[Span]:
-    for one in source.functions:
-        if one.returns is not None:
-            yield source.span(one.returns)
-
-
-@GROUP.node("annotated_assignment", "A statement that annotates a target, with a value or without.")
-def annotated_assignment(source: SourceText) -> Iterator[Span]:
-    for node in source.of(ast.AnnAssign):
-        yield source.span(node)
+    return (source.span(one.returns) for one in source.functions if one.returns is not None)
 
 
 def in_annotation(source: SourceText, node: ast.AST) -> bool:
@@ -91,44 +70,27 @@ def in_annotation(source: SourceText, node: ast.AST) -> bool:
     return False
 
 
-def subscripted(source: SourceText, wanted: frozenset[str]) -> Iterator[Span]:
+def subscripted(wanted: frozenset[str]) -> Holds:
     """Subscripts of what stands for one of these."""
-    for node in source.of(ast.Subscript):
-        if source.names.means(node.value, wanted):
-            yield source.span(node)
+    return lambda source, node: source.names.means(node.value, wanted)
 
 
 def is_bar(node: ast.AST | None) -> bool:
     return isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr)
 
 
-@GROUP.node(
-    "optional_union_type", "`Optional[...]` or `Union[...]` of `typing`, or types joined by `|` in an annotation."
-)
-def optional_union_type(source: SourceText) -> Iterator[Span]:
-    yield from subscripted(source, UNIONS)
-    for bar in source.of(ast.BinOp):
-        if is_bar(bar) and not is_bar(source.parent(bar)) and in_annotation(source, bar):
-            yield source.span(bar)
+def is_union(source: SourceText, node: ast.Subscript | ast.BinOp) -> bool:
+    if isinstance(node, ast.Subscript):
+        return source.names.means(node.value, UNIONS)
+    return is_bar(node) and not is_bar(source.parent(node)) and in_annotation(source, node)
 
 
-@GROUP.node(
-    "generic_container_type",
-    "A subscript of a builtin container type, or of a container or iterator of `typing` or `collections`.",
-)
-def generic_container_type(source: SourceText) -> Iterator[Span]:
-    return subscripted(source, CONTAINERS)
+nodes("optional_union_type", (ast.Subscript, ast.BinOp), is_union)
+nodes("generic_container_type", ast.Subscript, subscripted(CONTAINERS))
+nodes("callable_type", ast.Subscript, subscripted(CALLABLES))
 
 
-@GROUP.node("callable_type", "`Callable[...]` of `typing` or `collections.abc`.")
-def callable_type(source: SourceText) -> Iterator[Span]:
-    return subscripted(source, CALLABLES)
-
-
-@GROUP.node(
-    "special_type_form",
-    "A use of `Literal`, `Final`, `ClassVar` or `Annotated` of `typing`, with its brackets if it has any.",
-)
+@concept
 def special_type_form(source: SourceText) -> Iterator[Span]:
     for library in TYPING:
         for node, name in source.names.uses(library):
@@ -137,9 +99,8 @@ def special_type_form(source: SourceText) -> Iterator[Span]:
                 yield source.span(above if isinstance(above, ast.Subscript) and above.value is node else node)
 
 
-@GROUP.node("typevar_def", "An assignment of a call of `TypeVar`, `ParamSpec` or `TypeVarTuple` of `typing`.")
-def typevar_def(source: SourceText) -> Iterator[Span]:
-    kinds: list[ast.Assign | ast.AnnAssign] = [*source.of(ast.Assign), *source.of(ast.AnnAssign)]
-    for node in kinds:
-        if isinstance(node.value, ast.Call) and source.names.means(node.value.func, VARIABLES):
-            yield source.span(node)
+def makes_variable(source: SourceText, node: ast.Assign | ast.AnnAssign) -> bool:
+    return isinstance(node.value, ast.Call) and source.names.means(node.value.func, VARIABLES)
+
+
+nodes("typevar_def", (ast.Assign, ast.AnnAssign), makes_variable)

@@ -6,14 +6,13 @@ import ast
 import re
 import tokenize
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 
-from daguerre.concepts.detectors import ConceptGroup
-from daguerre.concepts.detectors.lexical import whole_tokens
+from daguerre.concepts.detectors import add, concept
+from daguerre.concepts.detectors.lexical import whole_tokens, with_tokens
 from daguerre.concepts.source import SourceText, Span, once
 
-GROUP = ConceptGroup("comments")
 TODO = re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b")
 PRAGMA = re.compile(
     r"#\s*(?:(?i:noqa)\b|nosec\b|type:\s*ignore\b|(?:pragma|pylint|fmt|isort|mypy|pyright|ruff|flake8|yapf):)"
@@ -42,13 +41,6 @@ def comments(source: SourceText) -> list[tuple[tokenize.TokenInfo, bool]]:
     return out
 
 
-def _comment(name: str, description: str, test: Callable[[str], bool], *parents: str) -> None:
-    def detect(source: SourceText) -> Iterator[Span]:
-        return (source.token_span(token) for token, _ in comments(source) if test(token.string))
-
-    GROUP.token(name, description, lexical=True, parents=parents)(detect)
-
-
 def _is_separator(text: str) -> bool:
     rest = text.strip("# \t\f")
     if not rest:
@@ -56,51 +48,28 @@ def _is_separator(text: str) -> bool:
     return len(rest) >= 4 and len(set(rest)) == 1 and not rest[0].isalnum()
 
 
-_comment("comment", "A comment: a # and what follows it on its line.", lambda x: True)
-_comment(
-    "todo_comment",
-    "A comment with the word TODO, FIXME, XXX or HACK in capitals.",
-    lambda x: TODO.search(x) is not None,
-    "comment",
-)
-_comment(
-    "tool_pragma",
-    "A comment with noqa, nosec, `type: ignore`, or the name of a tool like pylint and a colon after a #.",
-    lambda x: PRAGMA.search(x) is not None,
-    "comment",
-)
-_comment(
-    "license_comment",
-    "A comment with copyright, license, licence or all rights reserved, in any case.",
-    lambda x: LICENSE.search(x) is not None,
-    "comment",
-)
-_comment("url_comment", "A comment with http:// or https://.", lambda x: URL.search(x) is not None, "comment")
-_comment(
-    "separator_comment",
-    "A comment that is only a row of four or more of one mark, or of five or more # signs.",
-    _is_separator,
-    "comment",
-)
+for _name, _test in {
+    "comment": lambda _: True,
+    "todo_comment": TODO.search,
+    "tool_pragma": PRAGMA.search,
+    "license_comment": LICENSE.search,
+    "url_comment": URL.search,
+    "separator_comment": _is_separator,
+}.items():
+    add(_name, with_tokens(lambda source: (token for token, _ in comments(source)), _test))  # type: ignore[arg-type]
 
 
-@GROUP.token("inline_comment", "A comment behind code on its line.", lexical=True, parents=("comment",))
+@concept
 def inline_comment(source: SourceText) -> Iterator[Span]:
     return (source.token_span(token) for token, inline in comments(source) if inline)
 
 
-@GROUP.token(
-    "commented_out_code",
-    "A comment that parses, past #, as a call, unannotated assignment, keyword statement or block header.",
-    lexical=True,
-    parents=("comment",),
-)
+@concept
 def commented_out_code(source: SourceText) -> Iterator[Span]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of escapes in strings, for example
         found = [token for token, _ in comments(source) if _is_code(token.string.lstrip("#").strip())]
-    for token in found:
-        yield source.token_span(token)
+    return map(source.token_span, found)
 
 
 def _is_code(text: str) -> bool:
@@ -122,12 +91,7 @@ def _is_action(node: ast.stmt) -> bool:
     return not isinstance(node, ast.AnnAssign)
 
 
-@GROUP.token(
-    "encoding_comment",
-    "A comment that declares the encoding of the file, on line 1 or 2, as in `coding: utf-8`.",
-    lexical=True,
-    parents=("comment",),
-)
+@concept
 def encoding_comment(source: SourceText) -> Iterator[Span]:
     for token in whole_tokens(source):
         if token.start[0] > 2 or token.type not in (tokenize.COMMENT, tokenize.NL):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-from daguerre.concepts.detectors import ConceptGroup
-from daguerre.concepts.nodes import Function
-from daguerre.concepts.source import SourceText, Span, once, string
+from daguerre.concepts.detectors import add
+from daguerre.concepts.nodes import FUNCTIONS
+from daguerre.concepts.source import SourceText, once, string
 
-GROUP = ConceptGroup("comments")
 Owner = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module
 GOOGLE = re.compile(r"^[ \t]*(?:Args|Arguments|Attributes|Raises|Returns|Yields):[ \t]*$", re.MULTILINE)
 NUMPY = re.compile(
@@ -41,59 +40,25 @@ def docstrings(source: SourceText) -> list[tuple[Owner, ast.Expr, str]]:
     return out
 
 
-@GROUP.node("docstring", "The docstring of a module, class or function.")
-def docstring(source: SourceText) -> Iterator[Span]:
-    return (source.span(statement) for _, statement, _ in docstrings(source))
+def _docstring(name: str, holds: Callable[[Owner, ast.Expr, str], object]) -> None:
+    """Register a concept for docstrings, by whose they are, by their statements, and by what they tell."""
+    add(name, lambda source: (source.span(found[1]) for found in docstrings(source) if holds(*found)))
 
 
-@GROUP.node("one_line_docstring", "A docstring that stands on one line of the file.", parents=("docstring",))
-def one_line_docstring(source: SourceText) -> Iterator[Span]:
-    for _, statement, _ in docstrings(source):
-        if statement.lineno == statement.end_lineno:
-            yield source.span(statement)
+def _told(name: str, pattern: re.Pattern[str]) -> None:
+    _docstring(name, lambda _, statement, value: pattern.search(value))
 
 
-@GROUP.node("module_docstring", "The docstring of a module.", parents=("docstring",))
-def module_docstring(source: SourceText) -> Iterator[Span]:
-    return (source.span(statement) for owner, statement, _ in docstrings(source) if isinstance(owner, ast.Module))
-
-
-@GROUP.node("class_docstring", "The docstring of a class.", parents=("docstring",))
-def class_docstring(source: SourceText) -> Iterator[Span]:
-    return (source.span(statement) for owner, statement, _ in docstrings(source) if isinstance(owner, ast.ClassDef))
-
-
-@GROUP.node("function_docstring", "The docstring of a function or method.", parents=("docstring",))
-def function_docstring(source: SourceText) -> Iterator[Span]:
-    return (source.span(statement) for owner, statement, _ in docstrings(source) if isinstance(owner, Function))
-
-
-def _told(name: str, description: str, pattern: re.Pattern[str]) -> None:
-    search: Callable[[str], object] = pattern.search
-
-    def detect(source: SourceText) -> Iterator[Span]:
-        return (source.span(statement) for _, statement, value in docstrings(source) if search(value))
-
-    GROUP.node(name, description, parents=("docstring",))(detect)
-
-
-_told(
-    "google_docstring",
-    "A docstring with a line of only Args:, Arguments:, Attributes:, Raises:, Returns: or Yields:.",
-    GOOGLE,
-)
-_told(
-    "numpy_docstring",
-    "A docstring with a line of a NumPy section, such as Parameters or Returns, underlined with dashes.",
-    NUMPY,
-)
-_told(
-    "rest_docstring",
-    "A docstring with a line that starts with a field such as `:param x:`, `:returns:` or `:rtype:`.",
-    FIELD,
-)
-_told("doctest_example", "A docstring with a line that starts with the prompt `>>> `.", DOCTEST)
-_told("doc_returns", "A docstring with the word Return or Returns, or :return:, :returns: or :rtype:.", RETURNS)
-_told("doc_raises", "A docstring with the word Raise or Raises, or a field :raise or :raises.", RAISES)
-_told("doc_examples", "A docstring with a line of only Example or Examples, with or without colons.", EXAMPLES)
-_told("doc_deprecated", "A docstring with the word deprecated, in any case.", DEPRECATED)
+_docstring("docstring", lambda *_: True)
+_docstring("one_line_docstring", lambda _, statement, value: statement.lineno == statement.end_lineno)
+_docstring("module_docstring", lambda owner, *_: isinstance(owner, ast.Module))
+_docstring("class_docstring", lambda owner, *_: isinstance(owner, ast.ClassDef))
+_docstring("function_docstring", lambda owner, *_: isinstance(owner, FUNCTIONS))
+_told("google_docstring", GOOGLE)
+_told("numpy_docstring", NUMPY)
+_told("rest_docstring", FIELD)
+_told("doctest_example", DOCTEST)
+_told("doc_returns", RETURNS)
+_told("doc_raises", RAISES)
+_told("doc_examples", EXAMPLES)
+_told("doc_deprecated", DEPRECATED)

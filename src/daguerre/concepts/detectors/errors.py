@@ -5,16 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from daguerre.concepts.detectors import ConceptGroup, Detector
+from daguerre.concepts.detectors import Holds, concept, headers, nodes
 from daguerre.concepts.source import SourceText, Span
 
-GROUP = ConceptGroup("errors")
-Try = ast.Try | ast.TryStar
-OS_ERRORS = frozenset(
-    """OSError IOError EnvironmentError WindowsError BlockingIOError ChildProcessError ConnectionError BrokenPipeError
-    ConnectionAbortedError ConnectionRefusedError ConnectionResetError FileExistsError FileNotFoundError
-    InterruptedError IsADirectoryError NotADirectoryError PermissionError ProcessLookupError TimeoutError""".split()
-)
+TRIES = (ast.Try, ast.TryStar)
+OS_ERRORS = """OSError IOError EnvironmentError WindowsError BlockingIOError ChildProcessError ConnectionError
+    BrokenPipeError ConnectionAbortedError ConnectionRefusedError ConnectionResetError FileExistsError FileNotFoundError
+    InterruptedError IsADirectoryError NotADirectoryError PermissionError ProcessLookupError TimeoutError"""
 
 
 def exceptions(node: ast.ExceptHandler) -> list[ast.expr]:
@@ -24,77 +21,40 @@ def exceptions(node: ast.ExceptHandler) -> list[ast.expr]:
     return [] if node.type is None else [node.type]
 
 
-def tries(source: SourceText) -> list[Try]:
-    return source.of(ast.Try, ast.TryStar)
+def tries(source: SourceText) -> list[ast.Try | ast.TryStar]:
+    return source.of(*TRIES)
 
 
-@GROUP.header("try_block", "The try and colon that start a try statement.")
-def try_block(source: SourceText) -> Iterator[Span]:
-    for node in tries(source):
-        yield source.header(node)
+headers("try_block", TRIES)
+nodes("except_handler", ast.ExceptHandler)
+headers("except_as", ast.ExceptHandler, lambda _, node: node.name is not None)
+headers("multi_except", ast.ExceptHandler, lambda _, node: len(exceptions(node)) > 1)
 
 
-@GROUP.header("try_else", "The keyword else and the colon of a try statement's else block.")
+@concept
 def try_else(source: SourceText) -> Iterator[Span]:
-    for node in tries(source):
-        if node.orelse:
-            yield source.clause("else", node.orelse)
+    return (source.clause("else", node.orelse) for node in tries(source) if node.orelse)
 
 
-@GROUP.header("finally_block", "The keyword finally and the colon of a try statement's finally block.")
+@concept
 def finally_block(source: SourceText) -> Iterator[Span]:
-    for node in tries(source):
-        if node.finalbody:
-            yield source.clause("finally", node.finalbody)
+    return (source.clause("finally", node.finalbody) for node in tries(source) if node.finalbody)
 
 
-@GROUP.node("except_handler", "An except clause, with its body.")
-def except_handler(source: SourceText) -> Iterator[Span]:
-    for node in source.of(ast.ExceptHandler):
-        yield source.span(node)
+def handles(names: str) -> Holds:
+    """Except clauses that name one of these built-ins."""
+    wanted = {f"builtins.{name}" for name in names.split()}
+    return lambda source, node: any(source.names.means(one, wanted) for one in exceptions(node))
 
 
-@GROUP.header(
-    "except_as", "The header of an except clause that names the exception with as.", parents=("except_handler",)
-)
-def except_as(source: SourceText) -> Iterator[Span]:
-    for node in source.of(ast.ExceptHandler):
-        if node.name is not None:
-            yield source.header(node)
-
-
-@GROUP.header(
-    "multi_except", "The header of an except clause for a tuple of two or more exceptions.", parents=("except_handler",)
-)
-def multi_except(source: SourceText) -> Iterator[Span]:
-    for node in source.of(ast.ExceptHandler):
-        if len(exceptions(node)) > 1:
-            yield source.header(node)
-
-
-def handles(names: frozenset[str]) -> Detector:
-    """Headers of except clauses that name one of these built-ins."""
-    wanted = {f"builtins.{name}" for name in names}
-
-    def detect(source: SourceText) -> Iterator[Span]:
-        for node in source.of(ast.ExceptHandler):
-            if any(source.names.means(one, wanted) for one in exceptions(node)):
-                yield source.header(node)
-
-    return detect
-
-
-HANDLED = (
-    ("broad_except", "Exception or BaseException", {"Exception", "BaseException"}),
-    ("handles_key_error", "KeyError", {"KeyError"}),
-    ("handles_os_error", "OSError, or a built-in alias or subclass of it", OS_ERRORS),
-    ("handles_value_error", "ValueError", {"ValueError"}),
-    ("handles_type_error", "TypeError", {"TypeError"}),
-    ("handles_attribute_error", "AttributeError", {"AttributeError"}),
-    ("handles_index_error", "IndexError", {"IndexError"}),
-    ("handles_stop_iteration", "StopIteration or StopAsyncIteration", {"StopIteration", "StopAsyncIteration"}),
-)
-for _name, _what, _names in HANDLED:
-    GROUP.header(_name, f"The header of an except clause that names {_what}.", parents=("except_handler",))(
-        handles(frozenset(_names))
-    )
+for _name, _names in {
+    "broad_except": "Exception BaseException",
+    "handles_key_error": "KeyError",
+    "handles_os_error": OS_ERRORS,
+    "handles_value_error": "ValueError",
+    "handles_type_error": "TypeError",
+    "handles_attribute_error": "AttributeError",
+    "handles_index_error": "IndexError",
+    "handles_stop_iteration": "StopIteration StopAsyncIteration",
+}.items():
+    headers(_name, ast.ExceptHandler, handles(_names))

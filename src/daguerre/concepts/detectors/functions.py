@@ -5,13 +5,12 @@ from __future__ import annotations
 import ast
 import tokenize
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from daguerre.concepts.detectors import ConceptGroup
+from daguerre.concepts.detectors import concept, nodes, trait
 from daguerre.concepts.nodes import Function
 from daguerre.concepts.source import SourceText, Span, once
 
-GROUP = ConceptGroup("functions")
 LAYOUT = (tokenize.COMMENT, tokenize.NL, tokenize.INDENT, tokenize.DEDENT)
 """Tokens that are no part of a statement."""
 
@@ -21,55 +20,28 @@ def statements(source: SourceText, function: Function) -> list[ast.stmt]:
     return function.body[1:] if source.docstring(function) else function.body
 
 
+def called(mark: ast.expr) -> ast.expr:
+    """What a decorator names, called or not."""
+    return mark.func if isinstance(mark, ast.Call) else mark
+
+
 @once
-def decorated(source: SourceText) -> list[tuple[Function, set[str]]]:
-    """The functions with decorators, and what these may stand for, called or not."""
-    called = (
-        (one, [mark.func if isinstance(mark, ast.Call) else mark for mark in one.decorator_list])
+def decorated(source: SourceText) -> dict[Function, frozenset[str]]:
+    """What the decorators of each function may stand for."""
+    return {
+        one: frozenset(name for mark in one.decorator_list for name in source.names.meanings(called(mark)))
         for one in source.functions
-        if one.decorator_list
-    )
-    return [(one, {name for mark in marks for name in source.names.meanings(mark)}) for one, marks in called]
+    }
 
 
-def trait(
-    group: ConceptGroup,
-    name: str,
-    description: str,
-    holds: Callable[[SourceText, Function], bool],
-    parents: tuple[str, ...] = ("function_def",),
-) -> None:
-    """Register a concept for the headers of functions."""
-
-    def detect(source: SourceText) -> Iterator[Span]:
-        for one in source.functions:
-            if holds(source, one):
-                yield source.header(one)
-
-    group.header(name, description, parents=parents)(detect)
-
-
-def decoration(group: ConceptGroup, name: str, description: str, *names: str) -> None:
+def decoration(name: str, *names: str) -> None:
     """Register a concept for the headers of functions with one of these decorators, called or not."""
-    wanted = frozenset(names)
-
-    def detect(source: SourceText) -> Iterator[Span]:
-        for one, found in decorated(source):
-            if not wanted.isdisjoint(found):
-                yield source.header(one)
-
-    group.header(name, description, parents=("function_def",))(detect)
+    trait(name, lambda source, one: not decorated(source)[one].isdisjoint(names))
 
 
 def naming(name: str, *words: str) -> None:
     """Register a concept for the headers of functions by the first words of their names."""
-    shown = ", ".join(f"`{word}`" for word in words[:-1]) + f" or `{words[-1]}`"
-    trait(
-        GROUP,
-        name,
-        f"A function whose first word, a leading `_` aside, is {shown}.",
-        lambda _, one: one.name.removeprefix("_").partition("_")[0] in words,
-    )
+    trait(name, lambda _, one: one.name.removeprefix("_").partition("_")[0] in words)
 
 
 def is_dunder(name: str) -> bool:
@@ -82,56 +54,22 @@ def is_method(source: SourceText, function: Function) -> bool:
     return isinstance(source.scope(function), ast.ClassDef)
 
 
-trait(GROUP, "function_def", "A function or method defined with `def` or `async def`.", lambda *_: True, ())
-trait(
-    GROUP,
-    "async_function_def",
-    "A function or method defined with `async def`.",
-    lambda _, one: isinstance(one, ast.AsyncFunctionDef),
-)
-trait(GROUP, "method_def", "A function in the body of a class, with no other function between.", is_method)
-trait(
-    GROUP,
-    "nested_function_def",
-    "A function in the body of another function, with no class between.",
-    lambda source, one: isinstance(source.scope(one), Function),
-)
-trait(
-    GROUP,
-    "private_function",
-    "A function whose name starts with `_` and is not of the form `__name__`.",
-    lambda _, one: one.name.startswith("_") and not is_dunder(one.name),
-)
-trait(
-    GROUP,
-    "dunder_method",
-    "A method with a name of the form `__name__`.",
-    lambda source, one: is_dunder(one.name) and is_method(source, one),
-    ("method_def",),
-)
+def is_setter(_: SourceText, function: Function) -> bool:
+    return any(isinstance(mark, ast.Attribute) and mark.attr == "setter" for mark in function.decorator_list)
 
-decoration(
-    GROUP,
-    "property_def",
-    "A function with the decorator `property` or `functools.cached_property`.",
-    *("builtins.property", "functools.cached_property"),
-)
-decoration(GROUP, "classmethod_def", "A function with the decorator `classmethod`.", "builtins.classmethod")
-decoration(GROUP, "staticmethod_def", "A function with the decorator `staticmethod`.", "builtins.staticmethod")
-decoration(GROUP, "abstract_method", "A function with the decorator `abc.abstractmethod`.", "abc.abstractmethod")
-decoration(
-    GROUP,
-    "memoization",
-    "A function with the decorator `functools.cache` or `functools.lru_cache`.",
-    *("functools.cache", "functools.lru_cache"),
-)
-trait(
-    GROUP,
-    "property_setter",
-    "A function with a decorator that is the attribute `setter` of something.",
-    lambda _, one: any(isinstance(mark, ast.Attribute) and mark.attr == "setter" for mark in one.decorator_list),
-)
 
+trait("function_def")
+trait("async_function_def", lambda _, one: isinstance(one, ast.AsyncFunctionDef))
+trait("method_def", is_method)
+trait("nested_function_def", lambda source, one: isinstance(source.scope(one), Function))
+trait("private_function", lambda _, one: one.name.startswith("_") and not is_dunder(one.name))
+trait("dunder_method", lambda source, one: is_dunder(one.name) and is_method(source, one))
+trait("property_setter", is_setter)
+decoration("property_def", "builtins.property", "functools.cached_property")
+decoration("classmethod_def", "builtins.classmethod")
+decoration("staticmethod_def", "builtins.staticmethod")
+decoration("abstract_method", "abc.abstractmethod")
+decoration("memoization", "functools.cache", "functools.lru_cache")
 naming("accessor_name", "get", "fetch", "load", "read")
 naming("mutator_name", "set", "update", "write", "save", "store")
 naming("predicate_name", "is", "has", "can", "should")
@@ -167,30 +105,22 @@ def decorators(source: SourceText) -> Iterator[tuple[ast.expr, Span]]:
         yield mark, lines[found] if found >= 0 and lines[found][1] >= span[1] else span
 
 
-@GROUP.node("decorator", "A decorator of a function or class, with its `@`.")
+@concept
 def decorator(source: SourceText) -> Iterator[Span]:
-    for _, span in decorators(source):
-        yield span
+    return (span for _, span in decorators(source))
 
 
-@GROUP.node("decorator_with_args", "A decorator that is a call, with or without arguments.", parents=("decorator",))
+@concept
 def decorator_with_args(source: SourceText) -> Iterator[Span]:
-    for mark, span in decorators(source):
-        if isinstance(mark, ast.Call):
-            yield span
+    return (span for mark, span in decorators(source) if isinstance(mark, ast.Call))
 
 
-@GROUP.node("lambda_expression", "A lambda.")
-def lambda_expression(source: SourceText) -> Iterator[Span]:
-    for node in source.of(ast.Lambda):
-        yield source.span(node)
+def is_callback(source: SourceText, node: ast.Lambda) -> bool:
+    above = source.parent(node)
+    if isinstance(above, ast.keyword):
+        above = source.parent(above)
+    return isinstance(above, ast.Call) and above.func is not node
 
 
-@GROUP.node("callback_lambda", "A lambda that is an argument of a call.", parents=("lambda_expression",))
-def callback_lambda(source: SourceText) -> Iterator[Span]:
-    for node in source.of(ast.Lambda):
-        above = source.parent(node)
-        if isinstance(above, ast.keyword):
-            above = source.parent(above)
-        if isinstance(above, ast.Call) and above.func is not node:
-            yield source.span(node)
+nodes("lambda_expression", ast.Lambda)
+nodes("callback_lambda", ast.Lambda, is_callback)

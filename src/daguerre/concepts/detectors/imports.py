@@ -5,47 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from daguerre.concepts.detectors import ConceptGroup
+from daguerre.concepts.detectors import add, concept, headers, nodes, trait
+from daguerre.concepts.detectors.functions import is_dunder
 from daguerre.concepts.detectors.library_calls import calls_of
 from daguerre.concepts.nodes import SCOPES
 from daguerre.concepts.source import SourceText, Span, constant
 
-GROUP = ConceptGroup("imports")
 IMPORT_ERRORS = frozenset({"builtins.ImportError", "builtins.ModuleNotFoundError"})
 PLATFORMS = frozenset({"sys.platform", "os.name"})
-
-
-@GROUP.node("import_statement", "A statement `import x`; `from x import y` is none.")
-def import_statement(source: SourceText) -> Iterator[Span]:
-    for node in source.of(ast.Import):
-        yield source.span(node)
-
-
-@GROUP.node("from_import", "A statement `from x import y`.")
-def from_import(source: SourceText) -> Iterator[Span]:
-    for node in source.of(ast.ImportFrom):
-        yield source.span(node)
-
-
-@GROUP.node("import_alias", "A name with its `as` in an import: `numpy as np`.")
-def import_alias(source: SourceText) -> Iterator[Span]:
-    for node in source.of(ast.alias):
-        if node.asname:
-            yield source.span(node)
-
-
-@GROUP.node("relative_import", "An import from a package by leading dots.", parents=("from_import",))
-def relative_import(source: SourceText) -> Iterator[Span]:
-    for node in source.of(ast.ImportFrom):
-        if node.level:
-            yield source.span(node)
-
-
-@GROUP.node("future_import", "An import from __future__.", parents=("from_import",))
-def future_import(source: SourceText) -> Iterator[Span]:
-    for node in source.of(ast.ImportFrom):
-        if node.module == "__future__" and not node.level:
-            yield source.span(node)
 
 
 def _guarded(source: SourceText, node: ast.stmt) -> bool:
@@ -60,46 +27,40 @@ def _guarded(source: SourceText, node: ast.stmt) -> bool:
     return False
 
 
-@GROUP.node("optional_import", "An import in a try body with an except clause for ImportError or ModuleNotFoundError.")
-def optional_import(source: SourceText) -> Iterator[Span]:
-    imports: list[ast.Import | ast.ImportFrom] = source.of(ast.Import, ast.ImportFrom)
-    for node in imports:
-        if _guarded(source, node):
-            yield source.span(node)
-
-
-@GROUP.header(
-    "type_checking_guard",
-    "An if whose whole test is TYPE_CHECKING, as a name or an attribute.",
-    parents=("if_statement",),
+nodes("import_statement", ast.Import)
+nodes("from_import", ast.ImportFrom)
+nodes("import_alias", ast.alias, lambda _, node: bool(node.asname))
+nodes("relative_import", ast.ImportFrom, lambda _, node: bool(node.level))
+nodes("future_import", ast.ImportFrom, lambda _, node: node.module == "__future__" and not node.level)
+nodes("optional_import", (ast.Import, ast.ImportFrom), _guarded)
+headers("type_checking_guard", ast.If, lambda source, node: "TYPE_CHECKING" in source.names.last(node.test))
+trait("main_function", lambda source, one: one.name == "main" and isinstance(source.scope(one), ast.Module))
+add(
+    "dynamic_import",
+    calls_of(
+        "builtins.__import__ importlib.__import__ importlib.import_module importlib.reload "
+        "importlib.util.module_from_spec"
+    ),
 )
-def type_checking_guard(source: SourceText) -> Iterator[Span]:
-    for node in source.of(ast.If):
-        if "TYPE_CHECKING" in source.names.last(node.test):
-            yield source.header(node)
+add(
+    "logger_setup",
+    calls_of("logging.getLogger logging.basicConfig logging.config.dictConfig logging.config.fileConfig"),
+)
 
 
 def _is_name(node: ast.expr) -> bool:
     return isinstance(node, ast.Name) and node.id == "__name__"
 
 
-@GROUP.header(
-    "main_guard", "An if whose whole test is __name__ == '__main__', either way around.", parents=("if_statement",)
-)
-def main_guard(source: SourceText) -> Iterator[Span]:
-    for node in source.of(ast.If):
-        test = node.test
-        if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq):
-            left, right = test.left, test.comparators[0]
-            if (_is_name(left) and constant(right, "__main__")) or (_is_name(right) and constant(left, "__main__")):
-                yield source.header(node)
+def _guards_main(_: SourceText, node: ast.If) -> bool:
+    test = node.test
+    if not (isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq)):
+        return False
+    left, right = test.left, test.comparators[0]
+    return (_is_name(left) and constant(right, "__main__")) or (_is_name(right) and constant(left, "__main__"))
 
 
-@GROUP.header("main_function", "A function named main, in no class or other function.", parents=("function_def",))
-def main_function(source: SourceText) -> Iterator[Span]:
-    for node in source.functions:
-        if node.name == "main" and isinstance(source.scope(node), ast.Module):
-            yield source.header(node)
+headers("main_guard", ast.If, _guards_main)
 
 
 def _assigned(source: SourceText) -> Iterator[tuple[ast.Assign | ast.AnnAssign | ast.AugAssign, list[str]]]:
@@ -121,38 +82,24 @@ def _module_names(source: SourceText) -> Iterator[tuple[ast.stmt, list[str]]]:
             yield node, names
 
 
-@GROUP.node("module_constant", "An assignment directly in the module to a name in upper case.")
+@concept
 def module_constant(source: SourceText) -> Iterator[Span]:
-    for node, names in _module_names(source):
-        if any(name.isupper() for name in names):
-            yield source.span(node)
+    return (source.span(node) for node, names in _module_names(source) if any(map(str.isupper, names)))
 
 
-@GROUP.node("module_metadata", "An assignment directly in the module to a name as __version__, but not __all__.")
+@concept
 def module_metadata(source: SourceText) -> Iterator[Span]:
     for node, names in _module_names(source):
-        if any(len(name) > 4 and name[:2] == name[-2:] == "__" and name != "__all__" for name in names):
+        if any(is_dunder(name) and name != "__all__" for name in names):
             yield source.span(node)
 
 
-@GROUP.node("dunder_all", "An assignment to the name __all__, also by +=.")
+@concept
 def dunder_all(source: SourceText) -> Iterator[Span]:
-    for node, names in _assigned(source):
-        if "__all__" in names:
-            yield source.span(node)
+    return (source.span(node) for node, names in _assigned(source) if "__all__" in names)
 
 
-GROUP.node(
-    "dynamic_import", "A call of __import__, or of import_module, reload or util.module_from_spec of importlib."
-)(
-    calls_of(
-        "builtins.__import__ importlib.__import__ importlib.import_module importlib.reload "
-        "importlib.util.module_from_spec"
-    )
-)
-
-
-@GROUP.node("platform_check", "A comparison with sys.platform, os.name or platform.system(), or startswith of one.")
+@concept
 def platform_check(source: SourceText) -> Iterator[Span]:
     def is_platform(node: ast.expr) -> bool:
         asked = isinstance(node, ast.Call) and source.names.means(node.func, ("platform.system",))
@@ -166,19 +113,10 @@ def platform_check(source: SourceText) -> Iterator[Span]:
             yield source.span(call)
 
 
-@GROUP.node("version_check", "A comparison with sys.version_info, or with an item or field of it.")
-def version_check(source: SourceText) -> Iterator[Span]:
-    for node in source.of(ast.Compare):
-        for one in (node.left, *node.comparators):
-            plain = one.value if isinstance(one, ast.Subscript) else one
-            names = source.names.meanings(plain)
-            if any(name == "sys.version_info" or name.startswith("sys.version_info.") for name in names):
-                yield source.span(node)
-                break
+def _checks_version(source: SourceText, node: ast.Compare) -> bool:
+    sides = (one.value if isinstance(one, ast.Subscript) else one for one in (node.left, *node.comparators))
+    names = (name for one in sides for name in source.names.meanings(one))
+    return any(name == "sys.version_info" or name.startswith("sys.version_info.") for name in names)
 
 
-GROUP.node(
-    "logger_setup",
-    "A call of getLogger, basicConfig, config.dictConfig or config.fileConfig of logging.",
-    parents=("logging_call",),
-)(calls_of("logging.getLogger logging.basicConfig logging.config.dictConfig logging.config.fileConfig"))
+nodes("version_check", ast.Compare, _checks_version)

@@ -7,13 +7,12 @@ from __future__ import annotations
 import ast
 import keyword
 import tokenize
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
-from daguerre.concepts.detectors import ConceptGroup
+from daguerre.concepts.detectors import Detector, add, concept, nodes
 from daguerre.concepts.names import BUILTINS
 from daguerre.concepts.source import SourceText, Span, once
 
-GROUP = ConceptGroup("lexical")
 OPENERS = {getattr(tokenize, name, None) for name in ("FSTRING_START", "TSTRING_START")} - {None}
 CLOSERS = {getattr(tokenize, name, None) for name in ("FSTRING_END", "TSTRING_END")} - {None}
 UNSEEN = {tokenize.NL, tokenize.COMMENT}
@@ -40,10 +39,23 @@ def whole_tokens(source: SourceText) -> list[tokenize.TokenInfo]:
     return out
 
 
+def with_tokens(
+    tokens: Callable[[SourceText], Iterable[tokenize.TokenInfo]], test: Callable[[str], object]
+) -> Detector:
+    """A detector of those of some tokens whose text passes a test."""
+    return lambda source: (source.token_span(token) for token in tokens(source) if test(token.string))
+
+
+@once
+def words(source: SourceText) -> list[tokenize.TokenInfo]:
+    """The tokens that are names or keywords."""
+    return [one for one in whole_tokens(source) if one.type == tokenize.NAME]
+
+
 @once
 def names(source: SourceText) -> list[tokenize.TokenInfo]:
-    """The tokens that are names, no keywords."""
-    return [one for one in whole_tokens(source) if one.type == tokenize.NAME and one.string not in KEYWORDS]
+    """Those that are no keywords."""
+    return [one for one in words(source) if one.string not in KEYWORDS]
 
 
 @once
@@ -51,9 +63,7 @@ def numbers(source: SourceText) -> list[tokenize.TokenInfo]:
     return [one for one in whole_tokens(source) if one.type == tokenize.NUMBER]
 
 
-@GROUP.token(
-    "builtin_name", "A name of a builtin function, type or exception, not after a dot or in an f-string.", lexical=True
-)
+@concept
 def builtin_name(source: SourceText) -> Iterator[Span]:
     dotted = False
     for token in whole_tokens(source):
@@ -61,42 +71,6 @@ def builtin_name(source: SourceText) -> Iterator[Span]:
             yield source.token_span(token)
         if token.type not in UNSEEN:
             dotted = token.type == tokenize.OP and token.string in (".", "...")
-
-
-def _name(name: str, description: str, test: Callable[[str], bool]) -> None:
-    def detect(source: SourceText) -> Iterator[Span]:
-        return (source.token_span(token) for token in names(source) if test(token.string))
-
-    GROUP.token(name, description, lexical=True)(detect)
-
-
-_name(
-    "single_letter_name",
-    "A name that is a single letter, also as an attribute, outside of f-strings.",
-    lambda x: len(x) == 1 and x.isalpha(),
-)
-_name(
-    "camel_case",
-    "A name without underscores that starts in lower case and has a capital, outside of f-strings.",
-    lambda x: not x.islower() and x[0].islower() and "_" not in x and any(map(str.isupper, x)),
-)
-_name(
-    "pascal_case",
-    "A name without underscores that starts with a capital and has a small letter, outside of f-strings.",
-    lambda x: x[0].isupper() and not x.isupper() and "_" not in x and any(map(str.islower, x)),
-)
-_name(
-    "upper_case_name",
-    "A name of two or more characters with capitals and no small letters, outside of f-strings.",
-    lambda x: len(x) > 1 and x.isupper(),
-)
-
-
-@GROUP.node("private_attribute", "An attribute whose name starts with one underscore, not two: x._name.")
-def private_attribute(source: SourceText) -> Iterator[Span]:
-    for node in source.of(ast.Attribute):
-        if node.attr.startswith("_") and not node.attr.startswith("__"):
-            yield source.span(node)
 
 
 def _is_based(number: str) -> bool:
@@ -122,65 +96,30 @@ def _is_large(number: str) -> bool:
     return len(digits) > 4 or (len(digits) == 4 and digits != "1000")  # `int` refuses thousands of digits
 
 
-def _number(name: str, description: str, test: Callable[[str], bool], *parents: str) -> None:
-    def detect(source: SourceText) -> Iterator[Span]:
-        return (source.token_span(token) for token in numbers(source) if test(token.string))
-
-    GROUP.token(name, description, lexical=True, parents=parents)(detect)
-
-
-_number("int_literal", "An int literal in any base, without a sign, outside of f-strings.", _is_int)
-_number("float_literal", "A float literal: a number with a point or an exponent, outside of f-strings.", _is_float)
-_number("complex_literal", "An imaginary literal: a number that ends in j, outside of f-strings.", _is_complex)
-_number(
-    "hex_literal",
-    "An int literal in base 16, as 0xff, outside of f-strings.",
-    lambda x: x[:2] in ("0x", "0X"),
-    "int_literal",
-)
-_number(
-    "bin_oct_literal",
-    "An int literal in base 2 or 8, as 0b1 or 0o7, outside of f-strings.",
-    lambda x: x[:2] in ("0b", "0B", "0o", "0O"),
-    "int_literal",
-)
-_number(
-    "large_int",
-    "An int literal above 1000, in any base, outside of f-strings.",
-    lambda x: _is_int(x) and _is_large(x),
-    "int_literal",
-)
+_TOKENS: dict[str, tuple[Callable[[SourceText], list[tokenize.TokenInfo]], Callable[[str], bool]]] = {
+    "single_letter_name": (names, lambda x: len(x) == 1 and x.isalpha()),
+    "camel_case": (names, lambda x: not x.islower() and x[0].islower() and "_" not in x and any(map(str.isupper, x))),
+    "pascal_case": (names, lambda x: x[0].isupper() and not x.isupper() and "_" not in x and any(map(str.islower, x))),
+    "upper_case_name": (names, lambda x: len(x) > 1 and x.isupper()),
+    "bool_literal": (words, lambda x: x in ("True", "False")),
+    "none_literal": (words, lambda x: x == "None"),
+    "int_literal": (numbers, _is_int),
+    "float_literal": (numbers, _is_float),
+    "complex_literal": (numbers, _is_complex),
+    "hex_literal": (numbers, lambda x: x[:2] in ("0x", "0X")),
+    "bin_oct_literal": (numbers, lambda x: x[:2] in ("0b", "0B", "0o", "0O")),
+    "large_int": (numbers, lambda x: _is_int(x) and _is_large(x)),
+}
+for _name, (_tokens, _test) in _TOKENS.items():
+    add(_name, with_tokens(_tokens, _test))
+nodes("private_attribute", ast.Attribute, lambda _, node: node.attr.startswith("_") and not node.attr.startswith("__"))
+nodes("ellipsis_literal", ast.Constant, lambda _, node: node.value is ...)
+nodes("list_literal", ast.List, lambda _, node: isinstance(node.ctx, ast.Load))
+nodes("dict_literal", ast.Dict)
+nodes("set_literal", ast.Set)
 
 
-@GROUP.token("bool_literal", "The keyword True or False, outside of f-strings.", lexical=True)
-def bool_literal(source: SourceText) -> Iterator[Span]:
-    for token in whole_tokens(source):
-        if token.type == tokenize.NAME and token.string in ("True", "False"):
-            yield source.token_span(token)
-
-
-@GROUP.token("none_literal", "The keyword None, outside of f-strings.", lexical=True)
-def none_literal(source: SourceText) -> Iterator[Span]:
-    for token in whole_tokens(source):
-        if token.type == tokenize.NAME and token.string == "None":
-            yield source.token_span(token)
-
-
-@GROUP.node("ellipsis_literal", "The expression `...`, not the dots of a relative import.")
-def ellipsis_literal(source: SourceText) -> Iterator[Span]:
-    for node in source.of(ast.Constant):
-        if node.value is ...:
-            yield source.span(node)
-
-
-@GROUP.node("list_literal", "A list in brackets, no comprehension and no target of an assignment.")
-def list_literal(source: SourceText) -> Iterator[Span]:
-    for node in source.of(ast.List):
-        if isinstance(node.ctx, ast.Load):
-            yield source.span(node)
-
-
-@GROUP.node("tuple_literal", "A tuple with or without parentheses, no target and no index as in x[1, 2].")
+@concept
 def tuple_literal(source: SourceText) -> Iterator[Span]:
     for node in source.of(ast.Tuple):
         above = source.parent(node)
@@ -192,15 +131,3 @@ def tuple_literal(source: SourceText) -> Iterator[Span]:
             inner = source.text[start + 1 : end - 1]
             start, end = end - 1 - len(inner.lstrip()), start + 1 + len(inner.rstrip())
         yield start, end
-
-
-@GROUP.node("dict_literal", "A dict in braces, empty or with entries, no comprehension.")
-def dict_literal(source: SourceText) -> Iterator[Span]:
-    for node in source.of(ast.Dict):
-        yield source.span(node)
-
-
-@GROUP.node("set_literal", "A set in braces, no comprehension.")
-def set_literal(source: SourceText) -> Iterator[Span]:
-    for node in source.of(ast.Set):
-        yield source.span(node)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from daguerre.concepts.detectors import ConceptGroup, Detector
+from daguerre.concepts.detectors import Detector, add
 from daguerre.concepts.source import SourceText, Span
 
-GROUP = ConceptGroup("libraries")
 LIBRARIES = (
     "typing sys os numpy collections re unittest functools warnings json itertools datetime contextlib math".split()
 )
@@ -31,4 +30,4 @@ def _library(library: str) -> Detector:
 
 
 for _name in LIBRARIES:
-    GROUP.node(f"lib_{_name}", f"An import of {_name} or its submodules, or a name that it brought.")(_library(_name))
+    add(f"lib_{_name}", _library(_name))

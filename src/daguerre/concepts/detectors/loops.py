@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from daguerre.concepts.detectors import Detector
-from daguerre.concepts.detectors.control import GROUP
+from daguerre.concepts.detectors import Holds, concept, headers, nodes
 from daguerre.concepts.nodes import SCOPES
 from daguerre.concepts.source import SourceText, Span
 
 Loop = ast.For | ast.AsyncFor | ast.While
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
-For = ast.For | ast.AsyncFor
+FORS = (ast.For, ast.AsyncFor)
 
 
 def loops(source: SourceText) -> list[Loop]:
     return source.of(*LOOPS)
-
-
-def for_loops(source: SourceText) -> list[For]:
-    return source.of(ast.For, ast.AsyncFor)
 
 
 def in_loop(source: SourceText, node: ast.stmt) -> bool:
@@ -33,123 +28,51 @@ def in_loop(source: SourceText, node: ast.stmt) -> bool:
     return False
 
 
-@GROUP.header("for_loop", "A for or async for statement, up to its colon.")
-def for_loop(source: SourceText) -> Iterator[Span]:
-    for node in for_loops(source):
-        yield source.header(node)
+headers("for_loop", FORS)
+headers("async_for", ast.AsyncFor)
+headers("while_loop", ast.While)
+headers("infinite_loop", ast.While, lambda _, node: isinstance(node.test, ast.Constant) and bool(node.test.value))
+headers("nested_loop", LOOPS, in_loop)
+headers("loop_unpacking", FORS, lambda _, node: isinstance(node.target, ast.Tuple | ast.List))
+nodes("early_return_in_loop", ast.Return, in_loop)
 
 
-@GROUP.header("async_for", "An async for statement, up to its colon.", parents=("for_loop",))
-def async_for(source: SourceText) -> Iterator[Span]:
-    for node in source.of(ast.AsyncFor):
-        yield source.header(node)
-
-
-@GROUP.header("while_loop", "A while statement, up to its colon.")
-def while_loop(source: SourceText) -> Iterator[Span]:
-    for node in source.of(ast.While):
-        yield source.header(node)
-
-
-@GROUP.header(
-    "infinite_loop",
-    "A while statement whose condition is a true constant, such as True or 1, up to its colon.",
-    parents=("while_loop",),
-)
-def infinite_loop(source: SourceText) -> Iterator[Span]:
-    for node in source.of(ast.While):
-        if isinstance(node.test, ast.Constant) and node.test.value:
-            yield source.header(node)
-
-
-@GROUP.body("loop_body", "The statements in the body of a for or while loop, without its else block.")
+@concept
 def loop_body(source: SourceText) -> Iterator[Span]:
-    for node in loops(source):
-        yield source.start(node.body[0]), source.span(node.body[-1])[1]
+    return ((source.start(node.body[0]), source.span(node.body[-1])[1]) for node in loops(source))
 
 
-@GROUP.header(
-    "nested_loop", "A for or while statement in the body of another of the same function or class, up to its colon."
-)
-def nested_loop(source: SourceText) -> Iterator[Span]:
-    for node in loops(source):
-        if in_loop(source, node):
-            yield source.header(node)
-
-
-@GROUP.header("loop_else", "The keyword else and the colon of a loop's else block.")
+@concept
 def loop_else(source: SourceText) -> Iterator[Span]:
-    for node in loops(source):
-        if node.orelse:
-            yield source.clause("else", node.orelse)
-
-
-@GROUP.node(
-    "early_return_in_loop",
-    "A return statement in the body of a loop of the same function.",
-    parents=("return_statement",),
-)
-def early_return_in_loop(source: SourceText) -> Iterator[Span]:
-    for node in source.of(ast.Return):
-        if in_loop(source, node):
-            yield source.span(node)
-
-
-@GROUP.header(
-    "loop_unpacking", "A for statement whose target is a tuple or list, up to its colon.", parents=("for_loop",)
-)
-def loop_unpacking(source: SourceText) -> Iterator[Span]:
-    for node in for_loops(source):
-        if isinstance(node.target, ast.Tuple | ast.List):
-            yield source.header(node)
+    return (source.clause("else", node.orelse) for node in loops(source) if node.orelse)
 
 
 # By what a loop goes over
 
 
-def over(holds: Callable[[SourceText, ast.Call], bool]) -> Detector:
+def over(holds: Holds) -> Holds:
     """For loops directly over a call of which this holds."""
-
-    def detect(source: SourceText) -> Iterator[Span]:
-        for node in for_loops(source):
-            if isinstance(node.iter, ast.Call) and holds(source, node.iter):
-                yield source.header(node)
-
-    return detect
+    return lambda source, node: isinstance(node.iter, ast.Call) and holds(source, node.iter)
 
 
-def built_in(name: str) -> Callable[[SourceText, ast.Call], bool]:
-    return lambda source, call: source.names.means(call.func, (f"builtins.{name}",))
+def built_in(name: str) -> Holds:
+    return over(lambda source, call: source.names.means(call.func, (f"builtins.{name}",)))
 
 
-def view(name: str) -> Callable[[SourceText, ast.Call], bool]:
+def view(name: str) -> Holds:
     """A call of a method without arguments."""
-    return lambda _, call: (
-        isinstance(call.func, ast.Attribute) and call.func.attr == name and not call.args and not call.keywords
+    return over(
+        lambda _, call: (
+            isinstance(call.func, ast.Attribute) and call.func.attr == name and not call.args and not call.keywords
+        )
     )
 
 
-def walks(source: SourceText, call: ast.Call) -> bool:
-    return any(name in ("walk", "rglob") for name in source.names.last(call.func))
-
-
-for _name, _built_in in (
-    ("loop_range", "range"),
-    ("loop_enumerate", "enumerate"),
-    ("loop_zip", "zip"),
-    ("loop_reversed", "reversed"),
-):
-    GROUP.header(
-        _name,
-        f"A for statement directly over a call of the built-in {_built_in}, up to its colon.",
-        parents=("for_loop",),
-    )(over(built_in(_built_in)))
-for _name, _view in (("loop_dict_items", "items"), ("loop_dict_keys", "keys"), ("loop_dict_values", "values")):
-    GROUP.header(
-        _name, f"A for statement directly over a call of a method {_view}(), up to its colon.", parents=("for_loop",)
-    )(over(view(_view)))
-GROUP.header(
-    "tree_walk",
-    "A for statement directly over a call of a function or method walk or rglob, up to its colon.",
-    parents=("for_loop",),
-)(over(walks))
+headers("loop_range", FORS, built_in("range"))
+headers("loop_enumerate", FORS, built_in("enumerate"))
+headers("loop_zip", FORS, built_in("zip"))
+headers("loop_reversed", FORS, built_in("reversed"))
+headers("loop_dict_items", FORS, view("items"))
+headers("loop_dict_keys", FORS, view("keys"))
+headers("loop_dict_values", FORS, view("values"))
+headers("tree_walk", FORS, over(lambda source, call: not {"walk", "rglob"}.isdisjoint(source.names.last(call.func))))

@@ -6,11 +6,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from daguerre.concepts.detectors import ConceptGroup
+from daguerre.concepts.detectors import concept, nodes
 from daguerre.concepts.detectors.signatures import defaults
 from daguerre.concepts.source import SourceText, Span, string
 
-GROUP = ConceptGroup("risk")
 DISPLAYS = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
 CONTAINERS = frozenset({"builtins.list", "builtins.dict", "builtins.set"})
 SECRET = re.compile(
@@ -45,44 +44,20 @@ SQL_SMALL = re.compile(
 )
 
 
-@GROUP.node("bare_except", "An except clause that names no exception.", parents=("except_handler",))
-def bare_except(source: SourceText) -> Iterator[Span]:
-    for node in source.of(ast.ExceptHandler):
-        if node.type is None:
-            yield source.span(node)
+def is_swallowed(_: SourceText, node: ast.ExceptHandler) -> bool:
+    return all(
+        isinstance(one, ast.Pass) or (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))
+        for one in node.body
+    )
 
 
-@GROUP.node(
-    "swallowed_exception",
-    "An except clause with nothing in its body but pass, strings, ellipses and other constants.",
-    parents=("except_handler",),
-)
-def swallowed_exception(source: SourceText) -> Iterator[Span]:
-    for node in source.of(ast.ExceptHandler):
-        if all(
-            isinstance(one, ast.Pass) or (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))
-            for one in node.body
-        ):
-            yield source.span(node)
+nodes("bare_except", ast.ExceptHandler, lambda _, node: node.type is None)
+nodes("swallowed_exception", ast.ExceptHandler, is_swallowed)
+nodes("star_import", ast.ImportFrom, lambda _, node: node.names[0].name == "*")
+nodes("global_statement", ast.Global)
 
 
-@GROUP.node("star_import", "An import of everything: `from x import *`.", parents=("from_import",))
-def star_import(source: SourceText) -> Iterator[Span]:
-    for node in source.of(ast.ImportFrom):
-        if node.names[0].name == "*":
-            yield source.span(node)
-
-
-@GROUP.node("global_statement", "A global statement.")
-def global_statement(source: SourceText) -> Iterator[Span]:
-    for node in source.of(ast.Global):
-        yield source.span(node)
-
-
-@GROUP.node(
-    "mutable_default_argument",
-    "A default of a parameter that is a list, dict or set, a comprehension of one, or a call of its class.",
-)
+@concept
 def mutable_default_argument(source: SourceText) -> Iterator[Span]:
     for parameters in source.of(ast.arguments):
         for _, value in defaults(parameters):
@@ -126,11 +101,7 @@ def given(source: SourceText) -> Iterator[tuple[str, ast.expr]]:
             yield string(key) or "", value
 
 
-@GROUP.node(
-    "hardcoded_secret",
-    "A string, neither empty nor all in <> or [], that is given to a name, attribute, argument or key that ends, in "
-    "any case, in password, passwd, secret, token, or api, auth, access or secret and key.",
-)
+@concept
 def hardcoded_secret(source: SourceText) -> Iterator[Span]:
     for name, value in given(source):
         if isinstance(value, ast.Constant) and isinstance(value.value, str | bytes) and SECRET.fullmatch(name):
@@ -139,25 +110,12 @@ def hardcoded_secret(source: SourceText) -> Iterator[Span]:
                 yield source.span(value)
 
 
-def _text(node: ast.JoinedStr) -> str:
-    """The text of an f-string, with a mark for each value."""
-    return "".join(string(one) or "{}" for one in node.values)
+def is_sql(source: SourceText, node: ast.Constant | ast.JoinedStr) -> bool:
+    if isinstance(node, ast.JoinedStr):  # a mark stands for each value
+        text = "".join(string(one) or "{}" for one in node.values)
+    else:
+        text = "" if isinstance(source.parent(node), ast.JoinedStr) else string(node) or ""
+    return bool(SQL_CAPITALS.match(text) or SQL_SMALL.match(text))
 
 
-@GROUP.node(
-    "sql_string",
-    "A string that starts, in capitals, with SELECT ... FROM, INSERT INTO, UPDATE x SET, DELETE FROM or CREATE, DROP "
-    "or ALTER TABLE; or, in small letters, with select columns from x, insert into x and a parenthesis, values or "
-    "select, update x set y =, delete from x with a condition or nothing after it, create table x and a parenthesis, "
-    "drop or alter table x with add, drop, rename or nothing after it.",
-)
-def sql_string(source: SourceText) -> Iterator[Span]:
-    for node in source.of(ast.Constant):
-        text = string(node)
-        if text and (SQL_CAPITALS.match(text) or SQL_SMALL.match(text)):
-            if not isinstance(source.parent(node), ast.JoinedStr):
-                yield source.span(node)
-    for joined in source.of(ast.JoinedStr):
-        text = _text(joined)
-        if SQL_CAPITALS.match(text) or SQL_SMALL.match(text):
-            yield source.span(joined)
+nodes("sql_string", (ast.Constant, ast.JoinedStr), is_sql)

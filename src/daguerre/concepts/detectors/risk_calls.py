@@ -5,11 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from daguerre.concepts.detectors import ConceptGroup
+from daguerre.concepts.detectors import add, concept
 from daguerre.concepts.detectors.library_calls import calls_of
 from daguerre.concepts.source import SourceText, Span, constant, string
 
-GROUP = ConceptGroup("risk")
 SHELL_PLACE = 8
 """The ninth parameter of `subprocess.Popen`, and of what passes its arguments on to it."""
 POPEN = frozenset(
@@ -47,10 +46,7 @@ def argument(call: ast.Call, place: int, *names: str) -> ast.expr | None:
     return next((value for name, value in keyword_values(call) if name in names), None)
 
 
-@GROUP.node(
-    "shell_true",
-    "A call with shell=True, or with True as ninth argument of Popen, run, call, check_call or check_output.",
-)
+@concept
 def shell_true(source: SourceText) -> Iterator[Span]:
     for call in source.of(ast.Call):
         if call.keywords and any(name == "shell" and constant(value, True) for name, value in keyword_values(call)):
@@ -60,14 +56,8 @@ def shell_true(source: SourceText) -> Iterator[Span]:
             yield source.span(call)
 
 
-GROUP.node("eval_exec", "A call of the built-in function eval or exec.", parents=("builtin_call",))(
-    calls_of("builtins.eval builtins.exec")
-)
-
-GROUP.node("insecure_tempfile", "A call of tempfile.mktemp, which is open to races.", parents=("tempfile_call",))(
-    calls_of("tempfile.mktemp")
-)
-
+add("eval_exec", calls_of("builtins.eval builtins.exec"))
+add("insecure_tempfile", calls_of("tempfile.mktemp"))
 _load = calls_of(" ".join(LOADS))
 
 
@@ -77,12 +67,7 @@ def _safe_yaml(source: SourceText, loader: ast.expr | None) -> bool:
     return bool(names) and all(name.startswith("yaml.") and name.rpartition(".")[2] in YAML_SAFE for name in names)
 
 
-@GROUP.node(
-    "unsafe_deserialization",
-    "A call of load, loads or Unpickler of pickle, cPickle, _pickle, dill or cloudpickle; of load or loads of marshal; "
-    "of shelve.open or pandas.read_pickle; of unsafe_load or full_load of yaml, or load without SafeLoader, "
-    "CSafeLoader, BaseLoader or CBaseLoader, also with _all.",
-)
+@concept
 def unsafe_deserialization(source: SourceText) -> Iterator[Span]:
     yield from _load(source)
     for call, name in source.names.calls("yaml"):
@@ -97,11 +82,7 @@ def _weak(source: SourceText, node: ast.expr | None) -> bool:
     return source.names.means(node, WEAK_CALLS)
 
 
-@GROUP.node(
-    "weak_hash",
-    "A call of md5 or sha1 of hashlib, or of new or file_digest of it with md4, md5 or sha1.",
-    parents=("hash_call",),
-)
+@concept
 def weak_hash(source: SourceText) -> Iterator[Span]:
     for call, name in source.names.calls("hashlib"):
         if (
@@ -121,12 +102,7 @@ def _http(source: SourceText, call: ast.Call) -> bool:
     )
 
 
-@GROUP.node(
-    "tls_verify_disabled",
-    "A call with check_hostname=False; a call with verify=False of anything of requests or httpx, or with such an "
-    "argument, or of a method get, post, put, patch, delete, head, options, request, send or stream; an assignment of "
-    "False to an attribute verify or check_hostname; a use of ssl.CERT_NONE or ssl._create_unverified_context.",
-)
+@concept
 def tls_verify_disabled(source: SourceText) -> Iterator[Span]:
     for call in source.of(ast.Call):
         if call.keywords:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
-from daguerre.concepts.detectors import ConceptGroup
+from daguerre.concepts.detectors import add, nodes
+from daguerre.concepts.detectors.calls import argument
 from daguerre.concepts.detectors.library_calls import calls_of
-from daguerre.concepts.source import SourceText, Span
+from daguerre.concepts.source import SourceText, once
 
-GROUP = ConceptGroup("science")
 ARRAY_LIBRARIES = frozenset("numpy scipy pandas torch jax".split())
 ARRAY_ATTRIBUTES = frozenset("shape dtype ndim T".split())
 ARRAY_ARGUMENTS = frozenset("axis dtype shape keepdims device".split())
 
 
+@once
 def has_arrays(source: SourceText) -> bool:
     """Whether the file imports a library of arrays, or a part of one."""
     plain = (alias.name for node in source.of(ast.Import) for alias in node.names)
@@ -22,41 +22,18 @@ def has_arrays(source: SourceText) -> bool:
     return any(name.partition(".")[0] in ARRAY_LIBRARIES for names in (plain, parts) for name in names)
 
 
-for _name, _library, _parents in (
-    ("numpy_call", "numpy", ()),
-    ("numpy_random_call", "numpy.random", ("numpy_call",)),
-    ("scipy_call", "scipy", ()),
-    ("pandas_call", "pandas", ()),
-):
-    GROUP.node(_name, f"A call of anything of {_library}.", parents=_parents)(calls_of(f"{_library}.*"))
+def is_linear_algebra(source: SourceText, call: ast.Call) -> bool:
+    return any("linalg" in name.split(".")[:-1] for name in source.names.meanings(call.func))
 
 
-@GROUP.node("linear_algebra_call", "A call of something in a module named linalg, through an import.")
-def linear_algebra_call(source: SourceText) -> Iterator[Span]:
-    for call in source.of(ast.Call):
-        if any("linalg" in name.split(".")[:-1] for name in source.names.meanings(call.func)):
-            yield source.span(call)
+def is_of_array(source: SourceText, node: ast.Attribute) -> bool:
+    return node.attr in ARRAY_ATTRIBUTES and has_arrays(source) and not source.names.meanings(node)
 
 
-@GROUP.node(
-    "array_attribute",
-    "A .shape, .dtype, .ndim or .T of no import, if the file imports numpy, scipy, pandas, torch or jax.",
-)
-def array_attribute(source: SourceText) -> Iterator[Span]:
-    if has_arrays(source):
-        for node in source.of(ast.Attribute):
-            if node.attr in ARRAY_ATTRIBUTES and not source.names.meanings(node):
-                yield source.span(node)
-
-
-@GROUP.node(
-    "array_kwarg",
-    "axis=, dtype=, shape=, keepdims= or device= if the file imports numpy, scipy, pandas, torch or jax.",
-    parents=("keyword_argument",),
-)
-def array_kwarg(source: SourceText) -> Iterator[Span]:
-    if has_arrays(source):
-        for call in source.of(ast.Call):
-            for one in call.keywords:
-                if one.arg in ARRAY_ARGUMENTS:
-                    yield source.span(one)
+add("numpy_call", calls_of("numpy.*"))
+add("numpy_random_call", calls_of("numpy.random.*"))
+add("scipy_call", calls_of("scipy.*"))
+add("pandas_call", calls_of("pandas.*"))
+nodes("linear_algebra_call", ast.Call, is_linear_algebra)
+nodes("array_attribute", ast.Attribute, is_of_array)
+argument("array_kwarg", lambda source, one: one.arg in ARRAY_ARGUMENTS and has_arrays(source))

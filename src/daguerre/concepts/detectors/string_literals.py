@@ -7,7 +7,8 @@ import tokenize
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from daguerre.concepts.detectors.lexical import GROUP, whole_tokens
+from daguerre.concepts.detectors import add, concept
+from daguerre.concepts.detectors.lexical import whole_tokens
 from daguerre.concepts.source import SourceText, Span, once
 
 ESCAPES_OR_FIELD = re.compile(
@@ -50,18 +51,9 @@ def literals(source: SourceText) -> tuple[list[Literal], list[Literal]]:
     return texts, data
 
 
-@GROUP.token("bytes_literal", "A bytes literal: quotes with b in their prefix.", lexical=True)
+@concept
 def bytes_literal(source: SourceText) -> Iterator[Span]:
     return (source.token_span(one.token) for one in literals(source)[1])
-
-
-def _string(name: str, description: str, test: Callable[[Literal], bool], *parents: str) -> None:
-    def detect(source: SourceText) -> Iterator[Span]:
-        return (source.token_span(one.token) for one in literals(source)[0] if test(one))
-
-    if name != "string_literal":
-        parents = (*parents, "string_literal")
-    GROUP.token(name, description, lexical=True, parents=parents)(detect)
 
 
 def _is_f(literal: Literal) -> bool:
@@ -82,52 +74,24 @@ def _is_percent(literal: Literal) -> bool:
     return any(one != "%%" for one in found) and sum(one.count("%") for one in found) == signs
 
 
-_string("string_literal", "A str literal, f-strings included and bytes not.", lambda x: True)
-_string("single_quoted", "A str literal between single quotes, not triple ones.", lambda x: x.quotes == "'")
-_string("double_quoted", "A str literal between double quotes, not triple ones.", lambda x: x.quotes == '"')
-_string("triple_quoted", "A str literal between triple quotes, of either kind.", lambda x: len(x.quotes) == 3)
-_string("raw_string", "A str literal with r in its prefix, not bytes.", lambda x: "r" in x.prefix)
-_string("fstring", "An f-string: a str literal with f in its prefix.", _is_f)
-_string(
-    "multiline_string",
-    "A str literal that ends on a later line of the file than it starts on.",
-    lambda x: x.token.end[0] > x.token.start[0],
-)
-_string("long_string", "A str literal with more than 80 characters between its quotes.", lambda x: len(x.body) > 80)
-_string("empty_string", "A str literal with nothing between its quotes.", lambda x: not x.body)
-_string(
-    "non_ascii_string",
-    "A str literal with a character beyond ASCII, not written as an escape.",
-    lambda x: not x.body.isascii(),
-)
-_string(
-    "format_template",
-    "A str literal, neither raw nor an f-string, with a field of str.format: {}, {0} or {name!r:>8}.",
-    _is_template,
-)
-_string(
-    "percent_template",
-    "A str literal, not an f-string, whose % signs all convert like %s or %(x)5.2f or are %%, not all %%.",
-    _is_percent,
-)
-_string(
-    "regex_like_string",
-    r"A raw str literal with \d, \s, \w, \D, \S, \W, `(?`, or `)` or `]` before *, + or ?.",
-    lambda x: "r" in x.prefix and REGEX.search(x.body) is not None,
-    "raw_string",
-)
-_string(
-    "markup_string",
-    "A str literal with a tag: <name>, </name>, <name/>, or <name attribute=...>.",
-    lambda x: "<" in x.body and TAG.search(x.body) is not None,
-)
-_string(
-    "url_string",
-    "A str literal that contains http:// or https://.",
-    lambda x: "://" in x.body and URL.search(x.body) is not None,
-)
-_string(
-    "filename_string",
-    "A str literal that is all a path without spaces, with a common file extension such as .py or .json.",
-    lambda x: "." in x.body and FILENAME.fullmatch(x.body) is not None,
-)
+def _string(name: str, test: Callable[[Literal], bool] = lambda x: True) -> None:
+    """Register a concept for the literals of strings that pass a test."""
+    add(name, lambda source: (source.token_span(one.token) for one in literals(source)[0] if test(one)))
+
+
+_string("string_literal")
+_string("single_quoted", lambda x: x.quotes == "'")
+_string("double_quoted", lambda x: x.quotes == '"')
+_string("triple_quoted", lambda x: len(x.quotes) == 3)
+_string("raw_string", lambda x: "r" in x.prefix)
+_string("fstring", _is_f)
+_string("multiline_string", lambda x: x.token.end[0] > x.token.start[0])
+_string("long_string", lambda x: len(x.body) > 80)
+_string("empty_string", lambda x: not x.body)
+_string("non_ascii_string", lambda x: not x.body.isascii())
+_string("format_template", _is_template)
+_string("percent_template", _is_percent)
+_string("regex_like_string", lambda x: "r" in x.prefix and REGEX.search(x.body) is not None)
+_string("markup_string", lambda x: "<" in x.body and TAG.search(x.body) is not None)
+_string("url_string", lambda x: "://" in x.body and URL.search(x.body) is not None)
+_string("filename_string", lambda x: "." in x.body and FILENAME.fullmatch(x.body) is not None)

@@ -3,46 +3,32 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
 
-from daguerre.concepts.detectors import Detector
-from daguerre.concepts.detectors.operators import GROUP
-from daguerre.concepts.source import SourceText, Span, string
+from daguerre.concepts.detectors import nodes
+from daguerre.concepts.source import SourceText, string
 
 
-def subscripts(holds: Callable[[ast.expr], bool]) -> Detector:
-    """Subscripts with an index of which this holds."""
-
-    def detect(source: SourceText) -> Iterator[Span]:
-        for node in source.of(ast.Subscript):
-            if holds(node.slice):
-                yield source.span(node)
-
-    return detect
+def is_int(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and type(node.value) is int
 
 
-def is_int(index: ast.expr) -> bool:
-    return isinstance(index, ast.Constant) and type(index.value) is int
-
-
-def is_negative(index: ast.expr) -> bool:
+def is_negative(_: SourceText, node: ast.Subscript) -> bool:
+    index = node.slice
     return isinstance(index, ast.UnaryOp) and isinstance(index.op, ast.USub) and is_int(index.operand)
 
 
-def has_slice(index: ast.expr) -> bool:
-    return any(isinstance(one, ast.Slice) for one in (index.elts if isinstance(index, ast.Tuple) else [index]))
+def has_slice(_: SourceText, node: ast.Subscript) -> bool:
+    indices = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    return any(isinstance(one, ast.Slice) for one in indices)
 
 
-def is_multiple(index: ast.expr) -> bool:
-    return isinstance(index, ast.Tuple) and len(index.elts) > 1
+def is_multiple(_: SourceText, node: ast.Subscript) -> bool:
+    return isinstance(node.slice, ast.Tuple) and len(node.slice.elts) > 1
 
 
-GROUP.node("subscript", "A subscript: x[...].")(subscripts(lambda _: True))
-for _name, _description, _holds in (
-    ("slicing", "A subscript with a slice as its index or as one of them.", has_slice),
-    ("constant_index", "A subscript with an integer literal without sign as its index.", is_int),
-    ("negative_index", "A subscript with a minus and an integer literal as its index.", is_negative),
-    ("string_key_access", "A subscript with a string literal as its index.", lambda index: string(index) is not None),
-    ("multi_index", "A subscript with two or more indices.", is_multiple),
-):
-    GROUP.node(_name, _description, parents=("subscript",))(subscripts(_holds))
+nodes("subscript", ast.Subscript)
+nodes("slicing", ast.Subscript, has_slice)
+nodes("constant_index", ast.Subscript, lambda _, node: is_int(node.slice))
+nodes("negative_index", ast.Subscript, is_negative)
+nodes("string_key_access", ast.Subscript, lambda _, node: string(node.slice) is not None)
+nodes("multi_index", ast.Subscript, is_multiple)

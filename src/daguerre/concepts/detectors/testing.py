@@ -5,59 +5,43 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from daguerre.concepts.detectors import ConceptGroup
+from daguerre.concepts.detectors import add, concept, headers, nodes, trait
+from daguerre.concepts.detectors.functions import called
 from daguerre.concepts.detectors.library_calls import calls_of
 from daguerre.concepts.source import SourceText, Span
 
-GROUP = ConceptGroup("testing")
 FIXTURES = frozenset(("pytest.fixture", "pytest_asyncio.fixture"))
 PATCHERS = frozenset(("monkeypatch", "mocker"))
 RAISES = frozenset(("assertRaises", "assertRaisesRegex"))
 
 
-@GROUP.header(
-    "test_function", "A function or method, async or not, whose name starts with test.", parents=("function_def",)
-)
-def test_function(source: SourceText) -> Iterator[Span]:
-    for node in source.functions:
-        if node.name.startswith("test"):
-            yield source.header(node)
+def is_assertion(_: SourceText, call: ast.Call) -> bool:
+    if not (isinstance(call.func, ast.Attribute) and call.func.attr.startswith("assert")):
+        return False
+    following = call.func.attr[6:7]
+    return following == "_" or following.isupper()
 
 
-@GROUP.node(
-    "assert_method",
-    "A call on anything of an attribute named assert and then an upper-case letter or underscore.",
-    parents=("method_call",),
-)
-def assert_method(source: SourceText) -> Iterator[Span]:
-    for call in source.of(ast.Call):
-        if isinstance(call.func, ast.Attribute) and call.func.attr.startswith("assert"):
-            following = call.func.attr[6:7]
-            if following == "_" or following.isupper():
-                yield source.span(call)
+def expects_error(source: SourceText, call: ast.expr) -> bool:
+    return isinstance(call, ast.Call) and (
+        (isinstance(call.func, ast.Attribute) and call.func.attr in RAISES)
+        or source.names.means(call.func, ("pytest.raises",))
+    )
 
 
-@GROUP.header(
+trait("test_function", lambda _, one: one.name.startswith("test"))
+nodes("assert_method", ast.Call, is_assertion)
+headers(
     "assert_raises_context",
-    "A with statement on .assertRaises() or .assertRaisesRegex() of anything, or on pytest.raises().",
-    parents=("with_statement",),
+    ast.With,
+    lambda source, node: any(expects_error(source, item.context_expr) for item in node.items),
 )
-def assert_raises_context(source: SourceText) -> Iterator[Span]:
-    for node in source.of(ast.With):
-        for item in node.items:
-            call = item.context_expr
-            if isinstance(call, ast.Call) and (
-                (isinstance(call.func, ast.Attribute) and call.func.attr in RAISES)
-                or source.names.means(call.func, ("pytest.raises",))
-            ):
-                yield source.header(node)
-                break
-
-
+add("pytest_call", calls_of("pytest.*"))
+add("pytest_parametrize", calls_of("pytest.mark.parametrize"))
 _mock_call = calls_of("mock.* unittest.mock.*")
 
 
-@GROUP.node("mocking", "A call in mock or unittest.mock through an import, or on the name monkeypatch or mocker.")
+@concept
 def mocking(source: SourceText) -> Iterator[Span]:
     yield from _mock_call(source)
     for call in source.of(ast.Call):
@@ -69,21 +53,7 @@ def mocking(source: SourceText) -> Iterator[Span]:
             yield source.span(call)
 
 
-GROUP.node("pytest_call", "A call of anything of pytest.")(calls_of("pytest.*"))
-
-
-@GROUP.node(
-    "pytest_fixture",
-    "A decorator of a function that is or calls fixture of pytest or pytest_asyncio, as imported.",
-    parents=("decorator",),
-)
+@concept
 def pytest_fixture(source: SourceText) -> Iterator[Span]:
     for node in source.functions:
-        for decorator in node.decorator_list:
-            if source.names.means(decorator.func if isinstance(decorator, ast.Call) else decorator, FIXTURES):
-                yield source.span(decorator)
-
-
-GROUP.node("pytest_parametrize", "A call of pytest.mark.parametrize.", parents=("pytest_call",))(
-    calls_of("pytest.mark.parametrize")
-)
+        yield from (source.span(one) for one in node.decorator_list if source.names.means(called(one), FIXTURES))

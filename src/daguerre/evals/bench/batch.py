@@ -27,7 +27,8 @@ from daguerre.decoding.generate import Request, plan_of
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.request import Decode
 from daguerre.decoding.sample import Sample, Together, drive
-from daguerre.evals.bench.job import FORCED, RANDOM, BenchJob, BenchShape, Progress, model_of, prompts
+from daguerre.evals.bench.job import FORCED, RANDOM, BenchJob, BenchShape, model_of, prompts
+from daguerre.evals.workers import Progress
 from daguerre.model import Model
 from daguerre.models.backends.library import library
 from daguerre.models.forward import Backend, DraftStep, Forward

@@ -13,9 +13,9 @@ from typing import Any
 from daguerre.decoding.generate import Request, plan_of
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.request import Decode
-from daguerre.evals.bench.job import FORCED, BenchShape, Progress, random_model, random_tokens
-from daguerre.evals.bench.timed import completing
+from daguerre.evals.bench.job import FORCED, BenchShape, random_model, random_tokens
 from daguerre.evals.shared import SharedSession
+from daguerre.evals.workers import Progress
 
 CONTEXTS = (512, 1024, 2048, 4096)
 KV_HEADS = (2, 8)
@@ -40,7 +40,8 @@ def measure(options: dict[str, Any], progress: Progress) -> dict[str, Any]:
     for number in range(rounds + WARM_UP):
         for index, (case, shared, plan) in enumerate(cases):
             progress(f"context {case['context']}, {case['kv_heads']} KV heads", number, rounds + WARM_UP)
-            took[index].append(1e3 * completing(shared, plan)[0] / NEW)
+            shared.prefill(plan)
+            took[index].append(1e3 * shared.timed(plan)[0] / NEW)
     rows = [case | {"ms": statistics.median(ms[WARM_UP:])} for (case, _, _), ms in zip(cases, took, strict=True)]
     return {"new_tokens": NEW, "block": BLOCK, "per_forward": FORCED, "rows": rows}
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from daguerre.errors import DataError, InputError, MissingExtra
-from daguerre.evals.bench.job import Progress
+from daguerre.evals.workers import Progress, no_progress
 from daguerre.heldout import load_frozen
 
 Route = Literal["completions", "chat"]
@@ -63,7 +63,7 @@ class RequestOutcome:
 
 
 def measure_endpoint(
-    target: Target, levels: Sequence[int] = (1, 4, 16), requests: int = 16, progress: Progress | None = None
+    target: Target, levels: Sequence[int] = (1, 4, 16), requests: int = 16, progress: Progress = no_progress
 ) -> dict[str, Any]:
     """`requests` requests at each level, which is how many of them run at once; one request before them warms up.
 
@@ -76,7 +76,6 @@ def measure_endpoint(
         raise MissingExtra("httpx2", "bench") from None
     if min(levels, default=0) < 1 or requests < 1:
         raise InputError("requests, and how many of them at once, must be 1 or more")
-    progress = progress or (lambda what, done, total: None)
     headers = {} if target.key is None else {"Authorization": f"Bearer {target.key}"}
     limits = httpx2.Limits(max_connections=max(levels))
     with httpx2.Client(

@@ -32,10 +32,11 @@ import torch
 from daguerre.canvas import Decision
 from daguerre.errors import DaguerreError
 from daguerre.evals.bench.family_files import WEIGHTS, checkpoint, gguf_files, num_parameters, shape_of, weights_of
-from daguerre.evals.bench.job import FORCED, Progress
+from daguerre.evals.bench.job import FORCED
 from daguerre.evals.bench.peers import LlamaCpp
 from daguerre.evals.bench.rows import behind, cached
 from daguerre.evals.bench.worker import versions
+from daguerre.evals.workers import Progress
 from daguerre.model import Model, load
 from daguerre.models.denoiser import CacheMode
 from daguerre.models.forward import Backend, Draws, Rules

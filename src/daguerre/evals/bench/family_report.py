@@ -10,7 +10,7 @@ from typing import Any
 from daguerre.evals.bench.families import ROWS
 from daguerre.evals.bench.family_depth import deep_models, deep_table
 from daguerre.evals.bench.family_files import DEEP_WEIGHTS, WEIGHTS
-from daguerre.evals.tables import table
+from daguerre.evals.tables import counted, table
 from daguerre.view.charts import BLUE, GRAY, GREEN, ORANGE, by_powers, legend_of_figure
 
 MIN_AR, AR_BARS = 1.0, ("int8", "approximate_int4")
@@ -123,7 +123,7 @@ def families_table(part: dict[str, Any]) -> str:
     some = next(iter(part["threads"].values()))
     kinds = [one for shape in some["shapes"].values() for one in shape["weights"].values()]
     notes = dict.fromkeys(f"llama.cpp was not measured: {one['failed']}" for one in kinds if one["failed"])
-    clocks = "; ".join(f"of {one['clock']} on {_threads(num)}" for num, one in part["threads"].items())
+    clocks = "; ".join(f"of {one['clock']} on {counted(num, 'thread')}" for num, one in part["threads"].items())
     tables = [NOTE.format(**some, clocks=clocks), table(header, cells)] if found else []
     versions = ", ".join(f"{name} {version}" for name, version in some["versions"].items())
     return "\n\n".join([*tables, *filter(None, [deep_table(part)]), *notes, f"With {versions}."])
@@ -152,14 +152,14 @@ def family_bars(part: dict[str, Any]) -> Iterator[tuple[str, str, str, str, bool
 def bars_of(part: dict[str, Any]) -> Iterator[tuple[str, float, float | None, float | None, str]]:
     """What the picture's bars are: name, answer tokens a second, llama.cpp's, times, color."""
     for line in lines(part):
-        name = f"{line.shape}  {line.mode}\n{line.weights}, {_threads(line.threads)}"
+        name = f"{line.shape}  {line.mode}\n{line.weights}, {counted(line.threads, 'thread')}"
         yield name, line.answer, line.peer_answer, line.times, BLUE if line.block is None else GREEN
     for model in deep_models(part):
         theirs = model.new / model.whole("llama.cpp") if "llama.cpp" in model.seconds else None
         for cache in model.seconds:
             if cache == "llama.cpp":
                 continue
-            name = f"llada, {model.deep} layers  {cache}\n{model.weights}, {_threads(model.threads)}"
+            name = f"llada, {model.deep} layers  {cache}\n{model.weights}, {counted(model.threads, 'thread')}"
             ours = model.new / model.whole(cache)
             yield name, ours, theirs, None if theirs is None else ours / theirs, ORANGE
 
@@ -180,7 +180,8 @@ def paint(figure: Any, part: dict[str, Any]) -> None:
     kinds = list(dict.fromkeys((line.shape, line.weights) for line in several))
     for line in several:
         rows, color = list(line.rows), f"C{kinds.index((line.shape, line.weights))}"
-        label, style = f"{line.shape} {line.weights}, {_threads(line.threads)}", "o-" if line.threads == "1" else "o:"
+        label = f"{line.shape} {line.weights}, {counted(line.threads, 'thread')}"
+        style = "o-" if line.threads == "1" else "o:"
         shares = [ms / line.rows[1] for ms in line.rows.values()]
         right.plot(rows, shares, style, color=color, label=label, markersize=4)
     left.set_yticks(range(len(found)), [name for name, *_ in found], fontsize=8)
@@ -206,7 +207,3 @@ def paint(figure: Any, part: dict[str, Any]) -> None:
 def _short(value: float) -> str:
     """Three digits or more."""
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
-
-
-def _threads(threads: str) -> str:
-    return "1 thread" if threads == "1" else f"{threads} threads"

@@ -13,9 +13,9 @@ from typing import Any
 from daguerre.decoding.generate import Request, plan_of
 from daguerre.decoding.request import Decode
 from daguerre.errors import DataError
-from daguerre.evals.bench.job import FORCED, RANDOM, BenchShape, Progress, random_model, random_tokens
-from daguerre.evals.bench.timed import infilling
+from daguerre.evals.bench.job import FORCED, RANDOM, BenchShape, random_model, random_tokens
 from daguerre.evals.shared import SharedSession
+from daguerre.evals.workers import Progress
 from daguerre.heldout import load_frozen
 from daguerre.model import Model, load
 
@@ -57,8 +57,8 @@ def _figure(
         request = Request.of("infill", prefix, suffix, NEW, decode, heal=False)
         plan = plan_of(model.denoiser, model.tokenizer, request)
         shared = SharedSession(model.denoiser, plan.canvas)
-        infilling(shared, plan)  # leaves the prefix and the suffix in the cache
-        took.append(infilling(shared, plan))
+        shared.timed(plan)  # leaves the prefix and the suffix in the cache
+        took.append(shared.timed(plan))
     return {
         "model": name,
         "policy": policy,

@@ -25,8 +25,6 @@ RANDOM = "random weights"
 """What reports call a model of random weights."""
 TOKENIZERS = {2048: "2k", 8192: "8k"}
 PROMPTS = 16
-Progress = Callable[[str, int, int], None]
-"""Called with what is measured, how much of it is done, and of how much."""
 remarks: dict[str, str] = {}
 """What this process found out about a package, by its name; the report has it behind the package's version."""
 

@@ -10,9 +10,9 @@ from dataclasses import asdict
 from typing import Any
 
 from daguerre.decoding.request import Decode
-from daguerre.evals.bench.job import Progress
 from daguerre.evals.completion import LINE_TOKENS, grid, next_line_completion
 from daguerre.evals.lines import make_examples
+from daguerre.evals.workers import Progress
 from daguerre.heldout import load_frozen
 from daguerre.model import load
 

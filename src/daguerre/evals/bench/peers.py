@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from daguerre.errors import DataError, MissingExtra
-from daguerre.evals.bench.gguf_file import write_gguf
+from daguerre.errors import DataError, MissingExtra, UnsupportedError
 from daguerre.evals.bench.job import FORCED, BenchJob, Runner, Timing, model_of, random_config, remarks, torch_dtype
+from daguerre.models.core.backbone import Backbone
+from daguerre.models.gguf import writing
 
 DIFFUSERS_BLOCK = 32
 DIFFUSERS_OPTIONS: dict[str, Any] = {
@@ -166,6 +168,27 @@ def llama_cpp(dtype: str, job: BenchJob) -> Runner:
     return run
 
 
+def write_gguf(backbone: Backbone, path: Path, dtype: str, qk_norm: bool = True) -> None:
+    """Write the weights for llama.cpp, with matrices in `dtype`, such as "BF16", and norms in float32. There is no
+    vocabulary: ids in, ids out. qk_norm: False leaves it out, for random weights whose values do not matter.
+
+    UnsupportedError for a backbone without causal context, and one that llama.cpp has no architecture for; MissingExtra
+    without the `gguf` package.
+    """
+    try:
+        writing.package()
+    except MissingExtra:
+        raise MissingExtra("gguf", "bench") from None
+    if backbone.config.context != "causal":
+        raise UnsupportedError(f"llama.cpp writes no text with {backbone.config.context} context: leave it out")
+    if not qk_norm:
+        weights = backbone.state_dict()
+        plain = Backbone(replace(backbone.config, qk_norm=False, draft_head=0, draft_rank=0))
+        plain.load_state_dict({name: weights[name] for name in plain.state_dict()})
+        backbone = plain
+    writing.write_gguf(backbone, None, path, dtype.lower())
+
+
 @cache
 def llama_api() -> Any:
     """The bindings, silent. The callback lives as long as the process: llama.cpp calls it whenever it has to say
@@ -235,7 +258,7 @@ class LlamaCpp:
         backbone = model_of(job, "float32").backbone
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model.gguf"
-            write_gguf(backbone, path, dtype, "llama" if job.model is None else "qwen3")
+            write_gguf(backbone, path, dtype, qk_norm=job.model is not None)
             return cls(path, job.threads, job.shape.prompt_tokens + job.shape.new_tokens)
 
     def generate(self, prompt: Sequence[int]) -> Iterator[int]:
@@ -260,40 +283,22 @@ class LlamaCpp:
 
         return step
 
-    def logits(self, tokens: Sequence[int]) -> np.ndarray:
-        """Logits (N, V) of the token after each of N tokens, given those before."""
-        api, size = self._api, self._api.llama_vocab_n_tokens(self._api.llama_model_get_vocab(self._model))
-        self._forget(0)
-        batch = api.llama_batch_init(len(tokens), 0, 1)
-        self._put(batch, tokens)
-        if status := self._compute(batch):
-            raise DataError(f"llama.cpp could not run {len(tokens)} tokens (status {status})")
-        out = np.stack([self.canvas_logits(row, size) for row in range(len(tokens))])
-        api.llama_batch_free(batch)
-        return out
-
-    @staticmethod
-    def _put(batch: Any, tokens: Sequence[int]) -> None:
-        """Tokens in a batch, each of which is asked for its logits."""
-        batch.n_tokens = len(tokens)
-        for place, token in enumerate(tokens):
-            batch.token[place], batch.pos[place], batch.logits[place] = token, place, 1
-            batch.n_seq_id[place], batch.seq_id[place][0] = 1, 0
-
     def whole_canvas(self, tokens: Sequence[int]) -> Callable[[], None]:
         """What computes the logits of all of a canvas, every row of which sees every other, from nothing, as a step of
         llama.cpp's diffusion example does.
         """
         api, num = self._api, len(tokens)
         api.llama_set_causal_attn(self._context, False)
-        self._batch = api.llama_batch_init(num, 0, 1)
-        self._put(self._batch, tokens)
+        batch = self._batch = api.llama_batch_init(num, 0, 1)
+        batch.n_tokens = num
+        for place, token in enumerate(tokens):
+            batch.token[place], batch.pos[place], batch.logits[place] = token, place, 1
+            batch.n_seq_id[place], batch.seq_id[place][0] = 1, 0
 
         def step() -> None:
             if memory := api.llama_get_memory(self._context):
                 api.llama_memory_clear(memory, True)
-            if status := self._compute(self._batch):
-                raise DataError(f"llama.cpp could not run {num} tokens (status {status})")
+            self._compute(batch, num)
             api.llama_synchronize(self._context)
 
         return step
@@ -311,13 +316,16 @@ class LlamaCpp:
     def _decode(self, tokens: Sequence[int]) -> None:
         api = self._api
         row = (api.llama_token * len(tokens))(*tokens)
-        if status := self._compute(api.llama_batch_get_one(row, len(tokens))):
-            raise DataError(f"llama.cpp could not run {len(tokens)} tokens (status {status})")
+        self._compute(api.llama_batch_get_one(row, len(tokens)), len(tokens))
 
-    def _compute(self, batch: Any) -> int:
+    def _compute(self, batch: Any, num: int) -> None:
+        decode = self._api.llama_decode
         if self._thread is None:
-            return int(self._api.llama_decode(self._context, batch))
-        return int(self._thread.submit(self._api.llama_decode, self._context, batch).result())
+            status = decode(self._context, batch)
+        else:
+            status = self._thread.submit(decode, self._context, batch).result()
+        if status:
+            raise DataError(f"llama.cpp could not run {num} tokens (status {status})")
 
     def close(self) -> None:
         """Free its memory, and end its thread."""

@@ -10,8 +10,8 @@ from daguerre.evals.bench.bars import bars
 from daguerre.evals.bench.family_report import families_table
 from daguerre.evals.bench.job import RANDOM
 from daguerre.evals.bench.rows import TORCH
-from daguerre.evals.tables import Column, optional, table, table_of, text
-from daguerre.files import atomic_write
+from daguerre.evals.results import write_page
+from daguerre.evals.tables import Column, counted, optional, table, table_of, text
 
 BUSY = 0.05
 """The share of all CPUs' time, used by others, from which a machine was not idle."""
@@ -35,15 +35,14 @@ def markdown(report: dict[str, Any]) -> str:
 
 def write(report: dict[str, Any], path: Path) -> None:
     """Write `markdown(report)` beside the JSON file at `path`."""
-    with atomic_write(path.with_suffix(".md")) as file:
-        file.write(markdown(report).encode())
+    write_page(path, markdown(report))
 
 
 def _measured(part: dict[str, Any]) -> str:
     """One line on the machine, the types, the versions and the rounds; and whether the machine was idle."""
     settings, share = part["settings"], part["busy"] or 0.0
     num = settings.get("rounds", 0)
-    rounds = f"{num} round{'s' * (num > 1)}, " if num else ""
+    rounds = f"{counted(num, 'round')}, " if num else ""
     busy = f" **The machine was not idle: {share:.0%} of its time was used before this began.**" if share > BUSY else ""
     return f"{machine_text(part['machine'])}, {rounds}{part['seconds']:.0f} s.{busy}"
 

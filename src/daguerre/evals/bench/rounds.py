@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from daguerre.errors import DataError
-from daguerre.evals.bench.job import BenchJob, Progress, Timing
+from daguerre.evals.bench.job import BenchJob, Timing
 from daguerre.evals.bench.worker import Worker
+from daguerre.evals.workers import Progress
 
 RATE, DECODE_RATE = "tokens_per_second", "decode_tokens_per_second"
 WARM_UP = 2

@@ -24,17 +24,9 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from daguerre.evals.bench.job import (
-    FORCED,
-    RANDOM,
-    BenchJob,
-    BenchShape,
-    Progress,
-    random_model,
-    random_tokens,
-    torch_dtype,
-)
+from daguerre.evals.bench.job import FORCED, RANDOM, BenchJob, BenchShape, random_model, random_tokens, torch_dtype
 from daguerre.evals.bench.peers import LLAMA_TYPES, LlamaCpp
+from daguerre.evals.workers import ItemProgress, Progress
 from daguerre.model import load
 from daguerre.models.backends.native_backend import NativeBackend, Quantization
 from daguerre.models.backends.torch_backend import TorchBackend
@@ -51,8 +43,6 @@ MIN_SECONDS = 0.02
 TORCH = "torch float32"
 PRODUCTS = "bare products"
 Step = Callable[[], object]
-Counted = Callable[[int, int], None]
-"""Called with how much is done, and of how much."""
 Key = TypeVar("Key", bound=Hashable)
 
 
@@ -75,7 +65,7 @@ def measure(options: dict[str, Any], progress: Progress) -> dict[str, Any]:
     }
 
 
-def by_rows(job: BenchJob, backbone: Backbone, rounds: int, progress: Counted) -> dict[str, Any]:
+def by_rows(job: BenchJob, backbone: Backbone, rounds: int, progress: ItemProgress) -> dict[str, Any]:
     """Of each side, by number of rows: milliseconds ("ms"), how many times those of one row ("times_one_row"), and how
     many times as fast as PyTorch's float32 modules ("times_torch").
     """
@@ -167,7 +157,7 @@ def llama_cpp(job: BenchJob) -> tuple[dict[str, LlamaCpp], dict[str, str]]:
     return found, failed
 
 
-def by_requests(backend: Backend, rounds: int, progress: Counted) -> list[dict[str, Any]]:
+def by_requests(backend: Backend, rounds: int, progress: ItemProgress) -> list[dict[str, Any]]:
     """Milliseconds of a forward of many requests, one row of each ("ar_ms") and a block of each ("block_ms")."""
     filled, still = cached(backend, CONTEXT), np.zeros(CONTEXT, dtype=np.int64)
     caches = [filled.moved(still) for _ in range(max(REQUESTS))]
@@ -181,7 +171,7 @@ def by_requests(backend: Backend, rounds: int, progress: Counted) -> list[dict[s
     return [{"requests": num, **{name: statistics.median(took[num, name]) for name in names}} for num in REQUESTS]
 
 
-def interleaved(steps: Mapping[Key, Step], rounds: int, progress: Counted) -> dict[Key, list[float]]:
+def interleaved(steps: Mapping[Key, Step], rounds: int, progress: ItemProgress) -> dict[Key, list[float]]:
     """Milliseconds of each step in each round; rounds before them warm up."""
     took: dict[Key, list[float]] = {name: [] for name in steps}
     for number in range(rounds + WARM_UP):

@@ -19,12 +19,13 @@ from daguerre.evals.bench.context import CONTEXTS, KV_HEADS
 from daguerre.evals.bench.endpoint import Target, measure_endpoint
 from daguerre.evals.bench.families import DEFAULT_WEIGHTS
 from daguerre.evals.bench.family_files import PUBLISHED, SHAPES, WEIGHTS, Room
-from daguerre.evals.bench.job import YARDSTICK, BenchJob, BenchShape, Progress
+from daguerre.evals.bench.job import YARDSTICK, BenchJob, BenchShape
 from daguerre.evals.bench.rounds import run_rounds
 from daguerre.evals.bench.sides import sides_for
 from daguerre.evals.bench.worker import in_worker
 from daguerre.evals.machine import machine_facts
 from daguerre.evals.report import write_json
+from daguerre.evals.workers import Progress, no_progress
 from daguerre.models import processor
 from daguerre.models.backends.disk import gigabytes
 from daguerre.models.threads import num_cpus
@@ -120,16 +121,12 @@ def needs(options: BenchOptions) -> str:
     return f"{files if room.disk else f'the files of {folder} are used'}; {gigabytes(room.memory)} of memory are needed"
 
 
-def silent(what: str, done: int, total: int) -> None:
-    """Progress that shows nothing."""
-
-
 def bench(
     what: Sequence[str] | None = None,
     options: BenchOptions = BenchOptions(),
     *,
     out: Path | None = None,
-    progress: Progress = silent,
+    progress: Progress = no_progress,
 ) -> dict[str, Any]:
     """Measure the parts named, by default all but those of BY_NAME. `out` is read first, and written after every part.
 
@@ -167,7 +164,7 @@ def endpoint(
     requests: int,
     *,
     out: Path | None = None,
-    progress: Progress = silent,
+    progress: Progress = no_progress,
 ) -> dict[str, Any]:
     """The report with the part "endpoint": a server measured from this machine."""
     report = read(out)

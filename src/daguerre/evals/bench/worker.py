@@ -19,7 +19,8 @@ from threading import Timer
 from typing import IO, Any
 
 from daguerre.errors import DaguerreError, DataError, InputError
-from daguerre.evals.bench.job import Progress, remarks
+from daguerre.evals.bench.job import remarks
+from daguerre.evals.workers import Progress
 from daguerre.models import processor
 
 LIMIT = 900.0

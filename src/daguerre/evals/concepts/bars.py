@@ -7,6 +7,7 @@ from typing import Any
 
 from daguerre.evals.concepts import alignment, injection, shares, suppression
 from daguerre.evals.concepts.detection import OURS, TARGETS
+from daguerre.evals.tables import bracketed
 
 Bar = dict[str, Any]
 
@@ -39,9 +40,9 @@ def _detection(part: dict[str, Any]) -> Iterator[Bar]:
         ours, target = scorers[OURS]["all"]["auc"], TARGETS[name]
         yield _bar(f"detection, {name}", f"macro AUC {target:.2f}", f"{ours:.3f}", ours >= target)
         for control in condition["scorers"][1:]:
-            gain, (low, high) = (control["all"][key] for key in ("gain", "gain_interval"))
-            measured = f"{gain:+.3f} [{low:+.3f}, {high:+.3f}]"
-            yield _bar(f"detection, {name}, less {control['name']}", "above 0 (95%)", measured, low > 0)
+            gain, interval = (control["all"][key] for key in ("gain", "gain_interval"))
+            what, measured = f"detection, {name}, less {control['name']}", bracketed(gain, interval, "+.3f")
+            yield _bar(what, "above 0 (95%)", measured, interval[0] > 0)
 
 
 def _shares(part: dict[str, Any]) -> Iterator[Bar]:
@@ -49,21 +50,10 @@ def _shares(part: dict[str, Any]) -> Iterator[Bar]:
     for key, what in (("cc", "aggregated"), ("cc_known", "known alone"), ("cc_each", "single concepts, absolute")):
         bar, met = ("", None) if key != "cc" else (f"{shares.LEAST_SHARE:.2f}", mean[key] >= shares.LEAST_SHARE)
         yield _bar(f"share of predictions, {what}", bar, f"{mean[key]:.3f}", met)
-    cost = f"{100 * clean['cost']:+.1f}%"
-    yield _bar(
-        "bits per byte without the residual, clean stream",
-        f"at most {shares.MOST_COST:+.0%}",
-        cost,
-        clean["cost"] <= shares.MOST_COST,
-    )
-    if "tax" in clean:
-        measured = f"{100 * clean['tax']:+.2f}%"
-        yield _bar(
-            "bits per byte less the plain model's",
-            f"at most {shares.MOST_TAX:+.0%}",
-            measured,
-            clean["tax"] <= shares.MOST_TAX,
-        )
+    limits = [("bits per byte without the residual, clean stream", "cost", shares.MOST_COST, "+.1%")]
+    limits += [("bits per byte less the plain model's", "tax", shares.MOST_TAX, "+.2%")] if "tax" in clean else []
+    for what, key, most, form in limits:
+        yield _bar(what, f"at most {most:+.0%}", f"{clean[key]:{form}}", clean[key] <= most)
 
 
 def _suppression(part: dict[str, Any]) -> Iterator[Bar]:

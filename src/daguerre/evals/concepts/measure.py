@@ -27,7 +27,8 @@ from daguerre.evals.concepts.shares import measure_shares
 from daguerre.evals.concepts.stability import measure_stability
 from daguerre.evals.concepts.suppression import forbidden_concepts, measure_suppression
 from daguerre.evals.concepts.tampering import NEEDED, measure_audit
-from daguerre.evals.concepts.writing import Write, labeled_texts, writer
+from daguerre.evals.concepts.writing import labeled_texts, writer
+from daguerre.evals.options import EvalLimits, EvalOptions
 from daguerre.evals.workers import Progress
 from daguerre.heldout import Document
 from daguerre.model import Model
@@ -40,18 +41,6 @@ PER_FILE = 8
 SHARE_CASES, SHARE_WINDOWS, STABILITY_CASES = 2000, 200, 300
 
 
-@dataclass(frozen=True, kw_only=True)
-class Amounts:
-    """How much is measured: held-out spans, training spans for controls, and generations for a concept and a way of
-    suppression and of injection.
-    """
-
-    cases: int
-    training: int
-    generations: int
-    injections: int
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ConceptModel:
     """What is measured, and what beside it.
@@ -59,21 +48,30 @@ class ConceptModel:
     plain   the model without heads: its hidden states are a control, and its bits per byte a reference; or None
     twin    the same training with another seed; None: stability is not measured
     corpus  a folder of token shards: training text, for controls and alignment, and more held-out text, for prompts
-    keep    a folder for parts that are done
-    parts   which of PARTS
-    write   writes continuations; None: the model does
     """
 
     model: Model
     documents: Sequence[Document]
-    amounts: Amounts
-    plain: Model | None = None
-    twin: Model | None = None
-    corpus: Path | None = None
-    keep: Path | None = None
-    parts: Sequence[str] = PARTS
-    seed: int = 0
-    write: Write | None = None
+    options: EvalOptions
+    plain: Model | None
+    twin: Model | None
+
+    @property
+    def corpus(self) -> Path | None:
+        return self.options.corpus
+
+    @property
+    def seed(self) -> int:
+        return self.options.seed
+
+    @property
+    def limits(self) -> EvalLimits:
+        return self.options.limits
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Those of PARTS that are measured."""
+        return PARTS if self.options.parts is None else tuple(self.options.parts)
 
     def check(self) -> None:
         """UnsupportedError for a model without the heads of this taxonomy, or of another kind than is measured."""
@@ -87,7 +85,7 @@ class ConceptModel:
             raise UnsupportedError("the plain model has another tokenizer or context: its states are no control")
         if self.corpus is None and "alignment" in self.parts and len(self.parts) == 1:
             raise DataError("alignment needs training text: pass a corpus")
-        if self.twin is None and tuple(self.parts) == ("stability",):
+        if self.twin is None and self.parts == ("stability",):
             raise DataError("stability needs a training with another seed: pass a twin")
 
     @cached_property
@@ -101,7 +99,7 @@ class ConceptModel:
         found = [case for text in self.texts for case in cases_of(text, _first(self.model.config), self.seed)]
         if not found:
             raise DataError("no document that parses has 64 tokens: give longer files")
-        return [found[place] for place in evenly(len(found), min(self.amounts.cases, len(found)))]
+        return [found[place] for place in evenly(len(found), min(self.limits.concept_spans, len(found)))]
 
     @cached_property
     def training(self) -> list[ConceptCase]:
@@ -115,9 +113,9 @@ class ConceptModel:
             found = cases_of(text, _first(self.model.config), self.seed)
             chosen = np.random.default_rng((self.seed, text.file)).permutation(len(found))[:PER_FILE]
             out += [found[place] for place in np.sort(chosen)]
-            if len(out) >= self.amounts.training:
+            if len(out) >= self.limits.control_spans:
                 break
-        return out[: self.amounts.training]
+        return out[: self.limits.control_spans]
 
     @cached_property
     def prompts(self) -> list[Any]:
@@ -143,19 +141,18 @@ def check_heads(model: Model) -> None:
 def measure_concepts(what: ConceptModel, progress: Progress) -> dict[str, Any]:
     """The section "concepts" of a report: PARTS that can be measured, bars, and what was left out and why."""
     what.check()
-    kept = PartialResults(what.keep, _facts(what))
-    write = what.write or writer(what.model)
-    seed, amounts = what.seed, what.amounts
+    kept, write = PartialResults(what.options.keep, _facts(what)), writer(what.model)
+    seed, limits = what.seed, what.limits
     makers: dict[str, Callable[[], dict[str, Any]]] = {
         "detection": lambda: measure_detection(
             Detection(what.model, what.cases, what.training, what.plain, seed), kept, progress
         ),
         "shares": lambda: _shares(what, kept, progress),
         "suppression": lambda: measure_suppression(
-            what.prompts, forbidden_concepts(), write, amounts.generations, kept, progress, seed
+            what.prompts, forbidden_concepts(), write, limits.generations, kept, progress, seed
         ),
         "injection": lambda: measure_injection(
-            what.prompts, asked_concepts(), write, amounts.injections, kept, progress, seed
+            what.prompts, asked_concepts(), write, limits.injections, kept, progress, seed
         ),
         "alignment": lambda: kept.figures("alignment", lambda: _alignment(what)),
         "stability": lambda: kept.figures("stability", lambda: _stability(what, progress)),
@@ -179,7 +176,7 @@ def _left_out(what: ConceptModel) -> dict[str, str]:
         out |= {"controls": "there is no training text: pass a corpus", "alignment": "it needs training text"}
     elif what.plain is None:
         out["linear probes"] = "there is no plain model"
-    if what.write is None and not (what.model.concepts and what.model.concepts.by_name):
+    if not (what.model.concepts and what.model.concepts.by_name):
         out |= dict.fromkeys(("suppression", "injection"), "the model's folder has no names of concepts, concepts.json")
     if what.twin is None:
         out["stability"] = "there is no training with another seed: pass a twin"
@@ -191,7 +188,7 @@ def _left_out(what: ConceptModel) -> dict[str, str]:
 
 def _shares(what: ConceptModel, kept: PartialResults, progress: Progress) -> dict[str, Any]:
     cases = [what.cases[place] for place in evenly(len(what.cases), min(SHARE_CASES, len(what.cases)))]
-    windows = min(SHARE_WINDOWS, max(4, what.amounts.cases // 20))
+    windows = min(SHARE_WINDOWS, max(4, what.limits.concept_spans // 20))
     return measure_shares(what.model, what.plain, cases, what.documents, windows, kept, progress, what.seed)
 
 
@@ -210,7 +207,7 @@ def _stability(what: ConceptModel, progress: Progress) -> dict[str, Any]:
 
 
 def _audit(what: ConceptModel, progress: Progress) -> dict[str, Any]:
-    changes = max(1, what.amounts.generations // 2)
+    changes = max(1, what.limits.generations // 2)
     return measure_audit(what.model, [each.text for each in what.documents], changes, progress, what.seed)
 
 
@@ -247,7 +244,8 @@ def _alike(one: Model, other: Model) -> bool:
 
 def _facts(what: ConceptModel) -> dict[str, Any]:
     """What kept parts depend on."""
-    texts = hashlib.sha256("".join(each.sha256 for each in what.documents).encode())
+    texts, limits = hashlib.sha256("".join(each.sha256 for each in what.documents).encode()), what.limits
+    amounts = {"cases": limits.concept_spans, "training": limits.control_spans}
     return {
         "model": digest(what.model),
         "plain": None if what.plain is None else digest(what.plain),
@@ -255,7 +253,7 @@ def _facts(what: ConceptModel) -> dict[str, Any]:
         "corpus": None if what.corpus is None else str(what.corpus.resolve()),
         "texts": texts.hexdigest(),
         "taxonomy": taxonomy().sha256,
-        "amounts": vars(what.amounts),
+        "amounts": amounts | {"generations": limits.generations, "injections": limits.injections},
         "seed": what.seed,
     }
 

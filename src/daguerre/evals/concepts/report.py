@@ -5,7 +5,7 @@ from __future__ import annotations
 from daguerre.evals.concepts.detection import GROUPS
 from daguerre.evals.concepts.injection import COMMENT, STEERED
 from daguerre.evals.concepts.suppression import NONE
-from daguerre.evals.tables import Column, Row, optional, percent, share, table, table_of, text
+from daguerre.evals.tables import Column, Row, bracketed, difference, optional, percent, share, table, table_of, text
 
 MET = {True: "met", False: "missed", None: ""}
 
@@ -49,10 +49,7 @@ def _detection(part: Row) -> str:
 
 
 def _scorer(each: Row) -> list[str]:
-    cells = [each["name"]]
-    for group in GROUPS:
-        found = each.get(group)
-        cells.append("" if found is None else _area(found))
+    cells = [each["name"], *(_area(each[group]) if group in each else "" for group in GROUPS)]
     if "micro_auc" not in each:
         return [*cells, "", "", ""]
     precision = f"{each['macro_ap']:.3f} ({each['prevalence']:.3f})"
@@ -61,10 +58,8 @@ def _scorer(each: Row) -> list[str]:
 
 def _area(found: Row) -> str:
     if "gain" not in found:
-        low, high = found["auc_interval"]
-        return f"{found['auc']:.3f} [{low:.3f}, {high:.3f}]"
-    low, high = found["gain_interval"]
-    return f"{found['auc']:.3f} ({found['gain']:+.3f} [{low:+.3f}, {high:+.3f}])"
+        return _with_interval(found, "auc")
+    return f"{found['auc']:.3f} ({bracketed(found['gain'], found['gain_interval'], '+.3f')})"
 
 
 def _shares(part: Row) -> str:
@@ -86,17 +81,11 @@ def _shares(part: Row) -> str:
     rows = [each | {"masked": f"{each['rate']:g}"} for each in part["rates"]]
     rows += [part["mean"] | {"masked": "mean"}, part["clean"] | {"masked": "clean stream"}]
     clean = part["clean"]
-    low, high = clean["cost_interval"]
-    notes = [
-        f"Clean stream, {clean['tokens']} tokens: {clean['bits']:.3f} bits per byte; without the residual "
-        f"{100 * clean['cost']:+.1f}% [{100 * low:+.1f}, {100 * high:+.1f}]."
-    ]
+    cost = difference(clean["cost"], clean["cost_interval"]).replace(" ", "% ", 1)
+    notes = [f"Clean stream, {clean['tokens']} tokens: {clean['bits']:.3f} bits per byte; without the residual {cost}."]
     if "tax" in clean:
-        low, high = clean["tax_interval"]
-        notes.append(
-            f"The plain model has {clean['plain_bits']:.3f} on the same windows: "
-            f"{100 * clean['tax']:+.2f}% [{100 * low:+.2f}, {100 * high:+.2f}]."
-        )
+        tax = bracketed(clean["tax"], clean["tax_interval"], "+.2f", 100).replace(" ", "% ", 1)
+        notes.append(f"The plain model has {clean['plain_bits']:.3f} on the same windows: {tax}.")
     notes.append(
         "Cancelled: what known and discovered concepts take away from one another in the token's logit, "
         "1 - |k + u| / (|k| + |u|)."
@@ -105,10 +94,7 @@ def _shares(part: Row) -> str:
 
 
 def _with_interval(row: Row, name: str) -> str:
-    if f"{name}_interval" not in row:
-        return f"{row[name]:.3f}"
-    low, high = row[f"{name}_interval"]
-    return f"{row[name]:.3f} [{low:.3f}, {high:.3f}]"
+    return bracketed(row[name], row.get(f"{name}_interval"), ".3f")
 
 
 def _plus(row: Row, name: str) -> str:

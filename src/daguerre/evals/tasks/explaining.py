@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from daguerre.evals.concepts.measure import PARTS, Amounts, ConceptModel, measure_concepts
+from daguerre.evals.concepts.measure import ConceptModel, measure_concepts
 from daguerre.evals.tasks.setup import Measure, Setup
 from daguerre.evals.workers import Progress
 from daguerre.model import Model, load
@@ -12,23 +12,8 @@ from daguerre.model import Model, load
 
 def concepts(setup: Setup) -> Measure:
     """What a model's concepts are good for, beside controls."""
-    beside, limits = setup.beside, setup.limits
-    what = ConceptModel(
-        model=setup.model,
-        documents=setup.documents,
-        amounts=Amounts(
-            cases=limits.concept_spans,
-            training=limits.control_spans,
-            generations=limits.generations,
-            injections=limits.injections,
-        ),
-        plain=_other(beside.plain, setup.model),
-        twin=_other(beside.twin, setup.model),
-        corpus=beside.corpus,
-        keep=beside.keep,
-        parts=PARTS if beside.parts is None else beside.parts,
-        seed=setup.seed,
-    )
+    plain, twin = (_other(name, setup.model) for name in (setup.options.plain, setup.options.twin))
+    what = ConceptModel(model=setup.model, documents=setup.documents, options=setup.options, plain=plain, twin=twin)
     what.check()
 
     def measure(progress: Progress) -> Any:

@@ -25,7 +25,6 @@ from daguerre.evals.infilling import (
     copy_nearest,
     infill_predictor,
     line_infilling,
-    search_predictor,
 )
 from daguerre.evals.lines import around, window
 from daguerre.evals.spans import LENGTHS, shown_around, span_infilling, static
@@ -80,7 +79,7 @@ def _predictors(model: Model) -> dict[str, Predict]:
     out = {
         "infill": infill_predictor(model, stop="\n"),
         ENDED: infill_predictor(model),
-        SEARCH: search_predictor(model),
+        SEARCH: infill_predictor(model, search_length=True),
         "copy": copy_nearest,
     }
     if model.config.can_draft:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from daguerre.decoding.request import Decode
 from daguerre.errors import DataError, UnsupportedError
 from daguerre.evals.lines import MissingLine, make_examples
-from daguerre.evals.options import ConceptInputs, EvalLimits
+from daguerre.evals.options import EvalLimits, EvalOptions
 from daguerre.evals.spans import MissingSpan, make_spans, shown_around
 from daguerre.evals.workers import Progress
 from daguerre.heldout import Document
@@ -23,14 +23,23 @@ Measure = Callable[[Progress], Any]
 
 @dataclass(frozen=True)
 class Setup:
-    """What a task gets. `seed` and `workers` as in `evals.options.EvalOptions`."""
+    """What a task gets."""
 
     model: Model
     documents: Sequence[Document]
-    limits: EvalLimits
-    seed: int
-    workers: int
-    beside: ConceptInputs = field(default_factory=ConceptInputs)
+    options: EvalOptions
+
+    @property
+    def limits(self) -> EvalLimits:
+        return self.options.limits
+
+    @property
+    def seed(self) -> int:
+        return self.options.seed
+
+    @property
+    def workers(self) -> int:
+        return self.options.workers
 
     @property
     def room(self) -> int:

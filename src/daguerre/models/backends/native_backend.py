@@ -33,11 +33,10 @@ from daguerre.models.backends.native_call import NativeCall, NativeEdit
 from daguerre.models.backends.packing import pack
 from daguerre.models.backends.panels import COLUMNS, Numbers, Packing, round_up
 from daguerre.models.bits import NumberType
-from daguerre.models.contention import CONTENTION
+from daguerre.models.contention import CONTENTION, num_threads
 from daguerre.models.forward import Answer, DraftStep, Forward, Head, KeyCache
 from daguerre.models.model_weights import ModelWeights, weights_of
 from daguerre.models.processor import LEVELS, instruction_set
-from daguerre.models.thread_count import num_threads
 
 if TYPE_CHECKING:
     from daguerre.models.core.backbone import Backbone

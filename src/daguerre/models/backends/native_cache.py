@@ -15,7 +15,7 @@ import numpy as np
 from daguerre.errors import InputError
 from daguerre.models.backends import library as interface
 from daguerre.models.backends.panels import COLUMNS, QUARTER, WORDS
-from daguerre.models.bits import TYPES, NumberType, aligned, converted, floats
+from daguerre.models.bits import LINE, TYPES, NumberType, aligned, converted, floats
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.core.frequencies import refuse_to_move, rotary_tables
 from daguerre.models.model_weights import tensor_of
@@ -102,8 +102,9 @@ class NativeCache:
             raise InputError(f"the cache holds {self.capacity} rows and {need} are needed: ask for fewer tokens")
         for number in range(self.length // COLUMNS, -(-need // COLUMNS)):
             if number == len(self._pages):
-                new = Page(aligned(sum(self._sizes), np.uint8))
-                self._pages.append(new)
+                held, size = np.zeros(sum(self._sizes) + LINE, np.uint8), sum(self._sizes)
+                start = -held.ctypes.data % LINE
+                self._pages.append(new := Page(held[start : start + size]))
                 self._table[number] = new.memory.ctypes.data
             elif (page := self._pages[number]) is not None and page.shared:
                 self._put(number, Page(_copied(page.memory)))

@@ -12,7 +12,7 @@ import numpy as np
 
 from daguerre.models.backends import library as interface
 from daguerre.models.backends.edits import check_edit
-from daguerre.models.contention import CONTENTION
+from daguerre.models.contention import CONTENTION, num_threads
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import (
     Answer,
@@ -27,7 +27,6 @@ from daguerre.models.forward import (
     Rules,
     SequentialDraws,
 )
-from daguerre.models.thread_count import num_threads
 
 HIDDEN, LOGITS, LOG_PROBABILITIES, DRAWS, SEQUENTIAL, CYCLE, REFINEMENT = range(7)
 KINDS: dict[type, int] = {Hidden: HIDDEN, Logits: LOGITS, LogProbs: LOG_PROBABILITIES, Draws: DRAWS}
@@ -139,7 +138,7 @@ class NativeCall:
         self._drawn, self._num_drawn = np.empty((3, num_wanted)), (ctypes.c_int32 * len(batch))()
         self._tokens = self._drawn[0].view(np.int64)
         written_to = self._hidden, self._logits, self._conditioning, self._drawn, self._best
-        out = (None if x is None else _address_of(x) for x in written_to)
+        out = (None if x is None else x.ctypes.data for x in written_to)
         self.made = len(self.given), *out, self._num_drawn
 
     def _details(self, kind: int, ask: Any) -> Details:
@@ -160,7 +159,7 @@ class NativeCall:
     def _address(self, x: np.ndarray, kind: type) -> int:
         x = np.ascontiguousarray(x, dtype=kind)
         self._held.append(x)
-        return _address_of(x)
+        return x.ctypes.data
 
     def answers(self) -> list[Answer]:
         """The answer for each forward, after the call has returned."""
@@ -209,12 +208,6 @@ class NativeCall:
 NO_TOKEN = np.zeros(1, dtype=np.int64)
 
 
-def _address_of(x: np.ndarray) -> int:
-    """The address of an array's data."""
-    address: int = x.__array_interface__["data"][0]
-    return address
-
-
 @dataclass
 class _JoinedArrays:
     """Arrays of one type, joined end to end."""
@@ -239,7 +232,7 @@ class NativeEdit:
         amounts = (np.ascontiguousarray(x, np.float32) for x in (edit.shift, edit.scale, edit.ban))
         self._held = np.ascontiguousarray(edit.concepts, np.int32), *numbers, *amounts
         self._struct = interface.EditStruct(
-            *(None if x is None else _address_of(x) for x in self._held), len(edit.concepts)
+            *(None if x is None else x.ctypes.data for x in self._held), len(edit.concepts)
         )
         self.address = ctypes.addressof(self._struct)
 

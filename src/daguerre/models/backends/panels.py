@@ -17,7 +17,7 @@ import numpy as np
 from daguerre.models.backends import library as interface
 from daguerre.models.backends.disk import ExpertsFile
 from daguerre.models.bits import aligned, floats
-from daguerre.models.thread_count import num_threads
+from daguerre.models.contention import num_threads
 
 COLUMNS, QUARTER, GROUP, WORDS = 64, 16, 16, 16
 """Outputs of a panel; outputs of a quarter; size of the alternating groups of gates and values; words of a row are a

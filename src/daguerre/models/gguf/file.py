@@ -14,8 +14,8 @@ import numpy as np
 
 from daguerre.errors import CheckpointError, MissingExtra, UnsupportedError
 from daguerre.models.bits import TYPES, NumberType, converted
+from daguerre.models.contention import num_threads
 from daguerre.models.gguf.header import KINDS, Header
-from daguerre.models.thread_count import num_threads
 
 BLOCK = 1 << 22
 """Numbers that are made at a time without the native library: 16 MB in float32."""

@@ -5,30 +5,40 @@
 
 Marks that are special tokens are written as those tokens and as nothing else: in the automaton over bytes each has a
 code that no text has (`coded`). Text has no marks of calls, so that a reader can tell the two apart.
+
+Without a model's format, calls stand between two marks as {"name":...,"arguments":...} in compact JSON (`tools_dfa`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
 
 from daguerre.errors import InputError, unknown
 from daguerre.models.chat_format.calls_reader import openings
-from daguerre.models.chat_format.description import Calls, Format, Slot
+from daguerre.models.chat_format.description import Calls, Envelope, Format, JsonArguments, Slot
 from daguerre.sampling.constraints.automata import new_nfa
 from daguerre.sampling.constraints.budget import Budget
 from daguerre.sampling.constraints.call_arguments import ArgumentLanguage
 from daguerre.sampling.constraints.dfa import Dfa, subtract
+from daguerre.sampling.constraints.keywords import read_schema
 from daguerre.sampling.constraints.nfa import Nfa
 from daguerre.sampling.constraints.regex import regex_dfa
-from daguerre.sampling.constraints.tools import AUTO, NONE, REQUIRED
+from daguerre.sampling.constraints.text import compact
+from daguerre.sampling.constraints.tools import AUTO, NO_PARAMETERS, NONE, REQUIRED, function_of, tool_name
 from daguerre.sampling.constraints.wording import holding
+from daguerre.sampling.constraints.writing import Writer
 
 ID = "[a-zA-Z0-9]{9}"
 """The ids of calls that models write: nine letters and digits suit all templates."""
 NUMBER = "0|[1-9][0-9]?"
 CODE = b"\xff"
 """Begins the code of a special token. No text has this byte."""
+TEXT_DEPTH = 2
+"""How deep values nest where the schema of the text constrains nothing."""
 
 
 def code_of(token: int) -> bytes:
@@ -126,7 +136,8 @@ class AnswerLanguage:
         nfa.link(begun, again)
         done = nfa.state()
         for name, arguments in self._tools.items():
-            nfa.link(self._call(again, name, arguments), done)
+            with _named(name):
+                nfa.link(self._call(again, name, arguments), done)
         if parallel and calls.several:
             nfa.link(self._literal(done, calls.separator), again)
         return self._literal(done, calls.end)
@@ -138,12 +149,22 @@ class AnswerLanguage:
             if isinstance(part, str):
                 entry = self._literal(entry, part)
             elif part is Slot.NAME:
-                entry = nfa.literal(entry, name.encode())
+                in_json = self._calls.envelope is not None
+                entry = nfa.literal(entry, (compact(name)[1:-1] if in_json else name).encode())
             elif part is Slot.ARGUMENTS:
                 entry = write(entry)
             else:
                 entry = nfa.embed(entry, regex_dfa(ID if part is Slot.ID else NUMBER, self._budget))
         return entry
+
+
+@contextmanager
+def _named(function: str) -> Iterator[None]:
+    """An error in the parameters of a function says its name."""
+    try:
+        yield
+    except InputError as error:
+        raise type(error)(f"in the parameters of the function {function!r}: {error}") from error
 
 
 def free_text(without: Sequence[str], budget: Budget) -> Dfa:
@@ -197,3 +218,51 @@ def answer_dfa(
     called = {AUTO: "may", NONE: "never"}.get(choice, "must")
     language = AnswerLanguage(form, {choice: tools[choice]} if forced else tools, special, budget, eos)
     return language.dfa(said, called, thinks, parallel and not forced)
+
+
+def functions_dfa(
+    form: Format,
+    special: Mapping[str, int],
+    tools: Sequence[Mapping[str, Any]],
+    choice: str,
+    depth: int,
+    budget: Budget,
+    *,
+    text: object = None,
+    reading: Mapping[str, Any] | None = None,
+    free: Dfa | None = None,
+    **more: Any,
+) -> tuple[Dfa, tuple[str, ...]]:
+    """(the automaton of answers, what was ignored) of functions as they are given to `compile_tools`.
+
+    text: a schema that texts are JSON of; None: they are `free`; reading: options of `read_schema`; more: of
+    `answer_dfa`.
+    """
+    how, said, held = dict(reading or {}), free, None
+    if text is not None and choice in (AUTO, NONE):
+        held = read_schema(text, budget, **how)
+        said = Writer(held, depth, budget).dfa(held.root, TEXT_DEPTH)
+    languages: dict[str, ArgumentLanguage] = {}
+    for tool in map(function_of, tools):
+        name, parameters = tool_name(tool, languages), tool.get("parameters")
+        with _named(name):
+            given = NO_PARAMETERS if parameters is None else parameters
+            languages[name] = ArgumentLanguage(given, depth, budget, how, partial(coded, special=special))
+    dfa = answer_dfa(form, languages, choice, special, budget, text=said, **more)
+    ignored = [] if held is None else list(held.ignored)
+    return dfa, (*ignored, *(f"{what} of {name}" for name, one in languages.items() for what in one.ignored))
+
+
+def tools_dfa(
+    tools: Sequence[Mapping[str, Any]],
+    choice: str,
+    marks: tuple[str, str],
+    depth: int,
+    budget: Budget,
+    **more: Any,
+) -> tuple[Dfa, tuple[str, ...]]:
+    """`functions_dfa` of text, or calls between marks: text is any text in which the first mark does not occur."""
+    parts = (f'{marks[0]}{{"name":"', Slot.NAME, '","arguments":', Slot.ARGUMENTS, f"}}{marks[1]}")
+    calls = Calls("", parts, "", "", JsonArguments(), Envelope("name", "arguments"), *marks)
+    form = Format("marks", calls, text_beside_calls=False)
+    return functions_dfa(form, {}, tools, choice, depth, budget, free=free_text([marks[0]], budget), **more)

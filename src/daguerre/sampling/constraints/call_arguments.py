@@ -31,7 +31,7 @@ Write = Callable[[int], int]
 class ArgumentLanguage:
     """Writes the arguments of one function.
 
-    parameters  its schema; what is ignored of it is in `ignored`
+    parameters  its schema
     spelled     the bytes of a literal
     """
 
@@ -41,7 +41,11 @@ class ArgumentLanguage:
         self._schema = read_schema(parameters, budget, **how)
         self._parameters, self._depth, self._budget, self._how = parameters, depth, budget, how
         self._spelled = spelled
-        self.ignored = list(self._schema.ignored)
+
+    @property
+    def ignored(self) -> list[str]:
+        """What was left out of the schema, as far as it has been read."""
+        return list(self._schema.ignored)
 
     def write(self, nfa: Nfa, arguments: Arguments) -> Write:
         """What adds the arguments, as a format writes them."""
@@ -87,9 +91,7 @@ class ArgumentLanguage:
                 nfa.link(self._literal(nfa, value, tag.after), last)
         return last
 
-    def _members(
-        self, nfa: Nfa, schema: object, member: Callable[[str, object], Write], separator: str = "", comma: str = ""
-    ) -> Write:
+    def _members(self, nfa: Nfa, schema: object, member: Callable[[str, object], Write], separator: str = "") -> Write:
         """The members of an object that a schema names, in its order."""
         held = schema if isinstance(schema, Mapping) else {}
         properties = held.get("properties")

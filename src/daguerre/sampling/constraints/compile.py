@@ -18,9 +18,8 @@ from daguerre.arguments import Instance, Kind, NamedWords, OneOf, PathName, Seve
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.chat_format.description import Thinks
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.sampling.constraints.answers import answer_dfa, code_of, coded
+from daguerre.sampling.constraints.answers import code_of, functions_dfa, tools_dfa
 from daguerre.sampling.constraints.budget import Budget
-from daguerre.sampling.constraints.call_arguments import ArgumentLanguage
 from daguerre.sampling.constraints.dfa import Dfa
 from daguerre.sampling.constraints.keywords import read_schema
 from daguerre.sampling.constraints.limits import DEFAULT, Limits, contradiction
@@ -29,17 +28,7 @@ from daguerre.sampling.constraints.schema import Schema
 from daguerre.sampling.constraints.store import kept
 from daguerre.sampling.constraints.text import literals
 from daguerre.sampling.constraints.tokens import TokenAutomaton, VocabularyBytes, lift
-from daguerre.sampling.constraints.tools import (
-    AUTO,
-    CLOSING,
-    NO_PARAMETERS,
-    NONE,
-    OPENING,
-    TEXT_DEPTH,
-    function_of,
-    tool_name,
-    tools_dfa,
-)
+from daguerre.sampling.constraints.tools import AUTO, CLOSING, OPENING
 from daguerre.sampling.constraints.writing import Writer
 
 if TYPE_CHECKING:  # which would bring Jinja
@@ -162,15 +151,17 @@ def compile_tools(
     with a thought, "does": the prompt has begun one.
     """
     reading = {"lenient": lenient, "strict": strict, "limits": limits}
+    how: dict[str, Any] = {"parallel": parallel, "text": text, "reading": reading}
     what = ["tools", list(tools), choice, parallel, text, marks, lenient, strict, repr(limits), depth]
     if chat_format is not None:
         found = _format(tokenizer)
         codes = tuple((token, code_of(token)) for token in sorted(found.special.values()))
-        answers = partial(_answers, found, tools, choice, depth, parallel, text, reading, chat_format, tokenizer.eos_id)
-        what += [chat_format, repr(found.form), tokenizer.eos_id]
-        return _compiled(answers, what, tokenizer, budget, folder, VocabularyBytes.coded(tokenizer, codes))
-    made = partial(tools_dfa, tools, choice, marks, depth, parallel=parallel, text=text, reading=reading)
-    return _compiled(made, what, tokenizer, budget, folder)
+        eos = tokenizer.eos_id
+        what += [chat_format, repr(found.form), eos]
+        given = found.form, found.special, tools, choice, depth
+        made = partial(functions_dfa, *given, thinks=chat_format, eos=eos, **how)
+        return _compiled(made, what, tokenizer, budget, folder, VocabularyBytes.coded(tokenizer, codes))
+    return _compiled(partial(tools_dfa, tools, choice, marks, depth, **how), what, tokenizer, budget, folder)
 
 
 def _format(tokenizer: Tokenizer) -> TokenFormat:
@@ -180,38 +171,6 @@ def _format(tokenizer: Tokenizer) -> TokenFormat:
     if found is None:
         raise InputError("chat_format needs a tokenizer whose chat template writes calls: leave it out")
     return found
-
-
-def _answers(
-    found: TokenFormat,
-    tools: Sequence[Mapping[str, object]],
-    choice: str,
-    depth: int,
-    parallel: bool,
-    text: object,
-    reading: Mapping[str, Any],
-    thinks: str,
-    eos: int,
-    budget: Budget,
-) -> Made:
-    """The automaton over bytes of answers in a format."""
-    said, ignored = None, list[str]()
-    if text is not None and choice in (AUTO, NONE):
-        held = read_schema(text, budget, **reading)
-        said, ignored = Writer(held, depth, budget).dfa(held.root, TEXT_DEPTH), list(held.ignored)
-    languages: dict[str, ArgumentLanguage] = {}
-    spelled = partial(coded, special=found.special)
-    for tool in map(function_of, tools):
-        name, parameters = tool_name(tool, languages), tool.get("parameters")
-        try:
-            given = NO_PARAMETERS if parameters is None else parameters
-            languages[name] = ArgumentLanguage(given, depth, budget, dict(reading), spelled)
-        except InputError as error:
-            raise type(error)(f"in the parameters of the function {name!r}: {error}") from error
-        ignored += [f"{what} of {name}" for what in languages[name].ignored]
-    how: dict[str, Any] = {"parallel": parallel, "thinks": thinks, "text": said, "eos": eos}
-    dfa = answer_dfa(found.form, languages, choice, found.special, budget, **how)
-    return dfa, tuple(ignored)
 
 
 def schema_dfa(

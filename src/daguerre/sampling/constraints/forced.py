@@ -2,7 +2,7 @@
 
 No logits are needed: the result depends on the fixed tokens alone.
 
-Letters: P positions, T transitions at a position, B bundles.
+Letters: P positions, B bundles.
 """
 
 from __future__ import annotations
@@ -12,18 +12,16 @@ from functools import lru_cache
 import numpy as np
 
 from daguerre.sampling.constraints.indices import NONE
-from daguerre.sampling.constraints.reference.unrolled import Unrolled
+from daguerre.sampling.constraints.reference.paths import SlowSpan
 from daguerre.sampling.constraints.spans import CompiledSpan
 from daguerre.sampling.constraints.tokens import TokenAutomaton
 
-Taken = list[np.ndarray]
-"""For each position, the transitions (T,) that some text takes."""
 NOTHING, SEVERAL = -1, -2
 
 
 @lru_cache(maxsize=128)
 def forced(
-    automaton: TokenAutomaton, span: CompiledSpan | Unrolled, fixed: bytes, filler: int, floor: int
+    automaton: TokenAutomaton, span: CompiledSpan | SlowSpan, fixed: bytes, filler: int, floor: int
 ) -> tuple[tuple[int, int], ...] | None:
     """(position, token) of each open position at which every text has that token; None where no text fits.
 
@@ -35,27 +33,11 @@ def forced(
     kind = (np.arange(len(classes)) < floor).astype(np.uint8)
     takers = [_takers(automaton, cls, only_2B[k]) for cls, k in zip(classes.tolist(), kind.tolist(), strict=True)]
     allowed_PB = np.array(takers, dtype=np.uint8).reshape(len(classes), automaton.pairs.num_bundles)
-    if isinstance(span, CompiledSpan):
-        tokens = span.forced(allowed_PB, only_2B, kind)
-    else:
-        tokens = _forced(span, allowed_PB.astype(bool), only_2B, kind)
+    tokens = span.forced(allowed_PB, only_2B, kind)
     if tokens is None:
         return None
     positions = np.flatnonzero((classes == NONE) & (tokens >= 0))
     return tuple(zip(positions.tolist(), tokens[positions].tolist(), strict=True))
-
-
-def _forced(unrolled: Unrolled, allowed_PB: np.ndarray, only_2B: np.ndarray, kind: np.ndarray) -> np.ndarray | None:
-    """The slow reference of `CompiledSpan.forced`."""
-    transitions = _taken(unrolled, list(allowed_PB))
-    if transitions is None:
-        return None
-    tokens = np.full(len(kind), NOTHING)
-    for i, taken in enumerate(transitions):
-        own = only_2B[kind[i]][unrolled.layers[i].bundle[taken]]
-        if (own == own[0]).all():
-            tokens[i] = max(own[0], NOTHING)
-    return tokens
 
 
 @lru_cache(maxsize=128)
@@ -74,21 +56,3 @@ def _takers(automaton: TokenAutomaton, cls: int, only_B: np.ndarray) -> np.ndarr
     if cls == NONE:
         return np.asarray(only_B != NOTHING)
     return automaton.pairs.taking(cls)
-
-
-def _taken(unrolled: Unrolled, allowed: list[np.ndarray]) -> Taken | None:
-    """The transitions that are part of a whole path, where each position allows some bundles (B,)."""
-    transitions: Taken = []
-    reached = np.ones(unrolled.nodes[0].stop, dtype=bool)
-    for layer, allowed_B in zip(unrolled.layers, allowed, strict=True):
-        here = reached.take(layer.src_local)
-        here &= allowed_B.take(layer.bundle)
-        transitions.append(here)
-        reached = np.logical_or.reduceat(here, layer.runs) if len(here) else here
-    if not reached.any():
-        return None
-    for layer, here in zip(reversed(unrolled.layers), reversed(transitions), strict=True):
-        here &= reached.take(layer.dst_local)
-        reached = np.zeros(layer.here.stop - layer.here.start, dtype=bool)
-        reached[layer.src_local[here]] = True
-    return transitions

@@ -8,7 +8,6 @@ DEAD = -1
 """The state after what leads nowhere."""
 NONE = -1
 """The class of a token that is never allowed."""
-_GOLDEN, _MIX_A, _MIX_B = (np.uint64(x) for x in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
 
 def reach(src: np.ndarray, dst: np.ndarray, seeds: np.ndarray) -> np.ndarray:
@@ -38,11 +37,3 @@ def distinct_columns(*deltas: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     numbers: dict[bytes, int] = {}
     number_of = np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
     return np.unique(number_of, return_index=True)[1], number_of
-
-
-def hash64(x: np.ndarray) -> np.ndarray:
-    """The output function of SplitMix64, of uint64."""
-    x = (x + _GOLDEN) * _MIX_A
-    x = (x ^ (x >> np.uint64(30))) * _MIX_B
-    x = (x ^ (x >> np.uint64(27))) * _MIX_A
-    return x ^ (x >> np.uint64(31))

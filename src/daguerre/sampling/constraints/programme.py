@@ -31,7 +31,7 @@ from daguerre.sampling.constraints.caching import cached
 from daguerre.sampling.constraints.compiled import address
 from daguerre.sampling.constraints.forced import forced
 from daguerre.sampling.constraints.indices import DEAD, NONE, ranges
-from daguerre.sampling.constraints.reference.unrolled import Unrolled
+from daguerre.sampling.constraints.reference.paths import SlowSpan
 from daguerre.sampling.constraints.spans import CompiledSpan, Paths, paths, span, transitions
 from daguerre.sampling.constraints.tokens import StatePairs, TokenAutomaton
 from daguerre.sampling.constraints.weights import (
@@ -144,7 +144,7 @@ class Programme:
         out = np.array(found, dtype=np.int64).reshape(-1, 2)
         return self.begin + out[:, 0], out[:, 1]
 
-    def span(self, end: int) -> CompiledSpan | Unrolled:
+    def span(self, end: int) -> CompiledSpan | SlowSpan:
         """The automaton from `begin` to `end`; everything right of there is evidence."""
         return span(self.automaton, self.state, end - self.begin, self.terminal(end).tobytes())
 

@@ -1,7 +1,6 @@
 """A span of positions: which states an automaton may have there, its paths, and the positions that are forced.
 
-The compiled library (native/spans.h) holds the states of each position; without it, `reference.unrolled` writes out the
-transitions, and `reference.lattice` sums them.
+The compiled library (native/spans.h) holds the states of each position; without it, `reference.paths` does.
 
 Letters: P positions, Q states, B bundles.
 """
@@ -11,63 +10,42 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from functools import cached_property, lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from daguerre.sampling.constraints import compiled
 from daguerre.sampling.constraints.compiled import Handle, LimitedCalls, TransitionsStruct, address
-from daguerre.sampling.constraints.reference.lattice import Lattice
-from daguerre.sampling.constraints.reference.unrolled import Unrolled, unroll
+from daguerre.sampling.constraints.reference.paths import SlowPaths, SlowSpan
 from daguerre.sampling.constraints.tokens import TokenAutomaton
 
 
-class Paths(Protocol):
-    """Paths through a span from a state before a position on, each bundle with a weight at each position."""
-
-    @property
-    def possible(self) -> bool:
-        """Whether any path has a weight."""
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether float64 could not hold the weights, so that logarithms were used."""
-
-    def best(self) -> np.ndarray:
-        """The bundles (P,) of the most likely path; of several, an arbitrary but fixed one."""
-
-    def draw(self, u_P: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(the bundles of a path (P,), the unused part of u_P): drawn exactly, position by position, u in [0, 1)."""
-
-    def shares(self) -> np.ndarray:
-        """(P, B): the probability that a path takes each bundle at each position."""
-
-
 @lru_cache(maxsize=128)
-def span(automaton: TokenAutomaton, state: int, length: int, last: bytes) -> CompiledSpan | Unrolled:
+def span(automaton: TokenAutomaton, state: int, length: int, last: bytes) -> CompiledSpan | SlowSpan:
     """`length` positions from `state` on; `last`, a boolean (Q,), marks the states that may follow them."""
     made = compiled.library()
     if made is None:
-        return unroll(automaton.pairs, state, length, last)
+        return SlowSpan(automaton.pairs, state, length, last)
     return CompiledSpan(LimitedCalls(made), automaton, state, length, last)
 
 
 def paths(
-    held: CompiledSpan | Unrolled,
+    held: CompiledSpan | SlowSpan,
     first: int,
     state: int,
     weight_PB: np.ndarray,
     score: Callable[[], np.ndarray],
     best_PB: np.ndarray | None = None,
-) -> Paths | None:
+) -> CompiledPaths | SlowPaths | None:
     """Paths from a state before position `first`, with weights and, where these underflow, their logarithms from
     `score`; `best_PB`, if given, are other scores, by which the best path is chosen. None where the state leads
     nowhere.
     """
-    if isinstance(held, CompiledSpan):
-        return CompiledPaths(held, first, state, weight_PB, score, best_PB) if held.has(first, state) else None
-    node = held.node(first, state)
-    return None if node is None else Lattice(held, first, node, weight_PB, score, best_PB)
+    if not held.has(first, state):
+        return None
+    if isinstance(held, SlowSpan):
+        return SlowPaths(held, first, state, score(), best_PB)
+    return CompiledPaths(held, first, state, weight_PB, score, best_PB)
 
 
 def transitions(automaton: TokenAutomaton) -> TransitionsStruct:
@@ -101,7 +79,9 @@ class CompiledSpan:
 
 
 class CompiledPaths:
-    """Paths that the library sums. See `Paths`."""
+    """Paths through a span from a state before a position on, each bundle with a weight at each position, which the
+    library sums.
+    """
 
     def __init__(
         self,
@@ -126,6 +106,7 @@ class CompiledPaths:
 
     @cached_property
     def is_exact(self) -> bool:
+        """Whether float64 could not hold the weights, so that logarithms were used."""
         return not self._made.paths_possible(self._plain.pointer)
 
     @property
@@ -143,9 +124,11 @@ class CompiledPaths:
 
     @property
     def possible(self) -> bool:
+        """Whether any path has a weight."""
         return not self.is_exact or bool(self._made.paths_possible(self.exact.pointer))
 
     def best(self) -> np.ndarray:
+        """The bundles (P,) of the most likely path; of several, an arbitrary but fixed one."""
         score_PB = np.ascontiguousarray(self.score() if self.best_PB is None else self.best_PB, dtype=np.float64)
         bundles = np.empty(self.span.length - self.first, dtype=np.int64)
         ends = self.first, self.state, address(score_PB), address(bundles)
@@ -154,12 +137,17 @@ class CompiledPaths:
         return bundles
 
     def draw(self, u_P: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(the bundles of a path (P,), the unused part of u_P): drawn exactly, position by position, u in [0, 1)."""
         bundles, rest = np.empty(len(u_P), dtype=np.int64), np.empty(len(u_P))
         u = np.ascontiguousarray(u_P, dtype=np.float64)
         self.span.call("paths_draw", self._held, *map(address, (u, bundles, rest)))
         return bundles, rest
 
     def shares(self) -> np.ndarray:
+        """(P, B): the probability that a path takes each bundle at each position."""
         out_PB = np.zeros(self.weight_PB.shape)
         self.span.call("paths_shares", self._held, address(out_PB))
         return out_PB
+
+
+Paths = CompiledPaths | SlowPaths

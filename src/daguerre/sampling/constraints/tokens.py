@@ -9,9 +9,9 @@ Letters: Q states, V vocabulary, E edges, C classes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -158,12 +158,13 @@ class TokenAutomaton:
             return DEAD
         pairs = self.pairs
         run = slice(pairs.first[state], pairs.first[state + 1])
-        found = pairs.dst[run][self._takers[cls][pairs.bundle[run]]]
+        found = pairs.dst[run][self._takers(cls)[pairs.bundle[run]]]
         return int(found[0]) if len(found) else DEAD
 
     @cached_property
-    def _takers(self) -> _Takers:
-        return _Takers(self.pairs)
+    def _takers(self) -> Callable[[int], np.ndarray]:
+        """`StatePairs.taking` of the classes that were asked about."""
+        return cache(self.pairs.taking)
 
     def walk(self, tokens: Iterable[int], state: int = 0) -> int:
         """The state after some tokens, or DEAD."""
@@ -253,17 +254,6 @@ class TokenAutomaton:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as held:
             pairs = StatePairs(**{name: held[name] for name in PAIRS})
             return cls(**{name: held[name] for name in FIELDS}, pairs=pairs, ignored=tuple(held["ignored"].tolist()))
-
-
-class _Takers(dict[int, np.ndarray]):
-    """`StatePairs.taking` of the classes that were asked about."""
-
-    def __init__(self, pairs: StatePairs) -> None:
-        self.pairs = pairs
-
-    def __missing__(self, cls: int) -> np.ndarray:
-        self[cls] = self.pairs.taking(cls)
-        return self[cls]
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,20 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from daguerre.models.contention import CONTENTION
-from daguerre.models.thread_count import num_threads
+from daguerre.models.contention import CONTENTION, num_threads
 from daguerre.sampling.constraints import compiled
 from daguerre.sampling.constraints.compiled import address
 from daguerre.sampling.constraints.indices import ranges
-from daguerre.sampling.constraints.reference.lattice import pick
+from daguerre.sampling.constraints.reference.paths import pick
 from daguerre.sampling.constraints.tokens import StatePairs, TokenAutomaton
 
 KINDS = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
 """The library's name of each type of logits."""
-BLOCK = 256
-"""A token of a larger class is drawn in two steps: first a block of this many tokens, then one of them."""
-CACHED = 1 << 16
-"""Bytes of rows that are worked on at a time, in one buffer: new memory is expensive."""
 MANY = 1 << 18
 """Logits from which on rows are shared by threads."""
 TINY = 1e-30
@@ -82,15 +77,12 @@ class WeightSums:
         logp_AV, order, first = self.logp_AV, self.automaton.order, self.automaton.first_token
         top_A = logp_AV.max(axis=1)
         self.top_A[:] = np.where(top_A == -np.inf, 0, top_A)
-        size = max(1, CACHED // (logp_AV.shape[1] * logp_AV.itemsize))
-        for start in range(0, len(logp_AV), size):
-            rows = slice(start, min(start + size, len(logp_AV)))
-            held = logp_AV[rows].take(order, axis=1)
-            if len(self.most_AC):
-                np.maximum.reduceat(held[:, : first[-1]], first[:-1], axis=1, out=self.most_AC[rows])
-            np.exp((held - self.top_A[rows, None]) / self.temperatures[t], out=held)
-            self.sum_TAC[t, rows] = np.add.reduceat(held[:, : first[-1]], first[:-1], axis=1)
-            self.total_TA[t, rows] = held.sum(axis=1, dtype=np.float64)
+        held = logp_AV.take(order, axis=1)
+        if len(self.most_AC):
+            np.maximum.reduceat(held[:, : first[-1]], first[:-1], axis=1, out=self.most_AC)
+        np.exp((held - self.top_A[:, None]) / self.temperatures[t], out=held)
+        self.sum_TAC[t] = np.add.reduceat(held[:, : first[-1]], first[:-1], axis=1)
+        self.total_TA[t] = held.sum(axis=1, dtype=np.float64)
 
 
 def threads_for(logits: np.ndarray) -> int:
@@ -155,9 +147,7 @@ class Weights:
         """The slow reference of `draw_token` in native/weights.h."""
         logs = self.logp_AV[i].take(tokens)
         weights = np.exp((logs - logs.max()) / self.temperature)
-        block, u = pick(np.add.reduceat(weights, np.arange(0, len(weights), BLOCK), dtype=np.float64), u)
-        held = slice(block * BLOCK, (block + 1) * BLOCK)
-        return int(tokens[held][pick(weights[held], u)[0]])
+        return int(tokens[pick(weights, u)[0]])
 
     def first(self, classes_A: np.ndarray) -> np.ndarray:
         """(A,): the likeliest token of a class in each row, the first of several."""

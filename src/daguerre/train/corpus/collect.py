@@ -85,12 +85,8 @@ def _summarize(out: Path, gathered: Gathered, seconds: float) -> CorpusSummary:
         documents={split: counts["documents"] for split, counts in splits.items()},
         bytes={split: counts["bytes"] for split, counts in splits.items()},
         tokens={split: counts["tokens"] for split, counts in splits.items()},
-        dropped=gathered.dropped,
-        skipped={package.name: package.reason for package in gathered.skipped},
-        bad_files=gathered.bad_files,
-        seen_files=gathered.seen_files,
-        seen_bytes=gathered.seen_bytes,
         seconds=round(seconds, 2),
+        **gathered.facts,
     )
 
 

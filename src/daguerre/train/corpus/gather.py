@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from daguerre.errors import DataError
 from daguerre.heldout import Document
@@ -20,25 +21,10 @@ from daguerre.train.corpus.sources import Package, Skipped, heldout_splits, user
 
 @dataclass(frozen=True)
 class Gathered:
-    """Documents chosen for a corpus, by split, and what was left out: files by reason, packages with the reason.
-
-    `bad_files` is {package: {file: reason}} of corrupt files.
-    """
+    """Documents chosen for a corpus, by split, and what a `CorpusSummary` says of what was read and left out."""
 
     splits: dict[str, list[CorpusDocument]]
-    dropped: dict[str, int]
-    bad_files: dict[str, dict[str, str]]
-    skipped: list[Skipped]
-    seen_files: int
-    seen_bytes: int
-
-
-@dataclass(frozen=True)
-class KeptFiles:
-    """Documents of a user's folder, and how many files were dropped for which reason."""
-
-    documents: list[CorpusDocument]
-    dropped: dict[str, int]
+    facts: dict[str, Any]
 
 
 def gather(
@@ -56,22 +42,19 @@ def gather(
     harvests = harvest_all(packages, work / "packages", pool)
     splits = {package.name: heldout_splits().get(package.name, "train") for package in packages}
     selection = select(harvests, splits, threshold=near_duplicates, max_share=max_share, frozen=frozen)
-    dropped = selection.dropped
     for each in harvests.values():
-        dropped.update(each.dropped)
-    gathered = Gathered(
-        splits=selection.splits,
-        dropped=dict(dropped.most_common()),
-        bad_files={name: each.bad_files for name, each in harvests.items() if each.bad_files},
-        skipped=skipped,
-        seen_files=sum(len(package.files) for package in packages),
-        seen_bytes=sum(each.seen_bytes for each in harvests.values()),
-    )
-    if not any(gathered.splits.values()):
-        raise DataError(
-            _nothing_left(gathered.seen_files, gathered.dropped, skipped, "pass --source with a folder of Python files")
-        )
-    return gathered
+        selection.dropped.update(each.dropped)
+    dropped, seen = dict(selection.dropped.most_common()), sum(len(package.files) for package in packages)
+    if not any(selection.splits.values()):
+        raise DataError(_nothing_left(seen, dropped, skipped, "pass --source with a folder of Python files"))
+    facts = {
+        "dropped": dropped,
+        "skipped": {package.name: package.reason for package in skipped},
+        "bad_files": {name: each.bad_files for name, each in harvests.items() if each.bad_files},
+        "seen_files": seen,
+        "seen_bytes": sum(each.seen_bytes for each in harvests.values()),
+    }
+    return Gathered(selection.splits, facts)
 
 
 def harvest_all(packages: Sequence[Package], cache: Path, pool: WorkerPool) -> dict[str, Harvest]:
@@ -87,7 +70,7 @@ def harvest_all(packages: Sequence[Package], cache: Path, pool: WorkerPool) -> d
 
 def gather_folder(
     folder: Path, hint: str = "give a folder", *, any_language: bool = False, has_time: Callable[[], bool] = always
-) -> KeptFiles:
+) -> Harvest:
     """Files of the user's folder that pass the filters, each text once: of Python, or of any language. Once
     `has_time` is false, the rest counts as dropped. DataError, with the hint, for none.
     """
@@ -99,7 +82,7 @@ def gather_folder(
     unique = {document.sha256: document for document in harvested.documents}
     if not unique:
         raise DataError(_nothing_left(len(package.files), harvested.dropped, [], f"{hint} of {kind}"))
-    return KeptFiles(list(unique.values()), harvested.dropped)
+    return replace(harvested, documents=list(unique.values()))
 
 
 def _nothing_left(seen: int, dropped: dict[str, int], skipped: Sequence[Skipped], hint: str) -> str:

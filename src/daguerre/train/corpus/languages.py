@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path, PurePath, PurePosixPath
 
 from daguerre.train.corpus import filters
+from daguerre.train.corpus.sources import walk
 
 MOST_BYTES = 10_000_000
 """Bytes of files that are read, the first ones by a hash of their names: more than a first model sees in its time."""
@@ -81,20 +82,13 @@ def text_files(root: Path) -> tuple[str, ...]:
     large folder those that have MOST_BYTES together.
     """
     chosen, total = [], 0
-    for file in sorted(_walk(root), key=lambda name: sha256(os.fsencode(name)).digest()):
+    files = walk(root, SKIPPED, lambda name: language_of(name) is not None)
+    for file in sorted(files, key=lambda name: sha256(os.fsencode(name)).digest()):
         if total >= MOST_BYTES:
             break
         chosen.append(file)
         total += _size(root / file)
     return tuple(sorted(chosen))
-
-
-def _walk(root: Path) -> Iterator[str]:
-    for folder, subfolders, names in os.walk(root):
-        subfolders[:] = [name for name in subfolders if name not in SKIPPED and not name.startswith(".")]
-        for name in names:
-            if language_of(name) is not None and not os.path.islink(os.path.join(folder, name)):
-                yield Path(folder, name).relative_to(root).as_posix()
 
 
 def _size(path: Path) -> int:

@@ -7,6 +7,7 @@ permissive: when in doubt, the package is left out.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterable
 from email.message import Message
@@ -60,6 +61,9 @@ _TEXTS = (
     ("MIT", re.compile(r"permission is hereby granted, free of charge", re.I)),
 )
 
+_TOKEN = re.compile(r"[()]|[^\s()]+(?:\s+WITH\s+[^\s()]+)?", re.I)
+"""A parenthesis, an operator, or a name with its exception."""
+
 
 class Verdict(NamedTuple):
     """`license` is the permissive license, or None with the `reason` for which the package is left out."""
@@ -97,44 +101,30 @@ def evaluate(expression: str) -> str | None:
     `A OR B` needs one of them (the permissive side is kept), `A AND B` both, `A WITH exception` needs A.
     ValueError when it does not parse.
     """
-    tokens = re.findall(r"[()]|[^\s()]+", expression)
-    chosen, rest = _parse_or(tokens)
-    if rest:
-        raise ValueError(f"unexpected {rest[0]!r}")
-    return chosen
+    names, words = list[str](), list[str]()
+    for token in _TOKEN.findall(expression):
+        is_name = token.upper() not in ("(", ")", "AND", "OR", "WITH")
+        words.append(f"n{len(names)}" if is_name else token.lower())
+        names += [token] if is_name else []
+    try:
+        return _chosen(ast.parse(" ".join(words), mode="eval").body, names)
+    except SyntaxError as error:
+        raise ValueError(str(error)) from None
 
 
-def _parse_or(tokens: list[str]) -> tuple[str | None, list[str]]:
-    chosen, tokens = _parse_and(tokens)
-    while tokens and tokens[0].upper() == "OR":
-        other, tokens = _parse_and(tokens[1:])
-        chosen = chosen or other
-    return chosen, tokens
-
-
-def _parse_and(tokens: list[str]) -> tuple[str | None, list[str]]:
-    chosen, tokens = _parse_atom(tokens)
-    while tokens and tokens[0].upper() == "AND":
-        other, tokens = _parse_atom(tokens[1:])
-        chosen = f"{chosen} AND {other}" if chosen and other else None
-    return chosen, tokens
-
-
-def _parse_atom(tokens: list[str]) -> tuple[str | None, list[str]]:
-    if not tokens or tokens[0].upper() in ("AND", "OR", "WITH", ")"):
-        raise ValueError("a license name is missing")
-    head, tokens = tokens[0], tokens[1:]
-    if head == "(":
-        chosen, tokens = _parse_or(tokens)
-        if not tokens or tokens[0] != ")":
-            raise ValueError("a parenthesis is not closed")
-        return chosen, tokens[1:]
-    chosen = _CANONICAL.get(head.lower().removesuffix("+"))
-    if tokens and tokens[0].upper() == "WITH":
-        if len(tokens) < 2:
-            raise ValueError("the exception after WITH is missing")
-        return chosen and f"{chosen} WITH {tokens[1]}", tokens[2:]
-    return chosen, tokens
+def _chosen(node: ast.expr, names: list[str]) -> str | None:
+    """The same of a part; `n3` is the fourth name."""
+    if isinstance(node, ast.Name):
+        name, *exception = names[int(node.id[1:])].split()
+        found = _CANONICAL.get(name.lower().removesuffix("+"))
+        return " WITH ".join([found, *exception[1:]]) if found else None
+    if not isinstance(node, ast.BoolOp):
+        raise ValueError("an operator is missing")
+    parts = [_chosen(part, names) for part in node.values]
+    known = [part for part in parts if part]
+    if isinstance(node.op, ast.Or):
+        return next(iter(known), None)
+    return " AND ".join(known) if len(known) == len(parts) else None
 
 
 def _judge_expression(expression: str) -> Verdict:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from daguerre.files import atomic_write
+from daguerre.files import atomic_write, write_json
 from daguerre.train.corpus.document import CorpusDocument
 
 
@@ -44,5 +43,4 @@ def write_report(out: Path, summary: CorpusSummary) -> None:
     """report.json: the summary without the machine's paths."""
     fields = asdict(summary)
     del fields["out"]
-    with atomic_write(out / "report.json") as file:
-        file.write((json.dumps(fields, indent=1, ensure_ascii=False) + "\n").encode("utf-8"))
+    write_json(out / "report.json", fields)

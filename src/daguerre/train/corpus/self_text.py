@@ -22,7 +22,7 @@ from daguerre.decoding.generate import Request, plan_of
 from daguerre.decoding.request import Decode
 from daguerre.decoding.sample import Sample
 from daguerre.errors import DataError, InputError
-from daguerre.files import atomic_write
+from daguerre.files import write_json
 from daguerre.model import Model
 from daguerre.models.forward import Answer, Backend, DraftStep, Forward
 from daguerre.models.tokenizer import NUM_SPECIALS, Tokenizer
@@ -98,7 +98,8 @@ def write_self_text(
             if part is None:
                 rng = np.random.default_rng([seed, round(1000 * temperature), number])
                 part = self_texts(model, shard, temperature, min(PART, goal - kept), rng, _after(kept, progress))
-                _write_part(path, settings, part)
+                folder.mkdir(parents=True, exist_ok=True)
+                write_json(path, {"settings": settings, "texts": [asdict(text) for text in part]})
             texts += part
             kept, number = kept + _new_tokens(part), number + 1
             progress(kept, kept)
@@ -153,12 +154,6 @@ def _settings(model: Model, shard: Shard, tokens: int, seed: int) -> dict[str, A
     corpus = sha256_of(shard.folder / f"{shard.split}.bin")
     tokenizer = model.tokenizer.sha256
     return {"model": weights.hexdigest(), "corpus": corpus, "tokenizer": tokenizer, "tokens": tokens, "seed": seed}
-
-
-def _write_part(path: Path, settings: dict[str, Any], texts: Sequence[SelfText]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path) as file:
-        file.write(json.dumps({"settings": settings, "texts": [asdict(text) for text in texts]}).encode())
 
 
 def _read_parts(folder: Path, settings: dict[str, Any]) -> dict[str, list[SelfText]]:
@@ -236,7 +231,8 @@ def write_corpus(
 ) -> SelfTextSummary:
     """Write texts of a model, and random texts of a corpus of as many tokens in all, or all it has, as a corpus."""
     train, val = (Shard.open(corpus, split, tokenizer.sha256) for split in ("train", "val"))
-    order, wanted = np.random.default_rng([seed, 1]).permutation(train.num_documents), sum(map(_length, texts))
+    order = np.random.default_rng([seed, 1]).permutation(train.num_documents)
+    wanted = sum(len(text.prompt) + len(text.new) for text in texts)
     ends = np.cumsum(np.diff(train.starts)[order])
     chosen = np.sort(order[: int(np.searchsorted(ends, wanted)) + 1])
 
@@ -251,10 +247,6 @@ def write_corpus(
     write_tokens(out, splits, tokenizer, {"train": given})
     corpus_tokens = int(np.diff(train.starts)[chosen].sum())
     return SelfTextSummary(len(texts), _new_tokens(texts), corpus_tokens)
-
-
-def _length(text: SelfText) -> int:
-    return len(text.prompt) + len(text.new)
 
 
 def _documents(shard: Shard, chosen: Iterable[int]) -> Iterator[tuple[np.ndarray[Any, Any], int]]:

@@ -6,7 +6,7 @@ import os
 import platform
 import re
 import sysconfig
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
 from importlib.resources import files
@@ -84,13 +84,13 @@ def from_folder(folder: Path) -> list[Package | Skipped]:
 def user_folder(folder: Path, chosen: tuple[str, ...] | None = None) -> Package:
     """The user's code, or the chosen files: no license is needed. The package is named after the folder."""
     name = folder.resolve().name or "folder"
-    return Package(name, "", USER_PROVIDED, folder, tuple(_walk(folder, _NOT_USERS)) if chosen is None else chosen)
+    return Package(name, "", USER_PROVIDED, folder, tuple(walk(folder, _NOT_USERS)) if chosen is None else chosen)
 
 
 def standard_library() -> Package:
     """The running interpreter's standard library, without its tests; `idlelib` and `turtledemo` are kept."""
     root = Path(sysconfig.get_path("stdlib"))
-    return Package("python-stdlib", platform.python_version(), "PSF-2.0", root, tuple(_walk(root, _NOT_STDLIB)))
+    return Package("python-stdlib", platform.python_version(), "PSF-2.0", root, tuple(walk(root, _NOT_STDLIB)))
 
 
 def distributions(path: list[str] | None) -> list[Package | Skipped]:
@@ -133,10 +133,16 @@ def _python_files(names: Iterable[str]) -> Iterator[str]:
             yield name
 
 
-def _walk(root: Path, excluded: frozenset[str]) -> Iterator[str]:
-    """Python files below `root`, sorted, without the excluded and hidden folders; symbolic links are not followed."""
+def is_python(name: str) -> bool:
+    return name.endswith(".py")
+
+
+def walk(root: Path, excluded: frozenset[str], wanted: Callable[[str], bool] = is_python) -> Iterator[str]:
+    """Files below `root` by their names, sorted, without the excluded and hidden folders; symbolic links are not
+    followed.
+    """
     for folder, subfolders, names in os.walk(root):
         subfolders[:] = sorted(name for name in subfolders if name not in excluded and not name.startswith("."))
         for name in sorted(names):
-            if name.endswith(".py") and not os.path.islink(os.path.join(folder, name)):
+            if wanted(name) and not os.path.islink(os.path.join(folder, name)):
                 yield Path(folder, name).relative_to(root).as_posix()

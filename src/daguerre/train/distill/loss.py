@@ -19,7 +19,7 @@ from daguerre.train.distill.answers import answers_of
 from daguerre.train.distill.methods import METHODS, Lesson, Terms, kl
 from daguerre.train.distill.options import Distill
 from daguerre.train.distill.rollout import by_policy, roll_out
-from daguerre.train.distill.teacher import Teacher
+from daguerre.train.earlier import Teacher
 from daguerre.train.noising import IGNORE, NUM_LEVELS
 from daguerre.train.optim import Average
 from daguerre.train.sft.method import FineTuning

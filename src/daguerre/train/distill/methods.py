@@ -18,7 +18,7 @@ from daguerre.train.batch import Batch, entropy
 from daguerre.train.distill.answers import AnswerTokens, answers_of, logits_of, times, with_visible
 from daguerre.train.distill.options import Distill
 from daguerre.train.distill.rollout import Choice, Open, Rollout, by_policy, roll_out, top
-from daguerre.train.distill.teacher import Teacher
+from daguerre.train.earlier import Teacher
 from daguerre.train.reinforce.policy import advantages
 
 
@@ -75,11 +75,10 @@ def kl(teacher: Tensor, student: Tensor) -> Tensor:
     return (teacher.exp() * gap).sum(-1)
 
 
-def mean_of(values: Tensor, parts: dict[str, float], weight: Tensor | None = None) -> Terms:
-    """The mean of terms (A,), weighted; 0 with a gradient of zeros where there are none."""
-    weight = torch.ones_like(values) if weight is None else weight
-    loss = (values * weight).sum() / weight.sum().clamp(min=1e-6)
-    return Terms(loss, float(loss.detach()), int((weight > 0).sum()), parts)
+def mean_of(values: Tensor, parts: dict[str, float]) -> Terms:
+    """The mean of terms (A,); 0 with a gradient of zeros where there are none."""
+    loss = values.sum() / max(1, len(values))
+    return Terms(loss, float(loss.detach()), len(values), parts)
 
 
 # ---- Self-Distillation Through Time ---------------------------------------------------------------------------------

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from daguerre.errors import DataError
-from daguerre.train.batch import Batch, collate
+from daguerre.train.batch import Batch, collate, stacked
 from daguerre.train.noising import IGNORE, Example, Ints
 from daguerre.train.prefer.masks import COMMON, Noised, noised_views
 from daguerre.train.prefer.options import Prefer
@@ -37,10 +36,6 @@ class PairBatch(Batch):
     sizes: Tensor = field(kw_only=True)
     times: int = field(kw_only=True)
 
-    def to(self, device: torch.device | str) -> PairBatch:
-        moved = {name: getattr(self, name).to(device) for name in ("text", "draw", "sizes")}
-        return replace(super().to(device), **moved)  # type: ignore[return-value]  # it replaces what it is given
-
 
 @dataclass(frozen=True)
 class PairBatches(AnswerBatches):
@@ -57,13 +52,13 @@ class PairBatches(AnswerBatches):
         made = [self._rows(text, rng) for text in texts]
         examples = [example for rows, _ in made for example in rows]
         batch = collate(examples, self.loss.objective, self.config.pad_id)
-        num_clean, shape = batch.layout.num_clean, batch.tokens.shape
+        num_clean, shape = batch.layout.num_clean, tuple(batch.tokens.shape)
         owner = np.repeat(np.arange(len(made)), [len(rows) for rows, _ in made])
         draws = [draw for _, found in made for draw in found]
         return PairBatch(
             **{each.name: getattr(batch, each.name) for each in fields(Batch)},
             text=torch.from_numpy(owner)[:, None].expand(shape).contiguous(),
-            draw=_stacked(examples, draws, num_clean, shape),
+            draw=stacked(np.full(shape, COMMON), num_clean, examples, draws),
             sizes=torch.tensor([int(text.answer.sum()) for text in texts]),
             times=self.options.times if self.loss.noisy else 0,
         )
@@ -102,13 +97,3 @@ class PairBatches(AnswerBatches):
                 draws[-1][of_span] = one.draw
             examples.append(rows)
         return [examples[0], *(replace(rows, num_tokens=0) for rows in examples[1:])], draws
-
-
-def _stacked(examples: list[Example], values: list[Ints], num_clean: int, shape: Any) -> Tensor:
-    """A label of rows, stacked as `collate` stacks them."""
-    out = np.full(tuple(shape), COMMON)
-    for row, example, value in zip(out, examples, values, strict=True):
-        num = example.num_clean
-        row[:num] = value[:num]
-        row[num_clean : num_clean + len(value) - num] = value[num:]
-    return torch.from_numpy(out)

@@ -84,11 +84,6 @@ def prompt_laws(model: Backbone, batch: PairBatch, hidden: Tensor) -> Tensor:
     return model.logits(hidden[prompt_rows(batch)]).log_softmax(-1)
 
 
-def log_probs(model: Backbone, batch: PairBatch, attn_impl: str = "sdpa") -> AnswerLogProbs:
-    """The log-probabilities of a batch's answers."""
-    return log_probs_of(model, batch, run_batch(model, batch.tokens, batch.layout, attn_impl=attn_impl))
-
-
 def log_probs_of(model: Backbone, batch: PairBatch, hidden: Tensor) -> AnswerLogProbs:
     """The log-probabilities of a batch's answers, from hidden states (B, R, D)."""
     learned = batch.target != IGNORE

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from daguerre.errors import InputError
-from daguerre.train.sft.formats import ANSWERS, Row, read_row
+from daguerre.train.sft.formats import ANSWERS, Row, fields_of, read_row
 from daguerre.train.sft.rendering import Renderer
 from daguerre.train.sft.texts import Text
 
@@ -56,9 +56,7 @@ class PairReader:
 
 def read_preference(row: object) -> tuple[Any, tuple[Any, Any], Any]:
     """The prompt, the chosen and the rejected answer, all texts or all lists of messages; and the tools, or None."""
-    if not isinstance(row, Mapping):
-        raise InputError("it is no object with keys")
-    row = {key: value for key, value in row.items() if value is not None}
+    row = fields_of(row)
     if row.keys() >= set(OPENAI):
         return _openai(row)
     if not row.keys() >= set(SIDES):

@@ -7,7 +7,7 @@ Letters: B rows of tokens, R tokens of a row, G tokens of all answers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -18,9 +18,8 @@ from daguerre.models.core.batched import PADDING, BatchLayout, Rows, run_batch
 from daguerre.models.core.config import ModelConfig
 from daguerre.train.batch import Batch
 from daguerre.train.noising import IGNORE
-from daguerre.train.reinforce.answer import DrawnAnswer
 from daguerre.train.reinforce.blocks import rows_in_blocks
-from daguerre.train.reinforce.estimates import Views, drawn_views
+from daguerre.train.reinforce.estimates import DrawnAnswer, Views, drawn_views
 from daguerre.train.reinforce.options import Reinforce
 
 
@@ -42,17 +41,6 @@ class PolicyBatch(Batch):
     reward: float = 0.0
     length: float = 0.0
     agree: float = 0.0
-
-    def to(self, device: torch.device | str) -> PolicyBatch:
-        made, old, start = super().to(device), self.old, self.start
-        assert isinstance(made, PolicyBatch)
-        return replace(
-            made,
-            slot=self.slot.to(device),
-            advantage=self.advantage.to(device),
-            old=None if old is None else old.to(device),
-            start=None if start is None else start.to(device),
-        )
 
 
 def views_of(answer: DrawnAnswer, options: Reinforce, config: ModelConfig, generator: torch.Generator) -> Views:
@@ -117,7 +105,7 @@ def _shown(answer: DrawnAnswer, views: Views, config: ModelConfig) -> Tensor:
 
 
 def estimates(model: Backbone, batch: PolicyBatch, attn_impl: str = "sdpa") -> Tensor:
-    """The estimated log-probability of each token of the answers, (G,): `Views.mean`, or `Views.upper`."""
+    """The estimated log-probability of each token of the answers, (G,): see `gathered`."""
     hidden = run_batch(model, batch.tokens, batch.layout, attn_impl=attn_impl)
     asked = batch.target != IGNORE
     logits = model.logits(hidden[asked]).float()
@@ -126,7 +114,9 @@ def estimates(model: Backbone, batch: PolicyBatch, attn_impl: str = "sdpa") -> T
 
 
 def gathered(log_probs: Tensor, weight: Tensor, slot: Tensor, batch: PolicyBatch) -> Tensor:
-    """Estimates (G,) from the log-probabilities in views, their weights, and the numbers of their tokens."""
+    """Estimates (G,) from the log-probabilities in views, their weights, and the numbers of their tokens: the weighted
+    sum or, where the batch has a power and an advantage is negative, SPG's upper bound without its constant.
+    """
     num = len(batch.advantage)
     mean = log_probs.new_zeros(num).index_add(0, slot, weight * log_probs)
     if not batch.power:

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from daguerre.train.earlier import Earlier
-from daguerre.train.reinforce.answer import DrawnAnswer
 from daguerre.train.reinforce.answers import PolicyBatch, batch_of, estimates
+from daguerre.train.reinforce.estimates import DrawnAnswer
 from daguerre.train.reinforce.prompts import RewardedPrompt
 from daguerre.train.reinforce.rollouts import Roller
 from daguerre.train.sft.batches import order_of

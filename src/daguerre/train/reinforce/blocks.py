@@ -16,8 +16,7 @@ from torch import Tensor
 from daguerre.models.core.batched import CLEAN, PADDING, BatchLayout, Rows
 from daguerre.models.core.config import ModelConfig
 from daguerre.train.noising import IGNORE
-from daguerre.train.reinforce.answer import DrawnAnswer
-from daguerre.train.reinforce.estimates import Views, drawn_views
+from daguerre.train.reinforce.estimates import DrawnAnswer, Views, drawn_views
 from daguerre.train.reinforce.options import Reinforce
 
 

@@ -5,7 +5,7 @@ the noise of the masks cancels in their ratios.
 
     left_to_right   the exact likelihood of decoding from left to right (JustGRPO); a causal model has it in one forward
     coupled         a mask, its complement, and everything hidden: each token twice (coupled-GRPO, arXiv 2506.20639)
-    bounded         the same pairs, weighed so that `mean` is the evidence lower bound without bias (SPG)
+    bounded         the same pairs, weighed so that the weighted sum is the evidence lower bound without bias (SPG)
     traced          the states that decoding went through, some steps at once (TraceRL)
 """
 
@@ -15,8 +15,28 @@ from dataclasses import dataclass
 
 import torch
 
-from daguerre.errors import InputError
 from daguerre.train.reinforce.options import Reinforce
+
+
+@dataclass(frozen=True)
+class DrawnAnswer:
+    """A prompt with the answer that was drawn to it.
+
+    tokens     int64 (T,), the whole canvas
+    asked      int64 (L,), the positions of the answer's tokens, up to the first end of text of each gap
+    behind     int64 (P,), positions behind such an end, which follow from it
+    end        int64 (P,), for each of these the number of its end among the answer's tokens
+    steps      int64 (L,), the forward that committed each token
+    reward, advantage   what it got, and by how much that is above the mean of its group
+    """
+
+    tokens: torch.Tensor
+    asked: torch.Tensor
+    behind: torch.Tensor
+    end: torch.Tensor
+    steps: torch.Tensor
+    reward: float = 0.0
+    advantage: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -25,23 +45,6 @@ class Views:
 
     hidden: torch.Tensor
     weights: torch.Tensor
-
-    def mean(self, log_probs: torch.Tensor) -> torch.Tensor:
-        """Each token's weighted log-probability, [length], from those of each view, [views, length]."""
-        return (self.weights * log_probs.masked_fill(~self.hidden, 0.0)).sum(0)
-
-    def upper(self, log_probs: torch.Tensor, power: float) -> torch.Tensor:
-        """Each token's 1/power log E[p^power], [length]: SPG's upper bound without its constant.
-
-        It is never below `mean` when the weights of a token have the sum 1. Its sum is above the log-probability of
-        decoding in a random order, for any model, if `power` is at least the length (Hölder) and the views are all.
-        A few views give the logarithm of a mean, which is too low by Jensen.
-        """
-        if not power >= 1:
-            raise InputError(f"the power of the upper bound is 1 or more, not {power}")
-        total = torch.where(self.hidden, self.weights, 0.0).sum(0)
-        terms = torch.where(self.hidden, self.weights / total, 0.0).log() + power * log_probs
-        return total * terms.logsumexp(0) / power
 
 
 def left_to_right(length: int) -> Views:
@@ -69,8 +72,6 @@ def bounded(length: int, pairs: int, generator: torch.Generator) -> Views:
 
 def traced(steps: torch.Tensor, together: int = 1) -> Views:
     """The states of a decoding in which token i was committed in step `steps[i]`; `together` steps are one view."""
-    if together < 1:
-        raise InputError(f"at least one step of a trace is in a view, not {together}")
     order = steps.unique(return_inverse=True)[1] // together
     view = torch.arange(int(order.max()) + 1).unsqueeze(1)
     return Views(order >= view, (order == view).float())
@@ -88,8 +89,6 @@ def drawn_views(steps: torch.Tensor, options: Reinforce, generator: torch.Genera
 
 def _paired(length: int, pairs: int, generator: torch.Generator) -> torch.Tensor:
     """Bool [1 + 2 pairs, length]: everything, then masks of 1 to length - 1 tokens and their complements."""
-    if length < 2 or pairs < 1:
-        raise InputError(f"complementary masks need two tokens and one pair at least, not {length} and {pairs}")
     sizes = torch.randint(1, length, (pairs, 1), generator=generator)
     ranks = torch.rand(pairs, length, generator=generator).argsort(1).argsort(1)
     masks = ranks < sizes

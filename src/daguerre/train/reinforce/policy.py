@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 import torch
 
-from daguerre.errors import InputError
-
 
 class PolicyTerms(NamedTuple):
     """The loss with its gradient; the mean KL in nats and the share of clipped terms, for the curves."""
@@ -19,8 +17,6 @@ class PolicyTerms(NamedTuple):
 
 def advantages(rewards: torch.Tensor, scaled: bool = True) -> torch.Tensor:
     """Rewards [prompts, answers] less the mean of their prompt, `scaled` by its standard deviation; 0 if all agree."""
-    if rewards.ndim != 2 or rewards.shape[1] < 2:
-        raise InputError("advantages compare answers to one prompt: a group has two or more")
     centered = rewards - rewards.mean(1, keepdim=True)
     return centered / (rewards.std(1, keepdim=True) + 1e-6) if scaled else centered
 
@@ -32,8 +28,6 @@ def policy_loss(
 
     All are log-probabilities of the same shape, under the same views; only `new` has a gradient.
     """
-    if not (0 < clip < 1 and kl >= 0):
-        raise InputError(f"clip is between 0 and 1 and kl a weight, not {clip}, {kl}")
     ratio = (new - old.detach()).exp()
     plain, bounded = ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage
     gap = start.detach() - new

@@ -24,7 +24,7 @@ from daguerre.errors import InputError, UnsupportedError
 from daguerre.files import atomic_write
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.sft.corpus import SplitWriter
-from daguerre.train.sft.formats import read_row
+from daguerre.train.sft.formats import fields_of, read_row
 from daguerre.train.sft.rendering import Renderer
 from daguerre.train.sft.texts import Text
 from daguerre.train.shards import Shard
@@ -82,9 +82,7 @@ class PromptSplit(SplitWriter):
 
 def read_prompt(row: object, renderer: Renderer, length: int) -> RewardedPrompt:
     """The prompt of a row. InputError, in a few words, for a row that has none."""
-    if not isinstance(row, Mapping):
-        raise InputError("it is no object with keys")
-    row = {key: value for key, value in row.items() if value is not None}
+    row = fields_of(row)
     fields = {key: value for key, value in row.items() if key not in OWN}
     if isinstance(row.get("template"), str):
         num = row["template"].count(MARK)

@@ -18,7 +18,7 @@ from daguerre.models.core.backbone import Backbone
 from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.precision import Mixed
-from daguerre.train.reinforce.answer import DrawnAnswer
+from daguerre.train.reinforce.estimates import DrawnAnswer
 from daguerre.train.reinforce.options import Reinforce
 from daguerre.train.reinforce.policy import advantages
 from daguerre.train.reinforce.prompts import RewardedPrompt

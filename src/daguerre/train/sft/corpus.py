@@ -18,7 +18,7 @@ from typing import IO, Any
 import numpy as np
 
 from daguerre.errors import DataError, InputError
-from daguerre.files import atomic_write
+from daguerre.files import atomic_write, write_json
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.published_tokenizer import PublishedTokenizer
 from daguerre.models.readers import read_tokenizer
@@ -162,8 +162,7 @@ class AnswerFiles:
 
     def _finish(self, splits: dict[str, SplitWriter], tokenizer: Tokenizer, kind: Any, report: dict[str, Any]) -> None:
         write_tokenizer(self.out, tokenizer)
-        with atomic_write(self.out / REPORT) as file:
-            file.write((json.dumps(report, indent=1, ensure_ascii=False) + "\n").encode())
+        write_json(self.out / REPORT, report)
         meta = {
             "format": FORMAT,
             "tokenizer_sha256": tokenizer.sha256,
@@ -172,8 +171,7 @@ class AnswerFiles:
             "splits": {name: split.facts() for name, split in splits.items()},
             **({"pairs": True} if self.pairs else {}),
         }
-        with atomic_write(self.out / META) as file:
-            file.write((json.dumps(meta, indent=1) + "\n").encode())
+        write_json(self.out / META, meta)
 
 
 def with_held_out(rows: Iterator[Hashed], share: float) -> Iterator[tuple[bool, list[Text]]]:
@@ -196,8 +194,7 @@ def write_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:
     with atomic_write(folder / "tokenizer.json") as file:
         file.write(tokenizer.to_bytes())
     if isinstance(tokenizer, PublishedTokenizer):
-        with atomic_write(folder / PUBLISHED) as file:
-            file.write((json.dumps(tokenizer.config, indent=1, ensure_ascii=False) + "\n").encode())
+        write_json(folder / PUBLISHED, tokenizer.config)
 
 
 def answers_line(train: Shard, val: Shard) -> str:

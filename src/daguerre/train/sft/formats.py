@@ -22,23 +22,13 @@ from daguerre.errors import InputError
 
 Row = Mapping[str, Any]
 Message = dict[str, Any]
-ROLES = {
-    "system": "system",
-    "developer": "system",
-    "user": "user",
-    "human": "user",
-    "assistant": "assistant",
-    "gpt": "assistant",
-    "chatgpt": "assistant",
-    "bot": "assistant",
-    "model": "assistant",
-    "function_call": "assistant",
-    "tool": "tool",
-    "function": "tool",
-    "observation": "tool",
-    "function_response": "tool",
-}
 ANSWERS = "assistant"
+ROLES = {
+    **dict.fromkeys(("system", "developer"), "system"),
+    **dict.fromkeys(("user", "human"), "user"),
+    **dict.fromkeys(("assistant", "gpt", "chatgpt", "bot", "model", "function_call"), ANSWERS),
+    **dict.fromkeys(("tool", "function", "observation", "function_response"), "tool"),
+}
 
 
 @dataclass(frozen=True)
@@ -66,11 +56,16 @@ class ChatRow:
     tools: tuple[Row, ...] = ()
 
 
-def read_row(row: object) -> PromptAndAnswer | Template | ChatRow:
-    """What a row of a file says."""
+def fields_of(row: object) -> dict[str, Any]:
+    """What a row has, but nulls. InputError for one that has no keys."""
     if not isinstance(row, Mapping):
         raise InputError("it is no object with keys")
-    row = {key: value for key, value in row.items() if value is not None}
+    return {key: value for key, value in row.items() if value is not None}
+
+
+def read_row(row: object) -> PromptAndAnswer | Template | ChatRow:
+    """What a row of a file says."""
+    row = fields_of(row)
     for keys, read in FORMATS.items():
         if row.keys() >= set(keys):
             return read(row)

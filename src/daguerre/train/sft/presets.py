@@ -62,15 +62,8 @@ PRESETS: dict[str, Preset] = {
     "sdar": Preset(weight="elbo", padding="supervised"),
     "fast_dllm": Preset(normalizer="masked", complementary=True),
 }
-OF_FAMILY = {
-    "llada": "llada",
-    "llada_moe": "llada",
-    "dream": "dream",
-    "nemotron": "nemotron",
-    "llada2": "llada2",
-    "sdar": "sdar",
-    "fast_dllm": "fast_dllm",
-}
+OF_FAMILY = {name: name for name in ("llada", "dream", "nemotron", "llada2", "sdar", "fast_dllm")}
+OF_FAMILY["llada_moe"] = "llada"
 """The preset of each family that has one of its own; others have that of their context."""
 _noise = partial(key, default=None, methods=("sft",))
 

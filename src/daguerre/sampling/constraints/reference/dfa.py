@@ -14,7 +14,8 @@ from functools import cached_property
 import numpy as np
 
 from daguerre.sampling.constraints.budget import Budget
-from daguerre.sampling.constraints.indices import DEAD, distinct_columns, hash64, ranges, reach
+from daguerre.sampling.constraints.indices import DEAD, distinct_columns, ranges, reach
+from daguerre.sampling.random import splitmix
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,22 +63,15 @@ class Table:
 
     def shortest(self) -> bytes:
         """A shortest string; the language must not be empty."""
-        before: dict[int, tuple[int, bytes]] = {}
-        level, seen = [0], {0}
-        while not any(self.accept[state] for state in level):
-            found: dict[int, tuple[int, bytes]] = {}
-            for state in level:
-                for chosen, target in self.arcs[state]:
-                    if target not in seen:
-                        found.setdefault(target, (state, bytes([(chosen & -chosen).bit_length() - 1])))
-            before |= found
-            seen |= found.keys()
-            level = list(found)
-        state, text = next(state for state in level if self.accept[state]), b""
-        while state in before:
-            state, byte = before[state]
-            text = byte + text
-        return text
+        waiting, seen = [(0, b"")], {0}
+        for state, text in waiting:  # which grows
+            if self.accept[state]:
+                return text
+            for chosen, target in self.arcs[state]:
+                if target not in seen:
+                    seen.add(target)
+                    waiting.append((target, text + bytes([(chosen & -chosen).bit_length() - 1])))
+        raise AssertionError
 
     def strings(self, most: int, budget: Budget) -> list[bytes] | None:
         """Every string of the language, in no order; None when there are more than `most`. For a minimal automaton."""
@@ -176,8 +170,8 @@ def _blocks(delta_QK: np.ndarray, accept: np.ndarray) -> np.ndarray:
     while len(touched):
         rows = delta_QK[touched]
         after = np.where(rows == DEAD, DEAD, block[rows]) + 1
-        signature = hash64(after.astype(np.uint64) * np.uint64(num_columns) + columns).sum(axis=1, dtype=np.uint64)
-        key = hash64(signature ^ hash64(block[touched].astype(np.uint64)))
+        signature = splitmix(after.astype(np.uint64) * np.uint64(num_columns) + columns).sum(axis=1, dtype=np.uint64)
+        key = splitmix(signature ^ splitmix(block[touched].astype(np.uint64)))
         _, at, group, count = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
         home = block[touched[at]]
         rest = size.copy()

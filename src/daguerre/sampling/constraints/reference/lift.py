@@ -8,8 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from daguerre.sampling.constraints.budget import Budget
-from daguerre.sampling.constraints.indices import DEAD, NONE, distinct_columns, hash64, ranges, reach
+from daguerre.sampling.constraints.indices import DEAD, NONE, distinct_columns, ranges, reach
 from daguerre.sampling.constraints.reference.dfa import Table
+from daguerre.sampling.random import splitmix
 
 Edges = tuple[np.ndarray, np.ndarray, np.ndarray]
 """src, dst, cls (E,) of transitions."""
@@ -26,27 +27,12 @@ def lift(dfa: Table, text: np.ndarray, offsets: np.ndarray, lengths: np.ndarray,
         after = functions.after(function_of[alive], text[offsets[alive] + i])
         function_of[alive] = after
         alive = alive[(after != NONE) & (lengths[alive] > i + 1)]
-    used, class_of_token = distinct(function_of - NONE, len(functions.edges) + 1)
-    used += NONE
+    used, class_of_token = np.unique(function_of, return_inverse=True)
     dead = int(used[0] == NONE)
     edges = [functions.edges[f] for f in used[dead:].tolist()]
     src, dst = (np.concatenate([edge[i] for edge in edges] or [np.zeros(0, np.int32)]) for i in (0, 1))
     cls = np.repeat(np.arange(len(edges), dtype=np.int32), [len(edge[0]) for edge in edges])
     return dfa.accept, (class_of_token - dead).astype(np.int32), (src, dst, cls)
-
-
-def distinct(values: np.ndarray, bound: int) -> tuple[np.ndarray, np.ndarray]:
-    """(distinct values, ascending; the place of each value among them) of numbers from 0 to `bound` - 1; by a table
-    where that is small, since it takes a twentieth of the time that sorting does.
-    """
-    if bound > 4 * len(values) + 1000:
-        found, at = np.unique(values, return_inverse=True)
-        return found, at
-    place_of = np.zeros(bound, dtype=np.int64)
-    place_of[values] = 1
-    found = np.flatnonzero(place_of)
-    place_of[found] = np.arange(len(found))
-    return found, place_of[values]
 
 
 class _Functions:
@@ -64,7 +50,7 @@ class _Functions:
     def after(self, functions: np.ndarray, text: np.ndarray) -> np.ndarray:
         """The functions of texts that are one byte longer, NONE for what leads nowhere."""
         width = self.delta_QK.shape[1]
-        steps, at = distinct(functions * width + self.class_of_byte[text], len(self.edges) * width)
+        steps, at = np.unique(functions * width + self.class_of_byte[text], return_inverse=True)
         return np.array([self._extended(step, *divmod(step, width)) for step in steps.tolist()], dtype=np.int64)[at]
 
     def _extended(self, step: int, function: int, column: int) -> int:
@@ -110,7 +96,7 @@ def pairs(num_states: int, src: np.ndarray, dst: np.ndarray, cls: np.ndarray) ->
     codes, cls = src[order].astype(np.int64) * num_states + dst[order], cls[order]
     begins = np.flatnonzero(np.diff(codes, prepend=-1))
     ends = np.append(begins[1:], len(codes))[: len(begins)]
-    hashes = hash64(cls.astype(np.uint64))
+    hashes = splitmix(cls.astype(np.uint64))
     sums = np.add.reduceat(hashes, begins) if len(begins) else hashes
     _, member, bundle = np.unique(sums, return_index=True, return_inverse=True)
     by_first = np.argsort(member)

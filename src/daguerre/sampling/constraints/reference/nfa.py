@@ -5,13 +5,15 @@ The slow reference of native/nfa.h, and its stand-in where that cannot be compil
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 import numpy as np
 
 from daguerre.sampling.constraints.budget import Budget
 from daguerre.sampling.constraints.dfa import Dfa
 from daguerre.sampling.constraints.indices import DEAD, distinct_columns
 from daguerre.sampling.constraints.nfa import Nfa, char_moves
-from daguerre.sampling.constraints.reference.dfa import Table, empty, minimize
+from daguerre.sampling.constraints.reference.dfa import Table, minimize
 from daguerre.sampling.constraints.utf8 import Ranges
 
 ESCAPES = {byte: f"\\u{byte:04x}".encode() for byte in range(0x20)} | {
@@ -28,7 +30,6 @@ class SlowNfa(Nfa):
         self.budget = budget
         self.moves: list[list[tuple[int, int]]] = []
         self.free: list[list[int]] = []
-        self.certain: set[int] = set()  # states whose moves exclude one another
         self.at_start: dict[int, int] = {}
         self.at_end: dict[int, int] = {}
         self._escapes: dict[tuple[int, int], int] = {}
@@ -65,7 +66,6 @@ class SlowNfa(Nfa):
         self.link(entry, states[0])
         for state, arcs in zip(states, dfa.table.arcs, strict=True):
             self.moves[state] += [(chosen, states[target]) for chosen, target in arcs]
-        self.certain.update(states)
         return self._joined(states, dfa)
 
     def quoted(self, entry: int, dfa: Dfa) -> int:
@@ -107,82 +107,45 @@ def determinize(nfa: SlowNfa, entry: int, last: int) -> Table:
     bits = np.array([np.frombuffer(m.to_bytes(32, "little"), dtype=np.uint8) for m in masks])
     member = np.unpackbits(bits, axis=1, bitorder="little")
     first, class_of_byte = distinct_columns(member)
-    # each mask as a number with a bit for each class of bytes
-    packed = {
-        m: sum(1 << k for k in np.flatnonzero(row).tolist()) for m, row in zip(masks, member[:, first], strict=True)
-    }
-    return minimize(_Subsets(nfa, packed, len(first), class_of_byte.astype(np.uint8)).run(entry, last))
+    classes = {m: np.flatnonzero(row).tolist() for m, row in zip(masks, member[:, first], strict=True)}
+    subsets = _Subsets(nfa, last, classes)
+    return minimize(subsets.table(entry, len(first), class_of_byte.astype(np.uint8)))
 
 
 class _Subsets:
-    """The subset construction. A subset holds only states that move on a byte, or that can end."""
+    """The subset construction. A subset holds only states that move on a byte, or that can end. classes: of bytes, in
+    each set of bytes.
+    """
 
-    def __init__(self, nfa: SlowNfa, packed: dict[int, int], num_classes: int, class_of_byte: np.ndarray) -> None:
-        self.nfa, self.num_classes, self.class_of_byte = nfa, num_classes, class_of_byte
-        self.moves = [[(packed[chosen], target) for chosen, target in moves] for moves in nfa.moves]
-        self.columns: dict[int, np.ndarray] = {}
+    def __init__(self, nfa: SlowNfa, last: int, classes: dict[int, list[int]]) -> None:
+        self.nfa, self.last, self.classes = nfa, last, classes
         self.closures: dict[int, frozenset[int]] = {}
 
-    def run(self, entry: int, last: int) -> Table:
-        self.last = last
-        start = self.kept(self.closed(entry, self.nfa.at_start))
-        number: dict[frozenset[int], int] = {start: 0}
-        subsets, accept = [start], []
-        source: list[int] = []
-        taken: list[int] = []
-        target: list[int] = []
-        for i, subset in enumerate(subsets):
-            for classes, reached in self.successors(subset):
-                known = number.get(reached)
-                if known is None:
-                    known = number[reached] = len(number)
-                    subsets.append(reached)
-                source.append(i)
-                taken.append(classes)
-                target.append(known)
-            accept.append(self.ends(subset))
+    def table(self, entry: int, num_classes: int, class_of_byte: np.ndarray) -> Table:
+        """The automaton from a state on."""
+        number = {self.kept(self.closed(entry, self.nfa.at_start)): 0}
+        subsets, rows = list(number), list[list[int]]()
+        for i, subset in enumerate(subsets):  # which grows
+            rows.append([DEAD] * num_classes)
+            for k, reached in self.successors(subset).items():
+                following = frozenset(reached)
+                if following not in number:
+                    number[following] = len(number)
+                    subsets.append(following)
+                rows[-1][k] = number[following]
             if i % 256 == 0:
                 self.nfa.budget.states(len(number))
-        if not any(accept):
-            return empty()
-        return Table(self.table(source, taken, target, len(subsets)), self.class_of_byte, np.array(accept))
+        accept = np.array([self.ends(subset) for subset in subsets])
+        return Table(np.array(rows, dtype=np.int32), class_of_byte, accept)
 
-    def table(self, source: list[int], taken: list[int], target: list[int], num_states: int) -> np.ndarray:
-        """The transitions (Q, K) of arcs given by their sets of classes."""
-        delta_QK = np.full((num_states, self.num_classes), DEAD, dtype=np.int32)
-        if taken:
-            columns = [self.column(classes) for classes in taken]
-            lengths = [len(column) for column in columns]
-            delta_QK[np.repeat(source, lengths), np.concatenate(columns)] = np.repeat(target, lengths)
-        return delta_QK
-
-    def successors(self, subset: frozenset[int]) -> list[tuple[int, frozenset[int]]]:
-        """Disjoint sets of classes, each with the subset that it leads to."""
-        if len(subset) == 1:
-            (state,) = subset
-            if state in self.nfa.certain:
-                return [(classes, self.closure(target)) for classes, target in self.moves[state]]
-        pieces: list[tuple[int, frozenset[int]]] = []
+    def successors(self, subset: frozenset[int]) -> dict[int, set[int]]:
+        """The states that each class of bytes leads to."""
+        found = defaultdict[int, set[int]](set)
         for state in subset:
-            for classes, target in self.moves[state]:
-                reached = self.closure(target)
-                if not pieces:
-                    pieces.append((classes, reached))
-                    continue
-                split = []
-                for held, targets in pieces:
-                    common = held & classes
-                    if not common:
-                        split.append((held, targets))
-                        continue
-                    split.append((common, targets if reached <= targets else targets | reached))
-                    if held != common:
-                        split.append((held & ~common, targets))
-                    classes &= ~common
-                if classes:
-                    split.append((classes, reached))
-                pieces = split
-        return pieces
+            for chosen, target in self.nfa.moves[state]:
+                for k in self.classes[chosen]:
+                    found[k] |= self.closure(target)
+        return found
 
     def closure(self, state: int) -> frozenset[int]:
         found = self.closures.get(state)
@@ -191,7 +154,7 @@ class _Subsets:
         return found
 
     def kept(self, states: set[int]) -> frozenset[int]:
-        return frozenset(s for s in states if self.moves[s] or s in self.nfa.at_end or s == self.last)
+        return frozenset(s for s in states if self.nfa.moves[s] or s in self.nfa.at_end or s == self.last)
 
     def closed(self, state: int, conditional: dict[int, int]) -> set[int]:
         """All states reached by free moves, and by those that are free here."""
@@ -210,10 +173,3 @@ class _Subsets:
             return True
         held = [s for s in subset if s in self.nfa.at_end]
         return any(self.last in self.closed(s, self.nfa.at_end) for s in held)
-
-    def column(self, classes: int) -> np.ndarray:
-        found = self.columns.get(classes)
-        if found is None:
-            bits = [k for k in range(self.num_classes) if classes >> k & 1]
-            found = self.columns[classes] = np.array(bits, dtype=np.int64)
-        return found
