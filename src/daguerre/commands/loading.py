@@ -85,7 +85,7 @@ class Loading(ModelChoice):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConceptModel(ModelChoice):
+class ConceptModelOptions(ModelChoice):
     """Which model with concept heads a command loads."""
 
     model: ModelName = "concepts"

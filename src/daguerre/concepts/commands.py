@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from daguerre.commands.loading import BackendName, ConceptModel, DtypeName, takes_groups
+from daguerre.commands.loading import BackendName, ConceptModelOptions, DtypeName, takes_groups
 from daguerre.commands.options import AsJson, read_file, read_text
 from daguerre.concepts.search_commands import find, search
 from daguerre.errors import DataError
@@ -140,7 +140,7 @@ def show(
 def explain(
     file: Annotated[str, typer.Argument(help="A file of text, such as Python; `-` reads standard input.")],
     *,
-    chosen: ConceptModel,
+    chosen: ConceptModelOptions,
     backend: BackendName = None,
     dtype: DtypeName = "auto",
     concept: Annotated[

@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import track
 
-from daguerre.concepts.labels import Chunks, label_source, python_files
+from daguerre.concepts.labels import LabelChunks, label_source, python_files
 from daguerre.concepts.source import LINE, SourceText
 from daguerre.concepts.taxonomy import Concept, taxonomy
 from daguerre.errors import InputError
@@ -35,7 +35,7 @@ def label_files(paths: Sequence[Path], out: Path | None, progress: Console | Non
     if not files:
         raise InputError(f"there is no Python file in {', '.join(map(str, paths))}: name a folder that has some")
     done = {} if out is None else _begun(out, known.sha256)
-    chunks, counts = Chunks(), dict.fromkeys(("files", "spans", "unparsed", "skipped", "unreadable"), 0)
+    chunks, counts = LabelChunks(), dict.fromkeys(("files", "spans", "unparsed", "skipped", "unreadable"), 0)
     seconds = 0.0
     shown = files if progress is None else track(files, "labeling", console=progress)
     with nullcontext() if out is None else out.open("a", encoding="utf-8") as target:

@@ -138,7 +138,7 @@ def python_files(paths: Iterable[Path]) -> Iterator[Path]:
             raise InputError(f"{path} is no file and no folder: name one with Python source")
 
 
-class Chunks:
+class LabelChunks:
     """Counts in how many chunks of CHUNK tokens of Python each concept has an instance; over texts that parse."""
 
     def __init__(self) -> None:
@@ -167,7 +167,7 @@ class Chunks:
 
 def prevalences(texts: Iterable[str]) -> dict[str, float]:
     """The prevalence of every concept in these texts."""
-    chunks, known = Chunks(), taxonomy()
+    chunks, known = LabelChunks(), taxonomy()
     for text in texts:
         source = SourceText(text)
         chunks.add(source, label_source(source, known))

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from daguerre.commands.loading import ConceptModel, takes_groups
+from daguerre.commands.loading import ConceptModelOptions, takes_groups
 from daguerre.commands.options import AsJson
 from daguerre.errors import InputError, no_concept_heads
 
@@ -55,7 +55,7 @@ def search(
         list[Path], typer.Option("--in", metavar="DIR", help="A folder of Python files, or a file; may be repeated.")
     ],
     *,
-    chosen: ConceptModel,
+    chosen: ConceptModelOptions,
     by: Annotated[
         str, typer.Option(help="peak: the most likely place counts; mean: the mean weight of all tokens.")
     ] = "peak",

@@ -63,7 +63,7 @@ class Unmasking:
 
 
 @dataclass(frozen=True)
-class Denoising:
+class ReverseSteps:
     """A process with random tokens undone: uniform, or with a mask hybrid.
 
     drawn   bool (V,): the tokens that noise draws
@@ -121,4 +121,4 @@ def reverse_of(config: ModelConfig, remask: float = 0.0) -> Reverse:
     drawn[first:end] = True
     if config.noise_ids is None:
         drawn[list(config.reserved_ids)] = False
-    return Denoising(drawn, config.mask_id if config.process == "hybrid" else None)
+    return ReverseSteps(drawn, config.mask_id if config.process == "hybrid" else None)

@@ -27,14 +27,14 @@ def silu(x: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Linear:
+class FoldedLinear:
     """A matrix (out, in) and its bias, float32."""
 
     weight: np.ndarray
     bias: np.ndarray
 
     @classmethod
-    def of(cls, part: Part, name: str) -> Linear:
+    def of(cls, part: Part, name: str) -> FoldedLinear:
         return cls(floats(part[f"{name}.weight"]), floats(part[f"{name}.bias"]))
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
@@ -51,23 +51,23 @@ class Modulations:
     norm           weights and biases of the norms, (2N + 1, 2, D)
     """
 
-    first: Linear
-    second: Linear
-    maps: Linear
+    first: FoldedLinear
+    second: FoldedLinear
+    maps: FoldedLinear
     norm: np.ndarray
 
     @classmethod
     def of(cls, weights: ModelWeights) -> Modulations:
         """Those of a model as its weights are now."""
         outside, layers = weights.part(OUTSIDE), map(weights.part, range(weights.config.num_layers))
-        maps, norms = list[Linear](), list[np.ndarray]()
+        maps, norms = list[FoldedLinear](), list[np.ndarray]()
         for layer in layers:
-            maps.append(Linear.of(layer, "modulation"))
+            maps.append(FoldedLinear.of(layer, "modulation"))
             norms += [_weight_and_bias(layer, name) for name in NORMS]
-        maps.append(Linear.of(outside, "final_modulation"))
+        maps.append(FoldedLinear.of(outside, "final_modulation"))
         norms.append(_weight_and_bias(outside, "final_norm"))
-        every = Linear(*(np.concatenate([getattr(one, name) for one in maps]) for name in ("weight", "bias")))
-        first, second = (Linear.of(outside, f"level_embedding.{name}") for name in ("first", "second"))
+        every = FoldedLinear(*(np.concatenate([getattr(one, name) for one in maps]) for name in ("weight", "bias")))
+        first, second = (FoldedLinear.of(outside, f"level_embedding.{name}") for name in ("first", "second"))
         return cls(first, second, every, np.stack(norms))
 
     def at(self, level: float) -> tuple[np.ndarray, np.ndarray]:
