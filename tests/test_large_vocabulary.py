@@ -12,7 +12,6 @@ from daguerre.decoding.healing import Vocabulary, num_to_take_back
 from daguerre.decoding.pins import Pin
 from daguerre.sampling.constraints import Budget
 from daguerre.sampling.constraints.indices import NONE
-from daguerre.sampling.constraints.reference.lift import distinct
 from daguerre.sampling.constraints.regex import regex_dfa
 from daguerre.sampling.constraints.tokens import VocabularyBytes, lift
 from daguerre.scoring.decisions import Choice, decide
@@ -40,14 +39,6 @@ def test_a_token_does_what_its_bytes_do(pattern: str) -> None:
         text = tokenizer.token_bytes(token)
         states = [dfa.table.run(text, state) for state in range(len(dfa))] if text else [NONE] * len(dfa)
         assert [automaton.step(state, token) for state in range(len(dfa))] == states
-
-
-def test_distinct_values_are_those_of_sorting() -> None:
-    rng = np.random.default_rng(0)
-    for size, bound in ((0, 1), (1, 5), (1000, 10), (1000, 4000), (1000, 10**7)):
-        values = rng.integers(0, bound, size)
-        for found, expected in zip(distinct(values, bound), np.unique(values, return_inverse=True), strict=True):
-            assert np.array_equal(found, expected)
 
 
 def test_constraints_stop_strings_healing_pins_and_decisions_work_on_it() -> None:
