@@ -48,7 +48,8 @@ class WheelHook(BuildHookInterface):  # type: ignore[type-arg]
             self.app.display_info(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB")
         build_data["force_include"][self._made.name] = "daguerre/prebuilt"
         build_data["pure_python"] = False
-        build_data["tag"] = f"py3-none-manylinux_2_{oldest_glibc([path for path in made if path.name != prebuilt.OPENMP])}_{machine}"
+        ours = [path for path in made if path.name != prebuilt.OPENMP]
+        build_data["tag"] = f"py3-none-manylinux_2_{oldest_glibc(ours)}_{machine}"
 
 
 def oldest_glibc(libraries: Sequence[Path]) -> int:

@@ -90,8 +90,10 @@ def trained(
         device="cpu",
         clock=time.process_time,
     )
+    if minutes is None:
+        return made
     done, steps = read_extra(made)["trained"], json.loads((out / "recipe.json").read_text(encoding="utf-8"))["steps"]
-    if minutes is not None and done["minutes"] < 0.9 * minutes and done["step"] != steps:
+    if done["minutes"] < 0.9 * minutes and done["step"] != steps:
         raise TrainingError(
             f"{out} was stopped after {done['minutes']:.1f} of its {minutes:g} minutes: run it again to go on"
         )

@@ -27,7 +27,7 @@ PACKAGE = "daguerre"
 
 # The runtime, from the bottom up. A part imports parts of its own layer or below; `daguerre` itself is the public API.
 LAYERS = (
-    ("arguments", "errors", "files", "assets", "heldout", "cancellation"),
+    ("arguments", "errors", "extras", "files", "assets", "heldout", "cancellation"),
     ("http",),
     ("canvas", "trace"),
     ("models", "noise", "sampling"),
@@ -49,7 +49,7 @@ TABLE = "daguerre.commands.capabilities"
 # What these share is in http, and neither imports the other; nobody else imports http.
 APART = ("server", "router")
 # These compute with PyTorch, or hand tensors on.
-TORCH = ("models", "noise", "sampling", "decoding", "scoring", "model", "commands", "train", "evals", "audit")
+TORCH = ("extras", "models", "noise", "decoding", "scoring", "model", "commands", "train", "evals", "audit")
 # Importing these needs an extra; the commands that start them say which.
 EXTRA = ("http", "server", "router")
 

@@ -108,7 +108,7 @@ def parameters_of(command: Callable[..., None]) -> list[inspect.Parameter]:
 def takes_groups(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command an option for each field of those of its parameters that are dataclasses, which it receives."""
     parameters = parameters_of(command)
-    groups = {one.name: one.annotation for one in parameters if is_dataclass(one.annotation)}
+    groups: dict[str, Any] = {one.name: one.annotation for one in parameters if is_dataclass(one.annotation)}
 
     def wrapper(**values: Any) -> None:
         for name, group in groups.items():
