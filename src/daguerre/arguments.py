@@ -340,6 +340,17 @@ class Biases(Kind):
         return biases
 
 
+@dataclass(frozen=True, kw_only=True)
+class Variables(Kind):
+    """What a chat template sees beside the messages."""
+
+    words: ClassVar[str] = "a mapping of names, of which none is messages, to values,"
+
+    def read(self, name: str, value: Any) -> Any:
+        right = isinstance(value, Mapping) and all(isinstance(each, str) and each != "messages" for each in value)
+        return dict(value) if right else WRONG
+
+
 SWITCH, MAYBE = Switch(), Switch(none=True)
 PROBABILITY = Number(low=0, high=1, what="a probability,")
 SHARE = Number(low=0, high=1, above=True)

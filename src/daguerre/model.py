@@ -6,12 +6,11 @@ import logging
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import numpy as np
 
-from daguerre.arguments import TEXT, WRONG, Call, Instance, Kind, checks
+from daguerre.arguments import TEXT, Call, Instance, Kind, Variables, checks
 from daguerre.decoding.context import Showing
 from daguerre.decoding.defaults import CHAT_SAMPLING, with_sampling
 from daguerre.decoding.generate import MAX_TOKENS, OPERATIONS, Request, run, start, stream
@@ -38,6 +37,7 @@ from daguerre.models.forward import Head
 from daguerre.models.loading import (
     DEFAULT_MODEL,
     LOAD_OPTIONS,
+    Backbones,
     Loaded,
     advise,
     load_folder,
@@ -65,28 +65,6 @@ if TYPE_CHECKING:
     import torch
 
     from daguerre.models.core.backbone import Backbone
-
-
-@dataclass(frozen=True, kw_only=True)
-class Variables(Kind):
-    """What a chat template sees beside the messages."""
-
-    words: ClassVar[str] = "a mapping of names, of which none is messages, to values,"
-
-    def read(self, name: str, value: Any) -> Any:
-        right = isinstance(value, Mapping) and all(isinstance(each, str) and each != "messages" for each in value)
-        return dict(value) if right else WRONG
-
-
-@dataclass(frozen=True, kw_only=True)
-class Backbones(Kind):
-    """A backbone, or the weights of one."""
-
-    words: ClassVar[str] = "a Backbone"
-
-    def read(self, name: str, value: Any) -> Any:
-        right = isinstance(value, ModelWeights) or isinstance(getattr(value, "config", None), ModelConfig)
-        return value if right else WRONG
 
 
 INTERNAL = ("denoiser", "tokenizer", "defaults", "catalog")
@@ -474,12 +452,17 @@ def load(
     changed = adapter is not None or scaling is not None  # so that calibrations are of other answers
     calibrations = {} if changed else load_calibrations(folder, loaded.source.weights_hash())
     model = _model_of(loaded, weights, calibrations, backend, quantize, experts, tasks_in(folder, adapter_folder))
-    if backend is not None or quantize is not None or defer:
+    _settle(model, threads, backend is not None or quantize is not None or defer)
+    return model
+
+
+def _settle(model: Model, threads: int | Literal["auto"] | None, packs: bool) -> None:
+    """Pack the weights now, where that may fail or frees memory, and use so many threads."""
+    if packs:
         model.denoiser.backend  # noqa: B018
     if threads is not None:
         use_threads(threads, model.denoiser.backend)
     release_threads()
-    return model
 
 
 load.__doc__ = "\n\n".join(

@@ -51,7 +51,7 @@ def shares(cases: Sequence[object], *names: str) -> dict[str, Any]:
     return out
 
 
-def means(cases: Sequence[object], *names: str) -> dict[str, float]:
+def means(cases: Sequence[object], *names: str) -> dict[str, Any]:
     """The means of attributes over cases, by name."""
     return {name: sum(getattr(case, name) for case in cases) / len(cases) for name in names}
 

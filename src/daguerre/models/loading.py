@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import logging
 import os
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from daguerre.arguments import SWITCH, Call, OneOf, Option, PathName, Words
+from daguerre.arguments import SWITCH, WRONG, Call, Kind, OneOf, Option, PathName, Words
 from daguerre.errors import CheckpointError, InputError, MissingExtra, shown, unknown
 from daguerre.models.adapter_files import CONFIG as ADAPTER
 from daguerre.models.backends.disk import PLACES, gigabytes
 from daguerre.models.backends.native_backend import QUANTIZATIONS
 from daguerre.models.bits import TYPES, NumberType
+from daguerre.models.core.config import ModelConfig
 from daguerre.models.denoiser import BACKENDS
 from daguerre.models.hub import is_name, pull, pull_tokenizer
 from daguerre.models.json_files import read_json
+from daguerre.models.model_weights import ModelWeights
 from daguerre.models.own_layout import CONFIG as CONFIG
 from daguerre.models.own_layout import OwnSource
 from daguerre.models.own_layout import read_extra as read_extra
@@ -105,6 +108,17 @@ LOAD_OPTIONS: dict[str, Option] = {
     "progress": Option(Call(none=True), "called with the bytes of a published model that were read, and all of them"),
 }
 """The arguments of `daguerre.load`: the kind of each, and what it is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backbones(Kind):
+    """A backbone, or the weights of one."""
+
+    words: ClassVar[str] = "a Backbone"
+
+    def read(self, name: str, value: Any) -> Any:
+        right = isinstance(value, ModelWeights) or isinstance(getattr(value, "config", None), ModelConfig)
+        return value if right else WRONG
 
 
 def load_folder(

@@ -87,7 +87,7 @@ class Renoise(Mode):
             canvas = canvas.at(span)
             if not canvas.active_positions().size:
                 continue
-            denoising = Denoising.of(run, process, canvas)
+            denoising = CanvasDenoising.of(run, process, canvas)
             noise = denoising.begin(canvas)
             canvas = canvas.apply(noise)
             yield Event(denoising.first, noise, canvas)
@@ -113,7 +113,7 @@ class Step:
 
 
 @dataclass(frozen=True, eq=False)
-class Denoising:
+class CanvasDenoising:
     """The denoising of one canvas.
 
     positions  int64 (A,): all of the canvas, also beyond the budget
@@ -132,7 +132,7 @@ class Denoising:
     first: int
 
     @classmethod
-    def of(cls, run: Run, process: Reverse, canvas: Canvas) -> Denoising:
+    def of(cls, run: Run, process: Reverse, canvas: Canvas) -> CanvasDenoising:
         """That on the active span."""
         assert canvas.span is not None
         start, end = canvas.span
