@@ -418,11 +418,7 @@ def load(
     device = usable_device(device)
     check_threads(threads, device)
     if tensor_parallel:
-        if backend == "native" or quantize is not None:
-            raise UnsupportedError("layers are shared by the torch backend alone: leave out native and quantize")
-        from daguerre.models.tensor_parallel import join_others
-
-        device, backend = join_others(device), "torch"
+        device, backend = _joined(device, backend, quantize), "torch"
     folder = model_folder(name, revision, family=family)
     adapter_folder = None if adapter is None else model_folder(adapter, what="an adapter")
     numbers = auto_numbers(device, backend) if dtype == "auto" else number_type_of(dtype)
@@ -454,6 +450,15 @@ def load(
     model = _model_of(loaded, weights, calibrations, backend, quantize, experts, tasks_in(folder, adapter_folder))
     _settle(model, threads, backend is not None or quantize is not None or defer)
     return model
+
+
+def _joined(device: str, backend: BackendName | None, quantize: Quantization | None) -> str:
+    """The device of this process, which has joined the others that share the layers."""
+    if backend == "native" or quantize is not None:
+        raise UnsupportedError("layers are shared by the torch backend alone: leave out native and quantize")
+    from daguerre.models.tensor_parallel import join_others
+
+    return join_others(device)
 
 
 def _settle(model: Model, threads: int | Literal["auto"] | None, packs: bool) -> None:
