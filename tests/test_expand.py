@@ -480,7 +480,7 @@ def test_other_models_and_other_requests_are_refused(dreamon: Model, causal: Mod
 def test_a_model_folder_keeps_the_token(make_model: Any, tmp_path: Path) -> None:
     model = make_model(context="full", expand_id=15)
     save_model(tmp_path / "own", model.backbone, model.tokenizer, torch.float32)
-    loaded = OwnSource(tmp_path / "own").load(torch.float32, "cpu")
+    loaded = OwnSource(tmp_path / "own").load("float32")
     backbone, tokenizer = loaded.backbone, loaded.tokenizer
     assert backbone.config == model.config
     again = Model(backbone, tokenizer)

@@ -102,7 +102,7 @@ def test_a_cache_that_goes_back_further_is_empty(backend: NativeBackend) -> None
     assert (cache.length, cache.kept_from) == (0, 0)
     assert np.array_equal(logits_of(backend, cache, 0, 80), whole[:80])
     assert {part.length for part in cache._parts.values()} == {80}
-    assert TorchBackend(backend.backbone).cache(9).reaches(0)
+    assert TorchBackend(backend.weights.module()).cache(9).reaches(0)
 
 
 def test_keys_that_are_gone_are_an_error_and_not_read(backend: NativeBackend) -> None:

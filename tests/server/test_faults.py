@@ -207,7 +207,7 @@ def test_headers_and_paths_of_any_bytes_are_answered(tiny: Model) -> None:
 
 def while_asking(url: str, body: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> tuple[int, httpx2.Response]:
     """How many answers /health gave while the engine planned this body, and the answer to it."""
-    at_work, done, plan = threading.Event(), threading.Event(), Engine._plan
+    at_work, done, plan = threading.Event(), threading.Event(), Engine.submit
 
     def noted(engine: Engine, *values: Any, **more: Any) -> Any:
         at_work.set()
@@ -216,7 +216,7 @@ def while_asking(url: str, body: dict[str, Any], monkeypatch: pytest.MonkeyPatch
         finally:
             done.set()
 
-    monkeypatch.setattr(Engine, "_plan", noted)
+    monkeypatch.setattr(Engine, "submit", noted)
     answers, num = list[httpx2.Response](), 0
     asking = threading.Thread(target=lambda: answers.append(ask(url, **body)))
     asking.start()

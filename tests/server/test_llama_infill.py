@@ -10,6 +10,7 @@ import httpx2
 import pytest
 
 from daguerre.decoding.context import room_for, window
+from daguerre.decoding.generate import Request
 from daguerre.engine.engine import Engine
 from daguerre.model import Model
 from daguerre.server.gaps import Cut
@@ -105,13 +106,13 @@ def test_only_the_fields_that_are_named_are_answered(client: httpx2.Client) -> N
 
 
 def test_a_deadline_in_milliseconds_is_one_in_seconds(client: httpx2.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan, asked = Engine._plan, list[float | None]()
+    submit, asked = Engine.submit, list[float | None]()
 
-    def noted(engine: Engine, *values: Any, timeout: float | None = None, **more: Any) -> Any:
-        asked.append(timeout)
-        return plan(engine, *values, timeout=timeout, **more)
+    def noted(engine: Engine, request: Request, **more: Any) -> Any:
+        asked.append(request.timeout)
+        return submit(engine, request, **more)
 
-    monkeypatch.setattr(Engine, "_plan", noted)
+    monkeypatch.setattr(Engine, "submit", noted)
     cut = ask(
         client, input_suffix="", n_predict=200, t_max_predict_ms=0.001, daguerre={"mode": "ar", "min_tokens": 200}
     )

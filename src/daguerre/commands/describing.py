@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import platform
 from collections.abc import Mapping
@@ -16,7 +15,7 @@ from daguerre.errors import DaguerreError, InputError
 from daguerre.models.backends.library import origin
 from daguerre.models.chat_format.description import Format
 from daguerre.models.core.config import ModelConfig, RopeScaling
-from daguerre.models.core.parameters import parameter_shapes
+from daguerre.models.core.parameters import num_parameters
 from daguerre.models.families.reading import why_ends
 from daguerre.models.loading import open_source
 from daguerre.models.prebuilt import SOURCES
@@ -151,11 +150,6 @@ def _ends(config: ModelConfig, described: Described) -> dict[str, str]:
     texts = {index: text for text, index in described.facts.tokens.items()}
     ids = (config.eos_id, *config.end_ids)
     return {texts.get(index, str(index)): why_ends(described.facts, index) for index in ids}
-
-
-def num_parameters(config: ModelConfig) -> int:
-    """The number of weights; none is allocated."""
-    return sum(map(math.prod, parameter_shapes(config).values()))
 
 
 def cache_bytes(config: ModelConfig) -> dict[str, dict[str, int]]:

@@ -7,7 +7,6 @@ outside of layers, `OUTSIDE`.
 from __future__ import annotations
 
 import ctypes
-import math
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +19,7 @@ import numpy as np
 from daguerre.errors import CheckpointError, MissingExtra
 from daguerre.models.bits import TYPES, NumberType, converted, floats
 from daguerre.models.core.config import ModelConfig
-from daguerre.models.core.parameters import parameter_shapes
+from daguerre.models.core.parameters import num_parameters, parameter_shapes
 from daguerre.models.families.base import Piece
 from daguerre.models.shards import Progress, Stored
 
@@ -63,7 +62,7 @@ class ModelWeights(ABC):
     @property
     def num_parameters(self) -> int:
         """How many weights there are."""
-        return sum(map(math.prod, parameter_shapes(self.config).values()))
+        return num_parameters(self.config)
 
 
 class FileWeights(ModelWeights):

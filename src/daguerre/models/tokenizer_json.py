@@ -259,7 +259,7 @@ def token_texts(layout: TokenizerFile) -> tuple[TokenBytes, dict[int, int], str 
     Special tokens have no bytes. Where tokens cannot be read, their bytes are those of the text that a token adds
     after another.
     """
-    model, flagged = layout.inner.model, layout.flagged
+    model = layout.inner.model
     added = {token["id"]: str(token["content"]).encode() for token in layout.added}
     _check_ids([*added, layout.num_ids - 1])
     try:
@@ -267,7 +267,7 @@ def token_texts(layout: TokenizerFile) -> tuple[TokenBytes, dict[int, int], str 
             tokens: list[str | None] = [None] * (max([*added, layout.num_ids - 1]) + 1)
             for token, index in layout.inner.get_vocab(with_added_tokens=False).items():
                 tokens[index] = token
-            texts = _texts(layout, tokens, added | dict.fromkeys(flagged, b""))
+            texts = _texts(layout, tokens, added)
     except ValueError as error:
         raise DataError(f"the tokenizer's decoder cannot be used ({error}): copy its files again") from None
     alphabet = byte_of_character() if layout.byte_level else FALLBACK if layout.byte_fallback else {}
@@ -279,12 +279,13 @@ def token_texts(layout: TokenizerFile) -> tuple[TokenBytes, dict[int, int], str 
 
 
 def _texts(layout: TokenizerFile, tokens: Sequence[str | None], known: Mapping[int, bytes]) -> TokenBytes:
-    """The bytes of tokens, those of `known` where the model has none or which are flagged; the others are read together
-    where each character stands for bytes by itself.
+    """The bytes of tokens, of those that the model lacks what is `known`, and none of special ones; the others are read
+    together where each character stands for bytes by itself.
     """
-    read, alphabet, mark = _reader(layout), byte_of_character(), layout.mark
+    read, alphabet, mark, flagged = _reader(layout), byte_of_character(), layout.mark, layout.flagged
     table = {ord(character): chr(byte) for character, byte in alphabet.items()}
-    apart = {index: known.get(index, b"") for index, token in enumerate(tokens) if token is None or index in known}
+    apart = {index: known.get(index, b"") for index, token in enumerate(tokens) if token is None}
+    apart |= dict.fromkeys((index for index in flagged if index < len(tokens)), b"")
     if layout.byte_level:
         odd = {ord(character) for character in set("".join(filter(None, tokens)))} - table.keys()
         if odd:

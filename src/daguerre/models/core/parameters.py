@@ -8,6 +8,7 @@ Letters of shapes: (out, in).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from daguerre.models.core.config import ModelConfig
@@ -32,6 +33,12 @@ def parameter_shapes(config: ModelConfig) -> Shapes:
     for number in range(config.num_layers):
         out |= within(f"layers.{number}", layer_shapes(config, number))
     return out
+
+
+def num_parameters(config: ModelConfig) -> int:
+    """How many weights a model has, without the `scalars` of DiffusionGemma, which no training changes."""
+    shapes = parameter_shapes(config).items()
+    return sum(math.prod(shape) for name, shape in shapes if not name.endswith(".scalars"))
 
 
 def part_shapes(config: ModelConfig, layer: int | None) -> Shapes:
