@@ -109,7 +109,7 @@ def test_a_deadline_in_milliseconds_is_one_in_seconds(client: httpx2.Client, mon
     submit, asked = Engine.submit, list[float | None]()
 
     def noted(engine: Engine, request: Request, **more: Any) -> Any:
-        asked.append(request.timeout)
+        asked.append(request.options.get("timeout", request.arguments.get("timeout")))
         return submit(engine, request, **more)
 
     monkeypatch.setattr(Engine, "submit", noted)
