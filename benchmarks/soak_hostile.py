@@ -144,8 +144,8 @@ async def rates(url: str, clients: list[HonestClient], seconds: float) -> list[f
     return [(client.tokens - tokens) / passed for client, tokens in zip(clients, before, strict=True)]
 
 
-async def attack(url: str, until: float, seen: Statuses) -> None:
-    """All kinds, in an order of each connection's own, until a time."""
+async def attack(url: str, until: float, seen: Statuses, at_once: int = AT_ONCE) -> None:
+    """All kinds, by so many connections, in an order of each one's own, until a time."""
     kinds: dict[str, Callable[[httpx2.AsyncClient, random.Random], Awaitable[str]]] = {
         "stream that is left": _left,
         "body that never ends": _endless,
@@ -171,7 +171,7 @@ async def attack(url: str, until: float, seen: Statuses) -> None:
                     found = type(error).__name__
                 seen[name][found] += 1
 
-    await asyncio.gather(*(one(number) for number in range(AT_ONCE)))
+    await asyncio.gather(*(one(number) for number in range(at_once)))
 
 
 async def _left(client: httpx2.AsyncClient, draw: random.Random) -> str:
@@ -216,19 +216,21 @@ def _headers(name: str) -> Headers:
     return {"Authorization": f"Bearer key-of-{name}"}
 
 
-def attacker(url: str, seconds: float, queue: Any) -> None:
+def attacker(url: str, seconds: float, queue: Any, at_once: int) -> None:
     """The attacks, in a process of their own; what they were answered goes to the queue."""
     seen: Statuses = defaultdict(Counter)
-    asyncio.run(attack(url, time.time() + seconds, seen))
+    asyncio.run(attack(url, time.time() + seconds, seen, at_once))
     queue.put(dict(seen))
 
 
-def beside(url: str, clients: list[HonestClient], seconds: float) -> tuple[list[float], Statuses, list[float]]:
+def beside(
+    url: str, clients: list[HonestClient], seconds: float, at_once: int = AT_ONCE
+) -> tuple[list[float], Statuses, list[float]]:
     """The rates of clients while the attacks go on, what those were answered, and the seconds of probes."""
     context = multiprocessing.get_context("spawn")
     attacked, watched = context.Queue(), context.Queue()
     processes = [
-        context.Process(target=attacker, args=(url, seconds + 2, attacked)),
+        context.Process(target=attacker, args=(url, seconds + 2, attacked, at_once)),
         context.Process(target=watch, args=(url, seconds, watched)),
     ]
     for process in processes:
@@ -241,7 +243,7 @@ def beside(url: str, clients: list[HonestClient], seconds: float) -> tuple[list[
     return found, statuses, probes
 
 
-def run(minutes: float) -> dict[str, Any]:
+def run(minutes: float, at_once: int = AT_ONCE) -> dict[str, Any]:
     """All that a run shows."""
     clients = {name: HonestClient(_headers(name), number=10_000 * place) for place, name in enumerate(HONEST)}
     seconds = 60 * minutes
@@ -249,7 +251,7 @@ def run(minutes: float) -> dict[str, Any]:
         keys = Path(folder) / "keys"
         keys.write_text("".join(f"{hash_of(f'key-of-{name}')} {name}\n" for name in (*HONEST, *HOSTILE)))
         with serving("--keys", str(keys), "--cache-rows", str(CACHE)) as (url, process):
-            beside(url, [], seconds / 5)
+            beside(url, [], seconds / 5, at_once)
             asyncio.run(fill(url, _headers(HONEST[0])))
             asyncio.run(rests(url, _headers(HONEST[0])))
             before = memory(process=process.pid)
@@ -257,7 +259,7 @@ def run(minutes: float) -> dict[str, Any]:
             together = asyncio.run(rates(url, list(clients.values()), seconds / 20))
             for client in clients.values():
                 client.first.clear()
-            found, statuses, probes = beside(url, list(clients.values()), seconds)
+            found, statuses, probes = beside(url, list(clients.values()), seconds, at_once)
             left = asyncio.run(rests(url, _headers(HONEST[0])))
             after = memory(process=process.pid)
     share = 1 / (len(HONEST) + len(HOSTILE))
@@ -291,6 +293,7 @@ def run(minutes: float) -> dict[str, Any]:
     return {
         "machine": machine_facts(),
         "minutes": minutes,
+        "connections": at_once,
         "clients": rows,
         "attacks": {name: dict(sorted(counts.items())) for name, counts in sorted(statuses.items())},
         "distinct_requests": len(all_seen.answers),
@@ -329,7 +332,7 @@ def markdown(report: dict[str, Any]) -> str:
     )
     return (
         f"# Attacks on the server for minutes, beside honest clients\n\n`make soak`: {report['minutes']:g} minutes, "
-        f"{AT_ONCE} hostile connections.\n\n{table([*header, 'of a sixth of that alone'], clients)}\n\n"
+        f"{report.get('connections', AT_ONCE)} hostile connections.\n\n{table([*header, 'of a sixth of that alone'], clients)}\n\n"
         f"{table(['attack', 'answers'], attacks, left=2)}\n\n"
         f"* {report['distinct_requests']:,} distinct honest requests, whose answers are compared with each other, and "
         f"those to {report['compared_with_library']} with the library's.\n"
@@ -341,9 +344,10 @@ def markdown(report: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--connections", type=int, default=AT_ONCE, help="hostile ones")
     parser.add_argument("--out", type=Path, help="where results go, without an ending")
     given = parser.parse_args()
-    report = run(given.minutes)
+    report = run(given.minutes, given.connections)
     publish(given.out, report, markdown(report))
     sys.exit(bool(report["wrong"] or report["missed"]))
 
