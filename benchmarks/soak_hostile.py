@@ -332,7 +332,8 @@ def markdown(report: dict[str, Any]) -> str:
     )
     return (
         f"# Attacks on the server for minutes, beside honest clients\n\n`make soak`: {report['minutes']:g} minutes, "
-        f"{report.get('connections', AT_ONCE)} hostile connections.\n\n{table([*header, 'of a sixth of that alone'], clients)}\n\n"
+        f"{report.get('connections', AT_ONCE)} hostile connections.\n\n"
+        f"{table([*header, 'of a sixth of that alone'], clients)}\n\n"
         f"{table(['attack', 'answers'], attacks, left=2)}\n\n"
         f"* {report['distinct_requests']:,} distinct honest requests, whose answers are compared with each other, and "
         f"those to {report['compared_with_library']} with the library's.\n"
