@@ -106,7 +106,7 @@ def test_the_entry_that_was_used_the_longest_ago_goes(
 
 def test_the_command_shows_and_clears(tmp_path: Path, cache: Path) -> None:
     load(CASES["qwen3"].write(tmp_path / "a", made("qwen3"), **LONGER))
-    assert "1 of 0.0 GB" in command("cache").stdout
+    assert "1 entry, 0.0 GB" in command("cache").stdout
     assert "deleted" in command("cache", "--clear").stdout and not kept_weights.entries()
 
 

@@ -23,7 +23,8 @@ def cache(
     if place is None:
         typer.echo("nothing is kept: DAGUERRE_CACHE is off, or its folder is not this user's alone")
         return
-    typer.echo(f"{place}: {len(kept)} of {gigabytes(sum(entry.num_bytes for entry in kept))}")
+    num = "1 entry" if len(kept) == 1 else f"{len(kept)} entries"
+    typer.echo(f"{place}: {num}, {gigabytes(sum(entry.num_bytes for entry in kept))}")
     for entry in kept:
         used = datetime.fromtimestamp(entry.used).strftime("%Y-%m-%d %H:%M")
         typer.echo(f"  {gigabytes(entry.num_bytes):>9}  last used {used}  {entry.path.name[:12]}")

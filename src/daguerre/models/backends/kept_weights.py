@@ -2,9 +2,9 @@
 it.
 
 An entry belongs to the bytes of a model's files, its config, the type of its packed numbers, the instruction set, and
-the sources that pack. The hash of a file is remembered under its device, inode, size and times, so that it is read for
-that once. An entry appears when it is whole; what is damaged, or another user's, is made again. The entries that were
-used last stay, as many as MOST bytes hold. DAGUERRE_CACHE=off keeps nothing.
+the sources that read and pack. The hash of a file is remembered under its device, inode, size and times, so that it is
+read for that once. An entry appears when it is whole; what is damaged, or another user's, is made again. The entries
+that were used last stay, as many as MOST bytes hold. DAGUERRE_CACHE=off keeps nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from daguerre.files import atomic_write, cache_folder
 from daguerre.models.backends.panels import Numbers, PackedMatrix, Packing
 from daguerre.models.bits import LINE
 from daguerre.models.model_weights import FileWeights, ModelWeights
-from daguerre.models.prebuilt import NATIVE
 from daguerre.models.processor import instruction_set
 
 LOG = logging.getLogger("daguerre")
@@ -41,8 +40,8 @@ LEAST = 1 << 24
 MOST, FREE = 32 << 30, 4 << 30
 """Bytes of all entries together, and bytes that they leave free on the disk."""
 FOLDER, HASHES = "packed", "hashes"
-SOURCES = ("packing.py", "gemma_packing.py", "folding.py", "panels.py", "kept_weights.py")
-"""The modules that decide what is packed, and how."""
+SOURCES = Path(__file__).parents[1]
+"""The package whose modules and native sources decide what is read of a model's files, and how it is packed."""
 
 
 class KeptPacking(Packing):
@@ -166,9 +165,9 @@ def _path(weights: ModelWeights, numbers: Numbers, *, hashed: bool) -> Path | No
 
 
 def _version() -> str:
-    """A hash of all that decides how weights are packed."""
+    """A hash of the sources."""
     found = hashlib.sha256()
-    for path in (*sorted(NATIVE.folder.iterdir()), *(Path(__file__).with_name(name) for name in SOURCES)):
+    for path in sorted(path for path in SOURCES.rglob("*") if path.suffix in (".py", ".h", ".cpp")):
         found.update(path.read_bytes())
     return found.hexdigest()
 
