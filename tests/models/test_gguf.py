@@ -388,6 +388,16 @@ def test_types_have_the_sizes_that_the_package_says_and_its_numbers(isa: str, su
             assert np.array_equal(numbers_of(blocks, kind, "bfloat16"), halves(wanted))
 
 
+@every_isa
+def test_bfloat16_has_the_smallest_numbers_and_what_is_none(isa: str) -> None:
+    odd = np.array([0, 1, 0x18000, 0x80008001, 0x7F7FFFFF, 0x7F800000, 0x7F800001, 0x7FFFFFFF, 0xFFFFFFFF], np.uint32)
+    stored = odd.view(np.uint8)[None]
+    wanted = [[0, 0, 2, 0x8001, 0x7F80, 0x7F80, 0x7FC0, 0x7FC0, 0x7FC0]]
+    assert numbers_of(stored, "F32", "bfloat16").tolist() == halves(odd.view(np.float32)[None]).tolist() == wanted
+    assert np.array_equal(numbers_of(stored, "F32", "float32").view(np.uint32)[0], odd)
+    assert np.array_equal(numbers_of(stored, "BF16", "bfloat16"), stored.view(np.uint16))
+
+
 def test_queries_are_ordered_as_llama_cpp_does() -> None:
     rows = torch.arange(24).reshape(12, 2)  # two heads of six numbers
     assert as_pairs(rows, 2)[:6, 0].tolist() == [0, 6, 2, 8, 4, 10]

@@ -85,6 +85,8 @@ def numbers_of(blocks: np.ndarray, kind: str, to: NumberType) -> np.ndarray:
     from daguerre.models.backends.library import library  # which reads files of its own
 
     about = KINDS[kind]
+    if (kind, to) in (("F32", "float32"), ("BF16", "bfloat16")):
+        return np.ascontiguousarray(blocks).view(TYPES[to])
     made = np.empty((len(blocks), blocks.shape[1] // about.num_bytes * about.block), TYPES[to])
     try:
         compiled = library()

@@ -160,6 +160,12 @@ inline StoredType type_of(int number) {
   return {0, 0, nullptr};
 }
 
+// The nearest bfloat16, ties to even. Unlike AVX-512's instruction it keeps the smallest numbers; what is no number stays none.
+inline uint16_t to_bfloat16(float x) {
+  const uint32_t u = bits<uint32_t>(x);
+  return x != x ? 0x7fc0 : (u + 0x7fff + (u >> 16 & 1)) >> 16;
+}
+
 // Reads numbers of a type, a multiple of its block, as float32, or rounded to bfloat16.
 inline void read_numbers(const StoredType& type, const uint8_t* from, int64_t num, void* to, bool rounded) {
   constexpr int SOME = 256;
@@ -169,7 +175,7 @@ inline void read_numbers(const StoredType& type, const uint8_t* from, int64_t nu
     float* y = rounded ? some : static_cast<float*>(to) + at;
     for (int i = 0; i < count; i += type.block, from += type.bytes) type.read(from, y + i);
     if (rounded)
-      for (int i = 0; i < count; i += LANES) narrow(load<F>(some + i), static_cast<uint16_t*>(to) + at + i, std::min(LANES, count - i));
+      for (int i = 0; i < count; i++) static_cast<uint16_t*>(to)[at + i] = to_bfloat16(some[i]);
   }
 }
 
