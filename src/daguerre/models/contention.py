@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -99,6 +100,7 @@ CONTENTION = Contention()
 
 _chosen: list[int] = []
 """The number of threads, where PyTorch has not been told it; and then nothing."""
+_choosing = threading.Lock()
 
 
 def num_threads() -> int:
@@ -106,19 +108,21 @@ def num_threads() -> int:
     CPU that this process may use.
     """
     torch = sys.modules.get("torch")
-    if torch is None or not hasattr(torch, "get_num_threads"):  # not imported, or not yet whole
-        if not _chosen:
-            _chosen.append(_default())
-        return _chosen[-1]
-    if _chosen:
-        torch.set_num_threads(_chosen.pop())
+    with _choosing:
+        if torch is None or not hasattr(torch, "get_num_threads"):  # not imported, or not yet whole
+            if not _chosen:
+                _chosen.append(_default())
+            return _chosen[0]
+        if _chosen:
+            torch.set_num_threads(_chosen.pop())
     num: int = torch.get_num_threads()
     return num
 
 
 def set_num_threads(num: int) -> None:
     """Use so many from now on, in PyTorch, too."""
-    _chosen[:] = [num]
+    with _choosing:
+        _chosen[:] = [num]
     num_threads()
 
 
