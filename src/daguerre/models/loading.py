@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from daguerre.arguments import SWITCH, WRONG, Call, Kind, OneOf, Option, PathName, Words
-from daguerre.errors import CheckpointError, InputError, MissingExtra, shown, unknown
+from daguerre.errors import CheckpointError, InputError, shown, unknown
+from daguerre.extras import pytorch
 from daguerre.models.adapter_files import CONFIG as ADAPTER
 from daguerre.models.backends.disk import PLACES, gigabytes
 from daguerre.models.backends.native_backend import QUANTIZATIONS
@@ -227,10 +228,7 @@ def usable_device(name: str) -> str:
     """
     if name == "cpu":
         return name
-    try:
-        import torch
-    except ImportError:
-        raise MissingExtra("torch", "torch") from None
+    torch = pytorch()
     try:
         device = torch.device(name)
         torch.zeros(1, device=device).item()

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daguerre.errors import CheckpointError, MissingExtra
+from daguerre.errors import CheckpointError
+from daguerre.extras import pytorch
 from daguerre.models.bits import TYPES, NumberType, converted, floats
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.core.parameters import num_parameters, parameter_shapes
@@ -34,8 +35,8 @@ Part = dict[str, np.ndarray]
 """Arrays of float32, or the bits of bfloat16 as uint16, by name."""
 
 
-class ModelWeights(ABC):
-    """The weights of a model.
+class Parts(ABC):
+    """The weights of a model, part by part.
 
     config   the model's facts
     numbers  the type that they are computed in, "float32" or "bfloat16"
@@ -44,12 +45,16 @@ class ModelWeights(ABC):
     config: ModelConfig
     numbers: NumberType
 
-    cannot_pack: str | None = None
-    """Why the native backend cannot pack them; None if it can."""
-
     @abstractmethod
     def part(self, layer: int | None) -> Part:
         """The weights of a layer, or of what is outside of layers."""
+
+
+class ModelWeights(Parts):
+    """The weights of a model, of which PyTorch can make a backbone."""
+
+    cannot_pack: str | None = None
+    """Why the native backend cannot pack them; None if it can."""
 
     @abstractmethod
     def module(self) -> Backbone:
@@ -225,11 +230,7 @@ def give_back() -> None:
 
 def torch_type(numbers: Any) -> torch.dtype:
     """PyTorch's type of numbers by its name; one of PyTorch's is taken as it is. MissingExtra without PyTorch."""
-    try:
-        import torch
-    except ImportError:
-        raise MissingExtra("torch", "torch") from None
-    found: torch.dtype = getattr(torch, str(numbers).removeprefix("torch."))
+    found: torch.dtype = getattr(pytorch(), str(numbers).removeprefix("torch."))
     return found
 
 

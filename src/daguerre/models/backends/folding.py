@@ -16,7 +16,7 @@ import numpy as np
 from daguerre.models.bits import NumberType, converted, floats
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.core.parameters import MOST_NOISE, NUM_WAVES
-from daguerre.models.model_weights import OUTSIDE, ModelWeights, Part
+from daguerre.models.model_weights import OUTSIDE, Part, Parts
 
 
 def silu(x: np.ndarray) -> np.ndarray:
@@ -57,7 +57,7 @@ class Modulations:
     norm: np.ndarray
 
     @classmethod
-    def of(cls, weights: ModelWeights) -> Modulations:
+    def of(cls, weights: Parts) -> Modulations:
         """Those of a model as its weights are now."""
         outside, layers = weights.part(OUTSIDE), map(weights.part, range(weights.config.num_layers))
         maps, norms = list[FoldedLinear](), list[np.ndarray]()
@@ -106,7 +106,7 @@ class LevelVector:
     numbers: NumberType
 
     @classmethod
-    def of(cls, weights: ModelWeights) -> LevelVector:
+    def of(cls, weights: Parts) -> LevelVector:
         """That of a model as its weights are now."""
         part = weights.part(OUTSIDE)
         inner, out = (floats(part[f"time_input.{name}.weight"]) for name in ("inner", "out"))
@@ -129,7 +129,7 @@ class LevelVector:
 NORMS, MATRICES = ("attention_norm", "mlp_norm"), ("attention.out", "mlp.down")
 
 
-def folded(weights: ModelWeights) -> ModelWeights:
+def folded(weights: Parts) -> Parts:
     """The weights of a model at its one noise level, as of one with plain norms; the weights themselves if its norms
     are plain, or if its level is an input.
     """
@@ -137,10 +137,10 @@ def folded(weights: ModelWeights) -> ModelWeights:
     return FoldedWeights(weights) if config.adaptive_width and not config.time_input else weights
 
 
-class FoldedWeights(ModelWeights):
+class FoldedWeights(Parts):
     """The weights of a model with adaptive norms at level 0, as of one with plain norms."""
 
-    def __init__(self, weights: ModelWeights) -> None:
+    def __init__(self, weights: Parts) -> None:
         self._weights, self.numbers = weights, weights.numbers
         self._layers, self._final = Modulations.of(weights).at(0.0)
         self.config: ModelConfig = replace(
@@ -166,7 +166,3 @@ class FoldedWeights(ModelWeights):
             f"{matrix}.weight": converted(floats(held[f"{matrix}.weight"]) * gate[:, None], self.numbers),
             f"{matrix}.bias": np.zeros_like(gate) if bias is None else floats(bias) * gate,
         }
-
-    def module(self) -> object:  # type: ignore[override]
-        """Not made: the backbone is that of the weights before."""
-        raise NotImplementedError

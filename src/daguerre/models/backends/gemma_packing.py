@@ -16,13 +16,13 @@ from daguerre.models.backends.panels import Matrix, Packing, gates
 from daguerre.models.bits import converted, floats
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.core.gemma_shape import gemma_of, turns
-from daguerre.models.model_weights import OUTSIDE, ModelWeights
+from daguerre.models.model_weights import OUTSIDE, Parts
 
 TOKENS = 1024
 """Tokens of each matrix of mean embeddings, so that it stays in the processor's cache for all rows."""
 
 
-def pack_gemma(weights: ModelWeights, packing: Packing) -> interface.ModelStruct:
+def pack_gemma(weights: Parts, packing: Packing) -> interface.ModelStruct:
     """The shape, options and packed weights of a model."""
     config, outside = weights.config, View.of(weights, OUTSIDE)
     layers, beyond = list[interface.LayerStruct](), list[interface.GemmaLayerStruct]()
@@ -38,7 +38,7 @@ def pack_gemma(weights: ModelWeights, packing: Packing) -> interface.ModelStruct
 
 
 def _gemma(
-    weights: ModelWeights, outside: View, beyond: list[interface.GemmaLayerStruct], packing: Packing
+    weights: Parts, outside: View, beyond: list[interface.GemmaLayerStruct], packing: Packing
 ) -> interface.GemmaStruct:
     config, mixing, hold = weights.config, outside.within("self_conditioning"), packing.hold
     shape, exact, rotated = gemma_of(config), packing.of(weights.numbers), turns(config)

@@ -32,7 +32,7 @@ from daguerre.models.core.config import ModelConfig
 from daguerre.models.core.frequencies import own_positions, query_scale, rotary_tables
 from daguerre.models.core.parameters import Shapes, part_shapes
 from daguerre.models.core.shapes import ConceptShape
-from daguerre.models.model_weights import OUTSIDE, ModelWeights, Part, give_back
+from daguerre.models.model_weights import OUTSIDE, Part, Parts, give_back
 
 CONFIDENCE_BIAS = ctypes.c_float * 2
 ACTIVATIONS = {"silu": 0, "gelu": 1, "gelu_tanh": 2}
@@ -49,7 +49,7 @@ class View:
         self._shapes, self._read, self._name = shapes, read, name
 
     @classmethod
-    def of(cls, weights: ModelWeights, layer: int | None) -> View:
+    def of(cls, weights: Parts, layer: int | None) -> View:
         """A part of a model's weights."""
         return cls(part_shapes(weights.config, layer), cache(partial(weights.part, layer)))
 
@@ -78,7 +78,7 @@ class View:
         return self.floats(name) if self.has(name) else None
 
 
-def pack(weights: ModelWeights, packing: Packing) -> interface.ModelStruct:
+def pack(weights: Parts, packing: Packing) -> interface.ModelStruct:
     """The shape, options and packed weights of a model. Parts of weights are read one at a time."""
     weights = folded(weights)
     model = pack_around(weights, View.of(weights, OUTSIDE), packing)
@@ -95,7 +95,7 @@ def with_layers(model: interface.ModelStruct, layers: list[interface.LayerStruct
     return model
 
 
-def pack_around(weights: ModelWeights, part: View, packing: Packing) -> interface.ModelStruct:
+def pack_around(weights: Parts, part: View, packing: Packing) -> interface.ModelStruct:
     """The model without its layers; `part`: what is outside of them."""
     config, hold, final = weights.config, packing.hold, part.within("final_norm")
     head = part.within("draft_head") if config.draft_head else None
