@@ -92,6 +92,29 @@ for call in (
     except DaguerreError as error:
         print(error)
 """
+COMMANDS = """
+import sys
+from pathlib import Path
+import daguerre
+from daguerre.cli import main
+
+data = str(Path(daguerre.__file__).with_name("http"))
+sys.stderr = sys.stdout
+for command in (
+    ["train", "tiny", data],
+    ["eval", "default", "--data", data, "--what", "bits"],
+    ["export", "default", "--out", "out"],
+    ["audit", "verify", "ledger"],
+    ["calibrate", "default", "--data", data],
+    ["average", "a", "b", "--out", "out"],
+    ["bench", "--what", "rows"],
+):
+    sys.argv = ["daguerre", *command]
+    try:
+        main()
+    except SystemExit as error:
+        assert error.code == 2
+"""
 HERE = "import torch; torch.set_num_threads(1)\n"
 
 
@@ -118,10 +141,16 @@ def test_what_the_runtime_makes_is_what_it_makes_beside_pytorch(tmp_path: Path) 
     assert json.loads(run(USES, tmp_path)) == json.loads(run(HERE + USES, None))
 
 
+SAID = "torch is not installed: run `pip install 'daguerre[torch]'`"
+
+
 @needs_compiler
 def test_what_needs_it_says_which_extra(tmp_path: Path) -> None:
-    lines = run(REFUSED, tmp_path).splitlines()
-    assert lines == ["torch is not installed: run `pip install 'daguerre[torch]'`"] * 5
+    assert run(REFUSED, tmp_path).splitlines() == [SAID] * 5
+
+
+def test_commands_that_need_it_say_so_in_one_line(tmp_path: Path) -> None:
+    assert run(COMMANDS, tmp_path).splitlines() == [f"daguerre: {SAID}"] * 7
 
 
 def test_without_a_compiler_an_error_names_both_ways_out(tmp_path: Path) -> None:

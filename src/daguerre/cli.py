@@ -17,7 +17,7 @@ from daguerre import __version__
 from daguerre.commands import asking, caching, capabilities, deciding, models, scoring, serving
 from daguerre.commands.loading import ModelName
 from daguerre.commands.streams import LostOutput, end_without_output, fail, watch_output
-from daguerre.errors import DaguerreError
+from daguerre.errors import DaguerreError, MissingExtra
 
 SPINS = "5000"
 """How often a thread checks whether the others are done before it sleeps. By default it spins for milliseconds; on a
@@ -125,6 +125,10 @@ def main() -> None:
         fail(f"{_in_our_words(message)} (see --help)")
     except DaguerreError as error:
         fail(_as_options(str(error)))
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        fail(str(MissingExtra("torch", "torch")))
     except (KeyboardInterrupt, typer.Abort):
         fail("interrupted", INTERRUPTED)
 
