@@ -1,5 +1,6 @@
 // llama.cpp's side of serving_real.py: JSON on standard input, JSON on standard output. One context of node-llama-cpp
-// with a sequence for each request, which batches what its sequences ask for; the clients live in the same process.
+// with a sequence for each request, which batches what its sequences ask for; the clients live in the same process. What
+// is not there after `patience` seconds is null: a long prompt beside streams may never be read.
 import {createRequire} from "module";
 import {pathToFileURL} from "url";
 import fs from "fs";
@@ -17,13 +18,13 @@ const seconds = () => performance.now() / 1000;
 
 // A completion on a sequence of its own: when it was asked, and when each token came.
 function stream(prompt, num) {
-  const one = {asked: seconds(), at: [], closed: false};
+  const one = {asked: seconds(), at: []};
   one.done = (async () => {
     const sequence = free.pop();
     await sequence.clearHistory();
     for await (const _ of sequence.evaluate(prompt, {temperature: 0, yieldEogToken: true})) {
       one.at.push(seconds());
-      if (one.closed || one.at.length === num) break;
+      if (one.at.length === num) break;
     }
     free.push(sequence);
     return one.at.at(-1) - one.asked;
@@ -31,9 +32,14 @@ function stream(prompt, num) {
   return one;
 }
 
+const pause = (milliseconds) => new Promise((go) => setTimeout(go, milliseconds));
+
+// Whether each has so many pieces more, which is waited for as long as there is patience.
 async function waitFor(streams, pieces) {
-  const wanted = streams.map((one) => one.at.length + pieces);
-  while (streams.some((one, number) => one.at.length < wanted[number])) await new Promise((go) => setTimeout(go, 10));
+  const wanted = streams.map((one) => one.at.length + pieces), end = seconds() + asked.patience;
+  const missing = () => streams.some((one, number) => one.at.length < wanted[number]);
+  while (missing() && seconds() < end) await pause(10);
+  return !missing();
 }
 
 function silence(one, begin, end) {
@@ -49,18 +55,17 @@ async function longPrompt() {
   const long = stream(ids.slice(1), 1);
   await waitFor(streams, asked.pieces);
   const newcomer = stream(asked.questions.at(-1), 2);
-  await newcomer.done;
-  const took = await long.done;
-  for (const one of streams) one.closed = true;
-  await Promise.all(streams.map((one) => one.done));
+  const came = await waitFor([newcomer], 1), read = await waitFor([long], 1);
+  const end = read ? long.at[0] : seconds(), took = end - long.asked;
   return {
     tokens: ids.length - 1,
     alone_seconds: alone,
-    seconds: took,
-    longer: took / alone,
-    longest_silence: Math.max(...streams.map((one) => silence(one, long.asked, long.at.at(-1)))),
-    newcomer_first: newcomer.at[0] - newcomer.asked,
-    fewest_pieces: Math.min(...streams.map((one) => one.at.filter((at) => long.asked < at && at < long.at[0]).length)),
+    patience: asked.patience,
+    seconds: read ? took : null,
+    longer: read ? took / alone : null,
+    longest_silence: Math.max(...streams.map((one) => silence(one, long.asked, end))),
+    newcomer_first: came ? newcomer.at[0] - newcomer.asked : null,
+    fewest_pieces: Math.min(...streams.map((one) => one.at.filter((at) => long.asked < at && at < end).length)),
   };
 }
 

@@ -31,6 +31,8 @@ from daguerre.evals.tables import table
 
 ROOT = Path(__file__).resolve().parent.parent
 STREAMS, CROWD, TOKENS, PIECES = 4, 16, 48, 8
+PATIENCE = 120
+"""Seconds that are waited for a token of llama.cpp."""
 QUESTIONS = [
     f"Explain in a few sentences how {what} works, and why it matters."
     for what in (
@@ -166,8 +168,8 @@ def reading(given: argparse.Namespace, num: int) -> dict[str, float]:
     return {"tokens": num, "one": one, "two": two, "faster": one / two}
 
 
-def llama(given: argparse.Namespace, ids: list[int], questions: list[list[int]]) -> dict[str, dict[str, float]]:
-    """The long prompt and the crowd by llama.cpp, a process of its own whose clients live in it."""
+def llama(given: argparse.Namespace, ids: list[int], questions: list[list[int]]) -> dict[str, dict[str, float | None]]:
+    """The long prompt and the crowd by llama.cpp, a process of its own whose clients live in it; None: not in time."""
     asked = {
         "packages": str(given.llama),
         "model": given.model,
@@ -180,17 +182,18 @@ def llama(given: argparse.Namespace, ids: list[int], questions: list[list[int]])
         "at_once": given.crowd,
         "tokens": given.tokens,
         "rounds": given.rounds,
+        "patience": PATIENCE,
     }
     command = ["node", str(Path(__file__).with_name("serving_llama.mjs"))]
     done = subprocess.run(command, input=json.dumps(asked), stdout=subprocess.PIPE, text=True, check=True)
-    found: dict[str, dict[str, float]] = json.loads(done.stdout.splitlines()[-1])
+    found: dict[str, dict[str, float | None]] = json.loads(done.stdout.splitlines()[-1])
     return {f"{name}, llama.cpp": values for name, values in found.items()}
 
 
 def page(found: dict[str, Any]) -> str:
     """What was measured, as a page."""
     rows = [
-        [part, name, f"{value:.3g}"]
+        [part, name, "none came" if value is None else f"{value:.3g}"]
         for part, values in found.items()
         if isinstance(values, dict) and part != "machine"
         for name, value in values.items()
