@@ -19,7 +19,7 @@ from daguerre.decoding.generate import OPERATIONS, Request, plan_of
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
-from daguerre.decoding.sample import Sample, Together, drive
+from daguerre.decoding.sample import Sample, driven
 from daguerre.errors import InputError, UnsupportedError, no_concept_heads
 from daguerre.model import Model, Operations
 from daguerre.models.denoiser import Denoiser
@@ -117,12 +117,7 @@ class Recorder(Operations[Result]):
             plan = replace(plan, decode=replace(plan.decode, explain=True))
         elif plan.mode.distribution is not None:
             denoiser = Explained(denoiser)
-        samples = [Sample(denoiser, plan, index, timeout) for index in range(plan.decode.n)]
-        if len(samples) == 1:
-            for _ in drive(samples[0]):
-                pass
-        else:
-            Together(denoiser.backend, samples).run()
+        samples = driven(denoiser, plan, timeout)
         return samples, [sample.result() for sample in samples]
 
 

@@ -339,11 +339,16 @@ def run_samples(denoiser: Denoiser, plan: Plan, timeout: float | None, on_step: 
             on_step(event)
         assert event.result is not None
         return event.result
+    first, *others = [sample.result() for sample in driven(denoiser, plan, timeout)]
+    return replace(first, others=tuple(others)) if others else first
+
+
+def driven(denoiser: Denoiser, plan: Plan, timeout: float | None) -> list[Sample]:
+    """The samples of a plan, driven together to their ends."""
     samples = [Sample(denoiser, plan, index, timeout) for index in range(plan.decode.n)]
     if len(samples) == 1:
         for _ in drive(samples[0]):
             pass
     else:
         Together(denoiser.backend, samples).run()
-    first, *others = [sample.result() for sample in samples]
-    return replace(first, others=tuple(others)) if others else first
+    return samples

@@ -103,28 +103,21 @@ inline void six(const uint8_t* packed, int group, int* scale, int* offset) {
     *offset = packed[group + 4] >> 4 | (packed[group] >> 6) << 4;
   }
 }
-inline void q4_k(const uint8_t* b, float* y) {
+// Eight groups of 32; FIVE: the fifth bits of the codes stand before the others.
+template <bool FIVE>
+inline void groups_of_32(const uint8_t* b, float* y) {
   const float d = from_half(b), least = from_half(b + 2);
-  const uint8_t* q = b + 16;
+  const uint8_t *high = b + 16, *low = FIVE ? b + 48 : b + 16;
   for (int group = 0; group < 8; group++, y += 32) {
     int scale, offset;
     six(b + 4, group, &scale, &offset);
     const float step = d * scale, below = least * offset;
     const int shift = 4 * (group % 2);
-    const uint8_t* of = q + 32 * (group / 2);
-    for (int i = 0; i < 32; i++) y[i] = step * (of[i] >> shift & 15) - below;
-  }
-}
-inline void q5_k(const uint8_t* b, float* y) {
-  const float d = from_half(b), least = from_half(b + 2);
-  const uint8_t *high = b + 16, *q = b + 48;
-  for (int group = 0; group < 8; group++, y += 32) {
-    int scale, offset;
-    six(b + 4, group, &scale, &offset);
-    const float step = d * scale, below = least * offset;
-    const int shift = 4 * (group % 2);
-    const uint8_t* of = q + 32 * (group / 2);
-    for (int i = 0; i < 32; i++) y[i] = step * ((of[i] >> shift & 15) | (high[i] >> group & 1) << 4) - below;
+    const uint8_t* of = low + 32 * (group / 2);
+    for (int i = 0; i < 32; i++) {
+      const int fifth = FIVE ? (high[i] >> group & 1) << 4 : 0;
+      y[i] = step * ((of[i] >> shift & 15) | fifth) - below;
+    }
   }
 }
 inline void q6_k(const uint8_t* b, float* y) {
@@ -152,8 +145,8 @@ inline StoredType type_of(int number) {
     case 8: return {32, 34, q8_0};
     case 10: return {256, 84, q2_k};
     case 11: return {256, 110, q3_k};
-    case 12: return {256, 144, q4_k};
-    case 13: return {256, 176, q5_k};
+    case 12: return {256, 144, groups_of_32<false>};
+    case 13: return {256, 176, groups_of_32<true>};
     case 14: return {256, 210, q6_k};
     case 30: return {1, 2, bfloat16};
   }
