@@ -16,7 +16,8 @@ from conftest import tiny_config
 from daguerre.model import Model, load
 from daguerre.models.core.config import Experts
 from daguerre.models.loading import save_model
-from daguerre.train.run import run_training
+from daguerre.train import run
+from daguerre.train.trainer import Trainer
 from distributed_run import leave_out
 from preferences import some_preferences
 from train.conftest import corpus  # noqa: F401
@@ -44,7 +45,7 @@ class Kind:
     data: str = "corpus"
     sets: tuple[str, ...] = ()
     facts: dict[str, Any] = field(default_factory=dict)
-    near: float | None = 2e-3
+    near: float | None = 2e-2
     falls: bool = False
 
 
@@ -62,7 +63,6 @@ KINDS = {
     "block": Kind("adapt", sets=mixed("bd3"), facts=BLOCK),
     "full": Kind("adapt", sets=mixed("full"), facts=FULL),
     "uniform": Kind("adapt", sets=mixed("full"), facts=UNIFORM),
-    "opening": Kind("adapt", sets=(*mixed("full"), "anneal=0.8"), facts={"context": "full"}),
     "experts": Kind("adapt", facts=EXPERTS),
     "parts": Kind("adapt", sets=('train=["layers.1", "norms"]',)),
     "lora": Kind("lora", sets=("lora.rank=4",), falls=True),
@@ -75,7 +75,7 @@ KINDS = {
     "sft, full": Kind("sft", "pairs", facts=FULL),
     "sft, block, packed": Kind("sft", "pairs", ("sft.packing=true",), facts=BLOCK),
     "sft, kept": Kind("sft", "pairs", ("sft.keep=4.0",)),
-    "convert": Kind("convert", "texts"),
+    "convert": Kind("convert", "texts", ("anneal=0.8",)),
     "prefer": Kind("prefer", "preferences"),
     "prefer, full": Kind("prefer", "preferences", facts=FULL),
     "prefer, lora": Kind("prefer", "preferences", ("lora.rank=4",)),
@@ -110,7 +110,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> dict[str,
 def train(make_model: Any, sources: dict[str, Path], tmp_path: Path) -> Callable[..., list[float]]:
     """train(kind, device, name, *sets): the losses of a run in the folder of that name."""
 
-    def run(kind: Kind, device: str, name: str, *sets: str, **options: Any) -> list[float]:
+    def losses(kind: Kind, device: str, name: str, *sets: str, **options: Any) -> list[float]:
         start = tmp_path / "start"
         if not start.exists():
             model: Model = make_model(max_positions=128, **kind.facts)
@@ -119,35 +119,49 @@ def train(make_model: Any, sources: dict[str, Path], tmp_path: Path) -> Callable
         given: dict[str, Any] = {"start_from": str(start), "data": sources[kind.data]} | options
         given["data"] = given["data"] and ([given["data"]] if kind.data != "corpus" else given["data"])
         changes = [*COMMON, f"eval_steps={STEPS}", *kind.sets, *more, *sets]
-        run_training(kind.recipe, overrides=changes, out=tmp_path / name, device=device, quiet=True, **given)
+        run.run_training(kind.recipe, overrides=changes, out=tmp_path / name, device=device, quiet=True, **given)
         return [float(row["loss"]) for row in rows(tmp_path / name)]
 
-    return run
+    return losses
+
+
+class Stopped(Trainer):
+    """A run that is asked to stop after three steps."""
+
+    def _after_step(self) -> None:
+        super()._after_step()
+        self.stop_asked = self.progress.step >= 3
 
 
 def far(got: list[float], want: list[float]) -> float:
-    """The largest difference, as a share of the largest of `want`."""
-    return float(np.abs(np.array(got) - want).max() / np.abs(want).max())
+    """The largest difference, as a share of the largest of `want`, or of a tenth where all are near 0."""
+    return float(np.abs(np.array(got) - want).max() / max(np.abs(want).max(), 0.1))
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_a_run_has_the_losses_of_the_cpu_and_is_resumed(train: Any, tmp_path: Path, device: str, name: str) -> None:
-    """In float32; in bfloat16 they are near, and the model that is written decodes on the CPU."""
+def test_a_run_has_the_losses_of_the_cpu_and_is_resumed(
+    train: Any, tmp_path: Path, device: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In float32; in bfloat16 they are near, and the model that is written decodes on the CPU. Matrices are updated in
+    the type that a device multiplies natively, so losses after the first differ more.
+    """
     kind = KINDS[name]
     there = train(kind, device, "there", "precision=float32")
     half = train(kind, device, "half", "precision=bf16")
     assert len(there) == len(half) == STEPS and np.isfinite([*there, *half]).all()
     if kind.near is not None:
         here = train(kind, "cpu", "here", "precision=float32")
-        assert far(there[:2], here[:2]) < 1e-4
+        assert far(there[:1], here[:1]) < 1e-4
         assert far(there, here) < kind.near
-    assert far(half[:1], there[:1]) < 0.1
+        assert far(half[:1], there[:1]) < 0.1
     assert not kind.falls or (there[-1] < there[0] and half[-1] < half[0])
-    train(kind, device, "parts", "precision=float32", "steps=3")
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "Trainer", Stopped)
+        assert len(train(kind, device, "parts", "precision=float32")) == 3
     resumed = train(kind, device, "parts", "precision=float32", start_from=None, data=None, resume=True)
     assert far(resumed, there) < 1e-2
-    for run in ("there", "half"):
-        (folder,) = [path for path in (tmp_path / run / "model", tmp_path / run / "adapter") if path.exists()]
+    for made in ("there", "half"):
+        (folder,) = [path for path in (tmp_path / made / "model", tmp_path / made / "adapter") if path.exists()]
         if folder.name == "model":
             assert load(folder, dtype="float32", backend="torch").generate("x = ", 4).text is not None
 
