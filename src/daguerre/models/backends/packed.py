@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from daguerre.models.core.cache import KeyValueCache, LayeredCache
-from daguerre.models.forward import Forward, Layout
+from daguerre.models.forward import Forward
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """From the number of a forward, its queries (B, N, rows, H), and keys and values (B, kv heads, C, H), to (B, N, rows,
