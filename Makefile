@@ -5,12 +5,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: help demo test test-all part real durations test-eval ray saelens clients clients-short soak load fuzz sanitize bench lint wheels arm64
+.PHONY: help demo test test-all test-gpu part real durations test-eval ray saelens clients clients-short soak load fuzz sanitize bench lint wheels arm64
 
 help:
 	@echo "make demo        make .venv, install, and watch the default model complete and infill code"
 	@echo "make test        run what guards the product: some minutes"
 	@echo "make test-all    run every test that this machine can run: also lesser processors, long fuzzing, wheels, kills, browsers"
+	@echo "make test-gpu    the models, the requests and the training of tests/gpu on a CUDA device"
 	@echo "make part        run one part of what make test-all adds (PART=isas, say; tests/parts.toml lists them)"
 	@echo "make real        bring published models (1.7 GB, kept in DAGUERRE_REAL, or in the user's cache) and run what only real"
 	@echo "                 weights show: an hour"
@@ -35,13 +36,19 @@ demo: .venv/.core
 # A process for each core, and one thread in each: the tests' tensors are small, and threads that wait for a busy core make
 # them many times slower. Compiled Python is kept, whatever the environment says: without it each process compiles all of
 # PyTorch's modules and the tests' own again.
-TESTS := test test-all part real
+TESTS := test test-all test-gpu part real
 $(TESTS): export OMP_NUM_THREADS ?= 1
 $(TESTS): export HF_HUB_OFFLINE := 1
 $(TESTS): export PYTHONDONTWRITEBYTECODE :=
 PYTEST := $(BIN)/python -m pytest -q --numprocesses auto --dist worksteal
 test: .venv/.dev
 	$(PYTEST)
+
+# Several processes share the device. PyTorch for it has to be installed into .venv: pip's default is one.
+test-gpu: .venv/.dev
+	@$(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' || { \
+	echo "PyTorch finds no CUDA device here; DAGUERRE_TEST_DEVICE=cpu $(PYTEST) tests/gpu runs the tests without" >&2; exit 1; }
+	$(PYTEST) tests/gpu
 
 # Which parts have passed with which sources is written to tests/proven.json: CI runs only those that have changed since.
 test-all: .venv/.dev

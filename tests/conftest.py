@@ -20,6 +20,7 @@ from daguerre.errors import UnsupportedError
 from daguerre.files import CACHE, cache_folder
 from daguerre.model import Model
 from daguerre.models.backends import library
+from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.build import make_backbone
 from daguerre.models.core.config import Experts, ModelConfig, Windows
 from daguerre.models.core.gemma_shape import GemmaShape
@@ -197,21 +198,22 @@ def tiny_config(tokenizer: Tokenizer, **facts: Any) -> ModelConfig:
     return ModelConfig(**(values | facts))
 
 
+def random_backbone(config: ModelConfig, seed: int = 0) -> Backbone:
+    """Its mean top probability is about one half; branches outweigh the tied input, so tokens vary."""
+    backbone = make_backbone(config).initialize(seed, zero_outputs=False, scale=6.0)
+    with torch.no_grad():
+        for name, weight in backbone.named_parameters():
+            if name.startswith("self_conditioning"):  # or rounding grows from step to step
+                weight.mul_(0.3)
+            elif name.endswith(("out.weight", "down.weight")):
+                weight.mul_(10.0)
+    return backbone.eval().requires_grad_(False)
+
+
 @pytest.fixture(scope="session")
 def make_model(tokenizer: Tokenizer) -> MakeModel:
-    """A random model whose mean top probability is about one half; branches outweigh the tied input, so tokens vary."""
-
-    def make(seed: int = 0, **facts: Any) -> Model:
-        backbone = make_backbone(tiny_config(tokenizer, **facts)).initialize(seed, zero_outputs=False, scale=6.0)
-        with torch.no_grad():
-            for name, weight in backbone.named_parameters():
-                if name.startswith("self_conditioning"):  # or rounding grows from step to step
-                    weight.mul_(0.3)
-                elif name.endswith(("out.weight", "down.weight")):
-                    weight.mul_(10.0)
-        return Model(backbone.eval().requires_grad_(False), tokenizer)
-
-    return make
+    """A random model: see `random_backbone`."""
+    return lambda seed=0, **facts: Model(random_backbone(tiny_config(tokenizer, **facts), seed), tokenizer)
 
 
 @pytest.fixture(scope="session")

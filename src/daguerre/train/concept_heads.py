@@ -124,6 +124,6 @@ def initialize_heads(model: Backbone, counts: ConceptCounts, seed: int) -> None:
         (heads.discovered_coefficients.weight, rank**-0.5),
         (heads.discovered_basis.weight, 0.5),
     ):
-        weight.normal_(0, scale, generator=generator)
+        weight.copy_(torch.empty(weight.shape).normal_(0, scale, generator=generator))
     heads.known_predictor.bias[: len(share)] = torch.logit(share).float()
     heads.discovered_up.bias.fill_(SPARSE)

@@ -126,7 +126,8 @@ class _Packed:
         device: torch.device,
         scale: float | None = None,
     ) -> None:
-        self._config, self._rows, self._scale = config, PackedRows(batch, edges), scale
+        self._config, self._scale = config, scale
+        self._rows = PackedRows(batch, edges, together=device.type != "cpu")
         everywhere, within = config.windows is None or config.layers_by_kind[1], config.windows
         self._masks = _masks(batch, None, device, scale) if everywhere else []
         self._in_windows = [] if within is None else _masks(batch, within.size, device, scale)
@@ -153,12 +154,12 @@ def _masks(batch: Sequence[Forward], window: int | None, device: torch.device, s
 
 
 def _mask(layout: Layout, num_cached: int, device: torch.device) -> Tensor | Layout | None:
-    """The layout as a boolean mask for SDPA, (1, 1, R, C); None for a causal triangle; the layout itself for many rows,
-    whose mask would be larger than all else.
+    """The layout as a boolean mask for SDPA, (1, 1, R, C); None for a causal triangle; the layout itself for rows that
+    see all keys, which need no mask, and for many rows, whose mask would be larger than all else.
     """
-    plain = not num_cached and layout.mask is None and layout.begin is None
-    if plain and np.array_equal(layout.end, np.arange(1, len(layout.end) + 1)):
+    plain, rows = layout.mask is None and layout.begin is None, len(layout.position)
+    if plain and not num_cached and np.array_equal(layout.end, np.arange(1, rows + 1)):
         return None
-    if layout.mask is None and len(layout.position) > sliding.ROWS:
+    if layout.mask is None and (rows > sliding.ROWS or (plain and (layout.end == num_cached + rows).all())):
         return layout
     return torch.from_numpy(layout.dense(num_cached))[None, None].to(device)
