@@ -55,7 +55,7 @@ from daguerre.models.tokenizer import Tokenizer
 from daguerre.scoring.attribution import ARGUMENTS as ATTRIBUTE
 from daguerre.scoring.attribution import STEPS, Attribution, attribute
 from daguerre.scoring.calibration import Calibration, load_calibrations
-from daguerre.scoring.decisions import Question, QuestionAnswer, decide
+from daguerre.scoring.decisions import Question, QuestionAnswer, Questions
 from daguerre.scoring.embedding import EmbeddingKind, embed
 from daguerre.scoring.likelihood import Order, SpanLayout, TokenScores
 from daguerre.scoring.text_concepts import TextConcepts, text_concepts
@@ -247,7 +247,8 @@ class Model(Operations[Result]):
     def _ask(self, operation: str, *values: Any, on_step: OnStep | None = None, **options: Any) -> Result:
         """The result of an operation of `decoding.generate.OPERATIONS`."""
         request = Request.of(operation, *values, **self.with_defaults(values[-1], options))
-        return run(self.denoiser, self.tokenizer, request, on_step)
+        result: Result = run(self.denoiser, self.tokenizer, request, on_step)
+        return result
 
     def stream(
         self, prompt: Text, max_tokens: int | None = None, decode: Decode | None = None, **options: Any
@@ -383,7 +384,12 @@ class Model(Operations[Result]):
         it.
         InputError for a text or a question that cannot be asked.
         """
-        return decide(self.denoiser, self.tokenizer, state, questions, self.calibrations, context)
+        answers: list[QuestionAnswer] = run(self.denoiser, self.tokenizer, self.decision(state, questions, context))
+        return answers
+
+    def decision(self, state: str, questions: Sequence[Question], context: Showing = "auto") -> Request:
+        """The request that `decide` runs, and `Engine.submit` takes. state, questions, context: as for `decide`."""
+        return Request.of("decide", state, Questions(questions, self.calibrations), context)
 
     def __repr__(self) -> str:
         c, quantize = self.config, self.denoiser.quantize
