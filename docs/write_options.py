@@ -1,4 +1,4 @@
-"""Write the list of options.md again: `python docs/write_options.py`."""
+"""Write the lists of options.md again: `python docs/write_options.py`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from daguerre.arguments import Option, options_of
 from daguerre.decoding.modes import MODES, mode_options
 from daguerre.decoding.options import DecodeOptions
 from daguerre.files import atomic_write
+from daguerre.models.load_options import LoadOptions
 from daguerre.sampling.policies import POLICIES
 
 PAGE = Path(__file__).with_name("options.md")
-BLOCK = re.compile(r"(<!-- options -->\n).*(<!-- end -->)", flags=re.DOTALL)
+BLOCK = re.compile(r"(<!-- (options|loading) -->\n).*?(<!-- end -->)", flags=re.DOTALL)
 
 
 def readers(name: str) -> list[str]:
@@ -34,11 +35,16 @@ def entry(name: str, declared: Option, default: Any) -> str:
     return textwrap.fill(f"* **`{name}`** ({head}): {says}", 120, subsequent_indent="  ")
 
 
+def listed(owner: Any) -> str:
+    """The options of a table."""
+    defaults = {field.name: field.default for field in fields(owner)}
+    return "\n".join(entry(name, declared, defaults[name]) for name, declared in options_of(owner).items())
+
+
 def written(text: str) -> str:
-    """The page with its list made anew."""
-    defaults = {field.name: field.default for field in fields(DecodeOptions)}
-    entries = [entry(name, declared, defaults[name]) for name, declared in options_of(DecodeOptions).items()]
-    return BLOCK.sub(lambda found: f"{found[1]}\n" + "\n".join(entries) + f"\n\n{found[2]}", text)
+    """The page with its lists made anew."""
+    lists = {"options": listed(DecodeOptions), "loading": listed(LoadOptions)}
+    return BLOCK.sub(lambda found: f"{found[1]}\n{lists[found[2]]}\n\n{found[3]}", text)
 
 
 if __name__ == "__main__":

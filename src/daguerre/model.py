@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import numpy as np
 
-from daguerre.arguments import TEXT, Call, Instance, Kind, Variables, checks
+from daguerre.arguments import TEXT, Call, Instance, Kind, Variables, checks, options_of
 from daguerre.decoding.context import Showing
 from daguerre.decoding.defaults import CHAT_SAMPLING, with_sampling
 from daguerre.decoding.generate import MAX_TOKENS, OPERATIONS, Request, run, start, stream
@@ -25,18 +25,11 @@ from daguerre.models.bits import TYPES, NumberType
 from daguerre.models.catalog import Catalog
 from daguerre.models.chat_prompt import chat_ids
 from daguerre.models.core.config import ModelConfig
-from daguerre.models.denoiser import (
-    BackboneDenoiser,
-    BackendName,
-    Place,
-    Quantization,
-    auto_numbers,
-    native_is_default,
-)
+from daguerre.models.denoiser import BackboneDenoiser, auto_numbers, native_is_default
 from daguerre.models.forward import Head
+from daguerre.models.load_options import DEFAULT_MODEL, BackendName, LoadOptions, Place, Quantization
+from daguerre.models.load_options import DTYPES as DTYPES
 from daguerre.models.loading import (
-    DEFAULT_MODEL,
-    LOAD_OPTIONS,
     Backbones,
     Loaded,
     advise,
@@ -46,7 +39,6 @@ from daguerre.models.loading import (
     tokenizer_folder,
     usable_device,
 )
-from daguerre.models.loading import DTYPES as DTYPES
 from daguerre.models.model_weights import ModelWeights, torch_type, weights_of
 from daguerre.models.scaling import Extension, read_scaling
 from daguerre.models.shards import Progress
@@ -69,7 +61,8 @@ if TYPE_CHECKING:
 
 INTERNAL = ("denoiser", "tokenizer", "defaults", "catalog")
 """Arguments of the functions behind the methods, which the model gives."""
-LOAD: dict[str, Kind] = {name: one.kind for name, one in LOAD_OPTIONS.items()}
+LOADING = options_of(LoadOptions)
+LOAD: dict[str, Kind] = {name: one.kind for name, one in LOADING.items()}
 MODEL: dict[str, Kind] = {
     "backbone": Backbones(),
     "tokenizer": Instance(of=(Tokenizer,), what="a Tokenizer"),
@@ -476,9 +469,7 @@ def _settle(model: Model, threads: int | Literal["auto"] | None, packs: bool) ->
     release_threads()
 
 
-load.__doc__ = "\n\n".join(
-    [str(load.__doc__), *(f"    {name}: {' '.join(one.says.split())}" for name, one in LOAD_OPTIONS.items())]
-)
+load.__doc__ = "\n\n".join([str(load.__doc__), *(f"    {name}: {one.says}" for name, one in LOADING.items())])
 
 
 def _model_of(
