@@ -33,7 +33,6 @@ from daguerre.evals.speculation_section import (
     acceptance_table,
     drafters_table,
     edits_table,
-    forced_name,
     forced_table,
     speculation_notes,
     texts_table,
@@ -220,9 +219,6 @@ def speculation_bars(task: dict[str, Any]) -> Iterator[Row]:
         if row["draft"] and row["mode"] == "speculative":
             name = f"edits, the old text as draft, prompt: {row['shown']}: tokens a forward; times `ar`"
             yield _speed_bar(name, row, 6.0, None, f"{row['loops']:.0%} loop", row["identical"] == row["edits"])
-    for row in task["forced_edits"]:
-        name = f"the same if the new text were written ({forced_name(row)}): tokens a forward; times one a forward"
-        yield name, f"{row['tokens_per_forward']:.2f}; {row['speedup']:.2f}", "", ""
 
 
 def _speed_bar(name: str, row: dict[str, Any], aim: float, speed_aim: float | None, note: str, all_same: bool) -> Row:

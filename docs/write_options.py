@@ -27,23 +27,25 @@ def readers(name: str) -> list[str]:
     return [f"{kind} {', '.join(names)}" for kind, names in named.items() if names]
 
 
-def entry(name: str, declared: Option, default: Any) -> str:
-    """The lines of one option."""
+def entry(name: str, declared: Option, default: Any, whole: bool) -> str:
+    """The lines of one option; `whole`: with all that it says."""
+    if not whole:
+        return textwrap.fill(f"* **`{name}`** = {default!r}: {declared.sentence}", 120, subsequent_indent="  ")
     read_by = readers(name)
     head = "; ".join([str(declared.kind), f"default {default!r}", *read_by])
     says = re.sub("^Mode (.*?): ", lambda found: "" if f"mode {found[1]}" in read_by else found[0], declared.says)
     return textwrap.fill(f"* **`{name}`** ({head}): {says}", 120, subsequent_indent="  ")
 
 
-def listed(owner: Any) -> str:
+def listed(owner: Any, whole: bool = True) -> str:
     """The options of a table."""
     defaults = {field.name: field.default for field in fields(owner)}
-    return "\n".join(entry(name, declared, defaults[name]) for name, declared in options_of(owner).items())
+    return "\n".join(entry(name, declared, defaults[name], whole) for name, declared in options_of(owner).items())
 
 
 def written(text: str) -> str:
     """The page with its lists made anew."""
-    lists = {"options": listed(DecodeOptions), "loading": listed(LoadOptions)}
+    lists = {"options": listed(DecodeOptions), "loading": listed(LoadOptions, whole=False)}
     return BLOCK.sub(lambda found: f"{found[1]}\n{lists[found[2]]}\n\n{found[3]}", text)
 
 
