@@ -306,7 +306,7 @@ def _row(value: dict[str, Any]) -> list[str]:
 
 def _shown(name: str, frames: dict[str, Any]) -> list[str]:
     """The frames of an entry, one line each."""
-    rows = [f"{step:>4}  {text!r}" for step, text in frames["shown"]]
+    rows = [f"{step:>4}  {text!r}" for step, text in frames["shown"] if step not in (1, 8, 24)]
     return [
         f"## `{name}`: noise turns into text",
         "",

@@ -252,14 +252,14 @@ def speed_missed(tasks: dict[str, Any]) -> str:
 
 
 def speed_rows(tasks: dict[str, Any]) -> str:
-    """r(n): a forward by its number of rows, in each type, and PyTorch's float32 modules beside it."""
+    """r(n): a forward by its number of rows, in each type, and PyTorch's modules beside it; of more threads bfloat16."""
     if "rows" not in tasks.get("speed", {}):
         return NOT_MEASURED
     part = tasks["speed"]["rows"]
     rows, numbers = [], list[int]()
     for threads, found in part["threads"].items():
         for name, side in found["models"][RANDOM]["sides"].items():
-            if name.startswith(("native", "torch")):
+            if name.startswith(("native", "torch")) and (threads == "1" or name.startswith("native b")):
                 numbers = side["rows"]
                 rows.append([f"{threads_text(threads)}, {name}", *(f"{times:.2f}" for times in side["times_one_row"])])
     header = ["rows of a forward: times one row", *map(str, numbers)]
