@@ -252,7 +252,7 @@ def speed_missed(tasks: dict[str, Any]) -> str:
 
 
 def speed_rows(tasks: dict[str, Any]) -> str:
-    """r(n): a forward by its number of rows, in each type, and PyTorch's modules beside it; of more threads bfloat16."""
+    """r(n): a forward by its number of rows, in each type, and PyTorch's beside it; of more threads bfloat16."""
     if "rows" not in tasks.get("speed", {}):
         return NOT_MEASURED
     part = tasks["speed"]["rows"]
