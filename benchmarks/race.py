@@ -45,6 +45,8 @@ RECIPES, RESULTS = ROOT / "recipes" / "race", ROOT / "benchmarks" / "results" / 
 TABLE, PICTURE = ROOT / "docs" / "objectives.md", ROOT / "docs" / "objectives.png"
 PREFIX, SPAN, SUFFIX = 127, 32, 64  # tokens; the span begins at position 128, where a block of 16 does
 STEPS = (1, 2, 4, 8, 16, 32)
+SHOWN = (1, 4, 32)
+"""Numbers of forwards in which spans are filled, and those that the page shows; the picture has all."""
 COMPLETION, INFILL = "completion", "infill"
 
 
@@ -245,7 +247,7 @@ def write_objectives(results: Path, to: Path, picture: Path) -> None:
 def markdown(values: Sequence[dict[str, Any]], picture: str) -> str:
     minutes = sorted({f"{value['minutes']:g}" for value in values})
     head = ["entry", "tokens seen", "ar", "blocks of 16", "full canvas"]
-    head += [f"infill, {steps}" for steps in STEPS] + [f"completion, {steps}" for steps in STEPS]
+    head += [f"{task}, {steps}" for task in (INFILL, COMPLETION) for steps in SHOWN]
     rows = [_row(value) for value in values]
     limits = values[0]["limits"] if values else asdict(RaceLimits())
     missing = [name for name in ENTRIES if name not in {value["name"] for value in values}]
@@ -297,13 +299,14 @@ def _row(value: dict[str, Any]) -> list[str]:
         cells.append("" if figure is None else f"{figure['value']:.3f}{error}")
     for task in (INFILL, COMPLETION):
         points = value["accuracy"].get(task) or [None] * len(STEPS)
-        cells += ["" if point is None else f"{point['accuracy']:.3f}" for point in points]
+        shown = [point for steps, point in zip(STEPS, points, strict=True) if steps in SHOWN]
+        cells += ["" if point is None else f"{point['accuracy']:.3f}" for point in shown]
     return cells
 
 
 def _shown(name: str, frames: dict[str, Any]) -> list[str]:
     """The frames of an entry, one line each."""
-    rows = [f"{step:>4}  {text!r}" for step, text in frames["shown"]]
+    rows = [f"{step:>4}  {text!r}" for step, text in frames["shown"] if step not in (1, 8, 24)]
     return [
         f"## `{name}`: noise turns into text",
         "",

@@ -69,13 +69,8 @@ SHAPES = (
     Shape("MDLM", 0.170, 0.170, 1024),
     Shape("SDAR 1.7B, blocks of 4", 1.721, 1.721, 4),
     Shape("Fast-dLLM v2 1.5B, blocks of 32", 1.544, 1.544, 32),
-    Shape("Nemotron-Labs-Diffusion 8B, blocks of 32", 8.5, 8.5, 32),
-    Shape("WeDLM 8B, window of 16", 8.191, 8.191, 16),
-    Shape("Steerling 8B without its concept heads, blocks of 64", 8.061, 8.061, 64),
-    Shape("Dream 7B", 7.616, 7.616, CANVAS),
     Shape("LLaDA 8B", 8.016, 8.016, CANVAS),
     Shape("LLaDA 8B, approximate_dual, blocks of 32", 8.016, 8.016, 32),
-    Shape("LLaDA-MoE 7B-A1B", 7.36, 1.41, CANVAS, (64, 8)),
     Shape("LLaDA2.0 mini 16B-A1.4B, blocks of 32", 16.26, 1.43, 32, (256, 8)),
     Shape("DiffusionGemma 26B-A4B, canvas of 256", 25.25, 3.8, 256, (128, 8)),
 )

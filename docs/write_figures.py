@@ -29,16 +29,7 @@ from daguerre.evals.bench.report import machine_text, rows_table, threads_text
 from daguerre.evals.bench.rows import crossing
 from daguerre.evals.infilling import BEAM, NOVEL
 from daguerre.evals.modes_section import closest_setting, completion_modes, gap_modes
-from daguerre.evals.speculation_section import (
-    acceptance_table,
-    drafters_table,
-    edits_table,
-    forced_name,
-    forced_table,
-    speculation_notes,
-    texts_table,
-)
-from daguerre.evals.tables import layout_name, table
+from daguerre.evals.tables import table
 from daguerre.files import atomic_write
 from daguerre.models.loading import CONFIG, WEIGHTS, model_folder
 from daguerre.train.optim import LOW_RANK
@@ -220,9 +211,6 @@ def speculation_bars(task: dict[str, Any]) -> Iterator[Row]:
         if row["draft"] and row["mode"] == "speculative":
             name = f"edits, the old text as draft, prompt: {row['shown']}: tokens a forward; times `ar`"
             yield _speed_bar(name, row, 6.0, None, f"{row['loops']:.0%} loop", row["identical"] == row["edits"])
-    for row in task["forced_edits"]:
-        name = f"the same if the new text were written ({forced_name(row)}): tokens a forward; times one a forward"
-        yield name, f"{row['tokens_per_forward']:.2f}; {row['speedup']:.2f}", "", ""
 
 
 def _speed_bar(name: str, row: dict[str, Any], aim: float, speed_aim: float | None, note: str, all_same: bool) -> Row:
@@ -246,59 +234,6 @@ BARS: dict[str, Callable[[Any], Iterator[Row]]] = {
 }
 
 
-def bits(tasks: dict[str, Any]) -> str:
-    """Bits per byte of every layout, in all and by place in the context."""
-    if "bits" not in tasks:
-        return ""
-    eighths = [f"{i}/8" for i in range(1, len(tasks["bits"][0]["by_position"]) + 1)]
-    rows = [
-        [
-            layout_name(f["layout"]) + ("" if f["exact"] else ", bound"),
-            _bits_value(f),
-            *map(_bits_place, f["by_position"]),
-        ]
-        for f in tasks["bits"]
-    ]
-    return table(["bits per byte, in all and by eighths of the context", "in all", *eighths], rows)
-
-
-def infill(tasks: dict[str, Any]) -> str:
-    """Line infilling by every method."""
-    if "infill" not in tasks:
-        return ""
-    rows = [
-        [
-            f"{o['method']}, {o['length']} length",
-            _share(o, "exact"),
-            _share(o, "parses"),
-            f"{o['similarity']:.2f}",
-        ]
-        for o in tasks["infill"]["outcomes"]
-    ]
-    return table(["missing lines", "exact", "file parses", "similarity"], rows)
-
-
-def draft(tasks: dict[str, Any]) -> str:
-    """Draft match at all positions."""
-    if "draft" not in tasks:
-        return ""
-    task = tasks["draft"]
-    header = ["position in the draft", *(str(i) for i in range(1, len(task["match_by_position"]) + 1))]
-    rows = [["equal", *(f"{share:.2f}" for share in task["match_by_position"])]]
-    rows.append(["standard error", *(f"{error:.2f}" for error in task["match_stderr"])])
-    return table(header, rows)
-
-
-def speculation(*tables: Callable[[Any], str]) -> Callable[[dict[str, Any]], str]:
-    """These tables of the report of self-speculation; nothing of a report that is older than they are."""
-
-    def write(tasks: dict[str, Any]) -> str:
-        task = tasks.get("speculation", {})
-        return "\n\n".join(each(task) for each in tables) if "acceptance" in task else ""
-
-    return write
-
-
 def speed_missed(tasks: dict[str, Any]) -> str:
     """How many targets of speed each kind of processor meets, and those that it misses."""
     counts, cells = list[str](), list[list[str]]()
@@ -317,14 +252,14 @@ def speed_missed(tasks: dict[str, Any]) -> str:
 
 
 def speed_rows(tasks: dict[str, Any]) -> str:
-    """r(n): a forward by its number of rows, in each type, and PyTorch's float32 modules beside it."""
+    """r(n): a forward by its number of rows, in each type, and PyTorch's beside it; of more threads bfloat16."""
     if "rows" not in tasks.get("speed", {}):
         return NOT_MEASURED
     part = tasks["speed"]["rows"]
     rows, numbers = [], list[int]()
     for threads, found in part["threads"].items():
         for name, side in found["models"][RANDOM]["sides"].items():
-            if name.startswith(("native", "torch")):
+            if name.startswith(("native", "torch")) and (threads == "1" or name.startswith("native b")):
                 numbers = side["rows"]
                 rows.append([f"{threads_text(threads)}, {name}", *(f"{times:.2f}" for times in side["times_one_row"])])
     header = ["rows of a forward: times one row", *map(str, numbers)]
@@ -410,34 +345,6 @@ def speed_crossing(tasks: dict[str, Any]) -> str:
     return f"{table(header, rows)}\n\n{note}"
 
 
-def speed_modes(tasks: dict[str, Any]) -> str:
-    """Next-line completion by every setting, accuracy beside speed."""
-    if "modes" not in tasks.get("speed", {}):
-        return NOT_MEASURED
-    part = tasks["speed"]["modes"]
-    threads, found = next(iter(part["threads"].items()))
-    settings, best = found["completion"]["rows"], found["completion"]["best_no_worse"]
-    rows = [
-        [
-            row["label"],
-            str(row["num"]),
-            f"{100 * row['accuracy']:.1f}%",
-            f"{row['similarity']:.3f}",
-            f"{row['tokens_per_forward']:.2f}",
-            f"{row['tokens_per_second'] / settings[0]['tokens_per_second']:.2f}",
-        ]
-        for row in settings
-        if row["num"] == settings[0]["num"] or row["mode"] != "block"
-    ]
-    header = [f"next-line completion, {threads_text(threads)}", "lines", "exact", "similarity", "tokens a forward"]
-    header.append("times `ar`")
-    note = (
-        f"The fastest setting that is not found worse than `ar` on {settings[0]['num']} lines (paired, 95%): "
-        f"{best or 'none'}. So few lines show only large differences; `daguerre eval --what completion` uses more."
-    )
-    return f"{table(header, rows)}\n\n{note} {machine_text(part['machine'])}."
-
-
 def measured(tasks: dict[str, Any]) -> str:
     """What was measured with what."""
     files_of: dict[str, list[str]] = {}
@@ -456,12 +363,6 @@ def measured(tasks: dict[str, Any]) -> str:
 
 TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "bars": bars,
-    "bits": bits,
-    "infill": infill,
-    "draft": draft,
-    "speculation": speculation(speculation_notes, texts_table, drafters_table),
-    "speculation_acceptance": speculation(acceptance_table),
-    "speculation_edits": speculation(edits_table, forced_table),
     "measured": measured,
     "modes_completion": completion_modes,
     "modes_gaps": gap_modes,
@@ -472,7 +373,6 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "speed_without": speed_without,
     "families": families,
     "speed_crossing": speed_crossing,
-    "speed_modes": speed_modes,
 }
 
 
@@ -482,10 +382,6 @@ def verdict(met: bool) -> str:
 
 def _bits_value(figure: dict[str, Any]) -> str:
     return f"{figure['value']:.3f}" + (f" ± {figure['stderr']:.3f}" if figure["stderr"] else "")
-
-
-def _bits_place(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
 
 
 def _share(outcome: dict[str, Any], name: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from daguerre.models.denoiser import Quantization
+from daguerre.models.load_options import Quantization
 from daguerre.models.processor import LEVELS, available
 
 needs_compiler = pytest.mark.skipif(

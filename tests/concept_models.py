@@ -9,7 +9,7 @@ import torch
 from daguerre.model import Model
 from daguerre.models.catalog import Catalog, NamedConcept
 from daguerre.models.core.config import ConceptShape
-from daguerre.models.denoiser import BackendName
+from daguerre.models.load_options import BackendName
 
 SHAPE = ConceptShape(known=8, discovered=12, rank=5, kept_known=4, kept_discovered=5)
 NAMES = ("loop", "for_loop", "call", "eval_exec", "import", "literal")

@@ -24,7 +24,8 @@ from daguerre.decoding.sampler import TokenSampler
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.model import Model
 from daguerre.models.core.batched import BatchLayout, run_batch
-from daguerre.models.denoiser import BackboneDenoiser, BackendName, CacheMode
+from daguerre.models.denoiser import BackboneDenoiser, CacheMode
+from daguerre.models.load_options import BackendName
 from daguerre.models.rows import Tree
 from daguerre.models.session import compute
 from daguerre.models.tokenizer import Tokenizer

@@ -14,8 +14,9 @@ from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.model import Model
-from daguerre.models.denoiser import BackboneDenoiser, BackendName
+from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.models.forward import Forward, Hidden, Layout
+from daguerre.models.load_options import BackendName
 from daguerre.models.rows import first_run
 from daguerre.models.session import compute
 

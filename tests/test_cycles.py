@@ -13,8 +13,8 @@ from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.decoding.sample import Sample, drive
 from daguerre.model import Model
-from daguerre.models.denoiser import BackendName
 from daguerre.models.forward import Cycle
+from daguerre.models.load_options import BackendName
 from driving import OnLogits, Ticking
 from plans import make_plan
 

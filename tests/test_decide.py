@@ -23,7 +23,6 @@ from daguerre.scoring.decisions import (
     Score,
     ScoredLabel,
     YesNo,
-    decide,
     label_texts,
     score_texts,
 )
@@ -238,4 +237,4 @@ def test_what_a_model_cannot_answer_says_why(causal: Model, make_model: Callable
             bare.decide("", [question])
     uniform = make_model(context="full", shift=False, process="uniform", time_input=True)
     with pytest.raises(UnsupportedError, match="uniform process"):
-        decide(uniform.denoiser, uniform.tokenizer, STATE, [question])
+        uniform.decide(STATE, [question])

@@ -151,6 +151,7 @@ def model_cases(model: Model, chatting: Model, concepts: Model) -> dict[str, Cas
         "explain": Case(concepts.explain, {"text": "a"}),
         "attribute": Case(concepts.attribute, {"result": explained, "token": 0, "num_steps": 2}),
         "decide": Case(model.decide, {"state": "a", "questions": [YesNo()], "context": "auto"}),
+        "decision": Case(model.decision, {"state": "a", "questions": [YesNo()], "context": "auto"}),
     }
 
 
@@ -261,7 +262,7 @@ def wrong_of(name: str, case: Case) -> Iterator[str]:
 
 METHODS = (
     *("generate", "infill", "fill", "edit", "stream", "start", "chat", "chat_prompt", "with_defaults", "nll", "embed"),
-    *("explain", "attribute", "decide"),
+    *("explain", "attribute", "decide", "decision"),
 )
 OBJECTS = (
     *(

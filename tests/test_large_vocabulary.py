@@ -13,7 +13,7 @@ from daguerre.sampling.constraints import Budget
 from daguerre.sampling.constraints.indices import NONE
 from daguerre.sampling.constraints.regex import regex_dfa
 from daguerre.sampling.constraints.tokens import VocabularyBytes, lift
-from daguerre.scoring.decisions import Choice, decide
+from daguerre.scoring.decisions import Choice
 from main_path import fill
 from published_runs import SCHEMA, model_of, run, tokens_of
 
@@ -57,5 +57,5 @@ def test_constraints_stop_strings_healing_pins_and_decisions_work_on_it() -> Non
     assert "é<|mask|>" in model.tokenizer.decode(tokens_of(pinned))
     text = run("synthetic", "a <|mask|> b<gap> c", 3, context="full", call=fill, min_tokens=3, heal=False)
     assert text.text.startswith("a <|mask|> b") and text.text.endswith(" c")
-    (answer,) = decide(model.denoiser, model.tokenizer, "It is ", [Choice(before="", labels=["so", "not so"])], {})
+    (answer,) = model.decide("It is ", [Choice(before="", labels=["so", "not so"])])
     assert answer.answer in ("so", "not so")

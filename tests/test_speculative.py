@@ -19,7 +19,7 @@ from daguerre.decoding.result import Result
 from daguerre.heldout import load_frozen
 from daguerre.model import Model
 from daguerre.models.core.batched import CLEAN, NO_HORIZON, BatchLayout, Rows, allowed, run_batch
-from daguerre.models.denoiser import BackendName
+from daguerre.models.load_options import BackendName
 from daguerre.models.rows import plan_verification
 from daguerre.models.session import NextLogits, Verification, compute
 from daguerre.models.tokenizer import Tokenizer

@@ -16,7 +16,7 @@ from daguerre.decoding.pins import Pin
 from daguerre.decoding.result import Result
 from daguerre.errors import UnsupportedError
 from daguerre.model import Model
-from daguerre.models.denoiser import BackendName
+from daguerre.models.load_options import BackendName
 from pairwise import covering
 
 SCHEMA = {

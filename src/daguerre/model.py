@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import numpy as np
 
-from daguerre.arguments import TEXT, Call, Instance, Kind, Variables, checks
+from daguerre.arguments import TEXT, Call, Instance, Kind, Variables, checks, options_of
 from daguerre.decoding.context import Showing
 from daguerre.decoding.defaults import CHAT_SAMPLING, with_sampling
 from daguerre.decoding.generate import MAX_TOKENS, OPERATIONS, Request, run, start, stream
@@ -25,18 +25,11 @@ from daguerre.models.bits import TYPES, NumberType
 from daguerre.models.catalog import Catalog
 from daguerre.models.chat_prompt import chat_ids
 from daguerre.models.core.config import ModelConfig
-from daguerre.models.denoiser import (
-    BackboneDenoiser,
-    BackendName,
-    Place,
-    Quantization,
-    auto_numbers,
-    native_is_default,
-)
+from daguerre.models.denoiser import BackboneDenoiser, auto_numbers, native_is_default
 from daguerre.models.forward import Head
+from daguerre.models.load_options import DEFAULT_MODEL, BackendName, LoadOptions, Place, Quantization
+from daguerre.models.load_options import DTYPES as DTYPES
 from daguerre.models.loading import (
-    DEFAULT_MODEL,
-    LOAD_OPTIONS,
     Backbones,
     Loaded,
     advise,
@@ -46,7 +39,6 @@ from daguerre.models.loading import (
     tokenizer_folder,
     usable_device,
 )
-from daguerre.models.loading import DTYPES as DTYPES
 from daguerre.models.model_weights import ModelWeights, torch_type, weights_of
 from daguerre.models.scaling import Extension, read_scaling
 from daguerre.models.shards import Progress
@@ -55,7 +47,7 @@ from daguerre.models.tokenizer import Tokenizer
 from daguerre.scoring.attribution import ARGUMENTS as ATTRIBUTE
 from daguerre.scoring.attribution import STEPS, Attribution, attribute
 from daguerre.scoring.calibration import Calibration, load_calibrations
-from daguerre.scoring.decisions import Question, QuestionAnswer, decide
+from daguerre.scoring.decisions import Question, QuestionAnswer, Questions
 from daguerre.scoring.embedding import EmbeddingKind, embed
 from daguerre.scoring.likelihood import Order, SpanLayout, TokenScores
 from daguerre.scoring.text_concepts import TextConcepts, text_concepts
@@ -69,7 +61,8 @@ if TYPE_CHECKING:
 
 INTERNAL = ("denoiser", "tokenizer", "defaults", "catalog")
 """Arguments of the functions behind the methods, which the model gives."""
-LOAD: dict[str, Kind] = {name: one.kind for name, one in LOAD_OPTIONS.items()}
+LOADING = options_of(LoadOptions)
+LOAD: dict[str, Kind] = {name: one.kind for name, one in LOADING.items()}
 MODEL: dict[str, Kind] = {
     "backbone": Backbones(),
     "tokenizer": Instance(of=(Tokenizer,), what="a Tokenizer"),
@@ -247,7 +240,8 @@ class Model(Operations[Result]):
     def _ask(self, operation: str, *values: Any, on_step: OnStep | None = None, **options: Any) -> Result:
         """The result of an operation of `decoding.generate.OPERATIONS`."""
         request = Request.of(operation, *values, **self.with_defaults(values[-1], options))
-        return run(self.denoiser, self.tokenizer, request, on_step)
+        result: Result = run(self.denoiser, self.tokenizer, request, on_step)
+        return result
 
     def stream(
         self, prompt: Text, max_tokens: int | None = None, decode: Decode | None = None, **options: Any
@@ -383,7 +377,12 @@ class Model(Operations[Result]):
         it.
         InputError for a text or a question that cannot be asked.
         """
-        return decide(self.denoiser, self.tokenizer, state, questions, self.calibrations, context)
+        answers: list[QuestionAnswer] = run(self.denoiser, self.tokenizer, self.decision(state, questions, context))
+        return answers
+
+    def decision(self, state: str, questions: Sequence[Question], context: Showing = "auto") -> Request:
+        """The request that `decide` runs, and `Engine.submit` takes. state, questions, context: as for `decide`."""
+        return Request.of("decide", state, Questions(questions, self.calibrations), context)
 
     def __repr__(self) -> str:
         c, quantize = self.config, self.denoiser.quantize
@@ -470,9 +469,7 @@ def _settle(model: Model, threads: int | Literal["auto"] | None, packs: bool) ->
     release_threads()
 
 
-load.__doc__ = "\n\n".join(
-    [str(load.__doc__), *(f"    {name}: {' '.join(one.says.split())}" for name, one in LOAD_OPTIONS.items())]
-)
+load.__doc__ = "\n\n".join([str(load.__doc__), *(f"    {name}: {one.says}" for name, one in LOADING.items())])
 
 
 def _model_of(

@@ -19,6 +19,7 @@ from daguerre.audit.summary import Alerts
 from daguerre.audit.trial import opened
 from daguerre.errors import InputError
 from daguerre.model import Model
+from daguerre.scoring.decisions import YesNo
 
 
 @pytest.fixture(scope="module")
@@ -30,10 +31,11 @@ def values(
     for model, alerts in ((small, Alerts(concepts=tuple(range(8)), weight=0.01)), (named(concepts=None), None)):
         with Recorder(str(path), model, signing, subject={"system": "ide"}, alerts=alerts) as recorder:
             recorder.generate("a = ", 3, mode="block", regex="[0-9]+")
+            recorder.decide("a = ", [YesNo(before="1 ==")])
             with pytest.raises(InputError):
                 recorder.generate("a = ", -3)
     with Ledger(path, signing) as ledger:
-        first, second = (clear["id"] for clear, _ in opened(path)[:2])
+        first, second = (clear["id"] for clear, _ in opened(path)[:3:2])
         ledger.follow_up(second, "review", {"by": "reviewer 3"}, "a note")
         ledger.follow_up(second, "decision")
         ledger.erase(first)
@@ -71,7 +73,7 @@ def test_the_schema_is_one() -> None:
 
 def test_every_kind_of_record_follows_the_schema(values: list[tuple[Any, str | None]]) -> None:
     kinds = {value["kind"] for value, kind in values if kind is None}
-    assert kinds == {"generation", "refusal", "erasure", "repair", "change", "follow_up"}
+    assert kinds == {"generation", "decision", "refusal", "erasure", "repair", "change", "follow_up"}
     for value, kind in values:
         assert complaint(value, kind) is None
         assert judged(value, kind)

@@ -202,7 +202,7 @@ def test_refusals_and_failures_are_recorded_and_raised(
             recorder.generate(PROMPT, 4, temperature=-1.0)
         with pytest.raises(UnsupportedError, match="scorer"):
             recorder.generate(PROMPT, 4, scorer=lambda canvas, positions, logits: logits)
-        monkeypatch.setattr("daguerre.audit.recorder.drive", lambda sample: iter([1 / 0]))
+        monkeypatch.setattr("daguerre.audit.recorder.driven", lambda *plan: [1 / 0])
         with pytest.raises(ZeroDivisionError):
             recorder.generate(PROMPT, 4)
 

@@ -24,8 +24,9 @@ from daguerre.decoding.sample import Sample, Together, drive
 from daguerre.model import Model
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import Experts, RopeScaling
-from daguerre.models.denoiser import BackboneDenoiser, Quantization
+from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.models.forward import Answer, DraftStep, Forward
+from daguerre.models.load_options import Quantization
 from daguerre.models.stale import RULES
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.sampling.policies import POLICIES

@@ -552,6 +552,7 @@ def test_other_calls_of_the_model_share_the_steps(model: Model) -> None:
     with Engine(model) as engine:
         job = engine.generate(PROMPT, 60, mode="ar", min_tokens=60)
         assert engine.model.decide(PROMPT, questions)[0].answer == answers[0].answer
+        assert engine.submit(engine.model.decision(PROMPT, questions)).result(60) == answers
         assert engine.model.nll(PROMPT * 3, kind="ar").value == pytest.approx(want, abs=1e-4)
         assert ids(engine.infill(PROMPT, SUFFIX, 6, search_length=True).result(60)) == ids(searched)
         assert len(job.result(60).tokens) == 60

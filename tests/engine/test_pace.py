@@ -15,7 +15,7 @@ from daguerre.engine import scheduler
 from daguerre.engine.engine import Engine
 from daguerre.engine.pace import Pace, fair_parts
 from daguerre.engine.pieces import CleanRows
-from daguerre.engine.task import BatchWork, PendingForward
+from daguerre.engine.task import AskingWork, PendingForward, one_batch
 from daguerre.model import Model
 from daguerre.models.forward import Answer, DraftStep, Forward, Hidden, Layout, LogProbs
 from daguerre.models.processor import row_time
@@ -123,7 +123,7 @@ def test_a_forward_that_cannot_be_divided_costs_its_owner_later_parts(
         place = np.arange(WHOLE)
         layout = Layout(place, np.full(WHOLE, WHOLE, dtype=np.int32), 0)
         whole = Forward(place % 256, layout, None, np.zeros(1, dtype=np.int32), Hidden())
-        timed.engine._enter([BatchWork([whole] * num)], 0, "hog", None)
+        timed.engine._enter([AskingWork(one_batch([whole] * num))], 0, "hog", None)
         job = timed.engine.generate(prompt(model, 4, 1), 200, mode="ar", min_tokens=200, heal=False, owner="ana")
         steps = timed.steps()
         while not job.done:

@@ -11,7 +11,7 @@ import torch
 
 from backends import needs_compiler
 from daguerre import Model, load
-from daguerre.models.backends.native_backend import QUANTIZATIONS, NativeBackend
+from daguerre.models.backends.native_backend import NUMBERS, NativeBackend
 from daguerre.models.core.build import make_backbone, make_shapes
 from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.models.loading import load_folder
@@ -39,7 +39,7 @@ def in_files(model: Model) -> bool:
 
 def test_only_the_packed_weights_are_in_memory(folders: dict[str, Path], subtests: pytest.Subtests) -> None:
     for name in PLAIN:
-        for quantize in [None, *QUANTIZATIONS]:
+        for quantize in [None, *NUMBERS]:
             with subtests.test(name, quantize=quantize):
                 model = load(folders[name], dtype="bfloat16", quantize=quantize)
                 assert in_files(model) and model.dtype == torch.bfloat16
@@ -53,7 +53,7 @@ def test_only_the_packed_weights_are_in_memory(folders: dict[str, Path], subtest
 def test_a_gguf_file_is_packed_a_layer_at_a_time(subtests: pytest.Subtests) -> None:
     pytest.importorskip("gguf")
     for name in ["llama-q4_k", "dream-q4_0", "qwen3-q6_k"]:
-        for quantize in [None, *QUANTIZATIONS]:
+        for quantize in [None, *NUMBERS]:
             with subtests.test(name, quantize=quantize):
                 path = DATA / f"{name}.gguf"
                 model, whole = (

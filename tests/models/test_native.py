@@ -28,12 +28,13 @@ from daguerre.model import Model, load
 from daguerre.models.backends import library as interface
 from daguerre.models.backends import native_backend
 from daguerre.models.backends.library import library
-from daguerre.models.backends.native_backend import NativeBackend, Quantization
+from daguerre.models.backends.native_backend import NativeBackend
 from daguerre.models.backends.torch_backend import TorchBackend
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import Experts
 from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.models.forward import Answer, DraftStep, Draws, Forward, Hidden, Layout, Logits, Rules
+from daguerre.models.load_options import Quantization
 from daguerre.models.model_weights import BackboneWeights
 from forwards import NUM_KINDS, Expected, causal_layout, difference, filled_cache, make, same_bits, tokens_of
 from oracles.rounding import rounded

@@ -16,8 +16,8 @@ import torch
 import daguerre
 from daguerre.engine.engine import Engine
 from daguerre.model import Model
-from daguerre.models.backends.native_backend import Quantization
 from daguerre.models.forward import Forward, Hidden, Layout, Logits
+from daguerre.models.load_options import Quantization
 from daguerre.scoring.decisions import Choice
 from real.conftest import FULL, some
 from real.files import bring, bring_llama_cpp

@@ -45,3 +45,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, Sequence | np.ndarray | set | frozenset) and not isinstance(value, bytes | bytearray):
         return [plain(one) for one in value]
     return repr(value)
+
+
+def salted(salt: str, value: Any) -> str:
+    """A hash of a value that nobody can guess the value of without the salt."""
+    return digest(salt.encode() + canonical(value))

@@ -146,6 +146,8 @@ def summary(record: Mapping[str, Any]) -> str:
     """What a record is about, in a few words and without its text."""
     if record["kind"] == "generation":
         return f"{record['output']['tokens']} tokens, {record['model']['name'] or 'a model without a name'}"
+    if record["kind"] == "decision":
+        return f"{record['output']['questions']} questions, {record['model']['name'] or 'a model without a name'}"
     if record["kind"] == "erasure":
         return f"of {record['erased']}"
     if record["kind"] == "follow_up":

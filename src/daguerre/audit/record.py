@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from daguerre.audit.canonical import canonical, digest, plain
+from daguerre.audit.canonical import plain, salted
 from daguerre.audit.evidence import TOP, Unexplained, attributions, columns, short
 from daguerre.audit.summary import Alerts, concept_summary
 from daguerre.concepts.source import syntax_tree
@@ -198,11 +198,6 @@ def concept_facts(
     rules = alerts.rules(model.concepts)
     fvu = None if unexplained is None else short(unexplained)
     return rules | concept_summary(rules, steps) | {"fvu": fvu}
-
-
-def salted(salt: str, value: Any) -> str:
-    """A hash of a value that nobody can guess the value of without the salt."""
-    return digest(salt.encode() + canonical(value))
 
 
 def validators(plan: Plan, request: Request, text: str) -> dict[str, Any]:

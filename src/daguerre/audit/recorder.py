@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from types import TracebackType
 from typing import Any
 
 from daguerre.audit.canonical import plain
+from daguerre.audit.decided import decision
 from daguerre.audit.facts import model_facts, software_facts
 from daguerre.audit.keys import SigningKey
 from daguerre.audit.ledger import Ledger, texts_by_name
 from daguerre.audit.record import RecordContext, generation, request_facts
 from daguerre.audit.replay import controls_of
 from daguerre.audit.summary import Alerts
+from daguerre.decoding.context import Showing
 from daguerre.decoding.generate import OPERATIONS, Request, plan_of
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.request import Decode
@@ -25,6 +27,7 @@ from daguerre.model import Model, Operations
 from daguerre.models.denoiser import Denoiser
 from daguerre.models.wrappers.explaining import Explained
 from daguerre.sampling.policies import Policy
+from daguerre.scoring.decisions import Question, QuestionAnswer
 
 OPTIONS = frozenset(option.name for option in fields(Decode))
 
@@ -43,8 +46,8 @@ class Recorder(Operations[Result]):
               `audit.summary.input_attribution`
     alerts    which concepts are watched; without it those of the group "risk"
 
-    The operations are those of `daguerre.Model`, with one option more: `subject`, facts of this request, beside those
-    of the recorder. `records` are the ids of the records of the last call, which `Ledger.follow_up` takes.
+    The operations, and `decide`, are those of `daguerre.Model`, with one option more: `subject`, facts of this request,
+    beside those of the recorder. `records` are the ids of the records of the last call, which `Ledger.follow_up` takes.
     """
 
     def __init__(
@@ -102,13 +105,47 @@ class Recorder(Operations[Result]):
         except Exception as error:
             how = {name: getattr(decode, name) for name in decode.given} if isinstance(decode, Decode) else {}
             how |= {name: value for name, value in options.items() if name in OPTIONS}
-            secret = {"request": request_facts(request), "options": plain(how), "message": str(error)}
-            self.records = (self.ledger.append(kind, about | self._facts | {"error": type(error).__name__}, secret),)
+            self._fail(kind, about, request, error, how)
             raise
         write = self.ledger.append
         self.records = tuple(write("generation", about | self._facts | clear, secret) for clear, secret in records)
         first, *others = results
         return replace(first, others=tuple(others)) if others else first
+
+    def decide(
+        self,
+        state: str,
+        questions: Sequence[Question],
+        context: Showing = "auto",
+        *,
+        subject: Mapping[str, str] | None = None,
+    ) -> list[QuestionAnswer]:
+        """The answers of `Model.decide`, in a record of kind "decision". What fails is recorded, too."""
+        about = {"subject": self._subject | texts_by_name("subject", subject)}
+        try:
+            answers = self.model.decide(state, questions, context)
+        except Exception as error:
+            asked = Request("decide", {"state": state, "questions": questions, "context": context})
+            self._fail(
+                "refusal" if isinstance(error, InputError | UnsupportedError) else "failure", about, asked, error
+            )
+            raise
+        clear, secret = decision(state, questions, context, answers)
+        self.records = (self.ledger.append("decision", about | self._facts | clear, secret),)
+        return answers
+
+    def _fail(
+        self,
+        kind: str,
+        about: Mapping[str, Any],
+        request: Request,
+        error: Exception,
+        how: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Record what has failed."""
+        secret = {"request": request_facts(request), "options": plain(how or {}), "message": str(error)}
+        content = {**about, **self._facts, "error": type(error).__name__}
+        self.records = (self.ledger.append(kind, content, secret),)
 
     def _samples(self, plan: Plan, timeout: float | None) -> tuple[list[Sample], list[Result]]:
         """The samples of a plan, driven to their ends, with evidence where a replay can check it."""

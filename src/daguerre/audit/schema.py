@@ -10,7 +10,13 @@ from typing import Any
 
 from daguerre.errors import MissingExtra
 
-SEALED = {"generation": "generation", "failure": "error", "refusal": "error", "follow_up": "note"}
+SEALED = {
+    "generation": "generation",
+    "decision": "decision",
+    "failure": "error",
+    "refusal": "error",
+    "follow_up": "note",
+}
 """Of each kind of record with a sealed part, the definition of that part."""
 
 

@@ -18,7 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from daguerre.audit.canonical import salted
 from daguerre.audit.chain import REPLAYED, UNREAD, Checked, LedgerReport, check_chain, open_all
+from daguerre.audit.decided import decided_again
 from daguerre.audit.evidence import (
     EXACT,
     HALF,
@@ -33,7 +35,7 @@ from daguerre.audit.evidence import (
 )
 from daguerre.audit.facts import model_facts, software_facts
 from daguerre.audit.ledger import FIRST, UNHASHED, LedgerEntry
-from daguerre.audit.record import decode_of, passed_between_forwards, salted, validators
+from daguerre.audit.record import decode_of, passed_between_forwards, validators
 from daguerre.audit.replay import ReplayedTokens, controls_of, plan_of, replay, why_not
 from daguerre.audit.summary import concept_summary
 from daguerre.canvas import Decision
@@ -74,7 +76,7 @@ def verify(
         report.problems.append(f"it has no record of the hash {head}, which was given: records are missing or others")
     opened = open_all(source, entries, report)
     for number, content in opened.items():
-        if entries[number].record["kind"] == "generation":
+        if entries[number].record["kind"] in ("generation", "decision"):
             report.records[number].problems += _of_contents(entries[number].record, content)
     if model is not None:
         _replay_all({number: entries[number] for number in opened}, opened, model, report)
@@ -87,6 +89,8 @@ def _of_contents(record: Mapping[str, Any], content: Mapping[str, Any]) -> Itera
         yield "the hash of its input differs"
     if record["output"]["sha256"] != salted(content["salt"], content["output"]):
         yield "the hash of its output differs"
+    if record["kind"] == "decision":
+        return
     if record["output"]["characters"] != len(content["output"]["text"]):
         yield "the length of its output differs"
     said = record["concepts"]
@@ -130,7 +134,9 @@ def _replay_all(
     loaded = _Models(model)
     jobs = list[_Job]()
     for number, entry in entries.items():
-        if entry.record["kind"] == "generation":
+        if entry.record["kind"] == "decision":
+            _decide_again(entry.record, opened[number], loaded, report.records[number])
+        elif entry.record["kind"] == "generation":
             job = _prepared(entry.record, opened[number], loaded, report.records[number])
             jobs += [] if job is None else [job]
     while jobs:
@@ -138,6 +144,19 @@ def _replay_all(
         batch = [job for job in jobs if job.model is first][:TOGETHER]
         jobs = [job for job in jobs if job not in batch]
         _replay_batch(batch)
+
+
+def _decide_again(record: Mapping[str, Any], content: Mapping[str, Any], models: _Models, checked: Checked) -> None:
+    """Ask the questions of a decision again."""
+    try:
+        model, facts, software = models.of(record)
+        problems = list(_of_weights(record, facts, software))
+        if not problems:
+            relative = tolerance_of(record["software"], software).relative
+            checked.status, problems = REPLAYED, list(decided_again(model, content, relative, ROUNDING))
+    except WRONG as error:
+        problems = [f"its questions cannot be asked: {error}"]
+    checked.problems += problems
 
 
 class _Models:
@@ -163,7 +182,7 @@ def _prepared(record: Mapping[str, Any], content: Mapping[str, Any], models: _Mo
     """The record with its model, plan and trace; None where something is wrong, or no replay is possible."""
     try:
         model, facts, software = models.of(record)
-        problems = list(_of_model(record, facts, software, model))
+        problems = list(_of_weights(record, facts, software)) or list(_of_concepts(record, model))
         if not problems:
             plan = plan_of(model, content["request"], decode_of(record, content))
             trace = Trace.from_json(json.dumps(content["trace"]))
@@ -194,10 +213,8 @@ def tolerance_of(recorded: Mapping[str, Any], here: Mapping[str, Any]) -> Tolera
     return SINGLE if single else HALF
 
 
-def _of_model(
-    record: Mapping[str, Any], facts: Mapping[str, Any], software: Mapping[str, Any], model: Model
-) -> Iterator[str]:
-    """Where a record names another model than the one at hand."""
+def _of_weights(record: Mapping[str, Any], facts: Mapping[str, Any], software: Mapping[str, Any]) -> Iterator[str]:
+    """Where a record names other weights than those at hand."""
     if record["software"]["dtype"] != software["dtype"]:
         kinds = record["software"]["dtype"], software["dtype"]
         yield f"it was computed in {kinds[0]}, and the model at hand is loaded in {kinds[1]}: load it in {kinds[0]}"
@@ -205,6 +222,10 @@ def _of_model(
     for name, value in facts.items():
         if name not in UNHASHED and record["model"][name] != value:
             yield f"it is of another model: {name} differs"
+
+
+def _of_concepts(record: Mapping[str, Any], model: Model) -> Iterator[str]:
+    """Where a record is of other concepts than those of the model at hand."""
     watched = {} if record["concepts"] is None else record["concepts"]["watched"]
     if (model.concepts is None) != (record["concepts"] is None):
         yield "only one of the two models has concept heads: the one of the record, or the one at hand"

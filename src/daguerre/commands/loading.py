@@ -13,49 +13,26 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-DTYPES = ("bfloat16", "float32")
-ModelName = Annotated[
-    str, typer.Option("--model", "-m", help="A folder, a GGUF file, a name on a model hub, `default` or `concepts`.")
-]
-BackendName = Annotated[
-    str | None,
-    typer.Option("--backend", help="What runs the model: native or torch; by default native where it can be compiled."),
-]
-QuantizeName = Annotated[
-    str | None,
-    typer.Option(
-        "--quantize",
-        help="int8: matrices as 8-bit numbers, faster and approximate; approximate_int4: as 4-bit numbers.",
-    ),
-]
-DtypeName = Annotated[
-    str,
-    typer.Option("--dtype", help="float32, bfloat16, or auto: the faster one here, mostly bfloat16."),
-]
-Revision = Annotated[
-    str | None,
-    typer.Option("--revision", help="Of a name on a hub: branch, tag or commit; by default the main branch."),
-]
-FamilyName = Annotated[
-    str | None,
-    typer.Option("--family", help="What a published model is, where its files do not say it; see `daguerre models`."),
-]
-AdapterName = Annotated[
-    str | None,
-    typer.Option("--adapter", help="A LoRA adapter in PEFT's layout, to be merged: a folder, or a name on a hub."),
-]
-TokenizerName = Annotated[
-    str | None,
-    typer.Option("--tokenizer", help="A tokenizer in place of a published model's own: a folder, or a name on a hub."),
-]
-RopeScaling = Annotated[
-    str | None,
-    typer.Option(
-        "--rope-scaling",
-        help="More positions than the model was trained on: yarn:4 for four times as many; also linear, ntk, llama3, "
-        "none; or the JSON of transformers' rope_scaling.",
-    ),
-]
+from daguerre.arguments import options_of
+from daguerre.models.load_options import LoadOptions
+
+OPTIONS = options_of(LoadOptions)
+
+
+def _option(name: str, *flags: str) -> Any:
+    """An option of `daguerre.load` as one of the command line."""
+    return typer.Option(*(flags or (f"--{name.replace('_', '-')}",)), help=OPTIONS[name].sentence)
+
+
+ModelName = Annotated[str, _option("name", "--model", "-m")]
+BackendName = Annotated[str | None, _option("backend")]
+QuantizeName = Annotated[str | None, _option("quantize")]
+DtypeName = Annotated[str, _option("dtype")]
+Revision = Annotated[str | None, _option("revision")]
+FamilyName = Annotated[str | None, _option("family")]
+AdapterName = Annotated[str | None, _option("adapter")]
+TokenizerName = Annotated[str | None, _option("tokenizer")]
+RopeScaling = Annotated[str | None, _option("rope_scaling")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,11 +92,11 @@ def takes_groups(command: Callable[..., None]) -> Callable[..., None]:
             values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
         command(**values)
 
-    spread = [options_of(groups[one.name]) if one.name in groups else [one] for one in parameters]
+    spread = [parameters_in(groups[one.name]) if one.name in groups else [one] for one in parameters]
     return with_parameters(command, wrapper, chain(*spread))
 
 
-def options_of(group: Any) -> list[inspect.Parameter]:
+def parameters_in(group: Any) -> list[inspect.Parameter]:
     """The options of a group."""
     hints = get_type_hints(group, include_extras=True)
     kind = inspect.Parameter.KEYWORD_ONLY

@@ -10,7 +10,6 @@ import typer
 
 from daguerre.commands.capabilities import TRAINING_NEEDS, capability
 from daguerre.commands.loading import (
-    DTYPES,
     AdapterName,
     FamilyName,
     Revision,
@@ -20,6 +19,7 @@ from daguerre.commands.loading import (
 )
 from daguerre.commands.options import AsJson
 from daguerre.errors import InputError, unknown
+from daguerre.models.load_options import DTYPES
 
 if TYPE_CHECKING:
     from daguerre.models.core.config import ModelConfig
@@ -215,7 +215,7 @@ def _export_folders(which: Which, out: Path | None, saelens: Path | None, dtype:
         sparse.prepare(config, saelens)
     if out is not None:
         export.prepare(config, out)
-    kept = dtype or DTYPES[0]
+    kept = dtype or "bfloat16"
     loaded = _load(which, kept if saelens is None else "float32")
     if out is not None:
         named = export.export(loaded.backbone, loaded.tokenizer, out, getattr(torch, kept))

@@ -1,21 +1,22 @@
 """The operations on texts, and what runs each: `run` gives the result of a `Request`.
 
-A request names one of OPERATIONS, which turns its arguments into `Gaps`: texts around gaps, and how large these are.
-All else is common: `plan_of` chooses options and what is shown of long texts, and lays the canvas out; samples are then
-driven to their results (`sample`), here, by the engine, or by a recorder.
+A request names one of OPERATIONS. All but a decision turn their arguments into `Gaps`: texts around gaps, and how large
+these are. All else is common: `plan_of` chooses options and what is shown of long texts, and lays the canvas out;
+samples are then driven to their results (`sample`), here, by the engine, or by a recorder.
 """
 
 from __future__ import annotations
 
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
-from daguerre.arguments import Kind
+from daguerre.arguments import TEXT, Instance, Kind
 from daguerre.canvas import Canvas
-from daguerre.decoding.context import HEALED, TOKEN_LENGTH, Context, choose, context_of, kept_files
+from daguerre.decoding.context import HEALED, TOKEN_LENGTH, Context, Showing, choose, context_of, kept_files
 from daguerre.decoding.defaults import chosen
 from daguerre.decoding.healing import Healing, Vocabulary, num_to_take_back
 from daguerre.decoding.lengths import search_length, wants_search
@@ -35,7 +36,7 @@ from daguerre.decoding.request import (
     encoded,
     read_draft,
 )
-from daguerre.decoding.result import Result, StreamEvent
+from daguerre.decoding.result import StreamEvent
 from daguerre.decoding.running import Running
 from daguerre.decoding.sample import OnStep, only_sample, run_samples, stream_events
 from daguerre.decoding.text_spans import MARK, CharSpan, find_spans, split_at, split_template
@@ -43,6 +44,7 @@ from daguerre.errors import ContextError, InputError, UnsupportedError, shown
 from daguerre.models.catalog import Catalog
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.denoiser import Denoiser
+from daguerre.models.session import Asking, compute
 from daguerre.models.tokenizer import Tokenizer
 
 MAX_TOKENS = 64
@@ -79,6 +81,22 @@ class Gaps:
     strength: float = 1.0
     changeable: bool = False
     joined: bool = False
+
+
+class ScoredQuestions(ABC):
+    """Questions about a text, which are answered by scores: nothing is written. See `daguerre.scoring.decisions`."""
+
+    @abstractmethod
+    def answers(self, config: ModelConfig, tokenizer: Tokenizer, state: str, context: Showing) -> Asking[list[Any]]:
+        """The answers, by forwards that it yields. InputError or UnsupportedError for what cannot be asked."""
+
+
+DECISION: dict[str, Kind] = {
+    "state": TEXT,
+    "questions": Instance(of=(ScoredQuestions,), what="daguerre.scoring.decisions.Questions"),
+    "context": CALLS["context"],
+}
+"""The kinds of the arguments of a decision."""
 
 
 def _completion(prompt: Text, max_tokens: int = MAX_TOKENS) -> Gaps:
@@ -123,13 +141,28 @@ def _edit(
     return Gaps(split_at(text, found), max_tokens, None, parts, text, strength, joined=True)
 
 
+Scoring = Callable[[ModelConfig, Tokenizer], Asking[list[Any]]]
+"""The forwards of a request that writes nothing, and its result."""
+
+
+def _decision(state: str, questions: ScoredQuestions, context: Showing = "auto") -> Scoring:
+    return lambda config, tokenizer: questions.answers(config, tokenizer, state, context)
+
+
+WRITING = ("heal", "timeout", "context", "special_tokens")
+"""Arguments of all operations that write."""
+
+
 @dataclass(frozen=True)
 class Operation:
-    """One operation: `gaps` of its arguments, the arguments that planning takes beside these, and all their kinds."""
+    """One operation: what it makes of its arguments, the arguments that planning takes beside these, and all their
+    kinds. writes: whether that is gaps to write in, which options of `Decode` say how.
+    """
 
-    gaps: Callable[..., Gaps]
+    gaps: Callable[..., Any]
     planned: tuple[str, ...] = ()
     kinds: Mapping[str, Kind] = field(default_factory=lambda: CALLS)
+    writes: bool = True
 
     @cached_property
     def own(self) -> tuple[str, ...]:
@@ -146,12 +179,13 @@ class Operation:
     def order(self) -> tuple[str, ...]:
         """The arguments that have a place."""
         parameters = inspect.signature(self.gaps).parameters.values()
-        return (*(each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD), "decode")
+        placed = (each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD)
+        return (*placed, *(("decode",) if self.writes else ()))
 
     @cached_property
     def names(self) -> frozenset[str]:
         """All arguments."""
-        return frozenset((*self.own, *self.planned, "heal", "timeout", "context", "special_tokens"))
+        return frozenset((*self.own, *self.planned, *(WRITING if self.writes else ())))
 
 
 OPERATIONS: dict[str, Operation] = {
@@ -160,6 +194,7 @@ OPERATIONS: dict[str, Operation] = {
     "fill": Operation(_template, ("files", "search_length"), EDITS),
     "edit": Operation(_edit, ("files", "search_length"), EDITS),
     "stream": Operation(_stream, ("draft", "files")),
+    "decide": Operation(_decision, (), DECISION, writes=False),
 }
 
 
@@ -192,6 +227,8 @@ class Request:
         beside = {name: named.pop(name, None) for name in ("decode", "defaults", "catalog")}
         given = [name for name in named if name in asked.names]
         arguments = {name: asked.kinds[name](name, named.pop(name)) for name in given}
+        if named and not asked.writes:
+            raise InputError(f"{operation} takes {', '.join(asked.order)} and no option: leave out {min(named)}")
         return cls(operation, arguments, options=named, **beside)
 
 
@@ -406,11 +443,19 @@ def _lay_out(
 # ---- and their result ------------------------------------------------------------------------------------------------
 
 
-def run(denoiser: Denoiser, tokenizer: Tokenizer, request: Request, on_step: OnStep | None = None) -> Result:
-    """The result of a request, whose samples are driven together. on_step: called with each event of the only sample,
-    as `stream` gives them.
+def run(denoiser: Denoiser, tokenizer: Tokenizer, request: Request, on_step: OnStep | None = None) -> Any:
+    """The result of a request: a `Result`, of samples that are driven together, or the answers of a decision. on_step:
+    called with each event of the only sample, as `stream` gives them.
     """
+    if not OPERATIONS[request.operation].writes:
+        return compute(scoring_of(denoiser.config, tokenizer, request), denoiser.backend)
     return run_samples(denoiser, plan_of(denoiser, tokenizer, request), request.arguments.get("timeout"), on_step)
+
+
+def scoring_of(config: ModelConfig, tokenizer: Tokenizer, request: Request) -> Asking[list[Any]]:
+    """The forwards of a request that writes nothing, and its result."""
+    scoring: Scoring = OPERATIONS[request.operation].gaps(**request.arguments)
+    return scoring(config, tokenizer)
 
 
 def stream(denoiser: Denoiser, tokenizer: Tokenizer, request: Request) -> Iterator[StreamEvent]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from daguerre.cancellation import NEVER_CANCELLED, current_cancellation
 from daguerre.canvas import Canvas, Decision
-from daguerre.decoding.generate import Request, plan_of
+from daguerre.decoding.generate import OPERATIONS, Request, plan_of, scoring_of
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.request import Decode, Text
 from daguerre.decoding.sample import Sample
@@ -23,12 +23,12 @@ from daguerre.engine.job import Job
 from daguerre.engine.pieces import asks_for_rows
 from daguerre.engine.prefixes import PAGE
 from daguerre.engine.scheduler import EngineLimits, Scheduler, Stats
-from daguerre.engine.task import Asked, BatchWork, SampleWork, Task, Work, num_pages
+from daguerre.engine.task import Asked, AskingWork, SampleWork, Task, Work, num_pages, one_batch
 from daguerre.errors import EngineError, InputError, QueueFullError
 from daguerre.model import CHAT_TOKENS, Model, Operations
 from daguerre.models.denoiser import BackboneDenoiser, CacheMode
 from daguerre.models.forward import Answer, Backend, Forward, KeyCache
-from daguerre.models.session import Session
+from daguerre.models.session import Asking, Session
 from daguerre.models.threads import release_threads
 from daguerre.trace import Event
 
@@ -93,10 +93,17 @@ class Engine(Operations[Job]):
     def _ask(self, operation: str, *values: Any, priority: int = 0, owner: str = "", **options: Any) -> Job:
         *_, decode = values
         request = Request.of(operation, *values, **self.model.with_defaults(decode, options))
-        return self.submit(request, priority=priority, owner=owner)
+        job = self.submit(request, priority=priority, owner=owner)
+        assert isinstance(job, Job)
+        return job
 
-    def submit(self, request: Request, *, priority: int = 0, owner: str = "") -> Job:
-        """Run a request, which is planned here. InputError for one that needs more memory than there is."""
+    def submit(self, request: Request, *, priority: int = 0, owner: str = "") -> Job | Future[list[Any]]:
+        """Run a request, which is planned here: its `Job`, or the answers of a decision, which come. InputError for one
+        that needs more memory than there is.
+        """
+        if not OPERATIONS[request.operation].writes:
+            asking = scoring_of(self.model.config, self.model.tokenizer, request)
+            return self._enter_asking(asking, priority, owner).result
         plan = plan_of(self.model.denoiser, self.model.tokenizer, request)
         return self._run(plan, request.arguments.get("timeout"), priority, owner)
 
@@ -117,17 +124,22 @@ class Engine(Operations[Job]):
         """The answers to forwards, computed beside the requests; waits for them, until `Cancellation.check` raises."""
         cancellation = current_cancellation()
         cancellation.check()
-        work = BatchWork([self._in_parts(one) for one in batch])
-        self._enter([work], priority, owner or cancellation.owner, None)
+        work = self._enter_asking(one_batch(list(batch)), priority, owner or cancellation.owner)
         while True:
             try:
-                return work.answers.result(None if cancellation is NEVER_CANCELLED else LOOK)
+                answers: list[Answer] = work.result.result(None if cancellation is NEVER_CANCELLED else LOOK)
+                return answers
             except FutureTimeout:
                 try:
                     cancellation.check()
                 except BaseException:
                     self.call(lambda: self._scheduler.drop(work))
                     raise
+
+    def _enter_asking(self, asking: Asking[Any], priority: int, owner: str) -> AskingWork:
+        work = AskingWork(asking, self._in_parts)
+        self._enter([work], priority, owner, None)
+        return work
 
     def _in_parts(self, asked: Asked) -> Asked:
         """The forward with a cache, where that lets it be computed a part at a time."""

@@ -1,17 +1,18 @@
-"""What the engine drives: a sample, or a batch of forwards that a caller waits for; and how far its forwards are."""
+"""What the engine drives: a sample, or forwards that a caller waits for; and how far its forwards are."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from daguerre.decoding.sample import Sample
 from daguerre.engine.job import Job
 from daguerre.engine.pieces import CleanRows, cut_at, first_rows, joined, other_rows, rows_of
 from daguerre.engine.prefixes import PAGE, Prefixes
 from daguerre.models.forward import Answer, DraftStep, Forward, KeyCache
+from daguerre.models.session import Asking
 from daguerre.trace import Event
 
 Asked = Forward | DraftStep
@@ -58,18 +59,22 @@ class SampleWork:
         """Nothing: the job has the error."""
 
 
-class BatchWork:
-    """Forwards of a caller, who waits for their `answers`."""
+class AskingWork:
+    """The forwards of a caller, who waits for their `result`. prepared: called with each before it is computed."""
 
-    def __init__(self, batch: Sequence[Asked]) -> None:
-        self.batch, self.answers = list(batch), Future[list[Answer]]()
+    def __init__(self, asking: Asking[Any], prepared: Callable[[Asked], Asked] = lambda asked: asked) -> None:
+        self.result = Future[Any]()
+        self.result.set_running_or_notify_cancel()  # it cannot be cancelled from outside
+        self._asking, self._prepared = asking, prepared
 
     def advance(self, answers: list[Answer] | None) -> list[Asked] | None:
-        """The forwards, once; see `Work`."""
-        if answers is None:
-            return self.batch
-        self.answers.set_result(answers)
-        return None
+        """The next forwards; see `Work`."""
+        try:
+            batch = self._asking.send(answers)  # type: ignore[arg-type]
+        except StopIteration as end:
+            self.result.set_result(end.value)
+            return None
+        return [self._prepared(one) for one in batch]
 
     def beside(self, crowd: int) -> None:
         """Nothing depends on them."""
@@ -79,7 +84,12 @@ class BatchWork:
 
     def fail(self, error: BaseException) -> None:
         """Tell the caller."""
-        self.answers.set_exception(error)
+        self.result.set_exception(error)
+
+
+def one_batch(batch: list[Asked]) -> Asking[list[Answer]]:
+    """The answers to a batch of forwards."""
+    return (yield batch)
 
 
 class PendingForward:

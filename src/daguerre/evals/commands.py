@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.console import Console
 
-from daguerre.commands.loading import BackendName, ModelChoice, ModelName, QuantizeName, options_of
+from daguerre.commands.loading import BackendName, ModelChoice, ModelName, QuantizeName, parameters_in
 from daguerre.commands.options import AsJson, takes
 from daguerre.errors import InputError, MissingExtra
 
@@ -24,7 +24,7 @@ ReportFile = Annotated[
 
 # Fields of `evals.options.EvalOptions` and its `Limits`. Left out, each has its default there.
 EVALUATION: dict[str, Any] = {
-    **{one.name: one.annotation for one in options_of(ModelChoice) if one.name != "model"},
+    **{one.name: one.annotation for one in parameters_in(ModelChoice) if one.name != "model"},
     "what": Annotated[
         list[str] | None,
         typer.Option(

@@ -9,7 +9,7 @@ from typing import Any
 
 from daguerre.errors import InputError
 from daguerre.evals.bits import BOUND_WINDOWS
-from daguerre.models.denoiser import BackendName, Quantization
+from daguerre.models.load_options import BackendName, Quantization
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,11 +19,6 @@ STORED: dict[str, np.dtype] = {
 """NumPy's types that hold numbers as safetensors and GGUF files name them."""
 
 
-def number_type(x: np.ndarray) -> NumberType:
-    """The type of the numbers that an array holds."""
-    return "bfloat16" if x.dtype == np.uint16 else "float32"
-
-
 def floats(x: np.ndarray) -> np.ndarray:
     """The numbers as float32."""
     if x.dtype == np.uint16:

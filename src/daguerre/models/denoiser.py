@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from itertools import chain
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from daguerre.arguments import options_of
 from daguerre.canvas import Canvas
 from daguerre.errors import InputError, UnsupportedError, unknown
 from daguerre.extras import has_pytorch
 from daguerre.models.backbone_session import BackboneSession
-from daguerre.models.backends.disk import PLACES as PLACES
-from daguerre.models.backends.disk import Place as Place
-from daguerre.models.backends.native_backend import QUANTIZATIONS as QUANTIZATIONS
 from daguerre.models.backends.native_backend import WAYS_OUT, NativeBackend, fastest_numbers
-from daguerre.models.backends.native_backend import Quantization as Quantization
 from daguerre.models.backends.native_backend import can_compile as can_compile
 from daguerre.models.bits import NumberType
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import Backend, Head
+from daguerre.models.load_options import BackendName, LoadOptions, Place, Quantization
 from daguerre.models.model_weights import BackboneWeights, ModelWeights, weights_of
 from daguerre.models.processor import native_numbers
 from daguerre.models.session import Session
@@ -28,9 +26,6 @@ from daguerre.models.stale import CacheMode as CacheMode
 
 if TYPE_CHECKING:
     from daguerre.models.core.backbone import Backbone
-
-BackendName = Literal["native", "torch"]
-BACKENDS: tuple[BackendName, ...] = ("native", "torch")
 
 
 class Denoiser(Protocol):
@@ -70,16 +65,12 @@ class BackboneDenoiser:
         head: Head | None = None,
         experts: Place | None = None,
     ) -> None:
-        if backend not in (None, *BACKENDS):
-            raise unknown("backend", backend, BACKENDS)
-        if quantize not in (None, *QUANTIZATIONS):
-            raise unknown("quantize", quantize, QUANTIZATIONS)
+        for name, value in (("backend", backend), ("quantize", quantize), ("experts", experts)):
+            options_of(LoadOptions)[name].kind(name, value)
         if quantize and backend == "torch":
             raise UnsupportedError('backend "torch" multiplies no quantized matrices: leave out quantize or backend')
         self.weights = weights_of(model)
         self.config = self.weights.config
-        if experts not in (None, *PLACES):
-            raise unknown("experts", experts, PLACES)
         if experts == "disk" and (backend == "torch" or not self.config.experts):
             reason = "PyTorch has all in memory" if self.config.experts else "the model has no experts"
             raise UnsupportedError(f'experts="disk" has no part here, since {reason}: leave it out')

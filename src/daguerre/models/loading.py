@@ -13,17 +13,17 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from daguerre.arguments import SWITCH, WRONG, Call, Kind, OneOf, Option, PathName, Words
+from daguerre.arguments import WRONG, Kind
 from daguerre.errors import CheckpointError, InputError, shown, unknown
 from daguerre.extras import pytorch
 from daguerre.models.adapter_files import CONFIG as ADAPTER
-from daguerre.models.backends.disk import PLACES, gigabytes
-from daguerre.models.backends.native_backend import QUANTIZATIONS
+from daguerre.models.backends.disk import gigabytes
 from daguerre.models.bits import TYPES, NumberType
 from daguerre.models.core.config import ModelConfig
-from daguerre.models.denoiser import BACKENDS
 from daguerre.models.hub import is_name, pull, pull_tokenizer
 from daguerre.models.json_files import read_json
+from daguerre.models.load_options import DEFAULT_MODEL
+from daguerre.models.load_options import DTYPES as DTYPES
 from daguerre.models.model_weights import ModelWeights
 from daguerre.models.own_layout import CONFIG as CONFIG
 from daguerre.models.own_layout import OwnSource
@@ -31,12 +31,11 @@ from daguerre.models.own_layout import read_extra as read_extra
 from daguerre.models.own_layout import save_model as save_model
 from daguerre.models.published import PublishedSource, describe, is_published
 from daguerre.models.readers import HINT, FolderReader, GgufReader, is_on_hub, reader_of
-from daguerre.models.scaling import Extension, Scaling
+from daguerre.models.scaling import Extension
 from daguerre.models.shards import WEIGHTS as WEIGHTS
 from daguerre.models.shards import Progress
 from daguerre.models.sources import Loaded as Loaded
 from daguerre.models.sources import ModelSource
-from daguerre.models.threads import Threads
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.models.tokenizer_files import TEKKEN, TIKTOKEN, TOKENIZER
 
@@ -45,70 +44,13 @@ if TYPE_CHECKING:
 
     from daguerre.models.core.backbone import Backbone
 
-DEFAULT_MODEL = "default"
 ADVISED, BETWEEN = 0.75, 6.7
 """Of the bits that a weight takes in memory those of a file, below which `advise` speaks; and the bits of a file's
 weight between those that it says "approximate_int4" for and "int8": Q6_K has 6.6.
 """
 LOG = logging.getLogger("daguerre")
-DTYPES = ("float32", "bfloat16")
 PACKAGED = {DEFAULT_MODEL: "default", "concepts": "concepts-model"}
 """The models of the package: their names, and their folders in `assets`."""
-LOAD_OPTIONS: dict[str, Option] = {
-    "name": Option(
-        PathName(),
-        """a model of the package, "default" or "concepts", which has concept heads; a folder, such as a training run
-        writes or a publisher's; a GGUF file, llama.cpp's; or a name on a model hub, owner/repository, which is
-        downloaded once. `daguerre.models.families.FAMILIES` lists what is supported""",
-    ),
-    "device": Option(Words(empty=False), """ "cpu", "cuda" or another of PyTorch's"""),
-    "dtype": Option(
-        OneOf(known=("auto", *DTYPES)),
-        """ "float32", "bfloat16", or "auto": the faster one here (`models.denoiser.auto_dtype`), mostly bfloat16""",
-    ),
-    "backend": Option(
-        OneOf(known=BACKENDS, none=True),
-        """ "native" computes on a CPU, in C++ that is compiled for this processor on first use, in seconds, and kept in
-        the cache's folder (`daguerre.files.cache_folder`); "torch" runs the plain modules, on any device. None: native
-        on a CPU with a C++ compiler, else torch""",
-    ),
-    "quantize": Option(
-        OneOf(known=QUANTIZATIONS, none=True),
-        """ "int8": matrices as 8-bit numbers; "approximate_int4": as 4-bit numbers with a scale for every 32 inputs.
-        Both are faster, take less memory, and are approximate; native backend only""",
-    ),
-    "experts": Option(
-        OneOf(known=PLACES, none=True),
-        """where the packed experts of a mixture are: in "memory"; or on the "disk", in the cache's folder, of which
-        memory holds what it can; None: on the disk if they do not fit in free memory. Native backend only""",
-    ),
-    "threads": Option(
-        Threads(none=True),
-        """how many PyTorch uses on the CPU from now on, in the whole process; "auto" times a few numbers on this model
-        and takes the best; None changes nothing. The native backend uses fewer while other processes want the
-        processors""",
-    ),
-    "revision": Option(Words(empty=False, none=True), "of a name on a hub: a branch, tag or commit; None: main"),
-    "family": Option(Words(empty=False, none=True), "what a published model is, where its files do not say it"),
-    "adapter": Option(
-        PathName(none=True), "a LoRA adapter in PEFT's layout, which is merged: a folder, or a name on a hub"
-    ),
-    "tokenizer": Option(
-        PathName(none=True), "one that a published model takes in place of its own: a folder, or a name on a hub"
-    ),
-    "rope_scaling": Option(
-        Scaling(none=True),
-        """more positions than the model was trained on: "yarn:4" for four times as many, also linear, ntk, llama3 and
-        none (as they are); or a mapping with the keys of transformers' `rope_scaling` (`daguerre.models.scaling`)""",
-    ),
-    "tensor_parallel": Option(
-        SWITCH,
-        """the processes that torchrun started share every layer (`daguerre.models.tensor_parallel`); each must ask the
-        same, and gets the whole answer. On GPUs each takes its own, and "cuda" is the device; torch backend only""",
-    ),
-    "progress": Option(Call(none=True), "called with the bytes of a published model that were read, and all of them"),
-}
-"""The arguments of `daguerre.load`: the kind of each, and what it is."""
 
 
 @dataclass(frozen=True, kw_only=True)

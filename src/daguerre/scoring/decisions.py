@@ -32,16 +32,16 @@ from itertools import pairwise
 
 import numpy as np
 
-from daguerre.arguments import TEXT, Instance, Kind, OneOf, Several, Whole, check_fields, checks
+from daguerre.arguments import TEXT, Instance, Several, Whole, check_fields
 from daguerre.canvas import Canvas
-from daguerre.decoding.context import SHOWING, TOKEN_LENGTH, Context, Showing, choose, context_of
+from daguerre.decoding.context import TOKEN_LENGTH, Context, Showing, choose, context_of
+from daguerre.decoding.generate import ScoredQuestions
 from daguerre.decoding.result import Usage
 from daguerre.errors import InputError, UnsupportedError, shown, unknown
 from daguerre.models.core.config import ModelConfig
-from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.models.forward import Forward, Layout, LogProbs
 from daguerre.models.rows import Tree, plan_rows, plan_tree
-from daguerre.models.session import Asking, Counts, compute
+from daguerre.models.session import Asking, Counts
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.scoring.calibration import Calibration
 
@@ -207,49 +207,46 @@ class ScoredLabel:
 
 MOST_LABELS = 4096
 """The most labels of a question, and of the questions of one call together: each is a text that is computed."""
-ARGUMENTS: dict[str, Kind] = {
-    "state": TEXT,
-    "questions": Several(one=Instance(of=(Question,), what=QUESTIONS), what=QUESTIONS),
-    "context": OneOf(known=SHOWING),
-}
-"""The kinds of the arguments of `decide`."""
+LIST = Several(one=Instance(of=(Question,), what=QUESTIONS), what=QUESTIONS)
 
 
-@checks(ARGUMENTS)
-def decide(
-    denoiser: BackboneDenoiser,
-    tokenizer: Tokenizer,
-    state: str,
-    questions: Sequence[Question],
-    calibrations: Mapping[str, Calibration] | None = None,
-    context: Showing = "auto",
-) -> list[QuestionAnswer]:
-    """Answer every question about `state`, in one forward; no question changes the answer of another.
+@dataclass(frozen=True)
+class Questions(ScoredQuestions):
+    """Questions of one request. calibrations: by the names that they may give."""
 
-    calibrations: by the names that questions may give. context: "auto" shows the last lines of a state that is too
-    long, "whole" refuses it. InputError, in one line, for a text that does not fit; UnsupportedError for a model of
-    another process than the absorbing one.
-    """
-    began = time.perf_counter()
-    _check_labels(sum(question.num_labels for question in questions), "the questions have")
-    if denoiser.config.process != "absorbing":
-        raise UnsupportedError(f"a model of the {denoiser.config.process} process cannot score labels")
-    chosen = [_calibration(question, calibrations or {}) for question in questions]
-    shown = _shown(denoiser.config, tokenizer, state, questions) if context == "auto" else context_of([state], [])
-    (state,) = shown.texts
-    texts = [label_texts(denoiser.config, tokenizer, state, question) for question in questions]
-    if not texts:
-        return []
-    counts = Counts()
-    every_text = [text for of_question in texts for text in of_question]
-    scores = compute(score_texts(denoiser.config, every_text, counts), denoiser.backend).tolist()
-    seconds = time.perf_counter() - began
-    usage = Usage(len(tokenizer.encode(state)), 0, **asdict(counts), seconds=seconds)
-    answers, first = [], 0
-    for question, of_question, calibration in zip(questions, texts, chosen, strict=True):
-        answers.append(_answer(question, calibration, scores[first : first + len(of_question)], usage, shown))
-        first += len(of_question)
-    return answers
+    questions: Sequence[Question]
+    calibrations: Mapping[str, Calibration] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_fields(self, {"questions": LIST})
+        _check_labels(sum(question.num_labels for question in self.questions), "the questions have")
+
+    def answers(
+        self, config: ModelConfig, tokenizer: Tokenizer, state: str, context: Showing
+    ) -> Asking[list[QuestionAnswer]]:
+        """The answers, in order, by one forward; no question changes the answer of another.
+
+        context: "auto" shows the last lines of a state that is too long, "whole" refuses it. InputError, in one line,
+        for a text that does not fit; UnsupportedError for a model of another process than the absorbing one.
+        """
+        began = time.perf_counter()
+        if config.process != "absorbing":
+            raise UnsupportedError(f"a model of the {config.process} process cannot score labels")
+        chosen = [_calibration(question, self.calibrations) for question in self.questions]
+        shown = _shown(config, tokenizer, state, self.questions) if context == "auto" else context_of([state], [])
+        (state,) = shown.texts
+        texts = [label_texts(config, tokenizer, state, question) for question in self.questions]
+        if not texts:
+            return []
+        counts = Counts()
+        scores = (yield from score_texts(config, [text for several in texts for text in several], counts)).tolist()
+        seconds = time.perf_counter() - began
+        usage = Usage(len(tokenizer.encode(state)), 0, **asdict(counts), seconds=seconds)
+        answers, first = [], 0
+        for question, of_question, calibration in zip(self.questions, texts, chosen, strict=True):
+            answers.append(_answer(question, calibration, scores[first : first + len(of_question)], usage, shown))
+            first += len(of_question)
+        return answers
 
 
 def _check_labels(number: int, whose: str) -> None:

@@ -11,6 +11,7 @@ import time
 import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from threading import Condition, Lock, Thread
 from typing import Any
@@ -146,7 +147,7 @@ class BoundedEngine(Engine):
             spans = self._matches(pattern, text, more.get("owner", ""))
         return super().edit(text, spans, max_tokens, decode, **more)
 
-    def submit(self, request: ModelRequest, *, priority: int = 0, owner: str = "") -> Job:
+    def submit(self, request: ModelRequest, *, priority: int = 0, owner: str = "") -> Job | Future[list[Any]]:
         """Plan a request and run it; see `Engine`. ApiError for one beyond the bounds."""
         check_stops(request.options.get("stop") or (), "stop", MOST_STOPS)
         if not any(request.options.get(name) for name in CONSTRAINTS):

@@ -28,10 +28,11 @@ from daguerre.evals.bench.job import FORCED, RANDOM, BenchJob, BenchShape, rando
 from daguerre.evals.bench.peers import LLAMA_TYPES, LlamaCpp
 from daguerre.evals.workers import ItemProgress, Progress
 from daguerre.model import load
-from daguerre.models.backends.native_backend import NativeBackend, Quantization
+from daguerre.models.backends.native_backend import NativeBackend
 from daguerre.models.backends.torch_backend import TorchBackend
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.forward import Backend, Forward, Hidden, KeyCache, Layout, Logits
+from daguerre.models.load_options import Quantization
 
 ROWS = (1, 2, 4, 8, 16, 32, 64)
 REQUESTS = (1, 2, 4, 8, 16, 32, 64)

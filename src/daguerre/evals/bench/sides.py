@@ -26,7 +26,7 @@ from daguerre.evals.bench import peers
 from daguerre.evals.bench.job import FORCED, BenchJob, Runner, Timing, model_of, random_model, torch_dtype
 from daguerre.evals.bench.llada import llada_loop
 from daguerre.model import DTYPES, Model
-from daguerre.models.denoiser import BackendName, Quantization
+from daguerre.models.load_options import BackendName, Quantization
 from daguerre.models.model_weights import torch_type
 
 BLOCKS = (8, 16, 32, 64)

@@ -15,17 +15,15 @@ import tempfile
 import time
 import weakref
 from pathlib import Path
-from typing import Literal, get_args
 
 import numpy as np
 
 from daguerre.errors import InputError
 from daguerre.files import cache_folder
 from daguerre.models.core.config import ModelConfig
+from daguerre.models.load_options import Place
 
 LOG = logging.getLogger("daguerre")
-Place = Literal["memory", "disk"]
-PLACES: tuple[Place, ...] = get_args(Place)
 """Where packed experts are."""
 BITS = {"float32": 32, "bfloat16": 16, "int8": 8, "int4": 4.5}
 """Bits of a packed weight, scales of 4-bit groups included (`panels.Numbers`)."""

@@ -17,14 +17,14 @@ import ctypes
 import logging
 from collections.abc import Sequence
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from daguerre.errors import UnsupportedError
 from daguerre.extras import has_pytorch
 from daguerre.models.backends import library as interface
-from daguerre.models.backends.disk import Place, experts_file, say_where
+from daguerre.models.backends.disk import experts_file, say_where
 from daguerre.models.backends.folding import LevelVector, Modulations
 from daguerre.models.backends.gemma_packing import pack_gemma
 from daguerre.models.backends.kept_weights import keep, kept_packing
@@ -35,6 +35,7 @@ from daguerre.models.backends.panels import COLUMNS, Numbers, Packing, round_up
 from daguerre.models.bits import NumberType
 from daguerre.models.contention import CONTENTION, num_threads
 from daguerre.models.forward import Answer, DraftStep, Forward, Head, KeyCache
+from daguerre.models.load_options import Place, Quantization
 from daguerre.models.model_weights import ModelWeights, weights_of
 from daguerre.models.processor import LEVELS, instruction_set
 
@@ -47,8 +48,6 @@ WAYS_OUT = (
 )
 """Of an installation on which nothing can compute."""
 LOG = logging.getLogger("daguerre")
-Quantization = Literal["int8", "approximate_int4"]
-QUANTIZATIONS: tuple[Quantization, ...] = get_args(Quantization)
 NUMBERS: dict[Quantization, Numbers] = {"int8": "int8", "approximate_int4": "int4"}
 
 

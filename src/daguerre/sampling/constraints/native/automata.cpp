@@ -92,12 +92,9 @@ void dfa_read(const Dfa *dfa, int64_t *first, Bytes *bytes, int32_t *to, uint8_t
     std::copy(dfa->accept.begin(), dfa->accept.end(), accept);
     for (size_t i = 0; i < dfa->arcs.size(); i++) bytes[i] = dfa->arcs[i].bytes, to[i] = dfa->arcs[i].to;
 }
-int32_t dfa_run(const Dfa *dfa, int32_t state, const uint8_t *text, int64_t size) {
-    for (int64_t i = 0; i < size && state >= 0; i++) state = dfa->step(state, text[i]);
-    return state;
-}
 int32_t dfa_accepts(const Dfa *dfa, const uint8_t *text, int64_t size) {
-    int32_t state = dfa_run(dfa, 0, text, size);
+    int32_t state = 0;
+    for (int64_t i = 0; i < size && state >= 0; i++) state = dfa->step(state, text[i]);
     return state >= 0 && dfa->accept[state];
 }
 int32_t dfa_is_empty(const Dfa *dfa) { return std::find(dfa->accept.begin(), dfa->accept.end(), 1) == dfa->accept.end(); }
@@ -157,7 +154,6 @@ Span *span_new(const Transitions *on, int32_t state, int64_t length, const uint8
     return guarded(error, static_cast<Span *>(nullptr), [&] { return new Span(*on, state, length, ends); });
 }
 void span_free(Span *span) { delete span; }
-int64_t span_nodes(const Span *span) { return span->nodes.back(); }
 int32_t span_has(const Span *span, int64_t position, int32_t state) {
     const vector<int32_t> &states = span->states(position);
     return std::binary_search(states.begin(), states.end(), state);
