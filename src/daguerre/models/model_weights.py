@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,6 +55,10 @@ class ModelWeights(Parts):
 
     cannot_pack: str | None = None
     """Why the native backend cannot pack them; None if it can."""
+
+    def outside(self, names: Collection[str]) -> Part:
+        """Those of some names that are there and belong to no layer."""
+        return {name: array for name, array in self.part(OUTSIDE).items() if name in names}
 
     @abstractmethod
     def module(self) -> Backbone:
@@ -109,6 +113,14 @@ class FileWeights(ModelWeights):
                 self._read(piece, out)
                 self._report(piece)
         return {layer_of(name)[1]: array for name, array in out.items()}
+
+    def outside(self, names: Collection[str]) -> Part:
+        """Those of some names, of which no others are read."""
+        out = Part()
+        for piece in self._parts[OUTSIDE]:
+            if piece.target in names and not piece.copy:
+                self._read(piece, out)
+        return out
 
     def _report(self, piece: Piece) -> None:
         self._done = min(self._total, self._done + self._stored[piece.name].num_bytes)
@@ -166,6 +178,11 @@ class BackboneWeights(ModelWeights):
         """The weights of a part, of which those on a CPU are not copied."""
         named = ((layer_of(name), tensor) for name, tensor in self.backbone.state_dict().items())
         return {name: array_of(tensor) for (number, name), tensor in named if number == layer}
+
+    def outside(self, names: Collection[str]) -> Part:
+        """Those of some names, of which those on a CPU are not copied."""
+        held = self.backbone.state_dict()
+        return {name: array_of(held[name]) for name in names if name in held}
 
     def module(self) -> Backbone:
         """The backbone."""
