@@ -21,7 +21,7 @@ from daguerre.decoding.sample import OnStep
 from daguerre.decoding.text_spans import CharSpan
 from daguerre.errors import InputError, UnsupportedError, shown
 from daguerre.instructions import tasks_in
-from daguerre.models.bits import TYPES, NumberType
+from daguerre.models.bits import TYPES, NumberType, number_type_of
 from daguerre.models.catalog import Catalog
 from daguerre.models.chat_prompt import chat_ids
 from daguerre.models.core.config import ModelConfig
@@ -42,7 +42,6 @@ from daguerre.models.loading import (
     advise,
     load_folder,
     model_folder,
-    number_type_of,
     tokenizer_folder,
     usable_device,
 )

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,7 +75,42 @@ class ModelWeights(Parts):
         return num_parameters(self.config)
 
 
-class FileWeights(ModelWeights):
+class Published:
+    """The weights of a model as the pieces that its files have, of which one part of the model is held at a time."""
+
+    def __init__(self, weights: ModelWeights) -> None:
+        self._part, self._shapes = lru_cache(maxsize=2)(weights.part), parameter_shapes(weights.config)
+
+    def shape(self, piece: Piece) -> tuple[int, ...]:
+        """The shape of a piece, before anything is changed back."""
+        return np.broadcast_to(np.zeros(()), self._shapes[piece.target])[piece.index].shape
+
+    def read(self, piece: Piece) -> np.ndarray:
+        """A piece, before anything is changed back."""
+        layer, name = layer_of(piece.target)
+        return np.asarray(self._part(layer)[name][piece.index])
+
+
+class DeferredWeights(ModelWeights):
+    """Weights that are read when they are asked for; of which a backbone on a device is made once."""
+
+    device: str = "cpu"
+    _module: Backbone | None = None
+
+    def rescale(self, scaling: Callable[[ModelConfig], ModelConfig]) -> None:
+        """Give the model, and its backbone where it was made, other positions."""
+        super().rescale(scaling)
+        if self._module is not None:
+            self._module.config = self.config
+
+    def module(self) -> Backbone:
+        """The backbone with these weights, which is made once."""
+        if self._module is None:
+            self._module = _made(self, self.device)
+        return self._module
+
+
+class FileWeights(DeferredWeights):
     """The weights in the files of a model: each part is read when it is asked for, and belongs to whoever asked."""
 
     def __init__(
@@ -90,13 +126,12 @@ class FileWeights(ModelWeights):
         device: of `module`.
         """
         self.config, self.numbers = config, numbers
-        self._stored, self._progress, self._device = stored, progress, device
+        self._stored, self._progress, self.device = stored, progress, device
         self._done, self._total = 0, sum(stored[piece.name].num_bytes for piece in pieces)
         self._parts: dict[int | None, list[Piece]] = defaultdict(list)
         for piece in pieces:
             self._parts[layer_of(piece.target)[0]].append(piece)
         self._shapes = parameter_shapes(config)
-        self._module: Backbone | None = None
 
     @property
     def paths(self) -> list[Path]:
@@ -148,18 +183,6 @@ class FileWeights(ModelWeights):
                 "false in config.json if the model has a projection of its own"
             )
 
-    def rescale(self, scaling: Callable[[ModelConfig], ModelConfig]) -> None:
-        """Give the model, and its backbone where it was made, other positions."""
-        super().rescale(scaling)
-        if self._module is not None:
-            self._module.config = self.config
-
-    def module(self) -> Backbone:
-        """The backbone with these weights, which is made once."""
-        if self._module is None:
-            self._module = _made(self, self._device)
-        return self._module
-
 
 class BackboneWeights(ModelWeights):
     """The weights of a backbone, as they are now."""
@@ -197,15 +220,6 @@ class BackboneWeights(ModelWeights):
 def weights_of(model: Backbone | ModelWeights) -> ModelWeights:
     """Weights as they are, or those of a backbone."""
     return model if isinstance(model, ModelWeights) else BackboneWeights(model)
-
-
-def merged(weights: ModelWeights, pieces: Sequence[Piece], adapter: Path, prefix: str) -> ModelWeights:
-    """Weights with the LoRA adapter of a folder added to them; see `models.lora.merge_adapter`."""
-    backbone = weights.module()
-    from daguerre.models.lora import merge_adapter
-
-    merge_adapter(backbone, pieces, adapter, prefix)
-    return BackboneWeights(backbone)
 
 
 def layer_of(name: str) -> tuple[int | None, str]:
