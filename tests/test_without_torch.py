@@ -23,7 +23,7 @@ class Hidden(importlib.abc.MetaPathFinder):
 sys.meta_path.insert(0, Hidden())
 """
 NEEDS_IT = (
-    *("train", "evals", "models.core", "models.lora_factors", "noise", "models.republish"),
+    *("train", "evals.bench", "evals.concepts", "models.core", "models.lora_factors", "noise", "models.republish"),
     *("models.residual_modes", "models.tensor_parallel"),
     *("models.backends.answering", "models.backends.packed", "models.backends.sliding"),
     *("models.backends.torch_backend", "scoring.gradients"),
@@ -173,7 +173,7 @@ data = str(Path(daguerre.__file__).with_name("http"))
 sys.stderr = sys.stdout
 for command in (
     ["train", "tiny", data],
-    ["eval", "default", "--data", data, "--what", "bits"],
+    ["eval", "default", "--data", data, "--what", "draft"],
     ["calibrate", "default", "--data", data],
     ["average", "a", "b", "--out", "out"],
     ["bench", "--what", "rows"],
