@@ -85,7 +85,7 @@ def random_ids(model: Model, num: int, seed: int = 0) -> list[int]:
 def read(model: Model, ids: list[int], by: Any = "peak", backend: Any = None) -> np.ndarray:
     assert model.backbone.concepts is not None
     chosen = Model(model.backbone, model.tokenizer, backend)
-    (out,) = ConceptReader(chosen.denoiser, model.backbone.concepts, NUMBERS, by).read([ids])
+    (out,) = ConceptReader(chosen.denoiser, chosen.denoiser.heads, NUMBERS, by).read([ids])
     return out
 
 
@@ -182,10 +182,8 @@ def test_what_is_read_does_not_depend_on_the_texts_beside_it(
     make_model: MakeModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = with_heads(make_model)
-    heads = model.backbone.concepts
-    assert heads is not None
     texts = [random_ids(model, num, num) for num in (3, 0, 300, 70)]
-    reader = ConceptReader(model.denoiser, heads, NUMBERS, "peak")
+    reader = ConceptReader(model.denoiser, model.denoiser.heads, NUMBERS, "peak")
     together = reader.read(texts)
     monkeypatch.setattr(concept_search, "AT_ONCE", 1)
     for ids, found in zip(texts, together, strict=True):
@@ -264,8 +262,7 @@ def test_a_token_is_in_the_line_of_its_first_visible_character() -> None:
 def brute(model: Model, terms: tuple[Term, ...], text: str, by: str) -> dict[tuple[str, int, int], float]:
     """The score of every unit of a text, from probabilities and weights, by the formulas in the module."""
     ids = model.tokenizer.encode(text)
-    heads = model.backbone.concepts
-    assert heads is not None
+    heads = model.denoiser.heads
     (values,) = ConceptReader(model.denoiser, heads, [one.number for one in terms], by).read([ids])  # type: ignore[arg-type]
     line, before = list[int](), ""
     for piece in map(model.tokenizer.decode, [[one] for one in ids]):
@@ -301,7 +298,7 @@ def test_units_have_the_scores_of_the_formulas_and_the_best_places(
 
 def check_units(model: Model, query: str, by: Any) -> None:
     terms = parse_query(query, CATALOG)
-    arguments = model.denoiser, model.backbone.concepts, model.tokenizer, terms
+    arguments = model.denoiser, model.denoiser.heads, model.tokenizer, terms
     other = "x = 1\n" * 30
     found = list(search(*arguments, [SearchedText("a", CODE), SearchedText("b", ""), SearchedText("c", other)], by))
     expected = brute(model, terms, CODE, by)
@@ -324,7 +321,7 @@ def check_units(model: Model, query: str, by: Any) -> None:
 
 def test_a_file_that_does_not_parse_is_one_unit(make_model: MakeModel) -> None:
     model = with_heads(make_model)
-    arguments = model.denoiser, model.backbone.concepts, model.tokenizer, parse_query("0", CATALOG)
+    arguments = model.denoiser, model.denoiser.heads, model.tokenizer, parse_query("0", CATALOG)
     (one,) = search(*arguments, [SearchedText("a", "def f(:\n  é")])
     assert isinstance(one, FoundUnit) and (one.unit, one.first, one.last) == ("", 1, 2)
 
@@ -332,16 +329,16 @@ def test_a_file_that_does_not_parse_is_one_unit(make_model: MakeModel) -> None:
 def test_what_cannot_be_searched_is_said(make_model: MakeModel, causal: Model) -> None:
     terms = (Term(0, "for_loop"),)
     model = with_heads(make_model)
-    arguments = model.denoiser, model.backbone.concepts, model.tokenizer, terms
+    arguments = model.denoiser, model.denoiser.heads, model.tokenizer, terms
     with pytest.raises(InputError, match="unknown strength 'peek': did you mean 'peak'"):
         search(*arguments, [], by="peek")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="unknown unit"):
         search(*arguments, [], unit="class")  # type: ignore[arg-type]
     with pytest.raises(UnsupportedError, match="no concept heads"):
-        search(causal.denoiser, causal.backbone.concepts, causal.tokenizer, terms, [])
+        search(causal.denoiser, causal.denoiser.heads, causal.tokenizer, terms, [])
     replaced = with_heads(make_model, **GEMMA)
     with pytest.raises(UnsupportedError, match="uniform process"):
-        list(search(replaced.denoiser, replaced.backbone.concepts, replaced.tokenizer, terms, [SearchedText("a", "x")]))
+        list(search(replaced.denoiser, replaced.denoiser.heads, replaced.tokenizer, terms, [SearchedText("a", "x")]))
 
 
 def test_concepts_are_found_by_words_and_names_count_three_times() -> None:

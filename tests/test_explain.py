@@ -75,7 +75,7 @@ def law(model: Model, result: Result, canvas: Canvas, how: dict[str, Any]) -> De
     """The denoiser that a request's tokens were drawn from, put together by hand."""
     denoiser: Denoiser = model.denoiser
     if result.steering is not None:
-        denoiser = Steered(denoiser, controls(result.steering, model.backbone, CATALOG))
+        denoiser = Steered(denoiser, controls(result.steering, model.denoiser.heads, CATALOG))
     if "guidance" not in how:
         return denoiser
     prefix = unconditional_prefix(model.config, canvas.gaps[0][0], [])

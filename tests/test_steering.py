@@ -44,7 +44,7 @@ def operation(kind: Any, *concepts: str | int, **more: Any) -> Operation:
 
 def amounts_of(model: Model, program: Steering, canvas: Canvas, positions: list[int]) -> list[dict[str, Any]]:
     """What a program comes to, as a dictionary from concepts to (shift, scale, ban) for each position."""
-    found = controls(program, model.backbone, CATALOG)
+    found = controls(program, model.denoiser.heads, CATALOG)
     arrays = found.at(canvas, np.array(positions))
     assert all(array.dtype == np.float32 and array.shape == (len(positions), len(found.concepts)) for array in arrays)
     return [
@@ -108,7 +108,7 @@ def test_several_concepts_are_steered_at_once_each_alike(plain: Model) -> None:
 def steered_logits(model: Model, program: Steering, canvas: Canvas, position: int) -> tuple[np.ndarray, np.ndarray]:
     """The logits of a position, float64 (V,), without the program and with it."""
     out = []
-    for denoiser in (model.denoiser, Steered(model.denoiser, controls(program, model.backbone, CATALOG))):
+    for denoiser in (model.denoiser, Steered(model.denoiser, controls(program, model.denoiser.heads, CATALOG))):
         answer = compute(
             denoiser.session(canvas, "none").ask(canvas, np.array([position]), Logits()), model.denoiser.backend
         )
@@ -311,8 +311,8 @@ def test_a_concept_that_promotes_nothing_cannot_be_steered_in_logits(make_model:
         model.backbone.concepts.known_embedding.weight[1] = 0  # type: ignore[union-attr]
     for program in (add("for_loop", 1.0), forbid("for_loop")):
         with pytest.raises(InputError, match="'for_loop' promotes no token"):
-            controls(program, model.backbone, CATALOG)
-    controls(Steering((operation("suppress", "for_loop"),)), model.backbone, CATALOG)
+            controls(program, model.denoiser.heads, CATALOG)
+    controls(Steering((operation("suppress", "for_loop"),)), model.denoiser.heads, CATALOG)
 
 
 def test_a_program_is_replayed_from_the_json_of_a_result(model: Model) -> None:

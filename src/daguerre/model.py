@@ -21,7 +21,7 @@ from daguerre.decoding.sample import OnStep
 from daguerre.decoding.text_spans import CharSpan
 from daguerre.errors import InputError, UnsupportedError, shown
 from daguerre.instructions import tasks_in
-from daguerre.models.bits import TYPES, NumberType
+from daguerre.models.bits import TYPES, NumberType, number_type_of
 from daguerre.models.catalog import Catalog
 from daguerre.models.chat_prompt import chat_ids
 from daguerre.models.core.config import ModelConfig
@@ -35,7 +35,6 @@ from daguerre.models.loading import (
     advise,
     load_folder,
     model_folder,
-    number_type_of,
     tokenizer_folder,
     usable_device,
 )
@@ -352,7 +351,7 @@ class Model(Operations[Result]):
         a part of them, or (T, C) of the weights of their concepts, as `kind` says (`daguerre.scoring.embedding`).
         ContextError for a text that is longer than the model's positions.
         """
-        heads = None if self.config.concepts is None or kind == "hidden" else self.backbone.concepts
+        heads = None if self.config.concepts is None or kind == "hidden" else self.denoiser.heads
         return embed(self.denoiser.backend, self.tokenizer, texts, kind, heads)
 
     @checks({"text": TEXT})
@@ -360,14 +359,15 @@ class Model(Operations[Result]):
         """The concepts of each token of `text`, which exists already: a `TextConcepts`. What a request writes is
         explained by its option `explain`. UnsupportedError for a model without concept heads.
         """
-        return text_concepts(self.denoiser.backend, self.backbone, self.tokenizer, self.concepts, text)
+        heads = None if self.config.concepts is None else self.denoiser.heads
+        return text_concepts(self.denoiser.backend, heads, self.tokenizer, self.concepts, text)
 
     @checks(ATTRIBUTE)
     def attribute(self, result: Result, token: int, num_steps: int = STEPS) -> Attribution:
         """How much each visible token is a reason for token number `token`, from 0, of `result`, which was asked for
         with explain=True: integrated gradients in `num_steps` steps (`daguerre.scoring.attribution`).
         """
-        return attribute(self.backbone, self.tokenizer, self.concepts, result, token, num_steps)
+        return attribute(self.denoiser, self.tokenizer, self.concepts, result, token, num_steps)
 
     def decide(self, state: str, questions: Sequence[Question], context: Showing = "auto") -> list[QuestionAnswer]:
         """The answers to questions about `state`, a text, all in one forward.

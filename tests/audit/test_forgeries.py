@@ -232,5 +232,5 @@ def test_altered_heads_are_told_from_altered_weights(small: Model, named: Any) -
     altered = named()
     with torch.no_grad():
         altered.backbone.concepts.known_embedding.weight[0, 0] += 0.01
-    (weights, heads), (same, other) = weights_hashes(small.backbone), weights_hashes(altered.backbone)
+    (weights, heads), (same, other) = weights_hashes(small.denoiser.weights), weights_hashes(altered.denoiser.weights)
     assert weights == same and heads != other

@@ -79,7 +79,7 @@ def test_the_unexplained_share_is_that_of_the_residuals(small: Model) -> None:
     hidden = np.random.default_rng(0).normal(size=(5, width)).astype(np.float32)
     evidence = np.concatenate([np.ones((5, 1), np.float32), hidden], axis=1)[:, None]
 
-    found = Unexplained.of(small.backbone, evidence)
+    found = Unexplained.of(small.denoiser.heads, evidence)
 
     weights = heads.weights(torch.from_numpy(hidden)).double()
     vectors = heads.vectors(torch.arange(weights.shape[1])).double()
@@ -91,7 +91,7 @@ def test_the_unexplained_share_is_that_of_the_residuals(small: Model) -> None:
     assert not found.differs(expected * 1.001, [found.sizes.max()] * 5, EXACT)
     assert found.differs(None, [0.0] * 5, EXACT)
     for none in (evidence[:1], np.concatenate([evidence, evidence], axis=1)):
-        assert Unexplained.of(small.backbone, none).share is None
+        assert Unexplained.of(small.denoiser.heads, none).share is None
 
 
 def test_concepts_of_risk_are_watched_unless_others_are_named(risky: Model, signing: SigningKey, path: Path) -> None:

@@ -23,7 +23,8 @@ from daguerre.models.forward import Backend, Forward, Layout, Logits
 from daguerre.models.rows import Tree, plan_tree
 from daguerre.models.scaling import read_scaling
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.scoring.gradients import integrated_gradients
+from daguerre.scoring.attribution import integrated_gradients
+from daguerre.scoring.gradients import ModuleLine
 from forwards import causal_layout, difference, tokens_of
 
 WINDOW = 7
@@ -198,7 +199,8 @@ def test_training_and_attribution_see_the_same_windows(windowed: dict[str, Model
             assert difference(got, answer.logits) < 1e-5
         token = int(np.nanargmax(np.where(np.isfinite(answer.logits[0]), answer.logits[0], np.nan)))
         one = Forward(tokens, layout, None, np.array([39], np.int32), Logits())
-        assert integrated_gradients(backbone, one, token, 2).logit == pytest.approx(answer.logits[0, token], rel=1e-3)
+        found = integrated_gradients(ModuleLine(backbone, one, token), backbone.config, tokens, 2)
+        assert found.logit == pytest.approx(answer.logits[0, token], rel=1e-3)
 
 
 def test_what_cannot_have_windows_says_so(windowed: dict[str, Model], subtests: pytest.Subtests) -> None:

@@ -18,12 +18,10 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from daguerre.decoding.explanation import TokenExplanation, explain
 from daguerre.decoding.steering import ProgramControls
-from daguerre.models.core.backbone import Backbone
+from daguerre.models.heads import Heads, sigmoid
 
 TOP = 8
 SUMS = ("logit", "known", "discovered", "residual", "bans", "bias")
@@ -104,9 +102,8 @@ class ConceptAttribution:
         return self.loose_logit if name == "logit" else 0.0
 
 
-@torch.no_grad()
 def attributions(
-    backbone: Backbone,
+    heads: Heads,
     controls: ProgramControls | None,
     evidence: np.ndarray,
     tokens: Sequence[int],
@@ -117,18 +114,16 @@ def attributions(
     """
     if not len(tokens):
         return []
-    ids = torch.tensor(list(tokens), device=backbone.embedding.weight.device)
-    if backbone.concepts is not None:
-        found = explain(backbone, controls, evidence, [("", token, 0) for token in tokens])
-        more = [{}] * len(found) if tolerance is None else _loose(backbone, controls, evidence, ids, tolerance.weight)
+    ids, width = np.array(list(tokens), dtype=np.int64), heads.config.width
+    if heads.config.concepts is not None:
+        found = explain(heads, controls, evidence, [("", token, 0) for token in tokens])
+        more = [{}] * len(found) if tolerance is None else _loose(heads, controls, evidence, ids, tolerance.weight)
         return [
-            ConceptAttribution.of(one, backbone.concepts.shape.known, shares=float(np.abs(parts[:, 0]).sum()), **loose)
+            ConceptAttribution.of(one, heads.shape.known, shares=float(np.abs(parts[:, 0]).sum()), **loose)
             for one, parts, loose in zip(found, evidence, more, strict=True)
         ]
-    rows, width = torch.from_numpy(evidence).to(ids.device).double(), backbone.config.width
-    logit = torch.einsum("ap,apd,ad->a", rows[..., 0], rows[..., 1 : 1 + width], backbone.projection[ids].double())
-    if backbone.output is not None and backbone.output.bias is not None:
-        logit = logit + backbone.output.bias[ids].double()
+    said, rows, bias = (each.astype(np.float64) for each in (evidence, heads.rows(ids), heads.bias(ids)))
+    logit = ((said[..., :1] * said[..., 1 : 1 + width]).sum(axis=1) * rows).sum(axis=-1) + bias
     none, shares = np.zeros(0), np.abs(evidence[..., 0]).sum(axis=1).tolist()
     kept = none.astype(np.int64), none, none, 0
     return [
@@ -137,35 +132,32 @@ def attributions(
 
 
 def _loose(
-    backbone: Backbone, controls: ProgramControls | None, evidence: np.ndarray, ids: Tensor, by: float
+    heads: Heads, controls: ProgramControls | None, evidence: np.ndarray, ids: np.ndarray, by: float
 ) -> list[dict[str, Any]]:
     """`loose`, `loose_logit` and `loose_size` of each token, where weights may differ `by` so much: a kept concept is
     loose if one that is not kept has nearly its weight, and the other way round. Steering at most doubles a weight that
     it changes.
     """
-    heads, width = backbone.concepts, backbone.config.width
-    assert heads is not None
-    rows = torch.from_numpy(evidence).to(ids.device)
-    share, h = rows[..., 0].abs(), rows[..., 1 : 1 + width]
-    logits = heads.known_logits(h), heads.discovered_logits(h)
-    kept = heads.shape.kept_known, heads.shape.kept_discovered
-    loose = torch.cat([_near_edge(one.sigmoid(), num, by) for one, num in zip(logits, kept, strict=True)], dim=-1)
-    weights = torch.einsum("ap,apc->ac", share, loose)
+    shape, width = heads.shape, heads.config.width
+    found = sigmoid(heads.logits(evidence[..., 1 : 1 + width].reshape(-1, width)))
+    kinds, kept = np.split(found, [shape.known], axis=-1), (shape.kept_known, shape.kept_discovered)
+    loose = np.concatenate([_near_edge(one, num, by) for one, num in zip(kinds, kept, strict=True)], axis=-1)
+    weights = (np.abs(evidence[..., :1]) * loose.reshape(*evidence.shape[:2], -1)).sum(axis=1)
     if not weights.any():
         return [{}] * len(ids)
     steered = set[int]() if controls is None else set(controls.concepts.tolist())
     out = []
     for row, token in zip(weights, ids, strict=True):
-        numbers = row.nonzero()[:, 0]
-        vectors = heads.vectors(numbers).double()
-        effects = (vectors @ backbone.projection[token].double()).abs()
+        numbers = row.nonzero()[0]
+        vectors = heads.vectors(numbers).astype(np.float64)
+        effects = np.abs(vectors @ heads.rows(token[None])[0].astype(np.float64))
         sizes = {
             int(number): (twice * float(row[number]), twice * float(row[number] * effect))
             for number, effect in zip(numbers.tolist(), effects, strict=True)
             for twice in (1 + (number in steered),)
         }
         logit = sum(size for number, (_, size) in sizes.items() if number in steered)
-        size = float(row[numbers].double() @ vectors.norm(dim=-1))
+        size = float(row[numbers].astype(np.float64) @ np.linalg.norm(vectors, axis=-1))
         out.append({"loose": sizes, "loose_logit": logit, "loose_size": size})
     return out
 
@@ -184,15 +176,15 @@ class Unexplained:
     spread: float = 0.0
 
     @classmethod
-    @torch.no_grad()
-    def of(cls, backbone: Backbone, evidence: np.ndarray) -> Unexplained:
+    def of(cls, heads: Heads, evidence: np.ndarray) -> Unexplained:
         """Of A tokens, from their evidence, float32 (A, P, E)."""
-        heads, width = backbone.concepts, backbone.config.width
-        if heads is None or evidence.shape[0] < 2 or evidence.shape[1] > 1:
+        width = heads.config.width
+        if heads.config.concepts is None or evidence.shape[0] < 2 or evidence.shape[1] > 1:
             return cls()
-        h = torch.from_numpy(evidence[:, 0, 1 : 1 + width]).to(backbone.embedding.weight.device)
-        sizes = heads.decompose(h).residual.double().norm(dim=-1)
-        return cls(sizes.cpu().numpy(), float((h.double() - h.double().mean(dim=0)).square().sum()))
+        h = evidence[:, 0, 1 : 1 + width]
+        sizes = np.linalg.norm(heads.kept(h).residual.astype(np.float64), axis=-1)
+        exact = h.astype(np.float64)
+        return cls(sizes, float(np.square(exact - exact.mean(axis=0)).sum()))
 
     @property
     def share(self) -> float | None:
@@ -207,13 +199,13 @@ class Unexplained:
         return not abs(recorded - share) <= 4 * tolerance.relative * max(1.0, share) + slack
 
 
-def _near_edge(weights: Tensor, num: int, by: float) -> Tensor:
-    """Weights (..., C), with 0 for those that are surely among the `num` largest, or surely not."""
+def _near_edge(weights: np.ndarray, num: int, by: float) -> np.ndarray:
+    """Weights (A, C), with 0 for those that are surely among the `num` largest, or surely not."""
     if num >= weights.shape[-1]:
-        return torch.zeros_like(weights)
-    first = weights.topk(num + 1, dim=-1).values
-    last, following = first[..., num - 1 : num], first[..., num : num + 1]
-    return torch.where((weights <= following + by) & (weights >= last - by), weights, 0.0)
+        return np.zeros_like(weights)
+    first = -np.partition(-weights, (num - 1, num), axis=-1)
+    last, following = first[:, num - 1 : num], first[:, num : num + 1]
+    return np.where((weights <= following + by) & (weights >= last - by), weights, 0.0)
 
 
 def short(value: float) -> float:

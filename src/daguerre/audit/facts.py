@@ -8,20 +8,24 @@ import json
 import platform
 from contextlib import suppress
 from functools import lru_cache
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 import daguerre
 from daguerre.audit.canonical import digest, plain
 from daguerre.errors import DaguerreError
+from daguerre.extras import pytorch
 from daguerre.model import Model
 from daguerre.models.backends.native_backend import NativeBackend
-from daguerre.models.core.backbone import Backbone
+from daguerre.models.bits import number_type
+from daguerre.models.contention import num_threads
+from daguerre.models.core.parameters import parameter_shapes
 from daguerre.models.hub import is_name
 from daguerre.models.loading import model_folder, read_extra
+from daguerre.models.model_weights import ModelWeights, layer_of
 from daguerre.models.processor import instruction_set
 
 SOURCES = ("*.py", "*.cpp", "*.h")
@@ -30,7 +34,7 @@ SOURCES = ("*.py", "*.cpp", "*.h")
 def model_facts(model: Model, name: str | None) -> dict[str, Any]:
     """Which model: hashes of what it computes with, as it is in memory, and what its folder says of its training."""
     config, catalog = model.config, model.concepts
-    weights, heads = weights_hashes(model.backbone)
+    weights, heads = weights_hashes(model.denoiser.weights)
     return {
         "name": name,
         "family": model.family,
@@ -45,17 +49,19 @@ def model_facts(model: Model, name: str | None) -> dict[str, Any]:
     }
 
 
-def weights_hashes(backbone: Backbone) -> tuple[str, str | None]:
+def weights_hashes(weights: ModelWeights) -> tuple[str, str | None]:
     """SHA-256 of the names, types, shapes and bytes of all weights but the concept heads', and of those; None: there
     are no heads.
     """
     hashes = hashlib.sha256(), hashlib.sha256()
-    for name, weight in sorted(backbone.state_dict().items()):
-        one = weight.detach().cpu().contiguous()
-        into = hashes[name.startswith("concepts.")]
-        into.update(f"{name} {one.dtype} {list(one.shape)}\n".encode())
-        into.update(memoryview(one.reshape(-1).view(torch.uint8).numpy()))
-    return hashes[0].hexdigest(), None if backbone.concepts is None else hashes[1].hexdigest()
+    for layer, names in groupby(sorted(parameter_shapes(weights.config)), lambda name: layer_of(name)[0]):
+        part = weights.part(layer)
+        for name in names:
+            one = np.ascontiguousarray(part[layer_of(name)[1]])
+            into = hashes[name.startswith("concepts.")]
+            into.update(f"{name} torch.{number_type(one)} {list(one.shape)}\n".encode())
+            into.update(one.reshape(-1).view(np.uint8).data)
+    return hashes[0].hexdigest(), None if weights.config.concepts is None else hashes[1].hexdigest()
 
 
 def training_facts(name: str | None) -> dict[str, Any]:
@@ -82,16 +88,30 @@ def software_facts(model: Model) -> dict[str, Any]:
         "source_sha256": source_hash(),
         "packages_sha256": packages_hash(),
         "python": platform.python_version(),
-        "torch": str(torch.__version__),
         "numpy": np.__version__,
-        "cuda": torch.version.cuda,
         "backend": "native" if native else "torch",
-        "dtype": str(model.dtype).removeprefix("torch."),
         "quantize": model.denoiser.quantize,
-        "device": str(model.backbone.embedding.weight.device),
         "machine": platform.machine(),
         "instruction_set": instruction_set(),
-        "threads": torch.get_num_threads(),
+        "threads": num_threads(),
+    } | (_native_facts(model) if native else _pytorch_facts(model))
+
+
+def _native_facts(model: Model) -> dict[str, Any]:
+    """What PyTorch's facts are where it computes nothing; it need not be installed."""
+    version = None
+    with suppress(importlib.metadata.PackageNotFoundError):
+        version = importlib.metadata.version("torch")
+    return {"torch": version, "cuda": None, "dtype": model.numbers, "device": "cpu", "deterministic": False}
+
+
+def _pytorch_facts(model: Model) -> dict[str, Any]:
+    torch = pytorch()
+    return {
+        "torch": str(torch.__version__),
+        "cuda": torch.version.cuda,
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "device": str(model.backbone.embedding.weight.device),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
     }
 

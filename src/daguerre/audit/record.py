@@ -29,7 +29,7 @@ from daguerre.decoding.result import Result
 from daguerre.decoding.steering import ProgramControls
 from daguerre.errors import UnsupportedError
 from daguerre.model import Model
-from daguerre.models.core.backbone import Backbone
+from daguerre.models.heads import Heads
 from daguerre.sampling.constraints import TokenAutomaton
 from daguerre.trace import Event
 
@@ -122,7 +122,7 @@ def passed_between_forwards(model: Model) -> dict[str, Any]:
 
 
 def evidence_of(
-    backbone: Backbone, controls: ProgramControls | None, events: Iterable[Event]
+    heads: Heads, controls: ProgramControls | None, events: Iterable[Event]
 ) -> tuple[list[dict[str, Any] | None], float | None]:
     """The columns of each step of a run, None for one without evidence; and the unexplained share of its variance."""
     asked, rows, tokens = list[np.ndarray | None](), list[np.ndarray](), list[int]()
@@ -136,9 +136,9 @@ def evidence_of(
     if not tokens:
         return [None if known is None else columns([None] * len(known)) for known in asked], None
     evidence = np.concatenate(rows)
-    found = iter(attributions(backbone, controls, evidence, tokens))
+    found = iter(attributions(heads, controls, evidence, tokens))
     steps = [None if known is None else columns([next(found) if one else None for one in known]) for known in asked]
-    return steps, Unexplained.of(backbone, evidence).share
+    return steps, Unexplained.of(heads, evidence).share
 
 
 def generation(
@@ -153,7 +153,7 @@ def generation(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """What a record of a generation has beside its head: in the clear, and sealed."""
     clear_options, sealed_options = decoding_facts(plan.decode)
-    evidence, unexplained = evidence_of(model.backbone, controls, events)
+    evidence, unexplained = evidence_of(model.denoiser.heads, controls, events)
     salt, asked = secrets.token_hex(32), request_facts(request)
     secret = {
         "salt": salt,
@@ -174,7 +174,7 @@ def generation(
         "evidence": {
             "tokens": sum(len(step.decision) for step in result.trace.steps),
             "explained": sum(sum(v is not None for v in step["logit"]) for step in evidence if step is not None),
-            "listed": TOP if model.backbone.concepts is not None else 0,
+            "listed": TOP if model.config.concepts is not None else 0,
         },
         "concepts": concept_facts(model, beside.alerts, evidence, unexplained),
         "output": {

@@ -98,7 +98,7 @@ def controls_of(model: Model, plan: Plan) -> ProgramControls | None:
     program, shape = plan.decode.steering, model.config.concepts
     if not program or shape is None:
         return None
-    return controls(program, model.backbone, plan.catalog or Catalog.numbered(shape))
+    return controls(program, model.denoiser.heads, plan.catalog or Catalog.numbered(shape))
 
 
 def replay(

@@ -318,8 +318,8 @@ def _compare(job: _Job, found: Sequence[ReplayedTokens]) -> None:
     decisions = [job.trace.steps[part.step].decision for part in found]
     tokens = [token for part, one in zip(found, decisions, strict=True) for token in one.tokens[part.places].tolist()]
     evidence, steered = np.concatenate([part.evidence for part in found]), controls_of(job.model, job.plan)
-    again = attributions(job.model.backbone, steered, evidence, tokens, job.tolerance)
-    unexplained, loose = Unexplained.of(job.model.backbone, evidence), [one.loose_size for one in again]
+    again = attributions(job.model.denoiser.heads, steered, evidence, tokens, job.tolerance)
+    unexplained, loose = Unexplained.of(job.model.denoiser.heads, evidence), [one.loose_size for one in again]
     if said is not None and unexplained.differs(said["fvu"], loose, job.tolerance):
         job.checked.problems.append(f"its unexplained share is {said['fvu']}, in the replay {unexplained.share}")
     each = iter(again)

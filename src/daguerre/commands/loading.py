@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from itertools import chain
-from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
@@ -115,19 +114,6 @@ def load(name: str, told: Callable[[int, int], object] | None = None, **how: Any
                 told(done, total)
 
         return daguerre.load(name, progress=progress, **how)
-
-
-def load_folder_of(
-    folder: Path, dtype: str, *, family: str | None, adapter: str | None, rope_scaling: Any = None
-) -> Any:
-    """`daguerre.models.loading.load_folder`, with a bar."""
-    from daguerre.models import loading
-
-    beside = None if adapter is None else loading.model_folder(adapter)
-    words = loading.tokenizer_folder(folder, None, family)
-    how: dict[str, Any] = {"family": family, "adapter": beside, "tokenizer": words, "rope_scaling": rope_scaling}
-    with loading_bar() as progress:
-        return loading.load_folder(folder, dtype, progress=progress, **how)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +16,7 @@ from daguerre.commands.loading import (
     Revision,
     RopeScaling,
     TokenizerName,
-    load_folder_of,
+    loading_bar,
 )
 from daguerre.commands.options import AsJson
 from daguerre.errors import InputError, unknown
@@ -188,17 +189,19 @@ def _config_of(which: Which) -> tuple[ModelConfig, ModelSource]:
     return source.config() if scaling is None else scaling(source.config()), source
 
 
-def _load(which: Which, dtype: str) -> Any:
-    from daguerre.models.loading import model_folder
+def _load(which: Which, dtype: str, progress: Callable[[int, int], None]) -> Any:
+    """The model, whose weights are read as they are written."""
+    from daguerre.models import loading
 
     model, revision, family, adapter, scaling = which
-    folder = model_folder(model, revision, family=family)
-    return load_folder_of(folder, dtype, family=family, adapter=adapter, rope_scaling=scaling)
+    folder = loading.model_folder(model, revision, family=family)
+    beside = None if adapter is None else loading.model_folder(adapter)
+    words = loading.tokenizer_folder(folder, None, family)
+    how: dict[str, Any] = {"family": family, "adapter": beside, "tokenizer": words, "rope_scaling": scaling}
+    return loading.load_folder(folder, dtype, progress=progress, defer=True, **how)
 
 
 def _export_folders(which: Which, out: Path | None, saelens: Path | None, dtype: str | None) -> None:
-    import torch
-
     from daguerre.models import export
     from daguerre.models import saelens as sparse
 
@@ -216,13 +219,14 @@ def _export_folders(which: Which, out: Path | None, saelens: Path | None, dtype:
     if out is not None:
         export.prepare(config, out)
     kept = dtype or "bfloat16"
-    loaded = _load(which, kept if saelens is None else "float32")
+    with loading_bar() as progress:
+        loaded = _load(which, kept if saelens is None else "float32", progress)
+        named = "" if out is None else export.export(loaded.weights, loaded.tokenizer, out, kept)
     if out is not None:
-        named = export.export(loaded.backbone, loaded.tokenizer, out, getattr(torch, kept))
         typer.echo(f"{out}  {named}: README.md says what transformers can do with it")
     if saelens is not None:
         name = which[0] if out is None else str(out)
-        names = sparse.export_concepts(loaded.backbone, loaded.concepts, saelens, name)
+        names = sparse.export_concepts(loaded.weights, loaded.concepts, saelens, name)
         typer.echo(f"{saelens}  {', '.join(names)}: README.md says how SAELens reads them")
 
 
@@ -233,8 +237,9 @@ def _export_gguf(which: Which, file: Path, dtype: str) -> None:
     writing.package()
     config, source = _config_of(which)
     writing.arch_of(config, source.names().family)
-    loaded = _load(which, "bfloat16" if dtype == "bf16" else "float32")
-    written = writing.write_gguf(loaded.backbone, loaded.tokenizer, file, dtype, loaded.family)
+    with loading_bar() as progress:
+        loaded = _load(which, "bfloat16" if dtype == "bf16" else "float32", progress)
+        written = writing.write_gguf(loaded.weights, loaded.tokenizer, file, dtype, loaded.family)
     kinds = ", ".join(f"{num} tensors of {kind}" for kind, num in sorted(written.kinds.items()))
     typer.echo(f"{file}  {written.arch}: {kinds}")
     for note in written.notes:

@@ -82,7 +82,7 @@ def search(
     shown = track(paths, "reading", console=console, transient=True, disable=not console.is_terminal)
     found = search_documents(
         loaded.denoiser,
-        loaded.backbone.concepts,
+        loaded.denoiser.heads,
         loaded.tokenizer,
         terms,
         documents(shown, skipped),

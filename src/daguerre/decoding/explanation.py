@@ -24,20 +24,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from daguerre.decoding.steering import ProgramControls
-from daguerre.extras import pytorch, without_gradients
 from daguerre.models.catalog import Catalog
+from daguerre.models.heads import Heads
 from daguerre.trace import Event
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from daguerre.models.core.backbone import Backbone
-    from daguerre.models.core.concept_heads import ConceptHeads
 
 ROWS_AT_ONCE = 256
 NO_NUMBERS = np.zeros(0)
@@ -245,7 +239,7 @@ def _by_line(tokens: Sequence[TokenExplanation]) -> dict[int, list[TokenExplanat
 
 
 def explain_run(
-    backbone: Backbone,
+    heads: Heads,
     catalog: Catalog,
     controls: ProgramControls | None,
     events: Iterable[Event],
@@ -265,24 +259,22 @@ def explain_run(
     out = {place[2]: TokenExplanation(*place) for place in places}
     if asked:
         evidence = np.stack([said[position] for _, _, position in asked])
-        out |= {one.position: one for one in explain(backbone, controls, evidence, asked)}
+        out |= {one.position: one for one in explain(heads, controls, evidence, asked)}
     return Explanation(tuple(out.values()), catalog)
 
 
-@without_gradients
 def explain(
-    backbone: Backbone,
+    heads: Heads,
     controls: ProgramControls | None,
     evidence: np.ndarray,
     places: Sequence[Place],
 ) -> list[TokenExplanation]:
     """Explanations of tokens at places from their evidence, float32 (A, P, E)."""
-    torch = pytorch()
     out = list[TokenExplanation]()
     for start in range(0, len(places), ROWS_AT_ONCE):
         some = places[start : start + ROWS_AT_ONCE]
-        ids = torch.tensor([token for _, token, _ in some], device=backbone.embedding.weight.device)
-        parts = _Parts.of(backbone, controls, evidence[start : start + ROWS_AT_ONCE], ids)
+        ids = np.array([token for _, token, _ in some], dtype=np.int64)
+        parts = _Parts.of(heads, controls, evidence[start : start + ROWS_AT_ONCE], ids)
         out += [TokenExplanation(*place, **said) for place, said in zip(some, parts.tokens(), strict=True)]
     return out
 
@@ -307,31 +299,26 @@ class _Parts:
     repeats: bool
 
     @classmethod
-    def of(cls, backbone: Backbone, controls: ProgramControls | None, evidence: np.ndarray, ids: Tensor) -> _Parts:
-        torch = pytorch()
-        heads, width, num = backbone.concepts, backbone.config.width, len(ids)
-        assert heads is not None
-        said = torch.from_numpy(evidence).to(ids.device)
-        share, h, amounts = said[..., :1].double(), said[..., 1 : 1 + width], said[..., 1 + width :].double()
-        row, bias = backbone.projection[ids].double(), _bias(backbone, ids)
-        found = heads.decompose(h.reshape(-1, width))
-        concepts = torch.cat([found.known_ids, found.discovered_ids], dim=-1).view(num, h.shape[1], -1)
-        kept = torch.cat([found.known_weights, found.discovered_weights], dim=-1).double().view(concepts.shape)
-        added, bans, changed = torch.zeros_like(kept), torch.zeros_like(kept), h.double()
+    def of(cls, heads: Heads, controls: ProgramControls | None, evidence: np.ndarray, ids: np.ndarray) -> _Parts:
+        width, num, parts = heads.config.width, len(ids), evidence.shape[1]
+        share, h, amounts = (part.astype(np.float64) for part in np.split(evidence, [1, 1 + width], axis=-1))
+        row, bias = heads.rows(ids).astype(np.float64), heads.bias(ids).astype(np.float64)
+        found = heads.kept(evidence[..., 1 : 1 + width].reshape(-1, width))
+        concepts, kept = (each.reshape(num, parts, -1) for each in (found.concepts, found.weights.astype(np.float64)))
+        added, bans, changed = np.zeros_like(kept), np.zeros_like(kept), h
         if controls is not None:
-            steered, more, banned = _steered(controls, amounts, concepts, kept, ids)
-            changed = changed + more @ torch.from_numpy(controls.write).double().to(ids.device)
-            concepts = torch.cat([concepts, steered.expand(*more.shape)], dim=-1)
-            kept, added = torch.cat([kept, more], dim=-1), torch.cat([added, more], dim=-1)
-            bans = torch.cat([bans, -banned], dim=-1)
+            more, banned = _steered(controls, amounts, concepts, kept, ids)
+            changed = changed + more @ controls.write.astype(np.float64)
+            concepts = np.concatenate([concepts, np.broadcast_to(controls.concepts, more.shape)], axis=-1)
+            kept, added = np.concatenate([kept, more], axis=-1), np.concatenate([added, more], axis=-1)
+            bans = np.concatenate([bans, -banned], axis=-1)
         values = {"weights": share * kept, "added": share * added, "bans": share * bans, "concepts": concepts}
-        arrays = {name: value.flatten(1).cpu().numpy() for name, value in values.items()}
-        effects = _effects(heads, row.float()).gather(1, concepts.flatten(1)).double()
-        logit = torch.einsum("apd,ad->a", share * changed, row) + values["bans"].sum(dim=(1, 2)) + bias
-        residual = torch.einsum("apd,ad->a", share * found.residual.double().view(num, -1, width), row)
-        sums = {"effects": effects, "logit": logit, "residual": residual, "bias": bias}
-        arrays |= {name: value.cpu().numpy() for name, value in sums.items()}
-        return cls(**arrays, repeats=h.shape[1] > 1 or controls is not None)
+        arrays = {name: value.reshape(num, -1) for name, value in values.items()}
+        logit = ((share * changed).sum(axis=1) * row).sum(axis=-1) + values["bans"].sum(axis=(1, 2)) + bias
+        residual = ((share * found.residual.reshape(num, parts, -1)).sum(axis=1) * row).sum(axis=-1)
+        effects = heads.effects(ids, arrays["concepts"]).astype(np.float64)
+        repeats = parts > 1 or controls is not None
+        return cls(**arrays, effects=effects, logit=logit, residual=residual, bias=bias, repeats=repeats)
 
     def tokens(self) -> Iterator[dict[str, Any]]:
         """The fields of each token's explanation: each concept once, the largest contributions first."""
@@ -362,33 +349,14 @@ def _in_order(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 
 def _steered(
-    controls: ProgramControls, amounts: Tensor, concepts: Tensor, kept: Tensor, ids: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """What steering did, from its amounts (A, P, 3 J) and the kept concepts and their weights (A, P, K): the steered
-    concepts (J,), what it added to their weights, and what bans took from the logits, float64 (A, P, J) each.
+    controls: ProgramControls, amounts: np.ndarray, concepts: np.ndarray, kept: np.ndarray, ids: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """What steering did, from its amounts (A, P, 3 J) and the kept concepts and their weights (A, P, K): what it added
+    to the weights of the steered concepts, and what bans took from the logits, float64 (A, P, J) each.
     """
-    torch = pytorch()
-    steered = torch.from_numpy(controls.concepts).long().to(ids.device)
-    shift, scale, ban = amounts.unflatten(-1, (3, len(steered))).unbind(-2)
-    own = torch.einsum("apk,apkj->apj", kept, (concepts[..., None] == steered).double())
-    if controls.mask is None:
-        return steered, shift + scale * own, torch.zeros_like(ban)
-    mask = torch.from_numpy(controls.mask[:, ids.cpu().numpy()]).to(ids.device)
-    return steered, shift + scale * own, ban * mask.T[:, None]
-
-
-def _effects(heads: ConceptHeads, rows: Tensor) -> Tensor:
-    """K_c . W_y of all concepts, (A, N + M), for rows W_y (A, D) of the vocabulary projection."""
-    torch = pytorch()
-    known, coefficients = heads.known_embedding.weight, heads.discovered_coefficients.weight
-    inner = rows @ heads.discovered_basis.weight.float()
-    of_known = rows @ known[: heads.shape.known].float().T
-    return torch.cat([of_known, inner @ coefficients[: heads.shape.discovered].float().T], dim=-1)
-
-
-def _bias(backbone: Backbone, ids: Tensor) -> Tensor:
-    """What the vocabulary projection adds by itself, float64 (A,)."""
-    torch = pytorch()
-    if backbone.output is None or backbone.output.bias is None:
-        return torch.zeros(len(ids), dtype=torch.float64, device=ids.device)
-    return backbone.output.bias[ids].double()
+    shift, scale, ban = np.split(amounts, 3, axis=-1)
+    own, place = np.zeros_like(shift), np.searchsorted(controls.concepts, concepts)
+    found = np.isin(concepts, controls.concepts)
+    own[(*found.nonzero()[:-1], place[found])] = kept[found]
+    banned = np.zeros_like(ban) if controls.mask is None else ban * controls.mask[:, ids].T[:, None]
+    return shift + scale * own, banned

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -34,6 +33,7 @@ from daguerre.errors import InputError, no_concept_heads
 from daguerre.models.catalog import Catalog
 from daguerre.models.denoiser import Denoiser
 from daguerre.models.forward import Answer, Backend, DraftStep, Forward
+from daguerre.models.heads import Heads
 from daguerre.models.wrappers.explaining import Explained
 from daguerre.models.wrappers.guidance import Guided
 from daguerre.models.wrappers.steering import Steered
@@ -77,10 +77,6 @@ class History:
             yield Event(step.step, step.decision, canvas, evidence)
 
 
-if TYPE_CHECKING:
-    from daguerre.models.core.backbone import Backbone
-
-
 class Sample:
     """One sample in progress: `advance` it until it is done, then take the `result`. Between steps the caller may
     `change` the canvas.
@@ -93,7 +89,7 @@ class Sample:
         self.plan, self.canvas = plan, plan.canvas
         self._bound: int | None = None
         self.events, self.backend = History(plan.canvas), denoiser.backend
-        self._backbone: Backbone | None = None
+        self._heads: Heads | None = None
         self._controls: ProgramControls | None = None
         if decode.uses_concepts or decode.logit_guidance is not None:
             denoiser = self._wrapped(denoiser)
@@ -116,9 +112,9 @@ class Sample:
         """The denoiser with what the request adds, of its concepts and of guidance."""
         decode = self.plan.decode
         if decode.uses_concepts:
-            self._backbone = _with_heads(denoiser)
+            self._heads = _heads_of(denoiser)
             if decode.steering:
-                self._controls = controls(decode.steering, self._backbone, self._catalog)
+                self._controls = controls(decode.steering, self._heads, self._catalog)
         return wrapped(denoiser, self.plan, self._controls, decode.explain)
 
     @property
@@ -181,8 +177,8 @@ class Sample:
             counts.add(self._searched.counts)
         explained = None
         if self.plan.decode.explain:
-            assert self._backbone is not None
-            explained = partial(explain_run, self._backbone, self._catalog, self._controls, self.events)
+            assert self._heads is not None
+            explained = partial(explain_run, self._heads, self._catalog, self._controls, self.events)
         seconds = self.deadline.clock() - self.deadline.started
         return make_result(self.plan, self.canvas, self.events.steps, counts, seconds, self._cut, explained)
 
@@ -197,12 +193,12 @@ def wrapped(denoiser: Denoiser, plan: Plan, steered: ProgramControls | None, exp
     return denoiser if guidance is None else Guided(denoiser, guidance, plan.unconditional)
 
 
-def _with_heads(denoiser: Denoiser) -> Backbone:
-    """The backbone of a denoiser, whose concept heads explain and steer. UnsupportedError where there are none."""
-    backbone: Backbone | None = None if denoiser.config.concepts is None else getattr(denoiser, "backbone", None)
-    if backbone is None:
+def _heads_of(denoiser: Denoiser) -> Heads:
+    """The concept heads of a denoiser, which explain and steer. UnsupportedError where there are none."""
+    heads: Heads | None = None if denoiser.config.concepts is None else getattr(denoiser, "heads", None)
+    if heads is None:
         raise no_concept_heads()
-    return backbone
+    return heads
 
 
 # ---- drivers --------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ part of h. An operation changes weights, and with them h; all else of h stays as
                                     would where b K_c were subtracted from h
 
 P_c is how far K_c raises the logit of each token above the mean of those that can be predicted
-(`Backbone.promoted`), and peak_c the largest of these. (A number that is added to all logits changes no distribution,
+(`Heads.promoted`), and peak_c the largest of these. (A number that is added to all logits changes no distribution,
 and training leaves it open, so W K_c alone would be no measure.) Operations apply in their order, each to the
 weights that those before it left: a `set` overrides an earlier `add` of the same concept, and an `add` after a
 `suppress` is not suppressed. So the weights after a program are an affine function of those before it, w -> shift +
@@ -31,19 +31,16 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from daguerre.arguments import Instance, Number, OneOf, Several, Whole, check_unicode
 from daguerre.canvas import Canvas
 from daguerre.errors import DataError, InputError, shown, unknown
-from daguerre.extras import pytorch, without_gradients
 from daguerre.models.catalog import Catalog
+from daguerre.models.heads import Heads
 from daguerre.models.json_files import parse_json
-
-if TYPE_CHECKING:
-    from daguerre.models.core.backbone import Backbone
 
 Kind = Literal["add", "suppress", "set", "forbid"]
 ScheduleName = Literal["constant", "until", "fade"]
@@ -389,18 +386,15 @@ class _Progress:
         return self._num - int(self._canvas.open.sum())
 
 
-@without_gradients
-def controls(program: Steering, backbone: Backbone, catalog: Catalog) -> ProgramControls:
+def controls(program: Steering, heads: Heads, catalog: Catalog) -> ProgramControls:
     """What a program comes to in a model with concept heads. InputError for a concept that it does not have, and for
     one whose vector promotes no token, so that no strength in logits means anything.
     """
-    torch = pytorch()
-    heads, numbered = backbone.concepts, program.resolved(catalog)
-    assert heads is not None
+    numbered = program.resolved(catalog)
     concepts = np.unique([number for one in numbered.operations for number in one.concepts]).astype(np.int32)
-    vectors = heads.vectors(torch.from_numpy(concepts).long().to(backbone.embedding.weight.device))
-    promoted = backbone.promoted(vectors)
-    peaks = promoted.amax(dim=-1).double().cpu().numpy()
+    vectors = heads.vectors(concepts)
+    promoted = heads.promoted(vectors)
+    peaks = promoted.max(axis=-1, initial=-np.inf).astype(np.float64)
     in_logits = {number for one in numbered.operations if one.kind in ("add", "forbid") for number in one.concepts}
     for number, peak in zip(concepts.tolist(), peaks.tolist(), strict=True):
         if number in in_logits and not peak > LEAST_PEAK:
@@ -411,6 +405,6 @@ def controls(program: Steering, backbone: Backbone, catalog: Catalog) -> Program
     forbidden = {number for one in numbered.operations if one.kind == "forbid" for number in one.concepts}
     mask = None
     if forbidden:
-        relative = promoted.clamp_min(0).cpu().numpy() / np.maximum(peaks, LEAST_PEAK)[:, None]
+        relative = promoted.clip(0) / np.maximum(peaks, LEAST_PEAK)[:, None]
         mask = (relative * np.isin(concepts, list(forbidden))[:, None]).astype(np.float32)
-    return ProgramControls(numbered, concepts, vectors.cpu().numpy(), mask, np.maximum(peaks, LEAST_PEAK))
+    return ProgramControls(numbered, concepts, vectors, mask, np.maximum(peaks, LEAST_PEAK))

@@ -28,6 +28,7 @@ from daguerre.errors import EngineError, InputError, QueueFullError
 from daguerre.model import CHAT_TOKENS, Model, Operations
 from daguerre.models.denoiser import BackboneDenoiser, CacheMode
 from daguerre.models.forward import Answer, Backend, Forward, KeyCache
+from daguerre.models.heads import Heads
 from daguerre.models.session import Asking, Session
 from daguerre.models.threads import release_threads
 from daguerre.trace import Event
@@ -275,6 +276,11 @@ class SharedDenoiser:
     def backbone(self) -> Backbone:
         """As in the denoiser itself."""
         return self._denoiser.backbone
+
+    @property
+    def heads(self) -> Heads:
+        """As in the denoiser itself."""
+        return self._denoiser.heads
 
     def with_weights(self) -> Backbone:
         """As in the denoiser itself."""

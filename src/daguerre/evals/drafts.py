@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from daguerre.errors import DataError
 from daguerre.evals.bits import evenly
 from daguerre.evals.statistics import mean_stderr
 from daguerre.evals.workers import Progress, no_progress
+from daguerre.extras import pytorch
 from daguerre.heldout import Document
-from daguerre.models.core.backbone import Backbone
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.train.monitor import accepted_a_cycle, draft_equals
+
+if TYPE_CHECKING:
+    from daguerre.models.core.backbone import Backbone
 
 PROMPT_TOKENS, DRAFT_TOKENS = 128, 16
 AT_ONCE = 64
@@ -79,6 +81,9 @@ def _parts(ids: list[int]) -> list[list[int]]:
 
 def measure_drafts(backbone: Backbone, prompts: Sequence[DraftPrompt], progress: Progress = no_progress) -> DraftShares:
     """Draft DRAFT_TOKENS after each prompt; `progress` is called as progress("", prompts done, to do)."""
+    torch = pytorch()
+    from daguerre.train.monitor import accepted_a_cycle, draft_equals
+
     parts = []
     for start in range(0, len(prompts), AT_ONCE):
         progress("", start, len(prompts))

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any, Protocol
 
-from daguerre.errors import DataError, UnsupportedError, unknown
+from daguerre.errors import DataError, MissingExtra, UnsupportedError, unknown
 from daguerre.evals.machine import machine_facts
 from daguerre.evals.options import EvalOptions
 from daguerre.evals.resuming import KeptTasks
@@ -68,7 +68,7 @@ def evaluate(
     report: dict[str, Any] = {
         "model": _model_facts(loaded, None if isinstance(model, Model) else str(model), chosen.chosen),
         "data": _data_facts(texts, skipped_files or {}, frozen=documents is None),
-        "machine": machine_facts(loaded.backbone.embedding.weight.device),
+        "machine": machine_facts(_device(loaded)),
         "settings": {"seed": chosen.seed, "workers": chosen.workers, **asdict(chosen.limits)},
         "seconds": {},
         "skipped": skipped,
@@ -82,7 +82,7 @@ def evaluate(
         try:
             called = name if len(ready) == 1 else f"{name} ({number} of {len(ready)})"
             report[name] = measure(partial(_show, progress, called))
-        except (UnsupportedError, DataError) as error:  # what shows only once examples meet the model
+        except (UnsupportedError, DataError, MissingExtra) as error:  # what shows only once examples meet the model
             if chosen.what is not None:
                 raise
             skipped[name] = str(error)
@@ -103,7 +103,7 @@ def _prepare(setup: Setup) -> tuple[dict[str, Measure], dict[str, str]]:
     for name in TASKS if what is None else what:
         try:
             ready[name] = (TASKS | ASKED)[name](setup)
-        except (UnsupportedError, DataError) as error:
+        except (UnsupportedError, DataError, MissingExtra) as error:
             if what is not None:
                 raise
             skipped[name] = str(error)
@@ -131,7 +131,7 @@ def _model_facts(model: Model, name: str | None, chosen: Mapping[str, Any]) -> d
         "vocab_size": config.vocab_size,
         "backend": "native" if isinstance(denoiser.backend, NativeBackend) else "torch",
         "quantize": denoiser.quantize,
-        "dtype": str(model.dtype).removeprefix("torch."),
+        "dtype": model.numbers,
         "weights_sha256": weights,
         "tokenizer_sha256": model.tokenizer.sha256,
     }
@@ -151,3 +151,9 @@ def _data_facts(documents: Sequence[Document], skipped: Mapping[str, str], *, fr
         "skipped": dict(skipped),
         "carriage_returns": sum("\r" in document.text for document in documents),
     }
+
+
+def _device(model: Model) -> Any:
+    """The device that a model computes on."""
+    native = isinstance(model.denoiser.backend, NativeBackend)
+    return "cpu" if native else model.backbone.embedding.weight.device

@@ -19,10 +19,10 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import torch
 
 from daguerre.decoding.defaults import chosen
 from daguerre.errors import DaguerreError, InputError, MissingExtra, UnsupportedError
+from daguerre.extras import has_pytorch, pytorch
 from daguerre.model import Model, load
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import Forward, Layout, Logits
@@ -78,7 +78,7 @@ class HarnessAnswers:
         """From the model arguments of the harness."""
         names = {field.name for field in fields(HarnessOptions)}
         given = {name: value for name, value in arguments.items() if name in names}
-        if given.get("device") == HARNESS_DEVICE and not torch.cuda.is_available():
+        if given.get("device") == HARNESS_DEVICE and not (has_pytorch() and pytorch().cuda.is_available()):
             given["device"] = "cpu"
             log.info("no CUDA device: running on the CPU")
         rest = {name: value for name, value in arguments.items() if name not in names}

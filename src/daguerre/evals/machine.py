@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import platform
 import subprocess
@@ -10,29 +11,44 @@ from typing import Any
 
 import numpy
 import tokenizers
-import torch
 
 import daguerre
+from daguerre.extras import pytorch
+from daguerre.models.contention import num_threads
 from daguerre.models.processor import instruction_set
 
 
-def machine_facts(device: torch.device | str = "cpu") -> dict[str, Any]:
-    """Processor, accelerator and threads, the instruction set that the native backend uses, and versions."""
-    place = torch.device(device)
+def machine_facts(device: Any = "cpu") -> dict[str, Any]:
+    """Processor, accelerator and threads, the instruction set that the native backend uses, and versions; None for
+    PyTorch's where it is not installed. device: PyTorch's, or its name.
+    """
     return {
         "processor": _processor(),
         "instruction_set": instruction_set(),
         "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "device": torch.cuda.get_device_name(place) if place.type == "cuda" else place.type,
+        "threads": num_threads(),
+        "device": _named(str(device)),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "daguerre": daguerre.__version__,
-        "torch": torch.__version__,
+        "torch": _version("torch"),
         "numpy": numpy.__version__,
         "tokenizers": tokenizers.__version__,
         "commit": source_commit(),
     }
+
+
+def _named(device: str) -> str:
+    """The name of an accelerator, or the kind of a device."""
+    kind = device.partition(":")[0]
+    return str(pytorch().cuda.get_device_name(device)) if kind == "cuda" else kind
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def memory(what: str = "VmRSS", process: int | str = "self") -> int:

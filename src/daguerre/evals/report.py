@@ -62,7 +62,7 @@ def _measured_with(report: dict[str, Any]) -> str:
     return (
         f"Measured on {machine['processor']} ({machine['device']}, {counted(machine['threads'], 'thread')}, "
         f"{counted(machine['cores'], 'core')}{instructions}), {_computed_by(report['model'])}, Python "
-        f"{machine['python']}, torch {machine['torch']}, daguerre {machine['daguerre']} (commit "
+        f"{machine['python']}, torch {machine['torch'] or 'none'}, daguerre {machine['daguerre']} (commit "
         f"{machine['commit'] or 'unknown'}), seed {settings['seed']}, {_processes(settings['workers'])}; {seconds}."
     )
 

@@ -9,9 +9,8 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import TypeVar
 
-import torch
-
 from daguerre.errors import DataError
+from daguerre.models.contention import set_num_threads
 from daguerre.train.workers import completed, end_if_killed
 
 Item = TypeVar("Item")
@@ -54,7 +53,7 @@ def _in_processes(
     function: Callable[[Item], Done], items: Sequence[Item], workers: int
 ) -> Iterator[tuple[range, list[Done]]]:
     # Spawned, not forked: a fork copies the locks of this process's threads (torch, tokenizers) and may hang on them.
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), torch.set_num_threads, (1,))
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), set_num_threads, (1,))
     content, step = pickle.dumps(function), min(len(items), workers * CHUNKS)
     chunks = [range(first, len(items), step) for first in range(step)]
     futures: dict[Future[list[Done]], range] = {}

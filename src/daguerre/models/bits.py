@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+
+from daguerre.errors import unknown
 
 NumberType = Literal["float32", "bfloat16"]
 """The types that weights are computed in."""
@@ -17,6 +19,19 @@ STORED: dict[str, np.dtype] = {
     "BF16": np.dtype("<u2"),
 }
 """NumPy's types that hold numbers as safetensors and GGUF files name them."""
+
+
+def number_type(x: np.ndarray) -> NumberType:
+    """The type of the numbers that an array holds."""
+    return "bfloat16" if x.dtype == np.uint16 else "float32"
+
+
+def number_type_of(dtype: Any) -> NumberType:
+    """A type of weights by its name, or PyTorch's. InputError for one that no model is computed in."""
+    name = str(dtype).removeprefix("torch.")
+    if name not in TYPES:
+        raise unknown("dtype", name, TYPES)
+    return "bfloat16" if name == "bfloat16" else "float32"
 
 
 def floats(x: np.ndarray) -> np.ndarray:

@@ -16,6 +16,7 @@ from daguerre.models.backends.native_backend import can_compile as can_compile
 from daguerre.models.bits import NumberType
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import Backend, Head
+from daguerre.models.heads import ArrayHeads, Heads
 from daguerre.models.load_options import BackendName, LoadOptions, Place, Quantization
 from daguerre.models.model_weights import BackboneWeights, ModelWeights, weights_of
 from daguerre.models.processor import native_numbers
@@ -78,6 +79,7 @@ class BackboneDenoiser:
         self._experts = experts
         self._made: tuple[Stamp, Backend] | None = None
         self._fixed: Backend | None = None
+        self._heads: tuple[Backend, Heads] | None = None
         self._making = Lock()
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -100,6 +102,17 @@ class BackboneDenoiser:
             if self._made is None or self._made[0] != stamp:
                 self._made = stamp, self._make()
             return self._made[1]
+
+    @property
+    def heads(self) -> Heads:
+        """Concept heads and the vocabulary projection, of the weights that the backend has: PyTorch's modules where
+        these compute, else NumPy.
+        """
+        backend = self.backend
+        if self._heads is None or self._heads[0] is not backend:
+            native = isinstance(backend, NativeBackend)
+            self._heads = backend, ArrayHeads(self.weights) if native else _module_heads(self.backbone)
+        return self._heads[1]
 
     @property
     def backbone(self) -> Backbone:
@@ -164,6 +177,12 @@ def _torch_backend(backbone: Backbone, head: Head | None) -> Backend:
     from daguerre.models.backends.torch_backend import TorchBackend
 
     return TorchBackend(backbone, head)
+
+
+def _module_heads(backbone: Backbone) -> Heads:
+    from daguerre.models.core.module_heads import ModuleHeads
+
+    return ModuleHeads(backbone)
 
 
 def native_is_default(device: str, backend: BackendName | None) -> bool:

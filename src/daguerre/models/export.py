@@ -7,25 +7,29 @@ Llama's and Qwen's cores can be written, since transformers has no others of our
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.files import synced_write
-from daguerre.models.core.backbone import Backbone
+from daguerre.models.bits import TYPES, NumberType, converted, number_type_of
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.families.llama import llama_pieces
+from daguerre.models.model_weights import ModelWeights, Published, weights_of
 from daguerre.models.published_tokenizer import PublishedTokenizer
 from daguerre.models.scaling import published_scaling
 from daguerre.models.shards import INDEX, WEIGHTS
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.models.weights import SHARD_BYTES, formatted, split
+from daguerre.models.weights import SHARD_BYTES, formatted_arrays, split
+
+if TYPE_CHECKING:
+    import torch
+
+    from daguerre.models.core.backbone import Backbone
 
 ACTIVATIONS = {"silu": "silu", "gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}
 CLASSES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
@@ -38,10 +42,10 @@ CARRIED = frozenset((SHAPE + " " + MORE + " " + LEFT + " masks_in_place concepts
 
 
 def export(
-    backbone: Backbone,
+    model: Backbone | ModelWeights,
     tokenizer: Tokenizer,
     folder: Path,
-    dtype: torch.dtype = torch.bfloat16,
+    dtype: str | torch.dtype = "bfloat16",
     shard_bytes: int = SHARD_BYTES,
 ) -> str:
     """Write a model into a new or empty folder, with its weights in `dtype`. Returns the name of transformers' class.
@@ -49,13 +53,14 @@ def export(
     UnsupportedError for a model that transformers has no class for; InputError for a folder that is not empty, or
     cannot be written.
     """
-    kind = prepare(backbone.config, folder)
-    config = published_config(backbone.config, kind) | {"torch_dtype": str(dtype).removeprefix("torch.")}
+    weights = weights_of(model)
+    kind, numbers = prepare(weights.config, folder), number_type_of(dtype)
+    config = published_config(weights.config, kind) | {"torch_dtype": numbers}
     with written(folder):
-        _write_tensors(folder, published_tensors(backbone), dtype, shard_bytes)
+        _write_tensors(folder, weights, numbers, shard_bytes)
         write_tokenizer(folder, tokenizer)
-        write_file(folder / "README.md", readme(backbone.config, CLASSES[kind]))
-        write_file(folder / "generation_config.json", as_json(_generation(backbone.config)))
+        write_file(folder / "README.md", readme(weights.config, CLASSES[kind]))
+        write_file(folder / "generation_config.json", as_json(_generation(weights.config)))
         write_file(folder / "config.json", as_json(config))
     return CLASSES[kind]
 
@@ -103,13 +108,6 @@ def class_of(config: ModelConfig) -> str:
     if kind == "qwen3" and config.qkv_bias != config.out_bias:
         raise UnsupportedError(f"transformers has no {CLASSES[kind]} with biases {biases}: this model stays here")
     return kind
-
-
-def published_tensors(backbone: Backbone) -> dict[str, Tensor]:
-    """The weights under Llama's names, without those that transformers has no place for."""
-    parts = backbone.state_dict()
-    pieces = [piece for piece in llama_pieces(backbone.config) if not piece.copy]
-    return {piece.name: parts[piece.target][piece.index] for piece in pieces}
 
 
 def published_config(config: ModelConfig, kind: str) -> dict[str, Any]:
@@ -171,16 +169,22 @@ def _with_bos(content: dict[str, Any], bos_id: int) -> bytes:
     return as_json(content)
 
 
-def _write_tensors(folder: Path, tensors: Mapping[str, Tensor], dtype: torch.dtype, shard_bytes: int) -> None:
-    """One file, or several and an index; the content of one is in memory at a time."""
-    shards, weight_map, total = split(tensors, dtype, shard_bytes), dict[str, str](), 0
+def _write_tensors(folder: Path, weights: ModelWeights, numbers: NumberType, shard_bytes: int) -> None:
+    """The weights under Llama's names, without those that transformers has no place for: one file, or several and an
+    index; the content of one is in memory at a time.
+    """
+    pieces = {piece.name: piece for piece in llama_pieces(weights.config) if not piece.copy}
+    published, weight_map = Published(weights), dict[str, str]()
+    sizes = {name: math.prod(published.shape(piece)) * TYPES[numbers].itemsize for name, piece in pieces.items()}
+    shards = split(sizes, shard_bytes)
     for number, names in enumerate(shards, 1):
         file = WEIGHTS if len(shards) == 1 else f"model-{number:05}-of-{len(shards):05}.safetensors"
-        write_file(folder / file, formatted(tensors, names, dtype))
+        arrays = {name: converted(published.read(pieces[name]), numbers) for name in names}
+        write_file(folder / file, formatted_arrays(arrays))
         weight_map |= dict.fromkeys(names, file)
-        total += sum(tensors[name].numel() * dtype.itemsize for name in names)
     if len(shards) > 1:
-        write_file(folder / INDEX, as_json({"metadata": {"total_size": total}, "weight_map": weight_map}))
+        index = {"metadata": {"total_size": sum(sizes.values())}, "weight_map": weight_map}
+        write_file(folder / INDEX, as_json(index))
 
 
 def readme(config: ModelConfig, kind: str) -> str:

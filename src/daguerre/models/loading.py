@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from daguerre.arguments import WRONG, Kind
-from daguerre.errors import CheckpointError, InputError, shown, unknown
+from daguerre.errors import CheckpointError, InputError, shown
 from daguerre.extras import pytorch
 from daguerre.models.adapter_files import CONFIG as ADAPTER
 from daguerre.models.backends.disk import gigabytes
-from daguerre.models.bits import TYPES, NumberType
+from daguerre.models.bits import number_type_of
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.hub import is_name, pull, pull_tokenizer
 from daguerre.models.json_files import read_json
@@ -154,14 +154,6 @@ def load_model(
     """The backbone and the tokenizer of a folder; see `load_folder`."""
     loaded = load_folder(folder, dtype, device)
     return loaded.backbone, loaded.tokenizer
-
-
-def number_type_of(dtype: str | torch.dtype) -> NumberType:
-    """A type of weights by its name, or PyTorch's. InputError for one that no model is computed in."""
-    name = str(dtype).removeprefix("torch.")
-    if name not in TYPES:
-        raise unknown("dtype", name, TYPES)
-    return "bfloat16" if name == "bfloat16" else "float32"
 
 
 def usable_device(name: str) -> str:

@@ -9,22 +9,29 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from daguerre.errors import CheckpointError, UnsupportedError
+from daguerre.extras import without_gradients
 from daguerre.models.adapter_files import CONFIG as CONFIG
 from daguerre.models.adapter_files import WEIGHTS as WEIGHTS
-from daguerre.models.core.backbone import Backbone
+from daguerre.models.bits import converted, floats, number_type
+from daguerre.models.core.config import ModelConfig
+from daguerre.models.core.parameters import parameter_shapes
 from daguerre.models.families.base import Piece
 from daguerre.models.families.gpt2 import transposed
 from daguerre.models.json_files import read_json
-from daguerre.models.shards import KINDS, open_shard, some
+from daguerre.models.model_weights import DeferredWeights, FileWeights, Part, array_of, layer_of, tensor_of
+from daguerre.models.shards import KINDS, SafetensorsFile, Stored, some
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from daguerre.models.core.backbone import Backbone
 
 FACTOR = re.compile(r"(.+)\.lora_(embedding_)?([AB])(?:\.(?!weight$)[^.]+)?(?:\.weight)?")
 WRAPPED = "base_model.model."
@@ -65,79 +72,140 @@ class Merged:
 
     before: tuple[tuple[Tensor, Tensor], ...]
 
-    @torch.no_grad()
+    @without_gradients
     def unmerge(self) -> None:
         """Give every changed weight the bits that it had. They are kept: (W + P) - P is rounded twice."""
         for ours, value in self.before:
             ours.copy_(value)
 
 
-@torch.no_grad()
+@without_gradients
 def merge_adapter(
     backbone: Backbone, pieces: Sequence[Piece], folder: Path, prefix: str = "", *, keep: bool = False
 ) -> Merged:
-    """Add an adapter's products to the weights of a backbone; tensors that it holds whole replace the model's.
+    """Add an adapter's products to the weights of a backbone, which are PyTorch's; see `read_adapter`.
 
-    pieces  those of the model, by whose published names the adapter names its matrices
-    prefix  `Family.prefix`, which the names of an adapter may have or lack
     keep    keep the weights that change, on the CPU, for `Merged.unmerge`
-
-    CheckpointError that names every tensor of the adapter that does not fit; UnsupportedError for kinds of adapters
-    that cannot be merged.
     """
-    parts = backbone.state_dict()
-    with open_adapter(folder, pieces, prefix, backbone.config.tied) as adapter:
-        changed = [adapter.by_name[name] for name in (*adapter.matrices, *adapter.whole)] if keep else []
-        views = [parts[piece.target][piece.index] for piece in changed]
-        before = tuple((view, view.detach().to("cpu", copy=True)) for view in views)
-        wrong = [
-            *(name for name in adapter.whole if not _replace(parts, adapter.by_name[name], adapter.tensor(name))),
-            *(name for name in adapter.matrices if not _add(parts, adapter, name)),
-        ]
-    if wrong:
-        raise CheckpointError(
-            f"{folder / WEIGHTS} has matrices of another shape than the model's: {some(wrong)}; it was trained on "
-            "another model"
-        )
+    adapter, parts = read_adapter(folder, pieces, prefix, backbone.config), backbone.state_dict()
+    views = [(name, parts[piece.target][piece.index]) for name, piece in adapter.pieces.items()]
+    before = tuple((view, view.detach().to("cpu", copy=True)) for _, view in views if keep)
+    for name, view in views:
+        view.copy_(tensor_of(adapter.changed(name, array_of(view))))
     return Merged(before)
+
+
+class AdaptedWeights(DeferredWeights):
+    """Weights with an adapter merged into each part that is read."""
+
+    def __init__(self, weights: FileWeights, adapter: Adapter) -> None:
+        self.config, self.numbers, self.device = weights.config, weights.numbers, weights.device
+        self._weights, self._adapter = weights, adapter
+
+    def part(self, layer: int | None) -> Part:
+        """The weights of a part."""
+        out = self._weights.part(layer)
+        for name, piece in self._adapter.pieces.items():
+            number, target = layer_of(piece.target)
+            if number == layer:
+                out[target][piece.index] = self._adapter.changed(name, out[target][piece.index])
+        return out
+
+
+def merged(weights: FileWeights, pieces: Sequence[Piece], adapter: Path, prefix: str) -> AdaptedWeights:
+    """Weights of files with the adapter of a folder; see `read_adapter`."""
+    return AdaptedWeights(weights, read_adapter(adapter, pieces, prefix, weights.config))
 
 
 @dataclass(frozen=True)
 class Adapter:
-    """An adapter's open file: its factors by the published names of their matrices, and the tensors that are whole."""
+    """An adapter: its factors by the published names of their matrices, and the tensors that are whole."""
 
     config: Mapping[str, Any]
-    content: Any
+    tensors: Mapping[str, Stored]
     by_name: Mapping[str, Piece]
     matrices: Mapping[str, _Matrix]
     whole: Mapping[str, str]
 
-    def tensor(self, name: str) -> Tensor:
-        """A tensor that is whole."""
-        tensor: Tensor = self.content.get_tensor(self.whole[name])
-        return tensor
+    @property
+    def pieces(self) -> dict[str, Piece]:
+        """What changes, by its published name: whole tensors first."""
+        return {name: self.by_name[name] for name in (*self.whole, *self.matrices)}
 
-    def factors(self, name: str) -> tuple[Tensor, Tensor] | None:
-        """A (r, I) and B (O, r) of a matrix, float32; None where their shapes contradict each other."""
-        a, b = (self.content.get_tensor(self.matrices[name].factors[key]).float() for key in "AB")
-        return (a, b) if a.dim() == b.dim() == 2 and len(a) == b.shape[1] > 0 else None
+    def factors(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """A (r, I) and B (O, r) of a matrix, float32."""
+        a, b = (self.tensors[self.matrices[name].factors[key]].read("float32") for key in "AB")
+        return a, b
 
     def scale(self, name: str, rank: int) -> float:
         """What a matrix's product is multiplied by."""
         return _scale(self.config, name.removesuffix(".weight"), rank)
 
+    def changed(self, name: str, ours: np.ndarray) -> np.ndarray:
+        """A tensor of the model, of any type of weights, as the adapter has it."""
+        kind = number_type(ours)
+        if name in self.whole:
+            ours = converted(np.asarray(self._ours(name, self.tensors[self.whole[name]].array())), kind)
+        if name in self.matrices:
+            a, b = self.factors(name)
+            product = np.float32(self.scale(name, len(a))) * (b @ a)
+            ours = converted(floats(ours) + self._ours(name, self._turned(name, product)), kind)
+        return ours
 
-@contextmanager
-def open_adapter(folder: Path, pieces: Sequence[Piece], prefix: str, tied: bool) -> Iterator[Adapter]:
-    """The adapter of a folder, whose tensors are those of a model; with the errors of `merge_adapter`."""
-    config = _read_config(folder / CONFIG)
+    def _turned(self, name: str, product: np.ndarray) -> np.ndarray:
+        """A product of factors in the shape of the published tensor."""
+        conv = self.by_name[name].change is transposed  # which PEFT recognizes by itself
+        return product.T if conv or self.matrices[name].embedding else product
+
+    def _ours(self, name: str, theirs: np.ndarray) -> np.ndarray:
+        """A published tensor in the shape that the model has."""
+        change = self.by_name[name].change
+        return theirs if change is None else change(theirs)
+
+    def fits(self, name: str, shape: tuple[int, ...]) -> bool:
+        """Whether a tensor of the model has the shape of what is put in its place, or added."""
+        nothing = np.zeros((), np.bool_)
+        needed = np.broadcast_to(nothing, shape)[self.by_name[name].index].shape
+        try:
+            return all(self._ours(name, np.broadcast_to(nothing, one)).shape == needed for one in self._shapes(name))
+        except (IndexError, ValueError):
+            return False
+
+    def _shapes(self, name: str) -> Iterator[tuple[int, ...]]:
+        """The shapes of what the adapter has for a published tensor. ValueError for factors that have no product."""
+        if name in self.whole:
+            yield self.tensors[self.whole[name]].shape
+        if name in self.matrices:
+            a, b = (np.broadcast_to(np.zeros(()), self.tensors[self.matrices[name].factors[key]].shape) for key in "AB")
+            if a.ndim != 2 or b.ndim != 2 or len(a) != b.shape[1] or not len(a):
+                raise ValueError(name)
+            yield self._turned(name, np.broadcast_to(np.zeros(()), (len(b), a.shape[1]))).shape
+
+
+def read_adapter(folder: Path, pieces: Sequence[Piece], prefix: str, config: ModelConfig) -> Adapter:
+    """The adapter of a folder for a model; tensors that it holds whole replace the model's.
+
+    pieces  those of the model, by whose published names the adapter names its matrices
+    prefix  `Family.prefix`, which the names of an adapter may have or lack
+
+    CheckpointError that names every tensor of the adapter that does not fit; UnsupportedError for kinds of adapters
+    that cannot be merged.
+    """
+    given = _read_config(folder / CONFIG)
     by_name = {name: piece for piece in pieces for name in (prefix + piece.name, piece.name.removeprefix(prefix))}
     by_name |= {piece.name: piece for piece in pieces}
     _check_file(folder)
-    with open_shard(folder / WEIGHTS) as content:
-        matrices, whole = _sorted(folder / WEIGHTS, content)
-        _check(folder / WEIGHTS, matrices, whole, by_name, tied)
-        yield Adapter(config, content, by_name, matrices, whole)
+    tensors = SafetensorsFile(folder / WEIGHTS).tensors()
+    matrices, whole = _sorted(folder / WEIGHTS, tensors)
+    _check(folder / WEIGHTS, matrices, whole, by_name, config.tied)
+    adapter, shapes = Adapter(given, tensors, by_name, matrices, whole), parameter_shapes(config)
+    wrong = [name for name, piece in adapter.pieces.items() if not adapter.fits(name, shapes[piece.target])]
+    if wrong:
+        raise CheckpointError(
+            f"{folder / WEIGHTS} has matrices of another shape than the model's: {some(wrong)}; it was trained on "
+            "another model"
+        )
+    return adapter
 
 
 def base_name(folder: Path) -> str:
@@ -197,14 +265,13 @@ def _check_scales(path: Path, config: Mapping[str, Any]) -> None:
             ) from None
 
 
-def _sorted(path: Path, content: Any) -> tuple[dict[str, _Matrix], dict[str, str]]:
+def _sorted(path: Path, tensors: Mapping[str, Stored]) -> tuple[dict[str, _Matrix], dict[str, str]]:
     """Factors by the name of their matrix, and whole tensors by theirs. Both by published names."""
     matrices: dict[str, _Matrix] = {}
     replaced: dict[str, str] = {}
-    for key in content.keys():  # noqa: SIM118 - not a mapping
-        dtype = content.get_slice(key).get_dtype()
-        if dtype not in KINDS:
-            raise CheckpointError(f"{path}: {key!r} holds {dtype}, not floating point: copy it again")
+    for key, stored in sorted(tensors.items()):
+        if stored.kind not in KINDS:
+            raise CheckpointError(f"{path}: {key!r} holds {stored.kind}, not floating point: copy it again")
         name = key.removeprefix(WRAPPED).replace(".modules_to_save.default", "").replace(".base_layer", "")
         if "lora_magnitude_vector" in name:
             raise UnsupportedError(f"{path}: DoRA ({key}) is not supported: merge the adapter with PEFT")
@@ -239,30 +306,6 @@ def _check(
         raise UnsupportedError(
             f"{path} changes {some(shared)}, which is the embedding and the projection at once: merge it with PEFT"
         )
-
-
-def _replace(parts: Mapping[str, Tensor], piece: Piece, tensor: Tensor) -> bool:
-    """Put a whole tensor in place of the model's; False where the shapes differ."""
-    ours, theirs = parts[piece.target][piece.index], tensor if piece.change is None else piece.change(tensor)
-    if ours.shape == theirs.shape:
-        ours.copy_(theirs)
-    return ours.shape == theirs.shape
-
-
-def _add(parts: Mapping[str, Tensor], adapter: Adapter, name: str) -> bool:
-    """Add the product of two factors to a matrix; False where the shapes differ."""
-    factors, piece = adapter.factors(name), adapter.by_name[name]
-    if factors is None:
-        return False
-    a, b = factors
-    product = adapter.scale(name, len(a)) * (b @ a)
-    if piece.change is transposed or adapter.matrices[name].embedding:  # a Conv1D, which PEFT recognizes by itself
-        product = product.t()
-    product = product if piece.change is None else piece.change(product)
-    ours = parts[piece.target][piece.index]
-    if ours.shape == product.shape:
-        ours.copy_(ours.float() + product.to(ours.device))
-    return ours.shape == product.shape
 
 
 def _scale(config: Mapping[str, Any], module: str, rank: int) -> float:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import ctypes
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +57,10 @@ class ModelWeights(Parts):
     cannot_pack: str | None = None
     """Why the native backend cannot pack them; None if it can."""
 
+    def outside(self, names: Collection[str]) -> Part:
+        """Those of some names that are there and belong to no layer."""
+        return {name: array for name, array in self.part(OUTSIDE).items() if name in names}
+
     @abstractmethod
     def module(self) -> Backbone:
         """The backbone that computes with them in PyTorch. MissingExtra without that."""
@@ -70,7 +75,42 @@ class ModelWeights(Parts):
         return num_parameters(self.config)
 
 
-class FileWeights(ModelWeights):
+class Published:
+    """The weights of a model as the pieces that its files have, of which one part of the model is held at a time."""
+
+    def __init__(self, weights: ModelWeights) -> None:
+        self._part, self._shapes = lru_cache(maxsize=2)(weights.part), parameter_shapes(weights.config)
+
+    def shape(self, piece: Piece) -> tuple[int, ...]:
+        """The shape of a piece, before anything is changed back."""
+        return np.broadcast_to(np.zeros(()), self._shapes[piece.target])[piece.index].shape
+
+    def read(self, piece: Piece) -> np.ndarray:
+        """A piece, before anything is changed back."""
+        layer, name = layer_of(piece.target)
+        return np.asarray(self._part(layer)[name][piece.index])
+
+
+class DeferredWeights(ModelWeights):
+    """Weights that are read when they are asked for; of which a backbone on a device is made once."""
+
+    device: str = "cpu"
+    _module: Backbone | None = None
+
+    def rescale(self, scaling: Callable[[ModelConfig], ModelConfig]) -> None:
+        """Give the model, and its backbone where it was made, other positions."""
+        super().rescale(scaling)
+        if self._module is not None:
+            self._module.config = self.config
+
+    def module(self) -> Backbone:
+        """The backbone with these weights, which is made once."""
+        if self._module is None:
+            self._module = _made(self, self.device)
+        return self._module
+
+
+class FileWeights(DeferredWeights):
     """The weights in the files of a model: each part is read when it is asked for, and belongs to whoever asked."""
 
     def __init__(
@@ -86,13 +126,12 @@ class FileWeights(ModelWeights):
         device: of `module`.
         """
         self.config, self.numbers = config, numbers
-        self._stored, self._progress, self._device = stored, progress, device
+        self._stored, self._progress, self.device = stored, progress, device
         self._done, self._total = 0, sum(stored[piece.name].num_bytes for piece in pieces)
         self._parts: dict[int | None, list[Piece]] = defaultdict(list)
         for piece in pieces:
             self._parts[layer_of(piece.target)[0]].append(piece)
         self._shapes = parameter_shapes(config)
-        self._module: Backbone | None = None
 
     @property
     def paths(self) -> list[Path]:
@@ -109,6 +148,14 @@ class FileWeights(ModelWeights):
                 self._read(piece, out)
                 self._report(piece)
         return {layer_of(name)[1]: array for name, array in out.items()}
+
+    def outside(self, names: Collection[str]) -> Part:
+        """Those of some names, of which no others are read."""
+        out = Part()
+        for piece in self._parts[OUTSIDE]:
+            if piece.target in names and not piece.copy:
+                self._read(piece, out)
+        return out
 
     def _report(self, piece: Piece) -> None:
         self._done = min(self._total, self._done + self._stored[piece.name].num_bytes)
@@ -136,18 +183,6 @@ class FileWeights(ModelWeights):
                 "false in config.json if the model has a projection of its own"
             )
 
-    def rescale(self, scaling: Callable[[ModelConfig], ModelConfig]) -> None:
-        """Give the model, and its backbone where it was made, other positions."""
-        super().rescale(scaling)
-        if self._module is not None:
-            self._module.config = self.config
-
-    def module(self) -> Backbone:
-        """The backbone with these weights, which is made once."""
-        if self._module is None:
-            self._module = _made(self, self._device)
-        return self._module
-
 
 class BackboneWeights(ModelWeights):
     """The weights of a backbone, as they are now."""
@@ -167,6 +202,11 @@ class BackboneWeights(ModelWeights):
         named = ((layer_of(name), tensor) for name, tensor in self.backbone.state_dict().items())
         return {name: array_of(tensor) for (number, name), tensor in named if number == layer}
 
+    def outside(self, names: Collection[str]) -> Part:
+        """Those of some names, of which those on a CPU are not copied."""
+        held = self.backbone.state_dict()
+        return {name: array_of(held[name]) for name in names if name in held}
+
     def module(self) -> Backbone:
         """The backbone."""
         return self.backbone
@@ -180,15 +220,6 @@ class BackboneWeights(ModelWeights):
 def weights_of(model: Backbone | ModelWeights) -> ModelWeights:
     """Weights as they are, or those of a backbone."""
     return model if isinstance(model, ModelWeights) else BackboneWeights(model)
-
-
-def merged(weights: ModelWeights, pieces: Sequence[Piece], adapter: Path, prefix: str) -> ModelWeights:
-    """Weights with the LoRA adapter of a folder added to them; see `models.lora.merge_adapter`."""
-    backbone = weights.module()
-    from daguerre.models.lora import merge_adapter
-
-    merge_adapter(backbone, pieces, adapter, prefix)
-    return BackboneWeights(backbone)
 
 
 def layer_of(name: str) -> tuple[int | None, str]:

@@ -24,8 +24,9 @@ from daguerre.models.core.config import ModelConfig
 from daguerre.models.core.parameters import parameter_shapes
 from daguerre.models.families.base import Piece
 from daguerre.models.json_files import read_json
+from daguerre.models.lora import merged
 from daguerre.models.lora_names import names_in
-from daguerre.models.model_weights import FileWeights, ModelWeights, merged, torch_type
+from daguerre.models.model_weights import FileWeights, ModelWeights, torch_type
 from daguerre.models.readers import CONFIG as CONFIG
 from daguerre.models.readers import HINT
 from daguerre.models.shards import INDEX, WEIGHTS, Stored, check_layers
@@ -121,11 +122,11 @@ class OwnSource(ModelSource):
         check_layers(config, len(stored), weights)
         _check_tensors(config, stored, weights)
         pieces = [Piece(name, name) for name in stored]
-        held: ModelWeights = FileWeights(config, numbers, pieces, stored, progress, device)
+        held: ModelWeights = (files := FileWeights(config, numbers, pieces, stored, progress, device))
         if adapter is not None:
             names = names_in(config, None)
-            held = merged(held, names.pieces, adapter, names.prefix)
-        elif not defer:
+            held = merged(files, names.pieces, adapter, names.prefix)
+        if not defer:
             held.module()
         return Loaded(weights=held, tokenizer=tokenizer, source=self, concepts=_read_own_catalog(self.path, config))
 

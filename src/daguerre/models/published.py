@@ -20,7 +20,8 @@ from daguerre.models.families import FAMILIES, find_family
 from daguerre.models.families.base import Family
 from daguerre.models.families.reading import sampling_of, unsupported
 from daguerre.models.gguf.pieces import in_gguf
-from daguerre.models.model_weights import FileWeights, ModelWeights, merged
+from daguerre.models.lora import merged
+from daguerre.models.model_weights import FileWeights, ModelWeights
 from daguerre.models.published_facts import Published
 from daguerre.models.published_tokenizer import PublishedTokenizer
 from daguerre.models.published_weights import fit
@@ -155,10 +156,10 @@ class PublishedSource(ModelSource):
             raise CheckpointError(f"{self.path}: {error}") from None
         stored |= bundled.stored
         pieces = fit(family if arch is None else in_gguf(family, arch), config, stored, self.path)
-        weights: ModelWeights = FileWeights(config, numbers, pieces, stored, progress, device)
+        weights: ModelWeights = (files := FileWeights(config, numbers, pieces, stored, progress, device))
         if adapter is not None:
-            weights = merged(weights, pieces if arch is None else family.pieces(config), adapter, family.prefix)
-        elif not defer:
+            weights = merged(files, pieces if arch is None else family.pieces(config), adapter, family.prefix)
+        if not defer:
             weights.module()
         return Loaded(
             weights=weights,

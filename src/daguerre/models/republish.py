@@ -142,15 +142,15 @@ def _marked(values: dict[str, object], family: str, config: ModelConfig) -> dict
 
 
 def _write_tensors(folder: Path, tensors: dict[str, Tensor], dtype: torch.dtype, shard_bytes: int) -> None:
-    shards = split(tensors, dtype, shard_bytes)
+    sizes = {name: tensor.numel() * dtype.itemsize for name, tensor in tensors.items()}
+    shards = split(sizes, shard_bytes)
     weight_map = dict[str, str]()
     for file, names in _named(shards):
         with synced_write(folder / file) as content:
             content.write(formatted(tensors, names, dtype))
         weight_map |= dict.fromkeys(names, file)
     if len(shards) > 1:
-        total = sum(tensor.numel() * dtype.itemsize for tensor in tensors.values())
-        _write_json(folder / INDEX, {"metadata": {"total_size": total}, "weight_map": weight_map})
+        _write_json(folder / INDEX, {"metadata": {"total_size": sum(sizes.values())}, "weight_map": weight_map})
 
 
 def _named(shards: list[list[str]]) -> Iterator[tuple[str, list[str]]]:

@@ -22,18 +22,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from safetensors.torch import save
-from torch import Tensor
+import numpy as np
 
 from daguerre.errors import UnsupportedError, no_concept_heads
+from daguerre.models.bits import floats
 from daguerre.models.catalog import Catalog
-from daguerre.models.core.backbone import Backbone
-from daguerre.models.core.concept_heads import CLAMP, ConceptHeads
 from daguerre.models.core.config import ModelConfig
+from daguerre.models.core.shapes import CLAMP
 from daguerre.models.export import as_json, class_of, make_folder, write_file, written
+from daguerre.models.heads import CONCEPTS
+from daguerre.models.model_weights import ModelWeights, weights_of
+from daguerre.models.weights import formatted_arrays
+
+if TYPE_CHECKING:
+    from daguerre.models.core.backbone import Backbone
 
 RELEASE = "6.54.12"
 """The version of SAELens whose layout this is, and that the folders were read back with."""
@@ -54,7 +58,7 @@ class Autoencoder:
     """
 
     heads: tuple[tuple[int, int], ...]
-    tensors: dict[str, Tensor]
+    tensors: dict[str, np.ndarray]
     first: int = 0
 
     @property
@@ -63,7 +67,7 @@ class Autoencoder:
         return len(self.tensors["b_enc"])
 
 
-def export_concepts(backbone: Backbone, catalog: Catalog, folder: Path, model_name: str) -> tuple[str, ...]:
+def export_concepts(model: Backbone | ModelWeights, catalog: Catalog, folder: Path, model_name: str) -> tuple[str, ...]:
     """Write the heads of a model into a new or empty folder: one folder for each of FOLDERS, and how to read them.
     Returns the names of these folders.
 
@@ -71,21 +75,21 @@ def export_concepts(backbone: Backbone, catalog: Catalog, folder: Path, model_na
 
     UnsupportedError for a model without concept heads; InputError for a folder that is not empty or cannot be written.
     """
-    prepare(backbone.config, folder)
-    assert backbone.concepts is not None
+    weights = weights_of(model)
+    prepare(weights.config, folder)
     with written(folder):
-        for name, one in autoencoders(backbone.concepts).items():
+        for name, one in autoencoders(weights).items():
             (folder / name).mkdir()
             layer = f"final-{name}"
             lines = [
                 json.dumps(line, ensure_ascii=False) + "\n" for line in explanations(one, catalog, model_name, layer)
             ]
-            write_file(folder / name / "sae_weights.safetensors", save(one.tensors))
+            write_file(folder / name / "sae_weights.safetensors", formatted_arrays(one.tensors))
             write_file(folder / name / "explanations.jsonl", "".join(lines))
-            write_file(folder / name / "cfg.json", as_json(sae_config(one, backbone.config, model_name, layer)))
+            write_file(folder / name / "cfg.json", as_json(sae_config(one, weights.config, model_name, layer)))
         reader = resources.files("daguerre") / "assets" / "saelens" / "concept_sae.txt"
         write_file(folder / READER, reader.read_text(encoding="utf-8"))
-        write_file(folder / "README.md", readme(backbone.config))
+        write_file(folder / "README.md", readme(weights.config))
     return FOLDERS
 
 
@@ -96,21 +100,25 @@ def prepare(config: ModelConfig, folder: Path) -> None:
     make_folder(folder)
 
 
-@torch.no_grad()
-def autoencoders(heads: ConceptHeads) -> dict[str, Autoencoder]:
+def autoencoders(weights: ModelWeights) -> dict[str, Autoencoder]:
     """The heads, by the names in FOLDERS: each alone, and both together."""
-    shape, known_rows, found_rows = heads.shape, slice(heads.shape.known), slice(heads.shape.discovered)
-    down, basis = heads.discovered_down.weight.double(), heads.discovered_basis.weight.double()
+    shape = weights.config.concepts
+    assert shape is not None
+    part = {name.removeprefix("concepts."): floats(x) for name, x in weights.outside(CONCEPTS).items()}
+    known_rows, found_rows = slice(shape.known), slice(shape.discovered)
+    down, basis = (part[f"discovered_{name}.weight"].astype(np.float64) for name in ("down", "basis"))
     known = _tensors(
-        heads.known_predictor.weight[known_rows], heads.known_predictor.bias, heads.known_embedding.weight[known_rows]
+        part["known_predictor.weight"][known_rows],
+        part.get("known_predictor.bias"),
+        part["known_embedding.weight"][known_rows],
     )
     discovered = _tensors(
-        heads.discovered_up.weight[found_rows].double() @ down,
-        heads.discovered_up.bias,
-        heads.discovered_coefficients.weight[found_rows].double() @ basis.T,
+        part["discovered_up.weight"][found_rows].astype(np.float64) @ down,
+        part.get("discovered_up.bias"),
+        part["discovered_coefficients.weight"][found_rows].astype(np.float64) @ basis.T,
     )
     both = {
-        name: torch.cat([known[name], discovered[name]], dim=int(name == "W_enc"))
+        name: np.concatenate([known[name], discovered[name]], axis=int(name == "W_enc"))
         for name in ("W_enc", "b_enc", "W_dec")
     }
     of_known, of_discovered = (shape.known, shape.kept_known), (shape.discovered, shape.kept_discovered)
@@ -121,12 +129,12 @@ def autoencoders(heads: ConceptHeads) -> dict[str, Autoencoder]:
     }
 
 
-def _tensors(predictor: Tensor, bias: Tensor | None, vectors: Tensor) -> dict[str, Tensor]:
+def _tensors(predictor: np.ndarray, bias: np.ndarray | None, vectors: np.ndarray) -> dict[str, np.ndarray]:
     """The tensors of an autoencoder, of a predictor (C, D), its bias, with that of spare rows, and vectors (C, D)."""
     num, width = predictor.shape
-    shift = torch.zeros(num) if bias is None else bias[:num]
-    tensors = {"W_enc": predictor.T, "b_enc": shift, "W_dec": vectors, "b_dec": torch.zeros(width)}
-    return {name: tensor.float().cpu().contiguous() for name, tensor in tensors.items()}
+    shift = np.zeros(num) if bias is None else bias[:num]
+    tensors = {"W_enc": predictor.T, "b_enc": shift, "W_dec": vectors, "b_dec": np.zeros(width)}
+    return {name: tensor.astype(np.float32) for name, tensor in tensors.items()}
 
 
 def sae_config(one: Autoencoder, config: ModelConfig, model_name: str, layer: str) -> dict[str, Any]:

@@ -11,10 +11,13 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from daguerre.errors import CheckpointError
 from daguerre.files import synced_write
+from daguerre.models.bits import number_type
 from daguerre.models.shards import INDEX, WEIGHTS, SafetensorsFile, Stored, read_index
 
 if TYPE_CHECKING:
@@ -29,7 +32,8 @@ def write_weights(
     folder: Path, tensors: Mapping[str, Tensor], dtype: torch.dtype, shard_bytes: int
 ) -> tuple[str, bytes]:
     """Name and content of the file that the caller must write: WEIGHTS, or INDEX, whose shards are written here."""
-    shards = split(tensors, dtype, shard_bytes)
+    sizes = {name: tensor.numel() * dtype.itemsize for name, tensor in tensors.items()}
+    shards = split(sizes, shard_bytes)
     if len(shards) == 1:
         return WEIGHTS, formatted(tensors, shards[0], dtype)
     weight_map, hashes, total = dict[str, str](), dict[str, str](), 0
@@ -41,7 +45,7 @@ def write_weights(
             file.write(content)
         hashes[file_name] = digest
         weight_map |= dict.fromkeys(names, file_name)
-        total += sum(tensors[name].numel() * dtype.itemsize for name in names)
+        total += sum(sizes[name] for name in names)
     index = {"metadata": {"total_size": total, "sha256": hashes}, "weight_map": weight_map}
     return INDEX, (json.dumps(index, indent=2) + "\n").encode()
 
@@ -89,11 +93,10 @@ def _files(path: Path) -> Iterator[Path]:
         yield file
 
 
-def split(tensors: Mapping[str, Tensor], dtype: torch.dtype, shard_bytes: int) -> list[list[str]]:
-    """The tensors' names in groups of at most `shard_bytes` bytes, or of a single larger tensor."""
+def split(sizes: Mapping[str, int], shard_bytes: int) -> list[list[str]]:
+    """The names of tensors of so many bytes in groups of at most `shard_bytes`, or of a single larger tensor."""
     shards, size = [list[str]()], 0
-    for name, tensor in tensors.items():
-        num = tensor.numel() * dtype.itemsize
+    for name, num in sizes.items():
         if shards[-1] and size + num > shard_bytes:
             shards.append([])
             size = 0
@@ -109,3 +112,16 @@ def formatted(tensors: Mapping[str, Tensor], names: list[str], dtype: torch.dtyp
     stored = {name: tensors[name].detach().to(device="cpu", dtype=dtype).contiguous() for name in names}
     content: bytes = format_safetensors(stored, metadata={"format": "pt"})
     return content
+
+
+def formatted_arrays(arrays: Mapping[str, np.ndarray]) -> bytes:
+    """The content of a safetensors file of arrays of float32, or of the bits of bfloat16."""
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    parts, at = list[bytes](), 0
+    for name, array in sorted(arrays.items()):
+        parts.append(np.ascontiguousarray(array).tobytes())
+        kind = "BF16" if number_type(array) == "bfloat16" else "F32"
+        header[name] = {"dtype": kind, "shape": array.shape, "data_offsets": [at, at := at + len(parts[-1])]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return b"".join([len(text).to_bytes(8, "little"), text, *parts])

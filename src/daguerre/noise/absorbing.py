@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from daguerre.noise.checks import check_step
-from daguerre.noise.schedule import Linear, Schedule, check_inside
+from daguerre.noise.checks import check_inside, check_step
+from daguerre.noise.schedule import Linear, Schedule
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,7 @@ import torch
 from torch import Tensor
 
 from daguerre.errors import InputError
-from daguerre.noise.checks import check_step
-from daguerre.noise.schedule import check_inside
+from daguerre.noise.checks import check_inside, check_step
 
 
 @dataclass(frozen=True, eq=False)

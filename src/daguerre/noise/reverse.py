@@ -9,7 +9,7 @@ Letters: B sequences, L positions, V vocabulary, N tokens that noise may draw.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -98,14 +98,24 @@ class ReverseSteps:
 
     def _level(self, t: float) -> tuple[float, np.ndarray]:
         """The share of tokens that survive to t, and of each token of the vocabulary the share that is it by noise."""
-        num, noise = int(self.drawn.sum()), np.zeros(len(self.drawn))
+        alpha, each, mask = self.shares(t)
+        noise = np.where(self.drawn, each, 0.0)
+        if self.mask_id is not None:
+            noise[self.mask_id] = mask
+        return alpha, noise
+
+    def shares(self, t: float) -> tuple[float, float, float]:
+        """The share of tokens that survive to t, and by noise of each token that it draws, and of the mask."""
+        num = int(self.drawn.sum())
         if self.mask_id is None:
-            noise[self.drawn] = t / num
-            return 1 - t, noise
+            return 1 - t, t / num, 0.0
+        odds = self.odds(t)
+        return (1 - t) / (1 + odds), odds / (1 + odds) / num, t / (1 + odds)
+
+    def odds(self, t: Any) -> Any:
+        """c(t) of a hybrid process, of a number or an array."""
         share, gamma = self.hybrid
-        odds = 2**gamma * share / (1 - share) * (t * (1 - t)) ** (gamma / 2)
-        noise[self.drawn], noise[self.mask_id] = odds / (1 + odds) / num, t / (1 + odds)
-        return (1 - t) / (1 + odds), noise
+        return 2**gamma * share / (1 - share) * (t * (1 - t)) ** (gamma / 2)
 
 
 def reverse_of(config: ModelConfig, remask: float = 0.0) -> Reverse:

@@ -73,9 +73,3 @@ class Linear(Polynomial):
 
 
 SCHEDULES: dict[str, type[Schedule]] = {"linear": Linear, "cosine": Cosine, "polynomial": Polynomial}
-
-
-def check_inside(t_B: Tensor) -> None:
-    """InputError unless every t is inside (0, 1): at the ends some weight of a loss is 0/0."""
-    if not ((t_B > 0) & (t_B < 1)).all():
-        raise InputError("a loss needs noise levels t strictly between 0 and 1: draw t from (0, 1)")

@@ -21,7 +21,7 @@ Letters: B points of the line, R rows, N heads, H head width, D width, L positio
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
@@ -31,16 +31,19 @@ from daguerre.decoding.modes import MODES
 from daguerre.decoding.result import Result
 from daguerre.decoding.steering import controls
 from daguerre.errors import InputError, UnsupportedError
-from daguerre.extras import pytorch
 from daguerre.models.backbone_session import BackboneSession
 from daguerre.models.catalog import Catalog
+from daguerre.models.core.config import ModelConfig
+from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.models.forward import Edit, Forward, Logits
+from daguerre.models.heads import ArrayHeads
+from daguerre.models.model_weights import ModelWeights
 from daguerre.models.tokenizer import Tokenizer
-
-if TYPE_CHECKING:
-    from daguerre.models.core.backbone import Backbone
+from daguerre.scoring.derivatives import Back, Core
 
 STEPS = 64
+ROWS_AT_ONCE = 2048
+"""Rows whose derivatives are computed together."""
 
 
 @dataclass(frozen=True)
@@ -99,8 +102,98 @@ ARGUMENTS: dict[str, Kind] = {
 """The kinds of the arguments of `Model.attribute`."""
 
 
+class Line(Protocol):
+    """The logit of a token at the only wanted row of a forward without a cache, as a function of the rows' embeddings,
+    in float32.
+    """
+
+    def embeddings(self, tokens: np.ndarray) -> np.ndarray:
+        """The embeddings of tokens (R,), float32 (R, D)."""
+
+    def logits(self, x: np.ndarray) -> np.ndarray:
+        """The logit, float32 (B,), for embeddings (B, R, D)."""
+
+    def gradients(self, x: np.ndarray) -> np.ndarray:
+        """Its derivatives by the embeddings, float32 (B, R, D)."""
+
+
+class ArrayLine:
+    """The `Line` of a model whose weights are on a CPU."""
+
+    def __init__(
+        self, weights: ModelWeights, heads: ArrayHeads, forward: Forward, token: int, edit: Edit | None = None
+    ) -> None:
+        self._core, self._heads, self._edit = Core(weights, forward), heads, edit
+        self._row, self._bias = heads.rows(np.array([token]))[0], heads.bias(np.array([token]))[0]
+        if edit is not None and edit.mask is not None:
+            self._bias = self._bias - edit.ban[0] @ edit.mask[:, token]
+
+    def embeddings(self, tokens: np.ndarray) -> np.ndarray:
+        """The embeddings of tokens; see `Line`."""
+        return self._core.embeddings(tokens)
+
+    def logits(self, x: np.ndarray) -> np.ndarray:
+        """The token's logits; see `Line`."""
+        return self._logits(x)[0]
+
+    def gradients(self, x: np.ndarray) -> np.ndarray:
+        """Their derivatives; see `Line`."""
+        logits, back = self._logits(x)
+        return back(np.ones_like(logits))
+
+    def _logits(self, x: np.ndarray) -> tuple[np.ndarray, Back]:
+        hidden, of_hidden = self._core(x)
+        edited, of_edited = self._edited(hidden)
+        return edited @ self._row + self._bias, lambda g: of_hidden(of_edited(g[:, None] * self._row))
+
+    def _edited(self, hidden: np.ndarray) -> tuple[np.ndarray, Back]:
+        """Hidden states (B, D) as steering changes them, weights of concepts included."""
+        edit = self._edit
+        if edit is None:
+            return hidden, lambda g: g
+        weights = self._heads.weights(hidden)[:, edit.concepts]
+        slopes = edit.scale * weights * (1 - weights)
+        changed = hidden + (edit.shift + edit.scale * weights) @ edit.write
+        return changed, lambda g: g + (g @ edit.write.T * slopes) @ self._heads.predictors(edit.concepts)
+
+
+@dataclass(frozen=True, eq=False)
+class Gradients:
+    """The parts of the rows of a forward, float64 (R,), and the logit with and without them."""
+
+    scores: np.ndarray
+    logit: float
+    baseline_logit: float
+
+
+def integrated_gradients(line: Line, config: ModelConfig, tokens: np.ndarray, num_steps: int = STEPS) -> Gradients:
+    """The parts of a forward's rows, whose tokens are (R,), in the logit of a line."""
+    baseline = config.eos_id if config.mask_id is None else config.mask_id
+    end, start = line.embeddings(tokens), line.embeddings(np.full_like(tokens, baseline))
+    sums, size = np.zeros(end.shape), max(1, ROWS_AT_ONCE // len(tokens))
+    points = ((np.arange(num_steps) + 0.5) / num_steps).astype(np.float32)
+    for first in range(0, num_steps, size):
+        some = points[first : first + size, None, None]
+        sums += line.gradients(start + some * (end - start)).sum(axis=0, dtype=np.float64)
+    scores = ((end - start).astype(np.float64) * sums / num_steps).sum(axis=-1)
+    without, with_all = line.logits(np.stack([start, end])).tolist()
+    return Gradients(scores, with_all, without)
+
+
+def line_of(denoiser: BackboneDenoiser, forward: Forward, token: int, edit: Edit | None) -> Line:
+    """The line of a model: in PyTorch where PyTorch computes it. UnsupportedError for DiffusionGemma."""
+    if denoiser.config.gemma is not None:
+        raise UnsupportedError("DiffusionGemma's forwards have no gradients here: use another model")
+    heads = denoiser.heads
+    if isinstance(heads, ArrayHeads):
+        return ArrayLine(denoiser.weights, heads, forward, token, edit)
+    from daguerre.scoring.gradients import ModuleLine
+
+    return ModuleLine(denoiser.backbone, forward, token, edit)
+
+
 def attribute(
-    backbone: Backbone,
+    denoiser: BackboneDenoiser,
     tokenizer: Tokenizer,
     catalog: Catalog | None,
     result: Result,
@@ -115,16 +208,13 @@ def attribute(
     that took the place of another; and for DiffusionGemma. InputError for a token that there is not, or that the model
     was not asked for.
     """
-    forward, canvas, position, token = _recorded(backbone, result, index)
+    forward, canvas, position, token = _recorded(denoiser.config, result, index)
     edit = None
     if result.steering:
         assert catalog is not None
-        program = controls(result.steering, backbone, catalog)
+        program = controls(result.steering, denoiser.heads, catalog)
         edit = Edit(program.concepts, program.write, program.mask, *program.at(canvas, np.array([position])))
-    pytorch()
-    from daguerre.scoring.gradients import integrated_gradients
-
-    found = integrated_gradients(backbone, forward, token, num_steps, edit)
+    found = integrated_gradients(line_of(denoiser, forward, token, edit), denoiser.config, forward.tokens, num_steps)
     scores = np.zeros(len(canvas))
     seen = forward.layout.position < len(canvas)
     np.add.at(scores, forward.layout.position[seen], found.scores[seen])
@@ -135,7 +225,7 @@ def attribute(
     return Attribution(text, token, position, scores, tuple(words), found.logit, found.baseline_logit, num_steps)
 
 
-def _recorded(backbone: Backbone, result: Result, index: int) -> tuple[Forward, Canvas, int, int]:
+def _recorded(config: ModelConfig, result: Result, index: int) -> tuple[Forward, Canvas, int, int]:
     """The forward that committed a token, without a cache; the canvas that it saw; the token's position and id."""
     if result.concepts is None:
         raise InputError("a result knows where its tokens were committed if it is asked for with explain=True")
@@ -159,6 +249,6 @@ def _recorded(backbone: Backbone, result: Result, index: int) -> tuple[Forward, 
         end = span[1]
         gaps = tuple((a, min(b, end)) for a, b in canvas.gaps if a < end)
         seen = Canvas(canvas.tokens[:end], canvas.open[:end], gaps, span)
-    (forward,) = next(BackboneSession(backbone.config, None).ask(seen, np.array([told.position]), Logits()))
+    (forward,) = next(BackboneSession(config, None).ask(seen, np.array([told.position]), Logits()))
     assert isinstance(forward, Forward)
     return forward, canvas, told.position, told.id

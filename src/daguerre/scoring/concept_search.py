@@ -28,24 +28,21 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 
 from daguerre.canvas import Canvas
 from daguerre.errors import InputError, UnsupportedError, no_concept_heads, unknown
-from daguerre.extras import for_inference, pytorch
 from daguerre.models.catalog import Catalog
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.core.shapes import CLAMP
 from daguerre.models.denoiser import Denoiser
 from daguerre.models.forward import Hidden
+from daguerre.models.heads import Heads
 from daguerre.models.session import Asking, compute, together
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.scoring.embedding import clean_forward
-
-if TYPE_CHECKING:
-    from daguerre.models.core.concept_heads import ConceptHeads
 
 SPAN = 64
 """Most tokens of a span in causal context."""
@@ -128,7 +125,7 @@ def parse_query(query: str, catalog: Catalog) -> tuple[Term, ...]:
 
 def search(
     denoiser: Denoiser,
-    heads: ConceptHeads | None,
+    heads: Heads,
     tokenizer: Tokenizer,
     terms: Sequence[Term],
     documents: Iterable[SearchedText],
@@ -145,7 +142,7 @@ def search(
         raise unknown("strength", by, STRENGTHS)
     if unit not in UNITS:
         raise unknown("unit", unit, UNITS)
-    if heads is None:
+    if denoiser.config.concepts is None:
         raise no_concept_heads("search by concept")
     tokenizer.require_bytes("search by concept")
     return _search(
@@ -209,13 +206,12 @@ def log_sigmoid(logits: np.ndarray) -> np.ndarray:
 class ConceptReader:
     """Reads concepts in texts: their logits (peak) or their weights (mean), by their numbers."""
 
-    def __init__(self, denoiser: Denoiser, heads: ConceptHeads, numbers: Sequence[int], by: Strength) -> None:
-        torch = pytorch()
+    def __init__(self, denoiser: Denoiser, heads: Heads, numbers: Sequence[int], by: Strength) -> None:
         config = denoiser.config
         if config.context in ("causal", "block") and config.process != "absorbing":
             raise UnsupportedError(f"concepts are not read in a model of the {config.process} process")
         self.denoiser, self.config, self.heads, self.by = denoiser, config, heads, by
-        self._numbers = torch.tensor(list(numbers), device=heads.known_embedding.weight.device)
+        self._numbers = np.array(list(numbers), dtype=np.int64)
 
     def read(self, texts: Sequence[Sequence[int]]) -> list[np.ndarray]:
         """What the tokens of each text have, float32 (T, J). A token that no row predicts has the smallest value."""
@@ -257,17 +253,10 @@ class ConceptReader:
             parts.append(self._of(answer.hidden))
         return np.concatenate(parts)
 
-    @for_inference
     def _of(self, hidden: np.ndarray) -> np.ndarray:
         """The values (A, J) of hidden states (A, D)."""
-        torch = pytorch()
-        rows = torch.from_numpy(hidden).to(self._numbers.device)
-        if self.by == "mean":
-            values = self.heads.weights(rows)
-        else:
-            values = torch.cat([self.heads.known_logits(rows), self.heads.discovered_logits(rows)], dim=-1)
-        out: np.ndarray = values[:, self._numbers].cpu().numpy()
-        return out
+        values = self.heads.weights(hidden) if self.by == "mean" else self.heads.logits(hidden)
+        return values[:, self._numbers]
 
 
 def windows(num: int, most: int, again: int) -> Iterator[tuple[int, int, int]]:

@@ -17,7 +17,7 @@ Letters: T texts, R rows, A wanted rows, D width, C = N + M concepts.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -25,13 +25,10 @@ from daguerre.arguments import TOKENS, Kind, OneOf, Several, checks
 from daguerre.cancellation import current_cancellation
 from daguerre.decoding.request import Text
 from daguerre.errors import ContextError, InputError, no_concept_heads
-from daguerre.extras import for_inference, pytorch
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import Backend, Forward, Hidden, Layout
+from daguerre.models.heads import Heads
 from daguerre.models.tokenizer import Tokenizer
-
-if TYPE_CHECKING:
-    from daguerre.models.core.concept_heads import ConceptHeads
 
 EmbeddingKind = Literal["hidden", "known", "discovered", "composed", "concepts"]
 KINDS: tuple[EmbeddingKind, ...] = get_args(EmbeddingKind)
@@ -54,7 +51,7 @@ def embed(
     tokenizer: Tokenizer,
     texts: Sequence[Text],
     kind: EmbeddingKind = "hidden",
-    heads: ConceptHeads | None = None,
+    heads: Heads | None = None,
 ) -> np.ndarray:
     """Embeddings of texts, or of token ids, float32 (T, D), of kind "concepts" (T, C), each of Euclidean length 1;
     zeros where a text's mean is zero. `heads`: the model's, for all kinds but "hidden".
@@ -80,20 +77,16 @@ def embed(
     return out
 
 
-@for_inference
-def _of_concepts(hidden: np.ndarray, kind: EmbeddingKind, heads: ConceptHeads) -> np.ndarray:
+def _of_concepts(hidden: np.ndarray, kind: EmbeddingKind, heads: Heads) -> np.ndarray:
     """The mean over hidden states (A, D) of their concepts' weights, float64 (C,), or of the part that is of concepts,
     (D,), which is the sum of vectors by these mean weights.
     """
-    torch = pytorch()
-    rows = torch.from_numpy(hidden).to(heads.known_embedding.weight.device).split(WEIGHED_AT_ONCE)
-    mean = torch.stack([heads.weights(some).sum(dim=0, dtype=torch.float64) for some in rows]).sum(dim=0) / len(hidden)
+    some = (hidden[start : start + WEIGHED_AT_ONCE] for start in range(0, len(hidden), WEIGHED_AT_ONCE))
+    mean = np.stack([heads.weights(rows).sum(axis=0, dtype=np.float64) for rows in some]).sum(axis=0) / len(hidden)
     if kind != "concepts":
-        known = heads.known_sum(mean[: heads.shape.known].float())
-        discovered = heads.discovered_sum(mean[heads.shape.known :].float())
-        mean = {"known": known, "discovered": discovered, "composed": known + discovered}[kind].double()
-    out: np.ndarray = mean.cpu().numpy()
-    return out
+        known, discovered = heads.sums(mean)
+        mean = {"known": known, "discovered": discovered, "composed": known + discovered}[kind].astype(np.float64)
+    return mean
 
 
 def checked_ids(config: ModelConfig, tokenizer: Tokenizer, text: Text) -> list[int]:

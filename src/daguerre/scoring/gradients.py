@@ -1,4 +1,5 @@
-"""Integrated gradients of a forward in PyTorch; see `scoring.attribution`.
+"""The line of integrated gradients in PyTorch, by autograd, for models on any device; see `scoring.attribution`. It is
+the reference for `scoring.derivatives`.
 
 Letters: B points of the line, R rows, N heads, H head width, D width.
 """
@@ -6,48 +7,14 @@ Letters: B points of the line, R rows, N heads, H head width, D width.
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from daguerre.errors import UnsupportedError
 from daguerre.models.core.attention import sdpa
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.forward import Edit, Forward
-
-ROWS_AT_ONCE = 2048
-STEPS = 64
-
-
-@dataclass(frozen=True, eq=False)
-class Gradients:
-    """The parts of the rows of a forward, float64 (R,), and the logit with and without them."""
-
-    scores: np.ndarray
-    logit: float
-    baseline_logit: float
-
-
-@torch.enable_grad()
-def integrated_gradients(
-    backbone: Backbone, forward: Forward, token: int, num_steps: int = STEPS, edit: Edit | None = None
-) -> Gradients:
-    """The parts of a forward's rows in the logit of a token at its only wanted row. The forward has no cache."""
-    if backbone.config.gemma is not None:
-        raise UnsupportedError("DiffusionGemma's forwards have no gradients here: use another model")
-    line = _Line(backbone, forward, token, edit)
-    sums, size = torch.zeros_like(line.end, dtype=torch.float64), max(1, ROWS_AT_ONCE // len(forward.tokens))
-    points = (torch.arange(num_steps, dtype=torch.float64, device=line.end.device) + 0.5) / num_steps
-    for some in points.split(size):
-        x = line.at(some).requires_grad_(True)
-        (gradient,) = torch.autograd.grad(line.logits(x).sum(), x)
-        sums += gradient.double().sum(dim=0)
-    scores = ((line.end - line.start).double() * sums / num_steps).sum(dim=-1)
-    with torch.no_grad():
-        start, end = line.logits(torch.stack([line.start, line.end])).tolist()
-    return Gradients(scores.cpu().numpy(), end, start)
 
 
 class _Given(nn.Module):
@@ -55,26 +22,22 @@ class _Given(nn.Module):
 
     def __init__(self, x: Tensor) -> None:
         super().__init__()
-        self.x = x
+        self.weight = x  # whose device is that of a noise level
 
     def forward(self, tokens: Tensor) -> Tensor:
         """They, whatever the tokens are."""
-        return self.x
+        return self.weight
 
 
-class _Line:
-    """The logit of a token along the line from the baseline to the embeddings of a forward's rows, in float32."""
+class ModuleLine:
+    """The `Line` of a backbone."""
 
-    def __init__(self, backbone: Backbone, forward: Forward, token: int, edit: Edit | None) -> None:
+    def __init__(self, backbone: Backbone, forward: Forward, token: int, edit: Edit | None = None) -> None:
         assert forward.cache is None and len(forward.wanted) == 1
         weight = backbone.embedding.weight
         self._backbone = backbone if weight.dtype == torch.float32 else copy.deepcopy(backbone).float()
         self._forward, self._token, self._edit, self._device = forward, token, edit, weight.device
         config = backbone.config
-        baseline = config.eos_id if config.mask_id is None else config.mask_id
-        tokens = torch.tensor(forward.tokens).to(weight.device)
-        self.end = self._backbone.embedding(tokens).detach()
-        self.start = self._backbone.embedding(torch.full_like(tokens, baseline)).detach()
         layouts = (
             [forward.layout]
             if config.windows is None
@@ -82,11 +45,24 @@ class _Line:
         )
         self._seen = [torch.tensor(layout.dense(0))[None, None].to(weight.device) for layout in layouts]
 
-    def at(self, points: Tensor) -> Tensor:
-        """Embeddings (B, R, D) at points (B,) of the line, 0 to 1."""
-        return self.start + points.float()[:, None, None] * (self.end - self.start)
+    @torch.no_grad()
+    def embeddings(self, tokens: np.ndarray) -> np.ndarray:
+        """The embeddings of tokens; see `Line`."""
+        return _array(self._backbone.embedding(torch.tensor(tokens).to(self._device)))
 
-    def logits(self, x: Tensor) -> Tensor:
+    @torch.no_grad()
+    def logits(self, x: np.ndarray) -> np.ndarray:
+        """The token's logits; see `Line`."""
+        return _array(self._logits(torch.tensor(x).to(self._device)))
+
+    @torch.enable_grad()
+    def gradients(self, x: np.ndarray) -> np.ndarray:
+        """Their derivatives; see `Line`."""
+        given = torch.tensor(x).to(self._device).requires_grad_(True)
+        (gradient,) = torch.autograd.grad(self._logits(given).sum(), given)
+        return _array(gradient)
+
+    def _logits(self, x: Tensor) -> Tensor:
         """The token's logit, float32 (B,), for embeddings (B, R, D)."""
         shell = copy.copy(self._backbone)
         shell.__dict__["_modules"] = {**self._backbone._modules, "embedding": _Given(x)}
@@ -119,3 +95,8 @@ class _Line:
     def _banned(self) -> float:
         edit = self._edit
         return 0.0 if edit is None or edit.mask is None else float(edit.ban[0] @ edit.mask[:, self._token])
+
+
+def _array(x: Tensor) -> np.ndarray:
+    out: np.ndarray = x.cpu().numpy()
+    return out

@@ -44,10 +44,11 @@ import numpy as np
 
 from daguerre.decoding.modes.block import DEFAULT_BLOCK
 from daguerre.errors import InputError, UnsupportedError, unknown
-from daguerre.extras import pytorch
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import Backend, Forward, Hidden, KeyCache, Layout, Logits, LogProbs
 from daguerre.models.session import Asking, compute
+from daguerre.noise.bound import NoisyBound
+from daguerre.noise.reverse import ReverseSteps, reverse_of
 from daguerre.scoring.embedding import clean_layout
 
 SpanLayout = int | Literal["full"]
@@ -279,23 +280,21 @@ def _bound_over_time(
 
     At t = 1 the text is all noise and at t = 0 it is clean, so the integral is the whole bound.
     """
-    torch = pytorch()
-    from daguerre.noise.process import process_of
-
-    process, num = process_of(config), len(ids)
-    times = torch.from_numpy((np.arange(samples) + rng.uniform(1e-9, 1 - 1e-9, samples)) / samples)
-    generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
-    x0 = torch.from_numpy(ids).expand(samples, -1)
-    xt = process.corrupt(x0, times, generator)
-    xt[:, 0] = x0[:, 0]
+    process, num = reverse_of(config), len(ids)
+    assert isinstance(process, ReverseSteps)
+    bound, x0 = NoisyBound(process), np.tile(ids, (samples, 1))
+    times = (np.arange(samples) + rng.uniform(1e-9, 1 - 1e-9, samples)) / samples
+    xt = bound.corrupt(x0, times, int(rng.integers(2**63)))
+    xt[:, 0] = ids[0]
     layout, wanted = Layout(np.arange(num), np.full(num, num, dtype=np.int32), 0), np.arange(1, num, dtype=np.int32)
-    parts = []
-    for part in torch.arange(samples).split(max(1, ROWS_AT_ONCE // num)):
-        given = zip(xt[part].numpy(), times[part].tolist(), strict=True)
+    parts, size = [], max(1, ROWS_AT_ONCE // num)
+    for start in range(0, samples, size):
+        part = slice(start, start + size)
+        given = zip(xt[part], times[part].tolist(), strict=True)
         answers = yield [Forward(noisy, layout, None, wanted, Logits(), t) for noisy, t in given]
-        logits = torch.from_numpy(np.stack([answer.logits for answer in answers if answer.logits is not None]))
-        parts.append(process.nelbo(logits, x0[part, 1:], xt[part, 1:], times[part]))
-    values = torch.cat(parts).numpy()
+        logits = np.stack([answer.logits for answer in answers if answer.logits is not None])
+        parts.append(bound.nelbo(logits, x0[part, 1:], xt[part, 1:], times[part]))
+    values = np.concatenate(parts)
     by_token = values.mean(axis=0)
     variance = collapsed_variance(values.sum(axis=1)[:, None])
     return TokenScores(float(by_token.sum()), variance**0.5, len(by_token), by_token)

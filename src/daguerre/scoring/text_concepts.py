@@ -15,21 +15,17 @@ from __future__ import annotations
 import codecs
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from daguerre.decoding.explanation import Explanation, TokenExplanation, explain
 from daguerre.errors import InputError, no_concept_heads
-from daguerre.extras import pytorch
 from daguerre.models.catalog import Catalog
 from daguerre.models.forward import Backend
+from daguerre.models.heads import Heads, sigmoid
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.scoring.concept_search import windows
 from daguerre.scoring.embedding import clean_forward
-
-if TYPE_CHECKING:
-    from daguerre.models.core.backbone import Backbone
 
 
 @dataclass(frozen=True)
@@ -50,19 +46,17 @@ class TextConcepts:
 
 
 def text_concepts(
-    backend: Backend, backbone: Backbone, tokenizer: Tokenizer, catalog: Catalog | None, text: str
+    backend: Backend, heads: Heads | None, tokenizer: Tokenizer, catalog: Catalog | None, text: str
 ) -> TextConcepts:
     """The concepts of a text. UnsupportedError for a model without concept heads; InputError for an empty text."""
-    torch = pytorch()
-    config, heads = backbone.config, backbone.concepts
     if heads is None or catalog is None:
         raise no_concept_heads()
     ids = tokenizer.encode_plain(text)
     if not ids:
         raise InputError("the text is empty, so it has no concepts: give a file with text")
+    config = heads.config
     texts, most = list(_texts(tokenizer, ids)), config.max_positions - len(config.first)
     todo = list(windows(len(ids), most, most // 2))
-    weight = backbone.embedding.weight
     told, probabilities = list[TokenExplanation](), np.zeros((len(ids), catalog.num_known), dtype=np.float32)
     for start, first, end in todo:
         forward = clean_forward(config, ids[start:end])
@@ -75,10 +69,8 @@ def text_concepts(
         assert answer.hidden is not None
         places = [(texts[at], ids[at], at) for at in scored.tolist()]
         evidence = np.concatenate([np.ones((len(rows), 1, 1), np.float32), answer.hidden[:, None]], axis=2)
-        told += explain(backbone, None, evidence, places)
-        with torch.no_grad():
-            logits = heads.known_logits(torch.from_numpy(answer.hidden).to(weight.device))
-        probabilities[scored] = logits.sigmoid().cpu().numpy()
+        told += explain(heads, None, evidence, places)
+        probabilities[scored] = sigmoid(heads.logits(answer.hidden)[:, : catalog.num_known])
     size = len(config.first) + min(most, len(ids))
     return TextConcepts(Explanation(tuple(told), catalog), probabilities, config.shift, len(todo), size)
 

@@ -33,6 +33,10 @@ from daguerre.models.rows import plan_rows
 from daguerre.models.session import Asking, compute, together
 from daguerre.models.tokenizer import Tokenizer
 
+OURS = "concept head"
+"""What detects concepts beside the controls."""
+GROUPS = ("all", "lexical", "structural")
+"""Of the concepts that are detected."""
 SPAN, PREFIX = 64, 192
 AT_ONCE = 16
 """Cases whose forwards are computed together."""

@@ -22,6 +22,8 @@ import torch
 from daguerre.concepts.taxonomy import taxonomy
 from daguerre.errors import DataError
 from daguerre.evals.concepts.cases import CONDITIONS, SPAN, ConceptCase, Condition, read_cases
+from daguerre.evals.concepts.cases import GROUPS as GROUPS
+from daguerre.evals.concepts.cases import OURS as OURS
 from daguerre.evals.concepts.controls import Fitted, Sets, logistic, naive_bayes, row_probe
 from daguerre.evals.concepts.features import Presence, pooled, presence
 from daguerre.evals.concepts.metrics import Areas, areas, log_any, resamples, scorable, summary
@@ -29,11 +31,9 @@ from daguerre.evals.concepts.partial_results import PartialResults
 from daguerre.evals.workers import Progress
 from daguerre.model import Model
 
-OURS = "concept head"
 NAIVE_BAYES, LOGISTIC = "naive Bayes of tokens", "logistic regression of tokens"
 POOLED, ROWS = "linear probe of pooled states", "linear probe of rows"
 TARGETS = {"reading, clean": 0.96, "reading, half masked": 0.93, "reading, nine tenths masked": 0.85}
-GROUPS = ("all", "lexical", "structural")
 VALIDATION = 8
 """Of the training files, every so many-th is for validation."""
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from daguerre.evals.concepts.cases import CONDITIONS
-from daguerre.evals.concepts.detection import OURS
+from daguerre.evals.concepts.cases import CONDITIONS, OURS
 from daguerre.evals.concepts.injection import COMMENT, STEERED
 from daguerre.evals.concepts.suppression import CONSTRAINT, NONE, STEERING
 from daguerre.view.charts import BLACK, BLUE, GRAY, GREEN, ORANGE, RED, legend_below, titled

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from daguerre.evals.concepts.detection import GROUPS
+from daguerre.evals.concepts.cases import GROUPS
 from daguerre.evals.concepts.injection import COMMENT, STEERED
 from daguerre.evals.concepts.suppression import NONE
 from daguerre.evals.tables import Column, Row, bracketed, difference, optional, percent, share, table, table_of, text

@@ -42,6 +42,7 @@ from daguerre.evals.tasks.setup import (
     make_token_spans,
 )
 from daguerre.evals.workers import Progress
+from daguerre.extras import pytorch
 from daguerre.train.corpus.diffs import load_diffs
 
 
@@ -125,6 +126,7 @@ def draft(setup: Setup) -> Measure:
     """One-shot drafts compared with greedy text."""
     model = setup.model
     check_draft(model, "draft")
+    pytorch()
     prompts = make_draft_prompts(setup.documents, model.tokenizer, setup.limits.prompts, "draft")
     return lambda progress: asdict(measure_drafts(model.backbone, prompts, progress))
 

@@ -106,11 +106,11 @@ class LevelVector:
     numbers: NumberType
 
     @classmethod
-    def of(cls, weights: Parts) -> LevelVector:
-        """That of a model as its weights are now."""
+    def of(cls, weights: Parts, numbers: NumberType | None = None) -> LevelVector:
+        """That of a model as its weights are now, rounded to a type; None: the model's."""
         part = weights.part(OUTSIDE)
         inner, out = (floats(part[f"time_input.{name}.weight"]) for name in ("inner", "out"))
-        return cls(inner, out, weights.numbers)
+        return cls(inner, out, numbers or weights.numbers)
 
     def at(self, level: float) -> np.ndarray:
         """The vector, float32 (D,), rounded where the model's type rounds it."""
@@ -138,17 +138,19 @@ def folded(weights: Parts) -> Parts:
 
 
 class FoldedWeights(Parts):
-    """The weights of a model with adaptive norms at level 0, as of one with plain norms."""
+    """The weights of a model with adaptive norms at a level, as of one with plain norms; numbers: the type of those
+    that the level changes, None: the model's.
+    """
 
-    def __init__(self, weights: Parts) -> None:
-        self._weights, self.numbers = weights, weights.numbers
-        self._layers, self._final = Modulations.of(weights).at(0.0)
+    def __init__(self, weights: Parts, level: float = 0.0, numbers: NumberType | None = None) -> None:
+        self._weights, self.numbers = weights, numbers or weights.numbers
+        self._layers, self._final = Modulations.of(weights).at(level)
         self.config: ModelConfig = replace(
             weights.config, adaptive_width=0, norm_bias=True, out_bias=True, mlp_bias=True
         )
 
     def part(self, layer: int | None) -> Part:
-        """The weights of a part; those that level 0 does not change are not copied."""
+        """The weights of a part; those that the level does not change are not copied."""
         held = self._weights.part(layer)
         out = {name: x for name, x in held.items() if "modulation" not in name and "level_" not in name}
         if layer is OUTSIDE:

@@ -22,10 +22,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from daguerre.models.core.shapes import CLAMP as CLAMP
+from daguerre.models.core.shapes import SMALL as SMALL
 from daguerre.models.core.shapes import ConceptShape
-
-SMALL = 4096
-"""Concepts of a kind whose vectors are all multiplied, kept or not."""
 
 
 @dataclass(frozen=True, eq=False)

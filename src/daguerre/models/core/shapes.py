@@ -13,6 +13,8 @@ from daguerre.models.core.limits import CONCEPTS, EXPERTS, FIM, SCALING, WINDOWS
 ScalingName = Literal["linear", "llama3", "yarn", "longrope"]
 CLAMP = 15.0
 """Logits of concepts are kept within this distance of 0."""
+SMALL = 4096
+"""Concepts of a kind whose vectors are all multiplied, kept or not."""
 ScoreName = Literal["softmax", "sigmoid"]
 
 

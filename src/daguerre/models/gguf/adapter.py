@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from daguerre.errors import InputError, UnsupportedError, unknown
 from daguerre.files import atomic_write
@@ -16,7 +15,7 @@ from daguerre.models.families.base import Piece
 from daguerre.models.gguf.header import KINDS
 from daguerre.models.gguf.pieces import as_pairs, gguf_pieces
 from daguerre.models.gguf.writing import arch_of, kind_of, package, stored
-from daguerre.models.lora import Adapter, open_adapter
+from daguerre.models.lora import Adapter, read_adapter
 from daguerre.models.lora_names import AdapterNames
 from daguerre.models.shards import some
 
@@ -38,9 +37,9 @@ def write_adapter(config: ModelConfig, published: AdapterNames, adapter: Path, p
         raise unknown("dtype", dtype, DTYPES)
     gguf = package()
     names = {(piece.target, str(piece.index)): piece for piece in gguf_pieces(config, arch) if not piece.copy}
-    with open_adapter(adapter, published.pieces, published.prefix, config.tied) as content:
-        _check(adapter, content)
-        pairs = [(names[_place(content.by_name[name])], *_factors(adapter, content, name)) for name in content.matrices]
+    content = read_adapter(adapter, published.pieces, published.prefix, config)
+    _check(adapter, content)
+    pairs = [(names[_place(content.by_name[name])], *_factors(content, name)) for name in content.matrices]
     alphas = {scale * len(a) for _, a, _, scale in pairs}
     alpha = alphas.pop() if len(alphas) == 1 else 0.0
     try:
@@ -74,19 +73,17 @@ def _place(piece: Piece) -> tuple[str, str]:
     return piece.target, str(piece.index)
 
 
-def _factors(adapter: Path, content: Adapter, name: str) -> tuple[Tensor, Tensor, float]:
-    found = content.factors(name)
-    if found is None:
-        raise InputError(f"{adapter}: the factors of {name} are of different ranks: copy the adapter again")
-    return *found, content.scale(name, len(found[0]))
+def _factors(content: Adapter, name: str) -> tuple[np.ndarray, np.ndarray, float]:
+    a, b = content.factors(name)
+    return a, b, content.scale(name, len(a))
 
 
 def _heads(config: ModelConfig, piece: Piece) -> int:
     return config.num_heads if "attn_q" in piece.name else config.num_kv_heads
 
 
-def _add(writer: Any, gguf: Any, name: str, factor: Tensor, dtype: str) -> None:
+def _add(writer: Any, gguf: Any, name: str, factor: np.ndarray, dtype: str) -> None:
     kind = kind_of(dtype)
     number = gguf.GGMLQuantizationType(KINDS[kind].number)
-    content = np.ascontiguousarray(stored(factor.contiguous(), kind))
+    content = np.ascontiguousarray(stored(factor, kind))
     writer.add_tensor(name, content.view(np.float32) if kind == "F32" else content, raw_dtype=number)

@@ -12,17 +12,15 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from daguerre.errors import InputError, MissingExtra, unknown
 from daguerre.files import atomic_write
-from daguerre.models.core.backbone import Backbone
+from daguerre.models.bits import floats
 from daguerre.models.core.config import ModelConfig
-from daguerre.models.core.rotary import frequencies
+from daguerre.models.core.frequencies import frequencies
 from daguerre.models.families.base import Piece
 from daguerre.models.gguf.facts import ARCHITECTURES, BLOCK, FAMILY, SHIFTED
 from daguerre.models.gguf.file import BLOCK as NUMBERS
@@ -33,7 +31,11 @@ from daguerre.models.gguf.values import LONG_FACTORS, ROPE_FACTORS, SHORT_FACTOR
 from daguerre.models.gguf.writing_cores import add_experts, add_windows
 from daguerre.models.gguf.writing_cores import arch_of as arch_of
 from daguerre.models.gguf.writing_tokenizer import add_tokenizer
+from daguerre.models.model_weights import ModelWeights, Published, weights_of
 from daguerre.models.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from daguerre.models.core.backbone import Backbone
 
 DTYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q6_k", "q4_k")
 """Types of matrices that are written; norms and biases are float32."""
@@ -75,14 +77,19 @@ class Written:
 
 
 def write_gguf(
-    backbone: Backbone, tokenizer: Tokenizer | None, path: Path, dtype: str = "bf16", family: str | None = None
+    model: Backbone | ModelWeights,
+    tokenizer: Tokenizer | None,
+    path: Path,
+    dtype: str = "bf16",
+    family: str | None = None,
 ) -> Written:
     """Write a file that appears under its name only when whole. Without a tokenizer it takes ids and gives ids.
 
     UnsupportedError for a model that llama.cpp has no architecture for; InputError for an unknown type, or a place that
     cannot be written; MissingExtra without the package `gguf`.
     """
-    config = backbone.config
+    weights = weights_of(model)
+    config = weights.config
     arch = arch_of(config, family)
     kind = kind_of(dtype)
     family = family or ALIKE.get((config.context, config.shift), {}).get(arch)
@@ -91,7 +98,7 @@ def write_gguf(
         with atomic_write(path) as file, closing(gguf.GGUFWriter(file.name, arch)) as writer:
             _add_config(writer, gguf, config, arch, family, kind)
             notes = [*_notes(config, family), *add_tokenizer(writer, tokenizer, config)]
-            kinds = _write_tensors(writer, gguf, backbone, kind)
+            kinds = _write_tensors(writer, gguf, weights, kind)
     except OSError as error:
         raise InputError(f"cannot write {path} ({error.strerror or error}): make room, or name another file") from None
     return Written(arch, kinds, tuple(notes))
@@ -185,16 +192,16 @@ def _add_rotary(writer: Any, gguf: Any, config: ModelConfig) -> None:
             writer.add_rope_scaling_attn_factors(scaling.attention_factor / log)
 
 
-def _write_tensors(writer: Any, gguf: Any, backbone: Backbone, kind: str) -> dict[str, int]:
+def _write_tensors(writer: Any, gguf: Any, weights: ModelWeights, kind: str) -> dict[str, int]:
     """Write one tensor after another, so that one of them at a time is in memory a second time."""
-    config, parts = backbone.config, backbone.state_dict()
+    config, published = weights.config, Published(weights)
     pieces = [piece for piece in gguf_pieces(config, writer.arch) if not piece.copy or writer.arch in UNTIED]
-    kinds = {piece.name: _kind(piece, parts[piece.target][piece.index], kind, config) for piece in pieces}
+    kinds = {piece.name: _kind(piece, published.shape(piece), kind, config) for piece in pieces}
     factors = rope_factors(config)
     for name, numbers in factors.items():
         writer.add_tensor_info(name, numbers.shape, numbers.dtype, numbers.nbytes)
     for piece in pieces:
-        shape, name = tuple(parts[piece.target][piece.index].shape), kinds[piece.name]
+        shape, name = published.shape(piece), kinds[piece.name]
         num_bytes = math.prod(shape) // KINDS[name].block * KINDS[name].num_bytes
         number = gguf.GGMLQuantizationType(KINDS[name].number)
         writer.add_tensor_info(piece.name, shape, np.dtype(np.float32), num_bytes, raw_dtype=number)
@@ -204,38 +211,38 @@ def _write_tensors(writer: Any, gguf: Any, backbone: Backbone, kind: str) -> dic
     for numbers in factors.values():
         writer.write_tensor_data(numbers)
     for piece in pieces:
-        tensor = parts[piece.target][piece.index]
+        tensor = published.read(piece)
         if piece.change is not None:
             tensor = as_pairs(tensor, config.num_heads if "attn_q" in piece.name else config.num_kv_heads)
         writer.write_tensor_data(stored(tensor, kinds[piece.name]))
     return dict(Counter(kinds.values()))
 
 
-def _kind(piece: Piece, tensor: Tensor, kind: str, config: ModelConfig) -> str:
+def _kind(piece: Piece, shape: tuple[int, ...], kind: str, config: ModelConfig) -> str:
     """The type in which a tensor is written: norms, biases and routers as F32, a row that is no whole number of blocks
     as SHORTER or F16, and of 4-bit files the vocabulary's projection as PROJECTION.
     """
-    if tensor.ndim < 2 or piece.target.endswith("router.weight"):
+    if len(shape) < 2 or piece.target.endswith("router.weight"):
         return "F32"
     projects = piece.name == ("token_embd.weight" if config.tied else "output.weight") or piece.copy
     kind = PROJECTION.get(kind, kind) if projects else kind
-    if tensor.shape[-1] % KINDS[kind].block:
+    if shape[-1] % KINDS[kind].block:
         kind = SHORTER.get(kind, "F16")
-    return "F16" if tensor.shape[-1] % KINDS[kind].block else kind
+    return "F16" if shape[-1] % KINDS[kind].block else kind
 
 
-def stored(tensor: Tensor, kind: str) -> np.ndarray:
+def stored(tensor: np.ndarray, kind: str) -> np.ndarray:
     """The bytes of a tensor in a type, made a few rows at a time."""
     gguf = package()
     number = gguf.GGMLQuantizationType(KINDS[kind].number)
     if tensor.ndim < 2:
-        return np.ascontiguousarray(tensor.detach().float().cpu().numpy())
-    tensor = tensor.flatten(0, -2)
+        return np.ascontiguousarray(floats(tensor))
+    tensor = tensor.reshape(-1, tensor.shape[-1])
     row_bytes = tensor.shape[-1] // KINDS[kind].block * KINDS[kind].num_bytes
     out = np.empty((len(tensor), row_bytes), np.uint8)
     step = max(1, NUMBERS // tensor.shape[-1])
     for start in range(0, len(tensor), step):
-        rows = tensor[start : start + step].detach().float().cpu().contiguous().numpy()
+        rows = np.ascontiguousarray(floats(tensor[start : start + step]))
         if kind in QUANTIZED:
             out[start : start + step] = quantize_k(rows, kind)
         else:
@@ -251,5 +258,5 @@ def rope_factors(config: ModelConfig) -> dict[str, np.ndarray]:
         return {name: np.array(numbers, np.float32) for name, numbers in lists}
     if scaling is None or scaling.kind != "llama3":
         return {}
-    plain = config.rope_theta ** -(torch.arange(0, config.rotary_width, 2, dtype=torch.float64) / config.rotary_width)
-    return {ROPE_FACTORS: (plain / frequencies(config)[0].double()).float().numpy()}
+    plain = config.rope_theta ** -(np.arange(0, config.rotary_width, 2, dtype=np.float64) / config.rotary_width)
+    return {ROPE_FACTORS: (plain / frequencies(config)[0]).astype(np.float32)}
