@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from itertools import chain
 from pathlib import Path
@@ -14,6 +16,8 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 DTYPES = ("bfloat16", "float32")
+SOON = 0.3
+"""Seconds without a bar."""
 ModelName = Annotated[
     str, typer.Option("--model", "-m", help="A folder, a GGUF file, a name on a model hub, `default` or `concepts`.")
 ]
@@ -155,12 +159,28 @@ def load_folder_of(
 
 @contextmanager
 def loading_bar() -> Iterator[Callable[[int, int], None]]:
-    """A bar on standard error, which goes away when the block ends; call it with the bytes that are done, and all."""
+    """A bar on standard error, which comes after SOON and goes away when the block ends; call it with the bytes that
+    are done, and all.
+    """
+    shown = sys.stderr is not None and sys.stderr.isatty()
+    begun, bar = time.monotonic(), None
+
+    def told(done: int, total: int) -> None:
+        nonlocal bar
+        if bar is None and shown and time.monotonic() - begun > SOON:
+            bar = stack.enter_context(_bar())
+        if bar is not None:
+            bar.update(bar.task_ids[0], completed=done, total=total)
+
+    with ExitStack() as stack:
+        yield told
+
+
+def _bar() -> Any:
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-    console = Console(stderr=True)
     columns = (TextColumn("loading"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("loading", total=None, visible=False)
-        yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    bar.add_task("loading", total=None)
+    return bar

@@ -31,7 +31,7 @@ import numpy as np
 from daguerre.decoding.steering import ProgramControls
 from daguerre.extras import pytorch, without_gradients
 from daguerre.models.catalog import Catalog
-from daguerre.trace import Event
+from daguerre.trace import Event, Place
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,8 +44,6 @@ NO_NUMBERS = np.zeros(0)
 OVER_CONCEPTS = ("concepts", "weights", "added", "effects", "bans")
 """The arrays of a token's explanation."""
 TOP = 10
-Place = tuple[str, int, int]
-"""A token: its text, its id, and its position on the canvas."""
 
 
 @dataclass(frozen=True, eq=False)

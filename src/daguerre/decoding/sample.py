@@ -17,7 +17,6 @@ import numpy as np
 from daguerre.arguments import Call, Kind, Number
 from daguerre.canvas import Canvas, Decision, Span
 from daguerre.decoding.denoise import Clock, Deadline, Run
-from daguerre.decoding.explanation import explain_run
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.result import (
     Reader,
@@ -29,14 +28,10 @@ from daguerre.decoding.result import (
     make_result,
 )
 from daguerre.decoding.sampler import TokenSampler
-from daguerre.decoding.steering import ProgramControls, controls
 from daguerre.errors import InputError, no_concept_heads
 from daguerre.models.catalog import Catalog
 from daguerre.models.denoiser import Denoiser
 from daguerre.models.forward import Answer, Backend, DraftStep, Forward
-from daguerre.models.wrappers.explaining import Explained
-from daguerre.models.wrappers.guidance import Guided
-from daguerre.models.wrappers.steering import Steered
 from daguerre.sampling.random import Counter
 from daguerre.trace import Event, TraceStep
 
@@ -78,6 +73,7 @@ class History:
 
 
 if TYPE_CHECKING:
+    from daguerre.decoding.steering import ProgramControls
     from daguerre.models.core.backbone import Backbone
 
 
@@ -118,6 +114,8 @@ class Sample:
         if decode.uses_concepts:
             self._backbone = _with_heads(denoiser)
             if decode.steering:
+                from daguerre.decoding.steering import controls
+
                 self._controls = controls(decode.steering, self._backbone, self._catalog)
         return wrapped(denoiser, self.plan, self._controls, decode.explain)
 
@@ -181,6 +179,8 @@ class Sample:
             counts.add(self._searched.counts)
         explained = None
         if self.plan.decode.explain:
+            from daguerre.decoding.explanation import explain_run
+
             assert self._backbone is not None
             explained = partial(explain_run, self._backbone, self._catalog, self._controls, self.events)
         seconds = self.deadline.clock() - self.deadline.started
@@ -189,12 +189,14 @@ class Sample:
 
 def wrapped(denoiser: Denoiser, plan: Plan, steered: ProgramControls | None, explain: bool) -> Denoiser:
     """The denoiser with what a request adds, in this order: evidence, steering, guidance."""
-    guidance = plan.decode.logit_guidance
+    from daguerre.models.wrappers import explaining, guidance, steering
+
     if explain:
-        denoiser = Explained(denoiser)
+        denoiser = explaining.Explained(denoiser)
     if steered is not None:
-        denoiser = Steered(denoiser, steered)
-    return denoiser if guidance is None else Guided(denoiser, guidance, plan.unconditional)
+        denoiser = steering.Steered(denoiser, steered)
+    guiding = plan.decode.logit_guidance
+    return denoiser if guiding is None else guidance.Guided(denoiser, guiding, plan.unconditional)
 
 
 def _with_heads(denoiser: Denoiser) -> Backbone:

@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from daguerre.arguments import Instance, Kind, Whole
 from daguerre.canvas import Canvas
 from daguerre.decoding.modes import MODES
 from daguerre.decoding.result import Result
@@ -39,8 +38,6 @@ from daguerre.models.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from daguerre.models.core.backbone import Backbone
-
-STEPS = 64
 
 
 @dataclass(frozen=True)
@@ -90,22 +87,13 @@ class Attribution:
         )
 
 
-MOST_STEPS = 65_536
-ARGUMENTS: dict[str, Kind] = {
-    "result": Instance(of=(Result,), what="a Result"),
-    "token": Whole(low=-(2**63), high=2**63 - 1),
-    "num_steps": Whole(low=1, high=MOST_STEPS),
-}
-"""The kinds of the arguments of `Model.attribute`."""
-
-
 def attribute(
     backbone: Backbone,
     tokenizer: Tokenizer,
     catalog: Catalog | None,
     result: Result,
     index: int,
-    num_steps: int = STEPS,
+    num_steps: int,
 ) -> Attribution:
     """The attribution of token `index` of a result that was asked for with explain=True. Of a steered token it is that
     of the steered logit; of a guided one, that of the forward that saw the text before the gap; of one that was written
