@@ -83,7 +83,7 @@ def constrain(
 
 def _check_room(decode: Decode, most: int, vocabulary: Vocabulary) -> None:
     """InputError for a string that no gap has room for, before an automaton of all its bytes is made."""
-    room = most * max(map(len, vocabulary.of))
+    room = most * vocabulary.longest
     for name, text in (*(("keywords", text) for text in decode.keywords), ("ending", decode.ending or "")):
         if len(text.encode()) > room:
             raise InputError(
