@@ -19,7 +19,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from daguerre.commands import capabilities
+from daguerre.commands import group, table
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src"
@@ -27,7 +27,7 @@ PACKAGE = "daguerre"
 
 # The runtime, from the bottom up. A part imports parts of its own layer or below; `daguerre` itself is the public API.
 LAYERS = (
-    ("arguments", "errors", "extras", "files", "assets", "heldout", "cancellation"),
+    ("arguments", "errors", "extras", "files", "lazily", "assets", "heldout", "cancellation"),
     ("http",),
     ("canvas", "trace"),
     ("models", "noise", "sampling"),
@@ -45,7 +45,7 @@ CAPABILITIES = ("train", "evals", "concepts", "overlap", "audit", "router")
 # commands of capabilities, modules `commands` and `*_commands`, which it finds by the table.
 TOP = ("commands", "cli", "__main__")
 LATE = ("http", "server", "view")
-TABLE = "daguerre.commands.capabilities"
+TABLE = "daguerre.commands.table"
 # What these share is in http, and neither imports the other; nobody else imports http.
 APART = ("server", "router")
 # These compute with PyTorch, or hand tensors on.
@@ -247,10 +247,19 @@ def test_only_these_parts_import_torch() -> None:
     assert found == {*TORCH}
 
 
-def test_every_name_of_the_table_of_capabilities_is_there() -> None:
-    for name in (capabilities.RECORDER, capabilities.TRAINING_NEEDS):
-        assert callable(capabilities.capability(name))
-    assert {part(name) for name in capabilities.COMMANDS} == {*CAPABILITIES} - {"overlap"}  # whose command is of `data`
+def test_every_name_of_the_table_is_there() -> None:
+    for name in (table.RECORDER, table.TRAINING_NEEDS):
+        assert callable(table.at(name))
+    of = {part(command.place) for command in table.COMMANDS.values()}
+    assert of == {*CAPABILITIES, "commands"} - {"overlap"}  # whose command is of `data`
+
+
+def test_the_table_says_of_a_command_what_it_says_itself() -> None:
+    for name, (place, sentence, is_group) in table.COMMANDS.items():
+        made = group.made(name)
+        said = " ".join((made.help or "").split("\n\n")[0].split())
+        assert said == sentence or said.startswith(f"{sentence[:-1]}. "), place
+        assert sentence.endswith(".") and bool(getattr(made, "commands", {})) == is_group, place
 
 
 def test_a_planted_violation_is_found(subtests: pytest.Subtests, tmp_path: Path) -> None:

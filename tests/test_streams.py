@@ -13,11 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from typer.main import get_command
 
 import commands
 from daguerre import __version__
-from daguerre.cli import all_commands, app, main, whole_command
+from daguerre.cli import main, whole_command
+from daguerre.commands.asking import generate
+from daguerre.commands.group import all_commands
 from daguerre.commands.streams import BROKEN_PIPE
 
 ENV = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
@@ -116,13 +119,13 @@ def test_what_is_printed_arrives() -> None:
 
 
 def flags(made: Any) -> list[Any]:
-    import typer
-
     params = [param for one in all_commands(made) for param in one.get_params(typer.Context(one))]
     return [param for param in params if getattr(param, "is_bool_flag", False)]
 
 
 def test_flags_show_no_type_in_the_help(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    app = typer.Typer(add_completion=False)
+    app.command()(generate)
     assert {param.metavar for param in flags(get_command(app))} == {None}, "then this changes nothing"
     assert {param.metavar for param in flags(whole_command())} == {""}
     monkeypatch.setenv("COLUMNS", "200")

@@ -5,8 +5,9 @@ The public names are imported on first use: `import daguerre` alone loads nothin
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from daguerre.lazily import names_from
 
 if TYPE_CHECKING:
     from daguerre.canvas import Canvas, Decision
@@ -73,15 +74,14 @@ def _version() -> str:
         return "0+unknown"
 
 
+_found = names_from(__name__, _HOMES)
+
+
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        value: Any = _version()
-    elif name in _HOMES:
-        value = getattr(import_module(_HOMES[name]), name)
-    else:
-        raise AttributeError(f"module 'daguerre' has no attribute {name!r}")
-    globals()[name] = value
-    return value
+        globals()[name] = _version()
+        return globals()[name]
+    return _found(name)
 
 
 def __dir__() -> list[str]:

@@ -7,15 +7,12 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
 from typer.main import get_command
 
-from daguerre import __version__
-from daguerre.commands import asking, caching, capabilities, deciding, models, scoring, serving
-from daguerre.commands.loading import ModelName
+from daguerre.commands.group import CommandGroup, prepare
 from daguerre.commands.streams import LostOutput, end_without_output, fail, watch_output
 from daguerre.errors import DaguerreError, MissingExtra
 
@@ -28,6 +25,7 @@ INTERRUPTED = 130
 
 app = typer.Typer(
     name="daguerre",
+    cls=CommandGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -35,6 +33,8 @@ app = typer.Typer(
 
 def _version(asked: bool) -> None:
     if asked:
+        from daguerre import __version__
+
         typer.echo(f"daguerre {__version__}")
         raise typer.Exit
 
@@ -48,48 +48,11 @@ def daguerre(
     """Diffusion language models: complete, infill, train, evaluate."""
 
 
-@app.command()
-def demo(
-    model: ModelName = "default",
-    plain: Annotated[bool, typer.Option("--plain", help="No colors, no drawing in place.")] = False,
-) -> None:
-    """Show the model completing and infilling held-out code, the draft sharpening as it runs."""
-    from daguerre.view.demo import run_demo
-
-    run_demo(model, plain=plain)
-
-
-for command in (asking.generate, asking.complete, asking.infill, asking.fill, asking.edit):
-    app.command()(command)
-for command in (asking.chat, deciding.decide, scoring.score):
-    app.command()(command)
-app.command()(serving.serve)
-app.command()(serving.batch)
-capabilities.add_commands(app)
-app.command()(models.pull)
-app.command()(models.models)
-app.command("inspect")(models.inspect_model)
-app.command("chat-format")(models.chat_format)
-app.command("export")(models.export_model)
-app.command()(caching.cache)
-
-
 def whole_command() -> Any:
-    """The whole command line. Flags say no type in the help: they take no value."""
+    """The whole command line."""
     made = get_command(app)
-    for each in all_commands(made):
-        context = typer.Context(each)
-        for param in each.get_params(context):
-            if getattr(param, "is_bool_flag", False):
-                param.metavar = ""
+    prepare(made)
     return made
-
-
-def all_commands(one: Any) -> Iterator[Any]:
-    """A command, and those below it."""
-    yield one
-    for below in getattr(one, "commands", {}).values():
-        yield from all_commands(below)
 
 
 def main() -> None:

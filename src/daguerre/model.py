@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import numpy as np
 
-from daguerre.arguments import TEXT, Call, Instance, Kind, Variables, checks, options_of
+from daguerre import scoring
+from daguerre.arguments import TEXT, Call, Instance, Kind, Variables, Whole, checks, options_of
 from daguerre.decoding.context import Showing
 from daguerre.decoding.defaults import CHAT_SAMPLING, with_sampling
 from daguerre.decoding.generate import MAX_TOKENS, OPERATIONS, Request, run, start, stream
@@ -43,19 +44,17 @@ from daguerre.models.scaling import Extension, read_scaling
 from daguerre.models.shards import Progress
 from daguerre.models.threads import check_threads, release_threads, use_threads
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.scoring.attribution import ARGUMENTS as ATTRIBUTE
-from daguerre.scoring.attribution import STEPS, Attribution, attribute
 from daguerre.scoring.calibration import Calibration, load_calibrations
-from daguerre.scoring.decisions import Question, QuestionAnswer, Questions
-from daguerre.scoring.embedding import EmbeddingKind, embed
-from daguerre.scoring.likelihood import Order, SpanLayout, TokenScores
-from daguerre.scoring.text_concepts import TextConcepts, text_concepts
-from daguerre.scoring.windows import nll
 
 if TYPE_CHECKING:
     import torch
 
     from daguerre.models.core.backbone import Backbone
+    from daguerre.scoring.attribution import Attribution
+    from daguerre.scoring.decisions import Question, QuestionAnswer
+    from daguerre.scoring.embedding import EmbeddingKind
+    from daguerre.scoring.likelihood import Order, SpanLayout, TokenScores
+    from daguerre.scoring.text_concepts import TextConcepts
 
 
 INTERNAL = ("denoiser", "tokenizer", "defaults", "catalog")
@@ -78,6 +77,12 @@ DECODE = Instance(of=(Decode,), what="a Decode", none=True)
 STARTED = {"suffix", "timeout", "context"}
 """The arguments of `stream` that a request which is changed while it runs may have."""
 CHAT = {"template": Variables(none=True)}
+ATTRIBUTION_STEPS, MOST_STEPS = 64, 65_536
+ATTRIBUTE: dict[str, Kind] = {
+    "result": Instance(of=(Result,), what="a Result"),
+    "token": Whole(low=-(2**63), high=2**63 - 1),
+    "num_steps": Whole(low=1, high=MOST_STEPS),
+}
 CHAT_TOKENS = 512
 PROCESSORS = {"cpu": "processor", "cuda": "GPU"}
 LOG = logging.getLogger("daguerre")
@@ -344,7 +349,7 @@ class Model(Operations[Result]):
         """
         backend = self.denoiser.backend
         how: dict[str, Any] = {"kind": kind, "layout": layout, "order": order, "samples": samples, "seed": seed}
-        return nll(backend, self.tokenizer, text, context=context, **how)
+        return scoring.nll(backend, self.tokenizer, text, context=context, **how)
 
     def embed(self, texts: Sequence[Text], kind: EmbeddingKind = "hidden") -> np.ndarray:
         """Embeddings of `texts`, T texts or lists of token ids, float32 (T, D) of length 1: of their hidden states, of
@@ -352,7 +357,7 @@ class Model(Operations[Result]):
         ContextError for a text that is longer than the model's positions.
         """
         heads = None if self.config.concepts is None or kind == "hidden" else self.denoiser.heads
-        return embed(self.denoiser.backend, self.tokenizer, texts, kind, heads)
+        return scoring.embed(self.denoiser.backend, self.tokenizer, texts, kind, heads)
 
     @checks({"text": TEXT})
     def explain(self, text: str) -> TextConcepts:
@@ -360,14 +365,14 @@ class Model(Operations[Result]):
         explained by its option `explain`. UnsupportedError for a model without concept heads.
         """
         heads = None if self.config.concepts is None else self.denoiser.heads
-        return text_concepts(self.denoiser.backend, heads, self.tokenizer, self.concepts, text)
+        return scoring.text_concepts(self.denoiser.backend, heads, self.tokenizer, self.concepts, text)
 
     @checks(ATTRIBUTE)
-    def attribute(self, result: Result, token: int, num_steps: int = STEPS) -> Attribution:
+    def attribute(self, result: Result, token: int, num_steps: int = ATTRIBUTION_STEPS) -> Attribution:
         """How much each visible token is a reason for token number `token`, from 0, of `result`, which was asked for
         with explain=True: integrated gradients in `num_steps` steps (`daguerre.scoring.attribution`).
         """
-        return attribute(self.denoiser, self.tokenizer, self.concepts, result, token, num_steps)
+        return scoring.attribute(self.denoiser, self.tokenizer, self.concepts, result, token, num_steps)
 
     def decide(self, state: str, questions: Sequence[Question], context: Showing = "auto") -> list[QuestionAnswer]:
         """The answers to questions about `state`, a text, all in one forward.
@@ -382,7 +387,7 @@ class Model(Operations[Result]):
 
     def decision(self, state: str, questions: Sequence[Question], context: Showing = "auto") -> Request:
         """The request that `decide` runs, and `Engine.submit` takes. state, questions, context: as for `decide`."""
-        return Request.of("decide", state, Questions(questions, self.calibrations), context)
+        return Request.of("decide", state, scoring.Questions(questions, self.calibrations), context)
 
     def __repr__(self) -> str:
         c, quantize = self.config, self.denoiser.quantize

@@ -13,6 +13,8 @@ from daguerre.canvas import Canvas, Decision, Span
 from daguerre.errors import DataError, InputError
 
 VERSION = 3
+Place = tuple[str, int, int]
+"""A token: its text, its id, and its position on the canvas."""
 BROKEN = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """What values raise that no run has written."""
 

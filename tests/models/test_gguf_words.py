@@ -13,6 +13,7 @@ import tokenizers
 
 import daguerre
 from daguerre.errors import CheckpointError, DaguerreError, UnsupportedError
+from daguerre.models.gguf import words as gguf_words
 from daguerre.models.gguf.header import read_header
 from daguerre.models.gguf.scores import scored_merges
 from daguerre.models.gguf.splits import SPLITS, splitting
@@ -231,3 +232,90 @@ def test_a_text_around_nothing_that_is_plain_is_a_text(subtests: pytest.Subtests
         with subtests.test(name):
             tokenizer = MADE[name]()
             assert tokenizer.encode_around(text, []) == tokenizer.encode(text)
+
+
+PIECES = (
+    "the",
+    "cab",
+    "▁",
+    " ",
+    "  ",
+    "ab",
+    "é",
+    "e\u0301",
+    "<|user|>",
+    "[defined]",
+    "<end>",
+    "<spare>",
+    "\n",
+    "x",
+    "<s>",
+)
+
+
+def test_a_part_of_a_vocabulary_gives_the_ids_of_the_whole(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    marked = [word for word in LLAMA if word[1] in (TEXT, CONTROL) or word[0].startswith("<0x")]
+    letters = [(letter, TEXT, 0.0) for letter in ALPHABET]
+    byte_level = [*letters, *((text, TEXT, 0.0) for text in ("th", "the", "Ġt", "Ġthe", "ab", "he"))]
+    byte_level += [("<end>", CONTROL, 0.0), ("[defined]", ADDED, 0.0)]
+    merges = ["t h", "th e", "Ġ t", "h e", "Ġt he", "a b"]
+    cases: dict[str, Path] = {
+        "llama": write_words(tmp_path / "l.gguf", LLAMA, model="llama"),
+        "no prefix": write_words(tmp_path / "n.gguf", LLAMA, model="llama", add_space_prefix=False),
+        "gemma4": write_words(tmp_path / "g.gguf", marked, model="gemma4", merges=["▁ t", "h e", "▁t he"]),
+        "nfc": write_words(tmp_path / "q.gguf", byte_level, model="gpt2", pre="qwen2", merges=merges),
+        "whole words": write_words(tmp_path / "w.gguf", byte_level, model="gpt2", pre="llama3", merges=merges),
+    }
+    for name, path in cases.items():
+        with subtests.test(name):
+            rng, whole = random.Random(0), opened_whole(path)
+            for _ in range(60):
+                tokenizer: Any = daguerre.load_tokenizer(path)
+                text = "".join(rng.choices(PIECES, k=rng.randrange(1, 7)))
+                assert read_in_ways(tokenizer, text) == read_in_ways(whole, text), text
+                assert "whole" not in tokenizer._words.__dict__ or (name == "nfc" and "\u0301" in text)
+
+
+def opened_whole(path: Path) -> Any:
+    tokenizer: Any = daguerre.load_tokenizer(path)
+    assert tokenizer._words.whole
+    return tokenizer
+
+
+def read_in_ways(tokenizer: Any, text: str) -> list[list[int]]:
+    found = tokenizer.find_special(text)
+    each = [
+        read(text, begins=begins) for read in (tokenizer.encode, tokenizer.encode_plain) for begins in (True, False)
+    ]
+    return [*each, tokenizer.encode_around(text, found[:1])]
+
+
+def test_the_whole_vocabulary_is_made_for_long_texts_and_after_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_words(tmp_path / "words.gguf", LLAMA, model="llama")
+    long: Any = daguerre.load_tokenizer(path)
+    long.encode("the " * (gguf_words.LONGEST // 4 + 1))
+    assert "whole" in long._words.__dict__
+    monkeypatch.setattr(gguf_words, "MOST", 2 * gguf_words.EACH + 100)
+    often: Any = daguerre.load_tokenizer(path)
+    for number, text in enumerate(("the cab", "cab", "ab", "x", "y")):
+        often.encode(text)  # of which the second is in the first
+        assert ("whole" in often._words.__dict__) == (number == 4)
+
+
+def test_files_that_differ_in_one_token_differ_in_its_ids_alone(tmp_path: Path) -> None:
+    first = daguerre.load_tokenizer(write_words(tmp_path / "a.gguf", LLAMA, model="llama"))
+    other = daguerre.load_tokenizer(
+        write_words(
+            tmp_path / "a.gguf", [("cae" if text == "cab" else text, *rest) for text, *rest in LLAMA], model="llama"
+        )
+    )
+    assert first.encode("the cab") == ids("▁the", "▁", "cab") and other.encode("the cab") == ids("▁the", "▁", "c", "ab")
+    assert first != other and first.sha256 != other.sha256
+
+
+def test_pairs_of_other_tokens_are_refused(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for merges in (["a b", "a c"], ["zz b"], ["ab"], ["a b c"], []):
+        with subtests.test(str(merges)), pytest.raises(CheckpointError, match="merges: copy it again"):
+            daguerre.load_tokenizer(level(tmp_path, merges=merges or ["ab", ""]))

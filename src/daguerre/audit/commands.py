@@ -21,12 +21,12 @@ SHOWN = 20
 """Problems that are printed."""
 
 
-def add_commands(app: typer.Typer) -> None:
-    """Add `audit` to the command line."""
-    group = typer.Typer(help="Ledgers of generations: check, show, erase.", no_args_is_help=True)
+def audit() -> typer.Typer:
+    """The commands of `audit`."""
+    group = typer.Typer(no_args_is_help=True)
     for command in (key, verify, show, head, note, erase, schema):
         group.command()(command)
-    app.add_typer(group, name="audit")
+    return group
 
 
 def key(

@@ -20,9 +20,8 @@ from typing import Any
 from daguerre.audit.evidence import short
 from daguerre.decoding.result import Result
 from daguerre.errors import DaguerreError, InputError
-from daguerre.model import Model
+from daguerre.model import ATTRIBUTION_STEPS, Model
 from daguerre.models.catalog import Catalog
-from daguerre.scoring.attribution import STEPS
 
 RISK = "risk"
 """The group of a catalog whose concepts are watched unless others are named."""
@@ -92,7 +91,9 @@ def _alerts(rules: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> Ite
             yield {"concept": name, "tokens": len(weights), "most": max(weights)}
 
 
-def input_attribution(model: Model, token: int = 0, num_steps: int = STEPS) -> Callable[[Result], dict[str, Any]]:
+def input_attribution(
+    model: Model, token: int = 0, num_steps: int = ATTRIBUTION_STEPS
+) -> Callable[[Result], dict[str, Any]]:
     """For `Recorder(inputs=...)`: which inputs mattered to one token of each result, by `daguerre.Model.attribute`, or
     why that cannot be said. Requests then need explain=True, or their error is InputError.
     """

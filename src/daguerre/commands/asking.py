@@ -18,7 +18,7 @@ from daguerre.commands.files import (
     read_gap,
     read_place,
 )
-from daguerre.commands.loading import Loading
+from daguerre.commands.loading import Loading, ModelName
 from daguerre.commands.options import (
     AsJson,
     DraftText,
@@ -36,6 +36,16 @@ from daguerre.commands.viewing import Viewing, Watching, print_explained
 from daguerre.commands.writing import check_statement, shown, written_statement
 from daguerre.decoding.text_spans import MARK
 from daguerre.errors import InputError
+
+
+def demo(
+    model: ModelName = "default",
+    plain: Annotated[bool, typer.Option("--plain", help="No colors, no drawing in place.")] = False,
+) -> None:
+    """Show the model completing and infilling held-out code, the draft sharpening as it runs."""
+    from daguerre.view.demo import run_demo
+
+    run_demo(model, plain=plain)
 
 
 @makes_request

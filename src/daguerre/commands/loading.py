@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from itertools import chain
 from typing import Annotated, Any, get_type_hints
@@ -16,6 +18,8 @@ from daguerre.arguments import options_of
 from daguerre.models.load_options import LoadOptions
 
 OPTIONS = options_of(LoadOptions)
+SOON = 0.3
+"""Seconds without a bar."""
 
 
 def _option(name: str, *flags: str) -> Any:
@@ -118,12 +122,28 @@ def load(name: str, told: Callable[[int, int], object] | None = None, **how: Any
 
 @contextmanager
 def loading_bar() -> Iterator[Callable[[int, int], None]]:
-    """A bar on standard error, which goes away when the block ends; call it with the bytes that are done, and all."""
+    """A bar on standard error, which comes after SOON and goes away when the block ends; call it with the bytes that
+    are done, and all.
+    """
+    shown = sys.stderr is not None and sys.stderr.isatty()
+    begun, bar = time.monotonic(), None
+
+    def told(done: int, total: int) -> None:
+        nonlocal bar
+        if bar is None and shown and time.monotonic() - begun > SOON:
+            bar = stack.enter_context(_bar())
+        if bar is not None:
+            bar.update(bar.task_ids[0], completed=done, total=total)
+
+    with ExitStack() as stack:
+        yield told
+
+
+def _bar() -> Any:
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-    console = Console(stderr=True)
     columns = (TextColumn("loading"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("loading", total=None, visible=False)
-        yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    bar.add_task("loading", total=None)
+    return bar

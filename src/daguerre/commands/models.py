@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from daguerre.commands.capabilities import TRAINING_NEEDS, capability
 from daguerre.commands.loading import (
     AdapterName,
     FamilyName,
@@ -19,6 +18,7 @@ from daguerre.commands.loading import (
     loading_bar,
 )
 from daguerre.commands.options import AsJson
+from daguerre.commands.table import TRAINING_NEEDS, at
 from daguerre.errors import InputError, unknown
 from daguerre.models.load_options import DTYPES
 
@@ -107,7 +107,7 @@ def inspect_model(
         return
     folder = model_folder(model, revision, family=family, weights=False)
     if train is not None:
-        capability(TRAINING_NEEDS)(folder, train, family, devices, as_json)
+        at(TRAINING_NEEDS)(folder, train, family, devices, as_json)
         return
     tokenizer_path = None if tokenizer is None else tokenizer_folder(folder, tokenizer, family)
     facts = facts_of(folder, family, tokenizer_path)

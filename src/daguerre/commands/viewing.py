@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from daguerre.commands.capabilities import RECORDER, capability
+from daguerre.commands.table import RECORDER, at
 from daguerre.errors import InputError
 
 
@@ -39,12 +39,14 @@ class Watching:
         """The arguments of a request that is drawn on standard error, so that standard output has the text alone; none
         where it is not to be drawn, or there is no terminal.
         """
+        if not self.watch:
+            yield {}
+            return
         from rich.console import Console
 
-        console = Console(stderr=True, highlight=False) if self.watch else None
-        if console is None or not console.is_terminal:
-            if self.watch:
-                typer.echo("daguerre: --watch draws in a terminal, and this is none: nothing is drawn", err=True)
+        console = Console(stderr=True, highlight=False)
+        if not console.is_terminal:
+            typer.echo("daguerre: --watch draws in a terminal, and this is none: nothing is drawn", err=True)
             yield {}
             return
         from daguerre.view.watch import RequestWatch
@@ -112,7 +114,7 @@ class Viewing(Watching):
             if self.audit is None:
                 yield model, more
                 return
-            with capability(RECORDER)(self.audit, model, self.audit_key, name=name) as recorder:
+            with at(RECORDER)(self.audit, model, self.audit_key, name=name) as recorder:
                 yield recorder, more
 
     def finish(self, result: Any, model: Any, before: str = "", after: str = "") -> None:

@@ -28,14 +28,14 @@ LEFT = {
 """What `concepts label` says of counts that are not zero."""
 
 
-def add_commands(app: typer.Typer) -> None:
-    """Add `concepts` to the command line."""
-    group = typer.Typer(help="Concepts of Python source: labels, examples, explanations.", no_args_is_help=True)
+def concepts() -> typer.Typer:
+    """The commands of `concepts`."""
+    group = typer.Typer(no_args_is_help=True)
     group.command()(label)
     group.command("list")(list_concepts)
     for command in (show, explain, find, search):
         group.command()(command)
-    app.add_typer(group, name="concepts")
+    return group
 
 
 def label(

@@ -31,15 +31,13 @@ import numpy as np
 from daguerre.decoding.steering import ProgramControls
 from daguerre.models.catalog import Catalog
 from daguerre.models.heads import Heads
-from daguerre.trace import Event
+from daguerre.trace import Event, Place
 
 ROWS_AT_ONCE = 256
 NO_NUMBERS = np.zeros(0)
 OVER_CONCEPTS = ("concepts", "weights", "added", "effects", "bans")
 """The arrays of a token's explanation."""
 TOP = 10
-Place = tuple[str, int, int]
-"""A token: its text, its id, and its position on the canvas."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -32,11 +32,22 @@ class Vocabulary:
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self.of = [tokenizer.token_bytes(token) for token in range(tokenizer.vocab_size)]
-        self.exact, spare = tokenizer.unreadable is None, tokenizer.spare_byte_ids
-        tokens = [*sorted(spare), *(token for token in range(len(self.of)) if token not in spare)]
-        self._tokens = sorted((token for token in tokens if self.of[token]), key=self.of.__getitem__)
-        self._keys = [self.of[token] for token in self._tokens]
+        self.of = tokenizer.bytes_of_tokens
+        self.exact, self._spare = tokenizer.unreadable is None, tokenizer.spare_byte_ids
+
+    @cached_property
+    def longest(self) -> int:
+        """Bytes of the longest token."""
+        return max(map(len, self.of))
+
+    @cached_property
+    def _tokens(self) -> list[int]:
+        tokens = [*sorted(self._spare), *(token for token in range(len(self.of)) if token not in self._spare)]
+        return sorted((token for token in tokens if self.of[token]), key=self.of.__getitem__)
+
+    @cached_property
+    def _keys(self) -> list[bytes]:
+        return [self.of[token] for token in self._tokens]
 
     def bytes_of(self, tokens: np.ndarray) -> bytes:
         """The text of int64 tokens."""

@@ -33,7 +33,7 @@ from daguerre.arguments import (
 from daguerre.decoding.pins import Pin
 from daguerre.decoding.revision import ODDS, RevisionReading
 from daguerre.models import guidance as guiding
-from daguerre.models.chat_format.description import Thinks
+from daguerre.models.chat_format import Thinks
 from daguerre.models.guidance import Guidance, Scorer, chained
 from daguerre.models.stale import CACHE_MODES, CacheMode
 from daguerre.sampling.logits import SamplingParams

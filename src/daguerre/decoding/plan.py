@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -21,9 +21,11 @@ from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import Answer, DraftStep, Forward
 from daguerre.models.session import Counts
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.sampling.constrained import Constraint
 from daguerre.sampling.rules import EndOfText, GapFillers, Never, Rule
 from daguerre.trace import Event
+
+if TYPE_CHECKING:  # which is made for constraints alone, as is all that compiles them
+    from daguerre.sampling.constrained import Constraint
 
 Steps = Generator[Event | list[Forward | DraftStep], list[Answer] | None, Canvas]
 """A run. It yields batches of forwards, and is sent their answers; it yields events, and is sent None; it returns the

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,10 +18,11 @@ from daguerre.decoding.request import Decode
 from daguerre.errors import InputError, UnsupportedError, shown
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.models.wrappers.guidance import unconditional_prefix
-from daguerre.sampling.constrained import Constraint, make_constraint
-from daguerre.sampling.constraints.wording import Wording
 from daguerre.sampling.random import DRAFT, Counter
+
+if TYPE_CHECKING:
+    from daguerre.sampling.constrained import Constraint
+    from daguerre.sampling.constraints.wording import Wording
 
 
 def special_texts(tokenizer: Tokenizer) -> Mapping[int, bytes]:
@@ -37,6 +39,8 @@ def unconditional_tokens(config: ModelConfig, tokenizer: Tokenizer, decode: Deco
     """The tokens that guidance compares the text before the first gap with. InputError where both are equal, or there
     is no room.
     """
+    from daguerre.models.wrappers.guidance import unconditional_prefix
+
     first = canvas.gaps[0][0]
     prefix = unconditional_prefix(config, first, tokenizer.encode(decode.negative or ""))
     if np.array_equal(prefix, canvas.tokens[:first]):
@@ -61,6 +65,8 @@ def constrain(
     segments: Sequence[Sequence[int]],
 ) -> Constraint:
     """The request's constraint, checked: every gap has room for a text of it. `segments`: tokens around the gaps."""
+    from daguerre.sampling.constrained import make_constraint  # which brings all that compiles one
+
     texts = [tokenizer.decode_bytes(segment) for segment in segments]
     _check_room(decode, max(gap.max_tokens for gap in gaps), Vocabulary.make(tokenizer))
     option, value = decode.language
@@ -77,7 +83,7 @@ def constrain(
 
 def _check_room(decode: Decode, most: int, vocabulary: Vocabulary) -> None:
     """InputError for a string that no gap has room for, before an automaton of all its bytes is made."""
-    room = most * max(map(len, vocabulary.of))
+    room = most * vocabulary.longest
     for name, text in (*(("keywords", text) for text in decode.keywords), ("ending", decode.ending or "")):
         if len(text.encode()) > room:
             raise InputError(
@@ -88,6 +94,8 @@ def _check_room(decode: Decode, most: int, vocabulary: Vocabulary) -> None:
 
 def _wording(decode: Decode, tokenizer: Tokenizer, canvas: Canvas, number: int, texts: Sequence[bytes]) -> Wording:
     """The strings that a gap's text must and must not have."""
+    from daguerre.sampling.constraints.wording import Wording
+
     start, end = canvas.gaps[number]
     floating = [pin for pin in decode.pins if pin.floats and pin.gap in (None, number)]
     reach = max((len(word.encode()) for word in decode.forbidden), default=1) - 1

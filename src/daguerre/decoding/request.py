@@ -31,13 +31,11 @@ from daguerre.decoding.modes import MODES, choose_mode, mode_options
 from daguerre.decoding.options import CONSTRAINTS, DEFAULTS, IMPLIED, DecodeOptions
 from daguerre.decoding.plan import Mode
 from daguerre.decoding.sample import TIMED
-from daguerre.decoding.steering import Steering
 from daguerre.errors import InputError, UnsupportedError, no_concept_heads, shown, unknown
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.denoiser import check_cache
 from daguerre.models.stale import RULES
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.sampling.constraints import TokenAutomaton
 from daguerre.sampling.policies import POLICIES
 
 
@@ -147,6 +145,8 @@ class Decode(DecodeOptions):
             object.__setattr__(self, "top_k", None)
         object.__setattr__(self, "pins", tuple(self.pins))
         if self.steer is not None:  # a program, None where it has no operation
+            from daguerre.decoding.steering import Steering
+
             object.__setattr__(self, "steer", Steering.of(self.steer) or None)
         for name in CONSTRAINTS:
             if getattr(self, name) is not None:
@@ -169,7 +169,7 @@ class Decode(DecodeOptions):
         for option in CONSTRAINTS:
             try:
                 value = getattr(self, option)
-                if not isinstance(value, TokenAutomaton):  # which never changes
+                if not is_compiled(value):  # which never changes
                     object.__setattr__(self, option, copy.deepcopy(value))
             except (TypeError, RecursionError) as error:
                 raise InputError(f"{option} is not JSON, or nested too deep: {error}; correct it") from None
@@ -179,7 +179,7 @@ class Decode(DecodeOptions):
         given = [name for name in CONSTRAINTS if getattr(self, name) is not None]
         if len(given) > 1 and given != ["schema", "tools"]:
             raise InputError(f"{given[0]} and {given[1]} are two constraints: leave out one of the two")
-        if self.tools is not None and isinstance(self.schema, TokenAutomaton):
+        if self.tools is not None and is_compiled(self.schema):
             raise InputError("schema is compiled already, which the text beside tools cannot be: give the JSON Schema")
         if self.revise and self.constrained:
             raise UnsupportedError(f"revise cannot honor the option {self.shaping[0]} yet: leave out one of the two")
@@ -198,7 +198,7 @@ class Decode(DecodeOptions):
         value = getattr(self, name)
         several = isinstance(value, Sequence) and not isinstance(value, str | bytes)
         right = {
-            "schema": isinstance(value, Mapping | bool | TokenAutomaton),
+            "schema": isinstance(value, Mapping | bool) or is_compiled(value),
             "regex": isinstance(value, str),
             "choices": several and all(isinstance(text, str) for text in value),
             "tools": several and all(isinstance(tool, Mapping) for tool in value),
@@ -241,7 +241,7 @@ class Decode(DecodeOptions):
             unused["forbid_exactly"] = "without forbid: name concepts there, or leave it out"
         if self.schema is None and self.tools is None:
             unused |= dict.fromkeys(("lenient", "strict"), "without a schema: give one, or leave it out")
-        elif isinstance(self.schema, TokenAutomaton):
+        elif is_compiled(self.schema):
             unused |= dict.fromkeys(("lenient", "strict"), f"with a schema that is compiled already: {one}")
         elif self.lenient:
             unused["strict"] = f"with lenient, which leaves out what strict refuses: {one}"
@@ -404,6 +404,15 @@ def _known(tokens: Sequence[int], config: ModelConfig) -> list[int]:
         if not 0 <= token < config.vocab_size:
             raise InputError(f"token id {shown(token)} is outside the vocabulary: ids are 0 to {config.vocab_size - 1}")
     return read
+
+
+def is_compiled(schema: Any) -> bool:
+    """Whether a schema is a `TokenAutomaton`."""
+    if schema is None or isinstance(schema, Mapping | bool | str):
+        return False
+    from daguerre.sampling.constraints import TokenAutomaton
+
+    return isinstance(schema, TokenAutomaton)
 
 
 def check_request(config: ModelConfig, request: TokenRequest) -> bool:

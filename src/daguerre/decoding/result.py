@@ -7,19 +7,21 @@ from __future__ import annotations
 import codecs
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from daguerre.canvas import NO_POSITIONS, Canvas, Ints
 from daguerre.decoding.context import Context
-from daguerre.decoding.explanation import Explanation, Place
 from daguerre.decoding.plan import Plan, Search
-from daguerre.decoding.steering import Steering
 from daguerre.decoding.text_spans import unified_diff
 from daguerre.models.session import Counts
 from daguerre.sampling.repetition import LOOPING, loops
-from daguerre.trace import Event, Trace, TraceStep
+from daguerre.trace import Event, Place, Trace, TraceStep
+
+if TYPE_CHECKING:
+    from daguerre.decoding.explanation import Explanation
+    from daguerre.decoding.steering import Steering
 
 OPEN = "░"
 """An open position in a draft's text."""

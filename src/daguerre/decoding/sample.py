@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from daguerre.arguments import Call, Kind, Number
 from daguerre.canvas import Canvas, Decision, Span
 from daguerre.decoding.denoise import Clock, Deadline, Run
-from daguerre.decoding.explanation import explain_run
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.result import (
     Reader,
@@ -28,15 +28,11 @@ from daguerre.decoding.result import (
     make_result,
 )
 from daguerre.decoding.sampler import TokenSampler
-from daguerre.decoding.steering import ProgramControls, controls
 from daguerre.errors import InputError, no_concept_heads
 from daguerre.models.catalog import Catalog
 from daguerre.models.denoiser import Denoiser
 from daguerre.models.forward import Answer, Backend, DraftStep, Forward
 from daguerre.models.heads import Heads
-from daguerre.models.wrappers.explaining import Explained
-from daguerre.models.wrappers.guidance import Guided
-from daguerre.models.wrappers.steering import Steered
 from daguerre.sampling.random import Counter
 from daguerre.trace import Event, TraceStep
 
@@ -77,6 +73,10 @@ class History:
             yield Event(step.step, step.decision, canvas, evidence)
 
 
+if TYPE_CHECKING:
+    from daguerre.decoding.steering import ProgramControls
+
+
 class Sample:
     """One sample in progress: `advance` it until it is done, then take the `result`. Between steps the caller may
     `change` the canvas.
@@ -114,6 +114,8 @@ class Sample:
         if decode.uses_concepts:
             self._heads = _heads_of(denoiser)
             if decode.steering:
+                from daguerre.decoding.steering import controls
+
                 self._controls = controls(decode.steering, self._heads, self._catalog)
         return wrapped(denoiser, self.plan, self._controls, decode.explain)
 
@@ -177,6 +179,8 @@ class Sample:
             counts.add(self._searched.counts)
         explained = None
         if self.plan.decode.explain:
+            from daguerre.decoding.explanation import explain_run
+
             assert self._heads is not None
             explained = partial(explain_run, self._heads, self._catalog, self._controls, self.events)
         seconds = self.deadline.clock() - self.deadline.started
@@ -185,12 +189,14 @@ class Sample:
 
 def wrapped(denoiser: Denoiser, plan: Plan, steered: ProgramControls | None, explain: bool) -> Denoiser:
     """The denoiser with what a request adds, in this order: evidence, steering, guidance."""
-    guidance = plan.decode.logit_guidance
+    from daguerre.models.wrappers import explaining, guidance, steering
+
     if explain:
-        denoiser = Explained(denoiser)
+        denoiser = explaining.Explained(denoiser)
     if steered is not None:
-        denoiser = Steered(denoiser, steered)
-    return denoiser if guidance is None else Guided(denoiser, guidance, plan.unconditional)
+        denoiser = steering.Steered(denoiser, steered)
+    guiding = plan.decode.logit_guidance
+    return denoiser if guiding is None else guidance.Guided(denoiser, guiding, plan.unconditional)
 
 
 def _heads_of(denoiser: Denoiser) -> Heads:

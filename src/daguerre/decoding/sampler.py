@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -12,7 +12,6 @@ from daguerre.canvas import Canvas, Decision
 from daguerre.models.forward import Answer, Draws, Logits, Rules, SequentialDraws
 from daguerre.models.rows import first_run
 from daguerre.models.session import Asking, Session
-from daguerre.sampling.constrained import Constraint
 from daguerre.sampling.logits import (
     Proposals,
     SamplingParams,
@@ -25,6 +24,9 @@ from daguerre.sampling.logits import (
 )
 from daguerre.sampling.random import TOKEN, Counter
 from daguerre.sampling.rules import Forbidden, Rule, forbidden
+
+if TYPE_CHECKING:
+    from daguerre.sampling.constrained import Constraint
 
 
 @dataclass(frozen=True, eq=False)

@@ -110,14 +110,12 @@ EVALUATION: dict[str, Any] = {
 }
 
 
-def add_commands(app: typer.Typer) -> None:
-    """Add `calibrate`, `eval` and `bench` to the command line."""
-    app.command()(calibrate)
-    app.command("eval")(evaluate_model)
+def benchmarks() -> typer.Typer:
+    """`bench`, and the command below it."""
     group = typer.Typer(invoke_without_command=True)
     group.callback()(bench)
     group.command("endpoint")(bench_endpoint)
-    app.add_typer(group, name="bench")
+    return group
 
 
 @takes(EVALUATION)

@@ -20,7 +20,6 @@ import copy
 import hashlib
 import json
 import re
-import zlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -32,7 +31,7 @@ from daguerre.errors import DataError, InputError
 from daguerre.models.hidden_text import hidden
 from daguerre.models.tokenizer import Tokenizer, encoding_of
 from daguerre.models.tokenizer_fields import panics_raised
-from daguerre.models.tokenizer_json import IN_UTF_8, Json, read_layout, token_texts
+from daguerre.models.tokenizer_json import IN_UTF_8, Json, TokenizerFile, read_layout, token_texts
 
 if TYPE_CHECKING:  # which would bring Jinja to models that have no template
     from daguerre.models.chat_template import ChatTemplate
@@ -61,10 +60,12 @@ class PublishedTokenizer(Tokenizer):
     mask_id: int | None  # type: ignore[assignment]
     null_id: int | None = None  # type: ignore[assignment]
 
-    def __init__(self, content: str, config: Json | None = None, vocab_size: int | None = None) -> None:
+    def __init__(self, content: str | TokenizerFile, config: Json | None = None, vocab_size: int | None = None) -> None:
         self.config = dict(config or {})
-        self._layout = read_layout(content, added_of(self.config), special_texts(self.config))
-        self._inner = self._layout.inner
+        if isinstance(content, str):
+            content = read_layout(content, added_of(self.config), special_texts(self.config))
+        self._layout = content
+        self._words = self._layout.words
         self.added: dict[str, int] = {token["content"]: token["id"] for token in self._layout.added}
         self._texts, self._token_of, self.unreadable = token_texts(self._layout)
         self.unwritable = IN_UTF_8 - self._token_of.keys() if self.unreadable is None else frozenset()
@@ -134,7 +135,7 @@ class PublishedTokenizer(Tokenizer):
         """`Tokenizer.encode_around`. InputError for a lone surrogate, and for a byte that no token has."""
         check_unicode(text)
         self.check_size(text)
-        encoding = self._encoding(self._variant(self._layout.prefixes, plain=False), hidden(text, plain))
+        encoding = self._read(hidden(text, plain), self._layout.prefixes, plain=False)
         out: list[int] = []
         place, each = 0, self._layout.prefixes_each
         for token, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
@@ -147,7 +148,7 @@ class PublishedTokenizer(Tokenizer):
         check_unicode(text)
         self.check_size(text)
         begins = begins and self._layout.prefixes
-        encoding = self._encoding(self._variant(begins, plain), text)
+        encoding = self._read(text, begins, plain)
         ids: list[int] = encoding.ids
         if self.unreadable is not None:
             return ids
@@ -187,7 +188,7 @@ class PublishedTokenizer(Tokenizer):
         """Ids of exactly the bytes of a text. Only what the tokenizer would change has other ids than otherwise.
         InputError for a byte that has no token.
         """
-        ids: list[int] = self._encoding(self._variant(False, plain=True, exact=True), text).ids
+        ids: list[int] = self._read(text, False, plain=True, exact=True).ids
         if b"".join(map(self._bytes.__getitem__, ids)) == text.encode():
             return ids
         if len(text) == 1:
@@ -203,20 +204,39 @@ class PublishedTokenizer(Tokenizer):
             pieces = [text[: len(text) // 2], text[len(text) // 2 :]]
         return [token for piece in pieces for token in self._exact(piece)]
 
-    @staticmethod
-    def _encoding(inner: tokenizers.Tokenizer, text: str) -> tokenizers.Encoding:
+    def _read(self, text: str, begins: bool, plain: bool, exact: bool = False) -> tokenizers.Encoding:
+        inner = self._variant(text, begins, plain, exact)
         try:
             with panics_raised():
                 return encoding_of(inner, text)
         except ValueError as error:
             raise InputError(f"this text cannot be encoded ({error}): change the white space around its tags") from None
 
-    def _variant(self, begins: bool, plain: bool, exact: bool = False) -> tokenizers.Tokenizer:
+    def _variant(self, text: str, begins: bool, plain: bool, exact: bool) -> tokenizers.Tokenizer:
         key = begins, plain, exact
         if key not in self._variants:
             own = self._own if exact else None
-            self._variants[key] = self._layout.variant(begins=begins, plain=plain, own=own)
+            made, is_whole = self._layout.variant(begins=begins, plain=plain, own=own, text=text)
+            if not is_whole:
+                return made
+            self._variants[key] = made
         return self._variants[key]
+
+    @property
+    def _inner(self) -> tokenizers.Tokenizer:  # type: ignore[override]
+        return self._words.inner
+
+    def token_name(self, token: int) -> str:
+        """`Tokenizer.token_name`."""
+        return super().token_name(token) if self.token_bytes(token) else self._content.get(token, "")
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, PublishedTokenizer) and self._layout is other._layout:
+            return (self._size, self.config) == (other._size, other.config)
+        return super().__eq__(other)
+
+    def __hash__(self) -> int:
+        return hash((self.num_tokens, self._size))  # for which no vocabulary is written as JSON
 
     @cached_property
     def sha256(self) -> str:
@@ -225,7 +245,7 @@ class PublishedTokenizer(Tokenizer):
 
     def to_bytes(self) -> bytes:
         """The content of a `tokenizer.json`: as it was given, with the added tokens that only `config` has."""
-        return zlib.decompress(self._layout.packed)
+        return self._words.content()
 
     @cached_property
     def named(self) -> dict[str, str]:
@@ -242,7 +262,7 @@ class PublishedTokenizer(Tokenizer):
 
     def _named(self, name: str) -> int | None:
         text = self.named.get(name)
-        return None if text is None else self._inner.token_to_id(text)
+        return None if text is None else self._words.ids_of([text]).get(text)
 
     def _before(self) -> int | None:
         """The token before every text, as the post-processor puts it. In some classes of tokenizers, and where the file

@@ -18,7 +18,7 @@ from daguerre.errors import CheckpointError, DataError, InputError, shown
 from daguerre.models.gguf.facts import gguf_facts, stored_kinds
 from daguerre.models.gguf.file import GgufFile
 from daguerre.models.gguf.header import Header, is_gguf, parts_of, read_header, size_of
-from daguerre.models.gguf.tokenizer import gguf_tokenizer, tokenizer_config
+from daguerre.models.gguf.tokenizer import gguf_words, tokenizer_config
 from daguerre.models.gguf.values import GgufMetadata
 from daguerre.models.json_files import read_json
 from daguerre.models.published_facts import Published
@@ -145,12 +145,12 @@ class GgufReader:
 
     def tokenizer(self, vocab_size: int | None = None, *_: object, **__: object) -> PublishedTokenizer | None:
         try:
-            found = gguf_tokenizer(self.header, self._words)
+            found = gguf_words(self.header, self._words)
             if found is None:
                 return None
-            content, config = found
+            words, config = found
             size = config.get(KEPT, {}).get("size") if vocab_size is None else vocab_size
-            return PublishedTokenizer(content, config, size)
+            return PublishedTokenizer(words if isinstance(words, str) else words.layout, config, size)
         except DataError as error:
             raise CheckpointError(f"{self.path}: {error}") from None
 

@@ -145,6 +145,11 @@ class Tokenizer:
             raise InputError(f"ids must be token ids, several, not {shown(ids)}") from None
         return b"".join(map(self.token_bytes, each))
 
+    @property
+    def bytes_of_tokens(self) -> Sequence[bytes]:
+        """The bytes of every token by id, b"" of a special one."""
+        return self._bytes
+
     def decode(self, ids: Iterable[int]) -> str:
         """Text of `ids`. Bytes that are not valid UTF-8, such as half a character, become U+FFFD."""
         return self.decode_bytes(ids).decode("utf-8", errors="replace")

@@ -14,8 +14,8 @@ tokens stand for is not known as bytes, and operations that need that are refuse
 from __future__ import annotations
 
 import json
-import re
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
@@ -25,6 +25,7 @@ import numpy as np
 import tokenizers
 
 from daguerre.errors import DataError
+from daguerre.models.texts import Texts
 from daguerre.models.token_bytes import TokenBytes
 from daguerre.models.tokenizer import byte_of_character
 from daguerre.models.tokenizer_fields import panics_raised, parse_fields
@@ -35,29 +36,85 @@ FALLBACK = {f"<0x{byte:02X}>": byte for byte in range(256)}
 """The bytes of tokens for single bytes."""
 IN_UTF_8 = frozenset(range(256)) - {0xC0, 0xC1} - frozenset(range(0xF5, 0x100))
 """The bytes that a text may have."""
+NO_BYTE = 0x200
+"""Higher than the characters of the alphabet of bytes."""
 MAX_IDS = 1 << 22
 """More ids than any vocabulary has; a damaged file may name billions."""
 FLAGS = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
 
 
+class Words(ABC):
+    """The vocabulary of a tokenizer's model.
+
+    num_ids  one more than the highest id
+    inner    the whole tokenizer, without truncation, padding and dropout
+    """
+
+    num_ids: int
+
+    @property
+    @abstractmethod
+    def inner(self) -> tokenizers.Tokenizer: ...
+
+    @abstractmethod
+    def content(self) -> bytes:
+        """The `tokenizer.json`, with all added tokens, in UTF-8."""
+
+    @abstractmethod
+    def texts(self) -> Texts:
+        """The tokens by id, as they are written in the vocabulary; "" for an id without one."""
+
+    @abstractmethod
+    def ids_of(self, texts: Iterable[str]) -> dict[str, int]:
+        """The ids of those of these tokens that there are."""
+
+    def part(self, _text: str, _normalized: str) -> tokenizers.models.Model | None:
+        """A model with every token that a text can have, and perhaps not many others: what it makes of that text, or of
+        a part of it, is what the whole model does. None: take the whole one.
+        """
+        return None
+
+
+class WordsOfFile(Words):
+    """Those of a `tokenizer.json`, which the library has read."""
+
+    def __init__(self, content: str, inner: tokenizers.Tokenizer, vocabulary: Any) -> None:
+        self._packed = zlib.compress(content.encode(), 1)  # a text of that size would stay in memory
+        self._inner = inner
+        ids = vocabulary.values() if isinstance(vocabulary, dict) else [len(vocabulary) - 1]
+        self.num_ids = 1 + max(ids, default=-1)
+
+    @property
+    def inner(self) -> tokenizers.Tokenizer:
+        return self._inner
+
+    def content(self) -> bytes:
+        return zlib.decompress(self._packed)
+
+    def texts(self) -> Texts:
+        tokens = [""] * self.num_ids
+        for token, index in self._inner.get_vocab(with_added_tokens=False).items():
+            tokens[index] = token
+        return Texts.of(tokens)
+
+    def ids_of(self, texts: Iterable[str]) -> dict[str, int]:
+        found = ((text, self._inner.token_to_id(text)) for text in texts)
+        return {text: index for text, index in found if index is not None}
+
+
 @dataclass(frozen=True, eq=False)
 class TokenizerFile:
-    """A `tokenizer.json`, read.
+    """What a `tokenizer.json` says.
 
-    packed  the file, with all added tokens, in UTF-8 and compressed: a text of that size would stay in memory
-    inner   the tokenizer, without truncation, padding and dropout
-    num_ids one more than the highest id of the model's vocabulary
     added   the added tokens, in the order of their ids
     unk_id  the token of what cannot be written; None: there is none
     begun   whether the file says what is put before a text
     """
 
-    packed: bytes
-    inner: tokenizers.Tokenizer
+    words: Words
     normalizer: Json | None
     pre_tokenizer: Json | None
     decoder: Json | None
-    num_ids: int
     added: Sequence[Json]
     unk_id: int | None
     begun: bool
@@ -104,8 +161,11 @@ class TokenizerFile:
         schemes = (p.get("prepend_scheme") for p in parts(self.pre_tokenizer) if p["type"] == "Metaspace")
         return self.prefixes and "first" not in schemes
 
-    def variant(self, *, begins: bool, plain: bool, own: frozenset[int] | None = None) -> tokenizers.Tokenizer:
-        """The tokenizer without a space before the text unless `begins`, for which special tokens are text if `plain`.
+    def variant(
+        self, *, begins: bool, plain: bool, own: frozenset[int] | None = None, text: str | None = None
+    ) -> tuple[tokenizers.Tokenizer, bool]:
+        """The tokenizer without a space before the text unless `begins`, for which special tokens are text if `plain`;
+        and whether it is whole: else it is for `text` and parts of that.
 
         With `own` it changes no text: what normalizes is left out, and of added tokens that are text those of `own` are
         found, exactly as they are written.
@@ -117,12 +177,15 @@ class TokenizerFile:
             "model": {"type": "BPE", "vocab": {}, "merges": []},
         }
         out = tokenizers.Tokenizer.from_str(json.dumps(shell))
-        out.model = self.inner.model  # shared, not copied
+        part = None
+        if text is not None:
+            part = self.words.part(text, text if out.normalizer is None else out.normalizer.normalize_str(text))
+        out.model = self.words.inner.model if part is None else part  # shared, not copied
         kept = [token for token in self.added if own is None or token["special"] or token["id"] in own]
         exact = {"special": False, "normalized": False}
         _add(out, [t if own is None or t["special"] else {"content": t["content"], **exact} for t in kept])
         out.encode_special_tokens = plain
-        return out
+        return out, part is None
 
 
 def parts(component: Json | None) -> Iterator[Json]:
@@ -150,7 +213,9 @@ def read_layout(content: str, more: Sequence[Json] = (), named: Collection[str] 
         values = parse_fields(content)
         with panics_raised():
             inner = tokenizers.Tokenizer.from_str(content)
-            added = _added(inner, values.get("added_tokens") or (), more, named)
+            found, lacking = listed(values.get("added_tokens") or (), more)
+            _add(inner, lacking)
+            added = flagged(found, named, {text: inner.token_to_id(text) for text in named})
             placed = any(inner.token_to_id(token["content"]) != token["id"] for token in added)
             if placed or added != values.get("added_tokens"):
                 content = completed(values, added, placed)
@@ -178,10 +243,8 @@ def completed(values: Json, added: Sequence[Json], placed: bool) -> str:
     return json.dumps({**values, "added_tokens": list(added), "model": model}, ensure_ascii=False)
 
 
-def _added(
-    inner: tokenizers.Tokenizer, given: Sequence[Json], more: Sequence[Json], named: Collection[str]
-) -> list[Json]:
-    """All added tokens, by id; those that `inner` lacks are added to it."""
+def listed(given: Sequence[Json], more: Sequence[Json] = ()) -> tuple[dict[str, Json], list[Json]]:
+    """All added tokens by their texts, and those that are not among `given`."""
     found: dict[str, Json] = {}
     lacking: list[Json] = []
     for number, token in enumerate([*given, *sorted(more, key=lambda token: token["id"])]):
@@ -192,12 +255,14 @@ def _added(
         found[text] = {**dict.fromkeys(FLAGS, False), "normalized": not token.get("special", False), **token}
         if number >= len(given):
             lacking.append(found[text])
-    _add(inner, lacking)
-    for text in named:
-        index = inner.token_to_id(text)
-        if index is not None:
-            found[text] = {**found.get(text, special_token(index, text)), "special": True}
-    return sorted(found.values(), key=lambda token: int(token["id"]))
+    return found, lacking
+
+
+def flagged(found: Mapping[str, Json], named: Iterable[str], ids: Mapping[str, int | None]) -> list[Json]:
+    """Added tokens, by id; those that are `named` are special, if they have an id."""
+    special = {text: index for text in named if (index := ids.get(text)) is not None}
+    more = {text: {**found.get(text, special_token(index, text)), "special": True} for text, index in special.items()}
+    return sorted({**found, **more}.values(), key=lambda token: int(token["id"]))
 
 
 def _layout(content: str, inner: tokenizers.Tokenizer, values: Json, added: Sequence[Json]) -> TokenizerFile:
@@ -209,18 +274,24 @@ def _layout(content: str, inner: tokenizers.Tokenizer, values: Json, added: Sequ
     unk_id = model.get("unk_id")
     if model.get("unk_token") is not None:
         unk_id = inner.token_to_id(model["unk_token"])
+    kind = model.get("type") or type(inner.model).__name__
+    return layout_of(WordsOfFile(content, inner, model["vocab"]), values, added, unk_id, kind)
+
+
+def layout_of(
+    words: Words, values: Json, added: Sequence[Json], unk_id: int | None = None, kind: str = "BPE"
+) -> TokenizerFile:
+    """The layout of a `tokenizer.json` with these values, whose model's vocabulary is `words`."""
     return TokenizerFile(
-        zlib.compress(content.encode(), 1),
-        inner,
+        words,
         values.get("normalizer"),
         values.get("pre_tokenizer"),
         values.get("decoder"),
-        1 + max(model["vocab"].values() if isinstance(model["vocab"], dict) else [len(model["vocab"]) - 1], default=-1),
         added,
         unk_id,
         "post_processor" in values,
-        model.get("type") or type(inner.model).__name__,
-        bool(model.get("byte_fallback")),
+        kind,
+        bool(values["model"].get("byte_fallback")),
     )
 
 
@@ -259,58 +330,75 @@ def token_texts(layout: TokenizerFile) -> tuple[TokenBytes, dict[int, int], str 
     Special tokens have no bytes. Where tokens cannot be read, their bytes are those of the text that a token adds
     after another.
     """
-    model = layout.inner.model
     added = {token["id"]: str(token["content"]).encode() for token in layout.added}
-    _check_ids([*added, layout.num_ids - 1])
+    _check_ids([*added, layout.words.num_ids - 1])
     try:
         with panics_raised():
-            tokens: list[str | None] = [None] * (max([*added, layout.num_ids - 1]) + 1)
-            for token, index in layout.inner.get_vocab(with_added_tokens=False).items():
-                tokens[index] = token
-            texts = _texts(layout, tokens, added)
+            texts = _texts(layout, layout.words.texts(), added)
     except ValueError as error:
         raise DataError(f"the tokenizer's decoder cannot be used ({error}): copy its files again") from None
     alphabet = byte_of_character() if layout.byte_level else FALLBACK if layout.byte_fallback else {}
-    known = ((byte, model.token_to_id(token)) for token, byte in alphabet.items())
-    token_of = {byte: index for byte, index in known if index is not None and texts[index] == bytes([byte])}
+    known = {alphabet[token]: index for token, index in layout.words.ids_of(alphabet).items()}
+    token_of = {byte: index for byte, index in known.items() if texts[index] == bytes([byte])}
     if layout.byte_level or layout.byte_fallback:
         return texts, token_of, None
     return texts, token_of, f"what tokens of its model, {layout.model_type}, stand for is not known as bytes"
 
 
-def _texts(layout: TokenizerFile, tokens: Sequence[str | None], known: Mapping[int, bytes]) -> TokenBytes:
-    """The bytes of tokens, of those that the model lacks what is `known`, and none of special ones; the others are read
-    together where each character stands for bytes by itself.
+def _texts(layout: TokenizerFile, tokens: Texts, added: Mapping[int, bytes]) -> TokenBytes:
+    """The bytes of tokens: of those that the model lacks those of `added`, and none of special ones. The others are
+    read together where each character stands for bytes by itself.
     """
-    read, alphabet, mark, flagged = _reader(layout), byte_of_character(), layout.mark, layout.flagged
-    table = {ord(character): chr(byte) for character, byte in alphabet.items()}
-    apart = {index: known.get(index, b"") for index, token in enumerate(tokens) if token is None}
-    apart |= dict.fromkeys((index for index in flagged if index < len(tokens)), b"")
+    read, mark, num = _reader(layout), layout.mark, max([len(tokens), *(index + 1 for index in added)])
+    apart = {index: added.get(index, b"") for index in np.flatnonzero(tokens.sizes == 0).tolist()}
+    apart |= {index: added.get(index, b"") for index in range(len(tokens), num)}
+    apart |= {index: b"" for index in layout.flagged if index < num}
     if layout.byte_level:
-        odd = {ord(character) for character in set("".join(filter(None, tokens)))} - table.keys()
-        if odd:
-            pattern = re.compile("[" + "".join(f"\\U{code:08x}" for code in sorted(odd)) + "]")
-            held = (index for index, token in enumerate(tokens) if token and pattern.search(token))
-            apart |= {index: read(str(tokens[index])) for index in held if index not in apart}
+        joined, ends, odd = of_alphabet(tokens)
     elif layout.byte_fallback and len(mark) == 1:
-        apart |= {i: read(token) for i, token in enumerate(tokens) if token in FALLBACK and i not in apart}
+        joined, ends = unmarked(tokens, mark)
+        odd = [*tokens.find(*FALLBACK).values()]
     else:
-        return TokenBytes(apart[i] if i in apart else read(str(token)) for i, token in enumerate(tokens))
+        return TokenBytes(apart[i] if i in apart else read(tokens[i]) for i in range(num))
+    apart |= {index: read(tokens[index]) for index in odd if index not in apart}
+    return replaced(joined, np.pad(ends, (0, num - len(tokens)), "edge"), apart)
 
-    def written(text: str) -> bytes:
-        return text.translate(table).encode("latin-1") if layout.byte_level else text.replace(mark, " ").encode()
 
-    size: Callable[[str], int] = len if layout.byte_level else lambda token: len(written(token))
-    parts, sizes, place = list[bytes](), np.zeros(len(tokens), np.uint32), 0
-    for index in [*sorted(apart), len(tokens)]:
-        run = [str(token) for token in tokens[place:index]]
-        parts.append(written("".join(run)))
-        sizes[place:index] = [*map(size, run)]
-        if index in apart:
-            parts.append(apart[index])
-            sizes[index] = len(apart[index])
+def of_alphabet(tokens: Texts) -> tuple[bytes, np.ndarray, list[int]]:
+    """The bytes of tokens that are written in the alphabet of bytes: joined, and the ends of each (N + 1,); and the
+    tokens with characters that the alphabet does not have, whose bytes have no meaning.
+    """
+    raw = tokens.bytes
+    begins = (raw & 0xC0) != 0x80
+    starts = np.flatnonzero(begins)
+    first, second = raw[starts].astype(np.int64), raw[np.minimum(starts + 1, len(raw) - 1)]
+    codes = np.where(first < 0x80, first, np.where(first < 0xC8, (first & 0x1F) << 6 | second & 0x3F, NO_BYTE))
+    table = np.full(NO_BYTE + 1, -1)
+    for character, byte in byte_of_character().items():
+        table[ord(character)] = byte
+    values = table[codes]
+    ends = np.append(0, np.cumsum(begins))[tokens.ends]
+    odd = np.flatnonzero(np.diff(np.append(0, np.cumsum(values < 0))[ends]))
+    return values.astype(np.uint8).tobytes(), ends, odd.tolist()
+
+
+def unmarked(tokens: Texts, mark: str) -> tuple[bytes, np.ndarray]:
+    """Tokens in which a character stands for a space, with spaces: joined, and the ends of each (N + 1,)."""
+    raw, form = tokens.bytes, mark.encode()
+    places = np.flatnonzero(raw == form[0])
+    for offset, byte in enumerate(form):
+        places = places[raw[places + offset] == byte]  # a character is whole, so this is not beyond the end
+    return tokens.joined.replace(form, b" "), tokens.ends - (len(form) - 1) * np.searchsorted(places, tokens.ends)
+
+
+def replaced(joined: bytes, ends: np.ndarray, apart: Mapping[int, bytes]) -> TokenBytes:
+    """Texts that are joined, some of them in place of others."""
+    sizes, parts, place = np.diff(ends), list[bytes](), 0
+    for index in sorted(apart):
+        parts += [joined[ends[place] : ends[index]], apart[index]]
+        sizes[index] = len(apart[index])
         place = index + 1
-    return TokenBytes.joined(b"".join(parts), sizes)
+    return TokenBytes.joined(b"".join([*parts, joined[ends[place] :]]), sizes)
 
 
 def _check_ids(ids: Iterable[int]) -> None:
@@ -322,7 +410,7 @@ def _check_ids(ids: Iterable[int]) -> None:
 
 def _reader(layout: TokenizerFile) -> Callable[[str], bytes]:
     """The bytes of a token, from its text in the vocabulary of the model."""
-    mark, alphabet, shown = layout.mark, byte_of_character(), layout.inner.decoder
+    mark, alphabet = layout.mark, byte_of_character()
 
     def of_alphabet(token: str) -> bytes:
         try:
@@ -334,6 +422,7 @@ def _reader(layout: TokenizerFile) -> Callable[[str], bytes]:
         return bytes([FALLBACK[token]]) if token in FALLBACK else token.replace(mark, " ").encode()
 
     def as_shown(token: str) -> bytes:
+        shown = layout.words.inner.decoder
         return (f" {token}" if shown is None else shown.decode(["x", token]).removeprefix("x")).encode()
 
     return of_alphabet if layout.byte_level else of_unicode if layout.byte_fallback else as_shown

@@ -21,13 +21,13 @@ MOST_COLUMNS = 6
 FOLDS = 5
 
 
-def add_commands(app: typer.Typer) -> None:
-    """Add `route` to the command line."""
+def routing() -> typer.Typer:
+    """`route`, and the commands below it."""
     group = typer.Typer(invoke_without_command=True)
     group.callback()(route)
     for command in (replay, analyze, fit, schema):
         group.command()(command)
-    app.add_typer(group, name="route")
+    return group
 
 
 def route(

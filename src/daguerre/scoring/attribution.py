@@ -25,7 +25,6 @@ from typing import Protocol
 
 import numpy as np
 
-from daguerre.arguments import Instance, Kind, Whole
 from daguerre.canvas import Canvas
 from daguerre.decoding.modes import MODES
 from daguerre.decoding.result import Result
@@ -41,7 +40,6 @@ from daguerre.models.model_weights import ModelWeights
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.scoring.derivatives import Back, Core
 
-STEPS = 64
 ROWS_AT_ONCE = 2048
 """Rows whose derivatives are computed together."""
 
@@ -91,15 +89,6 @@ class Attribution:
                 f"({self.num_steps} steps)",
             ]
         )
-
-
-MOST_STEPS = 65_536
-ARGUMENTS: dict[str, Kind] = {
-    "result": Instance(of=(Result,), what="a Result"),
-    "token": Whole(low=-(2**63), high=2**63 - 1),
-    "num_steps": Whole(low=1, high=MOST_STEPS),
-}
-"""The kinds of the arguments of `Model.attribute`."""
 
 
 class Line(Protocol):
@@ -166,7 +155,7 @@ class Gradients:
     baseline_logit: float
 
 
-def integrated_gradients(line: Line, config: ModelConfig, tokens: np.ndarray, num_steps: int = STEPS) -> Gradients:
+def integrated_gradients(line: Line, config: ModelConfig, tokens: np.ndarray, num_steps: int) -> Gradients:
     """The parts of a forward's rows, whose tokens are (R,), in the logit of a line."""
     baseline = config.eos_id if config.mask_id is None else config.mask_id
     end, start = line.embeddings(tokens), line.embeddings(np.full_like(tokens, baseline))
@@ -198,7 +187,7 @@ def attribute(
     catalog: Catalog | None,
     result: Result,
     index: int,
-    num_steps: int = STEPS,
+    num_steps: int,
 ) -> Attribution:
     """The attribution of token `index` of a result that was asked for with explain=True. Of a steered token it is that
     of the steered logit; of a guided one, that of the forward that saw the text before the gap; of one that was written

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from daguerre.errors import InputError
-from daguerre.models.chat_format.description import Format, Thinking, Thinks
+from daguerre.models.chat_format import Thinks
+from daguerre.models.chat_format.description import Format, Thinking
 from daguerre.models.chat_format.news import News
 from daguerre.models.chat_format.reader import FormatReader, PlainCalls
 from daguerre.models.chat_format.readers import reader_of

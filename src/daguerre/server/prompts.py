@@ -24,7 +24,7 @@ from typing import Any
 from daguerre.decoding.request import Text
 from daguerre.http.errors import ApiError
 from daguerre.model import Model
-from daguerre.models.chat_format.description import Thinks
+from daguerre.models.chat_format import Thinks
 from daguerre.models.chat_messages import as_json
 from daguerre.models.chat_prompt import continues
 from daguerre.server.bodies import check_depth

@@ -22,7 +22,7 @@ from daguerre.errors import QueueFullError
 from daguerre.http.errors import ApiError
 from daguerre.http.settings import Settings
 from daguerre.model import CHAT_TOKENS
-from daguerre.models.chat_format.description import Thinks
+from daguerre.models.chat_format import Thinks
 from daguerre.models.chat_format.tokens import TokenFormat, format_of
 from daguerre.sampling.constrained import automaton_of
 from daguerre.sampling.constraints import TokenAutomaton

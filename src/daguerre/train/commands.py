@@ -19,16 +19,14 @@ from daguerre.errors import InputError
 from daguerre.train.overlap_commands import data_where
 
 
-def add_commands(app: typer.Typer) -> None:
-    """Add `data`, `train` and `average` to the command line."""
-    data = typer.Typer(help="Collect training data.", no_args_is_help=True)
-    data.command("python")(data_python)
-    data.command("self")(data_self)
-    data.command("index")(data_index)
-    data.command("where")(data_where)
-    app.add_typer(data, name="data")
-    app.command()(train)
-    app.command()(average)
+def data() -> typer.Typer:
+    """The commands of `data`."""
+    group = typer.Typer(no_args_is_help=True)
+    group.command("python")(data_python)
+    group.command("self")(data_self)
+    group.command("index")(data_index)
+    group.command("where")(data_where)
+    return group
 
 
 def data_python(

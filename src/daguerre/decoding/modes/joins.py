@@ -116,7 +116,7 @@ class Join:
     def _tokens(self, text: bytes) -> list[int]:
         """Tokens of a text, the longest from the left on."""
         vocabulary, out = self.plan.vocabulary, list[int]()
-        longest = max(map(len, vocabulary.of))
+        longest = vocabulary.longest
         while text:
             out.append(vocabulary.proper_beginnings(text[:longest] + b" ")[-1])
             text = text[len(vocabulary.of[out[-1]]) :]

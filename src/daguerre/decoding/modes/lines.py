@@ -117,7 +117,7 @@ def after_break(vocabulary: Vocabulary, suffix: np.ndarray) -> np.ndarray:
     """
     text = BREAK + vocabulary.bytes_of(suffix)
     ends = 1 + np.cumsum([len(vocabulary.of[token]) for token in suffix.tolist()])
-    longest = max(map(len, vocabulary.of))
+    longest = vocabulary.longest
     kept = {1: 0} | {end: number + 1 for number, end in reversed(list(enumerate(ends.tolist())))}
     out: list[int] = []
     at = 0

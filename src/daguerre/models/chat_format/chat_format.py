@@ -7,8 +7,9 @@ from functools import cached_property
 from typing import Any
 
 from daguerre.arguments import Instance, Words, checks
+from daguerre.models.chat_format import Thinks
 from daguerre.models.chat_format.deriving import Derived, derive
-from daguerre.models.chat_format.description import Format, Thinks
+from daguerre.models.chat_format.description import Format
 from daguerre.models.chat_format.news import message_of
 from daguerre.models.chat_format.probe import Probe
 from daguerre.models.chat_format.reader import FormatReader

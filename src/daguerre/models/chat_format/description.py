@@ -12,10 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Literal
-
-Thinks = Literal["may", "does"]
-"""Of an answer: it may begin with a thought; the prompt has begun one, and it begins within."""
 
 TYPES = ("string", "integer", "number", "boolean", "null", "array", "object")
 """JSON's types, as schemas name them."""

@@ -6,8 +6,9 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
+from daguerre.models.chat_format import Thinks
 from daguerre.models.chat_format.calls_reader import CallsReader, openings
-from daguerre.models.chat_format.description import Calls, Format, Slot, Thinks
+from daguerre.models.chat_format.description import Calls, Format, Slot
 from daguerre.models.chat_format.marks import MARK
 from daguerre.models.chat_format.news import Failed, News, Report
 from daguerre.models.chat_format.source import MARKED, Fit, IncomingText, Steps

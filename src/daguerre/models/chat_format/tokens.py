@@ -13,9 +13,9 @@ from itertools import groupby
 from typing import Any
 
 from daguerre.errors import DaguerreError
-from daguerre.models.chat_format import written
+from daguerre.models.chat_format import Thinks, written
 from daguerre.models.chat_format.chat_format import ChatFormat
-from daguerre.models.chat_format.description import Format, Thinks
+from daguerre.models.chat_format.description import Format
 from daguerre.models.chat_format.named import ASSUMED
 from daguerre.models.chat_format.source import MARKED
 from daguerre.models.chat_template import ChatTemplate

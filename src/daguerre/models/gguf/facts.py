@@ -14,6 +14,7 @@ from daguerre.models.gguf.cores import MIXED, MORE, PARTLY, WINDOW, WINDOWED
 from daguerre.models.gguf.header import Header, stem_of
 from daguerre.models.gguf.values import GgufMetadata, rope_scaling
 from daguerre.models.published_facts import Published
+from daguerre.models.texts import Texts
 
 FAMILY, BLOCK = "daguerre.family", "daguerre.block_size"
 """Keys of files that Daguerre wrote: the family, where llama.cpp's architecture does not tell it, and the size of a
@@ -248,8 +249,8 @@ def _fim(values: GgufMetadata) -> dict[str, int]:
 def _mask(values: GgufMetadata) -> int | None:
     """The mask: as the file names it, or in architectures that have one, by its text."""
     index, tokens = values.token("mask"), values.header.metadata.get("tokenizer.ggml.tokens")
-    if index is None and values.arch in MASKS and isinstance(tokens, list) and MASKS[values.arch] in tokens:
-        return tokens.index(MASKS[values.arch])
+    if index is None and values.arch in MASKS and isinstance(tokens, Texts):
+        return tokens.find(MASKS[values.arch]).get(MASKS[values.arch])
     return index
 
 

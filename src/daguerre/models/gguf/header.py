@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from daguerre.errors import CheckpointError, UnsupportedError, shown
+from daguerre.models.texts import Texts, read_records
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -93,7 +94,7 @@ class TensorInfo:
 @dataclass(frozen=True, slots=True)
 class Header:
     """The index of a file, `path`, or of all its `parts`, of which that is the first. Arrays of numbers are NumPy's,
-    arrays of texts are lists.
+    arrays of texts are `Texts`.
     """
 
     path: Path
@@ -104,7 +105,7 @@ class Header:
     def scalar(self, key: str) -> Any:
         """The value of a key; None where the file has none. CheckpointError for a list."""
         value = self.metadata.get(key)
-        if isinstance(value, list | np.ndarray):
+        if isinstance(value, Texts | np.ndarray):
             raise CheckpointError(f"{self.path}: {key} must be one value, not a list: copy it again")
         return value
 
@@ -266,23 +267,16 @@ class _Reader:
         self.at += num * item.itemsize
         return np.frombuffer(self.content[self.at - num * item.itemsize : self.at], item)
 
-    def texts(self, key: str) -> list[str]:
-        num, content, size, at = self.count(MOST_ITEMS, 8, shown(key)), self.content, self.size, self.at
-        found, unpack = list[str](), struct.Struct("<Q").unpack_from
-        append, text = found.append, str
+    def texts(self, key: str) -> Texts:
+        num = self.count(MOST_ITEMS, 8, shown(key))
         try:
-            for _ in range(num):
-                start = at + 8
-                at = start + unpack(content, at)[0]
-                if at > size:
-                    raise struct.error
-                append(text(content[start:at], "utf-8"))
-            self.at = at
-            return found
-        except struct.error:
-            raise self.error(f"is truncated: a text of {shown(key)} goes on beyond its end") from None
+            found = read_records(np.frombuffer(self.content, np.uint8)[self.at :], num)
         except UnicodeDecodeError:
             raise self.error(f"has a text of {shown(key)} that is not UTF-8") from None
+        if found is None:
+            raise self.error(f"is truncated: a text of {shown(key)} goes on beyond its end")
+        self.at += found[1]
+        return found[0]
 
     def tensors(self, num: int, metadata: Mapping[str, Any]) -> dict[str, TensorInfo]:
         alignment = metadata.get("general.alignment", ALIGNMENT)

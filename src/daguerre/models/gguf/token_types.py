@@ -6,9 +6,10 @@ a publisher defined are found in every text before it is split, as it is written
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import numpy as np
 
 from daguerre.models.gguf.header import Header
+from daguerre.models.texts import Texts
 
 TEXT, UNKNOWN, CONTROL, ADDED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 """Types of tokens."""
@@ -67,15 +68,17 @@ FILLS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 """Of fill-in-the-middle: names in keys, today and before, and texts of control tokens where no key names any."""
 
 
-def corrected(header: Header, tokens: Sequence[str], types: Sequence[int]) -> list[int]:
+def corrected(header: Header, tokens: Texts, types: np.ndarray) -> np.ndarray:
     """The types of tokens, where the texts above are those of control tokens."""
-    texts, present = {*ENDS}, {*tokens}
-    if not present.isdisjoint(BESIDE):
+    texts = {*ENDS}
+    if tokens.find(*BESIDE):
         texts.remove(ORDINARY_END)
     for keys, known in FILLS.values():
         if not any(f"tokenizer.ggml.{key}_token_id" in header.metadata for key in keys):
             texts.update(known)
-    return [CONTROL if text in texts else kind for text, kind in zip(tokens, types, strict=True)]
+    out = types.copy()
+    out[[*tokens.find(*texts).values()]] = CONTROL
+    return out
 
 
 def stripping(header: Header) -> bool:

@@ -11,21 +11,22 @@ the kind, the name of the split, and the types and scores of the tokens.
 from __future__ import annotations
 
 import base64
-import json
 import logging
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from daguerre.errors import CheckpointError, DataError, UnsupportedError, shown
 from daguerre.models.gguf.header import Header
-from daguerre.models.gguf.scores import LONGEST, scored_merges
+from daguerre.models.gguf.scores import LONGEST
 from daguerre.models.gguf.splits import SPLITS, UNNAMED, Split, marking, splitting, unmarking
 from daguerre.models.gguf.token_types import ADDED, CONTROL, KEEPING, TEXT, UNKNOWN, UNUSED, corrected, stripping
-from daguerre.models.published_tokenizer import KEPT
-from daguerre.models.tokenizer_json import MARK, MAX_IDS, special_token
+from daguerre.models.gguf.words import GgufWords, RankedWords, ScoredWords
+from daguerre.models.published_tokenizer import KEPT, special_texts
+from daguerre.models.texts import Texts
+from daguerre.models.tokenizer_json import MAX_IDS, special_token
 
 LOG = logging.getLogger(__name__)
 WHOLE = "tokenizer.huggingface.json"
@@ -52,6 +53,15 @@ def gguf_tokenizer(header: Header, config: Mapping[str, Any]) -> tuple[str, dict
     None where it has no tokenizer. CheckpointError for one that is damaged; UnsupportedError for a kind that is not
     read.
     """
+    found = gguf_words(header, config)
+    if found is None:
+        return None
+    words, config = found
+    return (words if isinstance(words, str) else words.content().decode()), config
+
+
+def gguf_words(header: Header, config: Mapping[str, Any]) -> tuple[str | GgufWords, dict[str, Any]] | None:
+    """`gguf_tokenizer`, with a vocabulary in place of a tokenizer.json that the file does not have as such."""
     given, kind = header.text(WHOLE), _kind(header)
     if given is not None:
         added = [token for token in _added(header, *_vocabulary(header)) if token["special"]]
@@ -65,13 +75,16 @@ def gguf_tokenizer(header: Header, config: Mapping[str, Any]) -> tuple[str, dict
             f"{INSTEAD}"
         )
     tokens, types = _vocabulary(header)
-    unused = {str(i): text for i, (text, each) in enumerate(zip(tokens, types, strict=True)) if each == UNUSED and text}
+    named = (tokens.sizes > 0, types == UNUSED)
+    unused = {str(index): tokens[index] for index in np.flatnonzero(named[0] & named[1]).tolist()}
     kept: dict[str, Any] = {"model": kind, "pre": header.text(PRE), "size": len(tokens), "unused": unused}
     kept["types"] = packed(np.clip(types, 0, 255).astype(np.uint8))
-    if kind == "llama":
-        scores = _scores(header, len(tokens))
-        return _scored_json(header, tokens, types, scores), {**config, KEPT: {**kept, "scores": packed(scores)}}
-    return _ranked_json(header, _split(header), tokens, types), {**config, KEPT: kept}
+    used, special = named[0] & ~named[1], special_texts(config)
+    if kind != "llama":
+        return _ranked(header, _split(header), tokens, types, used, special), {**config, KEPT: kept}
+    scores = _scores(header, len(tokens))
+    words = _scored(header, tokens, types, used, special, scores)
+    return words, {**config, KEPT: {**kept, "scores": packed(scores)}}
 
 
 PRE = "tokenizer.ggml.pre"
@@ -121,7 +134,7 @@ def tokenizer_config(header: Header) -> dict[str, Any]:
     config: dict[str, Any] = {}
     for name, key in NAMED.items():
         index = metadata.get(f"tokenizer.ggml.{name}_token_id", DEFAULTS.get(str(kind), {}).get(name))
-        if isinstance(tokens, list) and type(index) is int and 0 <= index < len(tokens):
+        if isinstance(tokens, Texts) and type(index) is int and 0 <= index < len(tokens):
             config[key] = tokens[index]
     config["add_bos_token"] = _begins(header)
     if metadata.get("tokenizer.ggml.add_eos_token") is True:
@@ -142,16 +155,16 @@ def _begins(header: Header) -> bool:
 def _templates(header: Header) -> list[dict[str, str]]:
     """Chat templates: the first, and others by name."""
     names = header.metadata.get("tokenizer.chat_templates")
-    others = {name: f"tokenizer.chat_template.{name}" for name in names} if isinstance(names, list) else {}
+    others = {name: f"tokenizer.chat_template.{name}" for name in names} if isinstance(names, Texts) else {}
     keys = {"default": "tokenizer.chat_template", **others}
     found = {name: header.text(key) for name, key in keys.items()}
     return [{"name": name, "template": text} for name, text in found.items() if text is not None]
 
 
-def _vocabulary(header: Header) -> tuple[list[str], Sequence[int]]:
+def _vocabulary(header: Header) -> tuple[Texts, np.ndarray]:
     """The tokens and their types. CheckpointError where they contradict each other or the embedding."""
     path, tokens = header.path, header.metadata.get("tokenizer.ggml.tokens")
-    if not isinstance(tokens, list) or not tokens:
+    if not isinstance(tokens, Texts) or not tokens:
         raise CheckpointError(f"{path} has no list of tokens, tokenizer.ggml.tokens: convert the model again")
     types = header.metadata.get("tokenizer.ggml.token_type")
     types = np.full(len(tokens), TEXT) if types is None else types
@@ -164,28 +177,20 @@ def _vocabulary(header: Header) -> tuple[list[str], Sequence[int]]:
         raise CheckpointError(
             f"{path} has {len(tokens)} tokens and an embedding of {embedding.shape[0]} rows: copy it again"
         )
-    named = [token for token in tokens if token]
-    if len({*named}) != len(named):
+    if tokens.twice:
         raise CheckpointError(f"{path} has a token twice in tokenizer.ggml.tokens: copy it again")
-    return tokens, types.tolist()
+    return tokens, types
 
 
-def _added(header: Header, tokens: list[str], types: Sequence[int]) -> list[dict[str, Any]]:
+def _added(header: Header, tokens: Texts, types: np.ndarray) -> list[dict[str, Any]]:
     """The added tokens, as in a tokenizer.json."""
     kinds, strips = corrected(header, tokens, types), stripping(header)
+    added = np.flatnonzero(((kinds == UNKNOWN) | (kinds == CONTROL) | (kinds == ADDED)) & (tokens.sizes > 0))
+    texts = [tokens[index] for index in added.tolist()]
     return [
         {**special_token(index, text), "special": kind != ADDED, "rstrip": strips and text not in KEEPING}
-        for index, (text, kind) in enumerate(zip(tokens, kinds, strict=True))
-        if text and kind in (UNKNOWN, CONTROL, ADDED)
+        for index, kind, text in zip(added.tolist(), kinds[added].tolist(), texts, strict=True)
     ]
-
-
-def _merges(header: Header) -> list[list[str]]:
-    merges = header.metadata.get("tokenizer.ggml.merges")
-    pairs = [merge.split(" ") for merge in merges] if isinstance(merges, list) else [[""]]
-    if any(len(pair) != 2 for pair in pairs):
-        raise CheckpointError(f"{header.path} has no list of pairs of tokens, tokenizer.ggml.merges: copy it again")
-    return pairs
 
 
 def _scores(header: Header, num: int) -> np.ndarray:
@@ -201,66 +206,59 @@ def _scores(header: Header, num: int) -> np.ndarray:
     return scores
 
 
-def _ranked_json(header: Header, split: Split, tokens: list[str], types: Sequence[int]) -> str:
+def _ranked(
+    header: Header, split: Split, tokens: Texts, types: np.ndarray, used: np.ndarray, special: set[str]
+) -> GgufWords:
     """Of pairs with ranks, which the file lists."""
     level = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
     normalizer = marking(False) if split.marked else {"type": "NFC"} if split.nfc else None
-    return _tokenizer_json(
+    values = _values(
         _added(header, tokens, types),
         normalizer,
         {"type": "Sequence", "pretokenizers": splitting(split)},
         unmarking(False) if split.marked else level,
         {"ignore_merges": split.whole, "byte_fallback": split.marked},
-        _by_text(tokens, types),
-        _merges(header),
     )
+    merges = header.metadata.get("tokenizer.ggml.merges")
+    try:
+        if isinstance(merges, Texts):
+            return RankedWords(tokens, used, values, special, merges)
+    except DataError as error:
+        raise CheckpointError(f"{header.path}: {error}, tokenizer.ggml.merges: copy it again") from None
+    raise CheckpointError(f"{header.path} has no list of pairs of tokens, tokenizer.ggml.merges: copy it again")
 
 
-def _scored_json(header: Header, tokens: list[str], types: Sequence[int], scores: np.ndarray) -> str:
-    """Of pairs that are merged by the score of what they make. A warning where ids may not be llama.cpp's."""
+def _scored(
+    header: Header, tokens: Texts, types: np.ndarray, used: np.ndarray, special: set[str], scores: np.ndarray
+) -> GgufWords:
+    """Of pairs that are merged by the score of what they make."""
+    for index in np.flatnonzero(tokens.sizes > LONGEST).tolist():
+        if len(tokens[index]) > LONGEST:
+            raise CheckpointError(f"{header.path} has a token of {len(tokens[index]):,} characters: copy it again")
     begins = header.metadata.get("tokenizer.ggml.add_space_prefix", True) is True
-    made, letters = dict[str, float](), set[str]()
-    for text, kind, score in zip(tokens, corrected(header, tokens, types), scores.tolist(), strict=True):
-        if len(text) > LONGEST:
-            raise CheckpointError(f"{header.path} has a token of {len(text):,} characters: copy it again")
-        if kind == TEXT or (kind == ADDED and MARK in text):  # others of these are found before
-            made |= {text: score} if len(text) > 1 else {}
-            letters |= {text} if len(text) == 1 else set()
-    merges = scored_merges(made, letters)
-    if not merges.exact:
-        LOG.warning("%s has tokens of equal scores: ids of a few texts may not be those of llama.cpp", header.path)
-    return _tokenizer_json(
+    values = _values(
         _added(header, tokens, types),
         marking(begins),
         None,
         unmarking(begins),
         {"ignore_merges": False, "byte_fallback": True},
-        _by_text(tokens, types),
-        merges.pairs,
     )
+    return ScoredWords(tokens, used, values, special, corrected(header, tokens, types), scores, header.path)
 
 
-def _by_text(tokens: list[str], types: Sequence[int]) -> dict[str, int]:
-    return {text: i for i, (text, kind) in enumerate(zip(tokens, types, strict=True)) if text and kind != UNUSED}
-
-
-def _tokenizer_json(
+def _values(
     added: list[dict[str, Any]],
     normalizer: dict[str, Any] | None,
     pre_tokenizer: dict[str, Any] | None,
     decoder: dict[str, Any],
     model: dict[str, Any],
-    vocabulary: dict[str, int],
-    merges: Sequence[Sequence[str]],
-) -> str:
-    return json.dumps(
-        {
-            "version": "1.0",
-            "added_tokens": added,
-            "normalizer": normalizer,
-            "pre_tokenizer": pre_tokenizer,
-            "decoder": decoder,
-            "model": {"type": "BPE", **model, "vocab": vocabulary, "merges": merges},
-        },
-        ensure_ascii=False,
-    )
+) -> dict[str, Any]:
+    """A tokenizer.json without a vocabulary."""
+    return {
+        "version": "1.0",
+        "added_tokens": added,
+        "normalizer": normalizer,
+        "pre_tokenizer": pre_tokenizer,
+        "decoder": decoder,
+        "model": {"type": "BPE", **model},
+    }

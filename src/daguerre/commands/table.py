@@ -1,0 +1,132 @@
+"""The table of the command line: where each command is, and the sentence that says what it does.
+
+A command's module is imported when the command runs, so that a start imports no other's, and the list of commands is
+shown without any. The capabilities beside the runtime are named here alone: they import the runtime, which imports none
+of them. The table is not made of entry points of the installed distribution, since a checkout that is found by its path
+would get those of whatever version is installed.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, NamedTuple
+
+
+class Command(NamedTuple):
+    """A command. place: module:function. sentence: the first of the function's docstring. is_group: the function gives
+    a `typer.Typer` with commands of its own.
+    """
+
+    place: str
+    sentence: str
+    is_group: bool = False
+
+
+COMMANDS: dict[str, Command] = {
+    "demo": Command(
+        "daguerre.commands.asking:demo",
+        "Show the model completing and infilling held-out code, the draft sharpening as it runs.",
+    ),
+    "generate": Command("daguerre.commands.asking:generate", "Complete a prompt."),
+    "complete": Command(
+        "daguerre.commands.asking:complete",
+        "Write on in a file: at its end, in a new line behind line LINE, or at a column, counted from 1.",
+    ),
+    "infill": Command(
+        "daguerre.commands.asking:infill",
+        "Fill the gap between two texts, or in a file: `FILE --at LINE:COLUMN`, or `FILE --lines FIRST:LAST`.",
+    ),
+    "fill": Command(
+        "daguerre.commands.asking:fill",
+        "Fill every gap of a template in one run, the gaps seeing each other; --max-tokens is of each.",
+    ),
+    "edit": Command(
+        "daguerre.commands.asking:edit",
+        "Rewrite parts of a file and keep the rest verbatim; print the whole, or the difference, or write the file.",
+    ),
+    "chat": Command(
+        "daguerre.commands.asking:chat",
+        "Converse with a model in the terminal, by its own chat template; /help says what can be typed.",
+    ),
+    "decide": Command(
+        "daguerre.commands.deciding:decide",
+        "Fill a blank with the likeliest of several texts (--label), of --yes and --no, or with a number (--score).",
+    ),
+    "score": Command(
+        "daguerre.commands.scoring:score",
+        "Say how likely a file is under the model: bits of each line, and which lines are surprising.",
+    ),
+    "serve": Command(
+        "daguerre.commands.serving:serve",
+        "Serve models over HTTP: OpenAI's and Mercury's interfaces, and a playground in the browser.",
+    ),
+    "batch": Command("daguerre.commands.serving:batch", "Answer a file of requests."),
+    "train": Command("daguerre.train.commands:train", "Train a model, or adapt one to your code."),
+    "average": Command(
+        "daguerre.train.commands:average",
+        "Average the weights of models that were trained on from the same one.",
+    ),
+    "calibrate": Command(
+        "daguerre.evals.commands:calibrate",
+        "Fit the probabilities of `decide` to held-out code, and keep them in the model's folder.",
+    ),
+    "eval": Command(
+        "daguerre.evals.commands:evaluate_model",
+        "Measure a model on held-out code: its likelihood, and how well and fast the model writes and corrects code.",
+    ),
+    "pull": Command(
+        "daguerre.commands.models:pull",
+        "Download a model into the hub's cache, if it is not there yet; or an adapter.",
+    ),
+    "models": Command(
+        "daguerre.commands.models:models",
+        "List the models of the package and of the hub's cache, and the families that are supported.",
+    ),
+    "inspect": Command(
+        "daguerre.commands.models:inspect_model",
+        "Print what a model is and needs, from its small files alone: a folder with only config.json will do.",
+    ),
+    "chat-format": Command(
+        "daguerre.commands.models:chat_format",
+        "Print how a model writes calls and thoughts, as its chat template shows: what opens and closes a call, how "
+        "arguments are written, and what the template loses.",
+    ),
+    "export": Command(
+        "daguerre.commands.models:export_model",
+        "Write a model of Llama's or Qwen's core as a folder that transformers reads or as a file that llama.cpp "
+        "reads, or its concept heads as a folder that SAELens reads; README.md in a folder says what for.",
+    ),
+    "cache": Command(
+        "daguerre.commands.caching:cache",
+        "Show the packed weights that are kept so that models start faster, or delete them.",
+    ),
+    "route": Command(
+        "daguerre.router.commands:routing",
+        "Serve OpenAI's interface in front of other servers: each request goes where it is answered well enough, in "
+        "time, at least cost.",
+        is_group=True,
+    ),
+    "data": Command("daguerre.train.commands:data", "Collect training data.", is_group=True),
+    "bench": Command(
+        "daguerre.evals.commands:benchmarks",
+        "Measure speed: Daguerre beside other engines, what rows cost here, many requests at once.",
+        is_group=True,
+    ),
+    "concepts": Command(
+        "daguerre.concepts.commands:concepts",
+        "Concepts of Python source: labels, examples, explanations.",
+        is_group=True,
+    ),
+    "audit": Command("daguerre.audit.commands:audit", "Ledgers of generations: check, show, erase.", is_group=True),
+}
+"""In the order of the help."""
+RECORDER = "daguerre.audit.recorder:Recorder"
+"""Takes a ledger, a model, a key and the model's name: `--audit`."""
+TRAINING_NEEDS = "daguerre.train.commands:print_needs"
+"""Takes a model's folder, a recipe, a family, a number of devices and whether to print JSON: `inspect --train`."""
+
+
+def at(place: str) -> Any:
+    """What is at a place of this table, module:name."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
