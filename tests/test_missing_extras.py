@@ -51,7 +51,7 @@ WITH_TORCH: list[tuple[str, str, tuple[str, str]]] = [
 ]
 """Those whose modules import PyTorch."""
 ELSEWHERE = {("mcp", "litellm"), ("torch", "torch")}
-"""What tests/router/test_litellm_api.py and tests/test_without_torch.py prove; of the extra bench, tests/evals/bench."""
+"""What tests/router/test_litellm_api.py and tests/test_without_torch.py prove; bench is for tests/evals/bench."""
 SCRIPT = """
 import asyncio, importlib, io, json, sys
 from contextlib import redirect_stderr

@@ -20,6 +20,7 @@ from daguerre.models.model_weights import ModelWeights, Part, layer_of
 
 HAS_TORCH = find_spec("torch") is not None
 REASON = "needs PyTorch, which is not installed"
+SAID = str(MissingExtra("torch", "torch"))
 needs_torch = pytest.mark.skipif(not HAS_TORCH, reason=REASON)
 
 
@@ -55,7 +56,13 @@ def skipped() -> Generator[None, Any, Any]:
 def is_absence(error: BaseException) -> bool:
     """Whether an error says that PyTorch is not there."""
     missing = isinstance(error, ModuleNotFoundError) and error.name == "torch"
-    return missing or str(error) == str(MissingExtra("torch", "torch"))
+    return missing or str(error) == SAID
+
+
+def skip_if_absent(printed: str) -> None:
+    """Skip a test where a command has printed that PyTorch is not installed, and it is not."""
+    if not HAS_TORCH and SAID in printed:
+        pytest.skip(REASON)
 
 
 class DrawnWeights(ModelWeights):
