@@ -20,6 +20,7 @@ from daguerre.models.model_weights import ModelWeights, Part, layer_of
 
 HAS_TORCH = find_spec("torch") is not None
 REASON = "needs PyTorch, which is not installed"
+NOT_FOUND = "No module named 'torch'"
 SAID = str(MissingExtra("torch", "torch"))
 needs_torch = pytest.mark.skipif(not HAS_TORCH, reason=REASON)
 
@@ -30,7 +31,7 @@ class WithoutTorch:
     @pytest.hookimpl(wrapper=True)
     def pytest_make_collect_report(self, collector: pytest.Collector) -> Generator[None, Any, Any]:
         report = yield
-        if report.failed and "No module named 'torch'" in report.longreprtext:
+        if report.failed and NOT_FOUND in report.longreprtext:
             report.outcome, report.longrepr = "skipped", (str(collector.path), 0, f"Skipped: {REASON}")
         return report
 
@@ -55,8 +56,7 @@ def skipped() -> Generator[None, Any, Any]:
 
 def is_absence(error: BaseException) -> bool:
     """Whether an error says that PyTorch is not there."""
-    missing = isinstance(error, ModuleNotFoundError) and error.name == "torch"
-    return missing or str(error) == SAID
+    return str(error) == SAID or (isinstance(error, ImportError) and NOT_FOUND in str(error))
 
 
 def skip_if_absent(printed: str) -> None:
