@@ -48,15 +48,12 @@ class WheelHook(BuildHookInterface):  # type: ignore[type-arg]
             self.app.display_info(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB")
         build_data["force_include"][self._made.name] = "daguerre/prebuilt"
         build_data["pure_python"] = False
-        ours = [path for path in made if path.name != prebuilt.OPENMP]
-        build_data["tag"] = f"py3-none-manylinux_2_{oldest_glibc(ours)}_{machine}"
+        build_data["tag"] = f"py3-none-manylinux_2_{oldest_glibc(made)}_{machine}"
 
 
 def oldest_glibc(libraries: Sequence[Path]) -> int:
-    """The minor version of the oldest glibc 2 that has all symbols that the libraries name: a tag of a wheel (PEP 600).
-
-    They need nothing else of a system but GNU's OpenMP runtime, which is there or fits; a system that is older than the
-    one in the wheel has its own.
+    """The minor version of the oldest glibc 2 that has all symbols that the libraries name: a tag of a wheel (PEP 600),
+    the same as auditwheel's. GNU's OpenMP runtime is one of them; they need nothing else of a system.
     """
     named = (int(found) for path in libraries for found in re.findall(rb"GLIBC_2\.(\d+)", path.read_bytes()))
     return max([OLDEST, *named])

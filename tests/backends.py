@@ -9,16 +9,16 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-import torch
 
 from daguerre.models.load_options import Quantization
 from daguerre.models.processor import LEVELS, available
+from torchless import needs_torch
 
 needs_compiler = pytest.mark.skipif(
     not any(map(shutil.which, ("g++", "clang++", "c++"))), reason="needs a C++ compiler"
 )
 NATIVE: Any = pytest.param("native", marks=needs_compiler)
-BACKENDS: list[Any] = [NATIVE, "torch"]
+BACKENDS: list[Any] = [NATIVE, pytest.param("torch", marks=needs_torch)]
 SAME = {"avx512_vnni": "avx512_bf16"}
 """Levels whose code is all part of another level's, which is tested where the processor has it."""
 ISAS: tuple[str, ...] = (
@@ -27,15 +27,15 @@ ISAS: tuple[str, ...] = (
     else ("this",)
 )
 """Every instruction set that this machine can do; "any" is what each x86-64 has."""
-KINDS: list[tuple[torch.dtype, Quantization | None]] = [
-    (torch.float32, None),
-    (torch.bfloat16, None),
-    (torch.float32, "int8"),
-    (torch.bfloat16, "int8"),
-    (torch.bfloat16, "approximate_int4"),
-]
-"""Type of the weights, and how matrices are rounded."""
 HIGHEST = next(reversed(available()), None)
+
+
+def kinds() -> list[tuple[Any, Quantization | None]]:
+    """Type of the weights, and how matrices are rounded."""
+    import torch
+
+    exact, small = torch.float32, torch.bfloat16
+    return [(exact, None), (small, None), (exact, "int8"), (small, "int8"), (small, "approximate_int4")]
 
 
 def flags_of(isa: str) -> tuple[str, ...]:
@@ -58,6 +58,8 @@ def every_isa(function: Any) -> Any:
 @contextmanager
 def threads(num: int) -> Iterator[None]:
     """PyTorch and the native backend use so many threads meanwhile, and one after it."""
+    import torch
+
     torch.set_num_threads(num)
     try:
         yield

@@ -20,8 +20,11 @@ import threading
 import traceback
 from collections.abc import Mapping
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+from torchless import HAS_TORCH, skip_if_absent
 
 PROGRAM = str(Path(sys.executable).with_name("daguerre"))
 LENGTH = struct.Struct("@q")
@@ -43,7 +46,9 @@ def daguerre(
         status = running.wait(timeout)
         out.seek(0)
         error.seek(0)
-        return subprocess.CompletedProcess(running.words, status, out.read().decode(), error.read().decode())
+        done = subprocess.CompletedProcess(running.words, status, out.read().decode(), error.read().decode())
+    skip_if_absent(done.stderr)
+    return done
 
 
 class Running:
@@ -130,11 +135,8 @@ def _read(channel: socket.socket, size: int) -> bytes:
 
 def serve(number: int) -> None:
     """Run the commands that a socket asks for, until it is closed."""
-    import daguerre.cli
-    import daguerre.evals.report
-    import daguerre.model
-    import daguerre.server.app
-    import daguerre.view.picture  # noqa: F401
+    for name in ("cli", "model", "server.app", "view.picture", *(("evals.report",) if HAS_TORCH else ())):
+        import_module(f"daguerre.{name}")
 
     with socket.socket(fileno=number) as channel:
         while True:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
-
 from daguerre.model import Model
 from daguerre.models.catalog import Catalog, NamedConcept
 from daguerre.models.core.config import ConceptShape
@@ -26,6 +24,9 @@ CATALOG = Catalog(
 def with_heads(make_model: Callable[..., Model], backend: BackendName = "torch", **facts: object) -> Model:
     """A random model whose concepts are strong enough to steer by."""
     model = make_model(concepts=SHAPE, **facts)
+    backbone = model.backbone
+    import torch
+
     with torch.no_grad():
-        model.backbone.concepts.known_embedding.weight.mul_(3.0)  # type: ignore[union-attr]
-    return Model(model.backbone, model.tokenizer, backend, concepts=CATALOG)
+        backbone.concepts.known_embedding.weight.mul_(3.0)  # type: ignore[union-attr]
+    return Model(backbone, model.tokenizer, backend, concepts=CATALOG)

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from backends import HIGHEST, flags_of
 from daguerre.canvas import Canvas
@@ -20,8 +19,6 @@ from daguerre.errors import UnsupportedError
 from daguerre.files import CACHE, cache_folder
 from daguerre.model import Model
 from daguerre.models.backends import library
-from daguerre.models.core.backbone import Backbone
-from daguerre.models.core.build import make_backbone
 from daguerre.models.core.config import Experts, ModelConfig, Windows
 from daguerre.models.core.gemma_shape import GemmaShape
 from daguerre.models.processor import LEVELS, VARIABLE
@@ -29,6 +26,7 @@ from daguerre.models.tokenizer import Tokenizer
 from durations import Durations
 from parts import PROPERTY, ROOT, Proofs, part_of, parts, parts_of_test
 from scripted import Scripted
+from torchless import HAS_TORCH, WithoutTorch, draw_weights
 
 # Each client of HTTP reads all certificates of the system, which takes 50 ms; the tests talk to this machine alone.
 os.environ.pop("SSL_CERT_FILE", None)
@@ -71,6 +69,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if not HAS_TORCH:
+        config.pluginmanager.register(WithoutTorch())
     if hasattr(config, "workerinput") or config.option.collectonly:  # a worker's reports come to the process above
         return
     config.pluginmanager.register(Durations(config.rootpath))
@@ -109,7 +109,10 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> None:
-    torch.set_num_threads(1)
+    if HAS_TORCH:
+        import torch
+
+        torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -198,8 +201,12 @@ def tiny_config(tokenizer: Tokenizer, **facts: Any) -> ModelConfig:
     return ModelConfig(**(values | facts))
 
 
-def random_backbone(config: ModelConfig, seed: int = 0) -> Backbone:
-    """Its mean top probability is about one half; branches outweigh the tied input, so tokens vary."""
+def random_backbone(config: ModelConfig, seed: int = 0) -> Any:
+    """A backbone whose mean top probability is about one half; branches outweigh the tied input, so tokens vary."""
+    import torch
+
+    from daguerre.models.core.build import make_backbone
+
     backbone = make_backbone(config).initialize(seed, zero_outputs=False, scale=6.0)
     with torch.no_grad():
         for name, weight in backbone.named_parameters():
@@ -212,8 +219,15 @@ def random_backbone(config: ModelConfig, seed: int = 0) -> Backbone:
 
 @pytest.fixture(scope="session")
 def make_model(tokenizer: Tokenizer) -> MakeModel:
-    """A random model: see `random_backbone`."""
-    return lambda seed=0, **facts: Model(random_backbone(tiny_config(tokenizer, **facts), seed), tokenizer)
+    """A random model whose mean top probability is about one half; branches outweigh the tied input, so tokens vary."""
+
+    def make(seed: int = 0, **facts: Any) -> Model:
+        config = tiny_config(tokenizer, **facts)
+        if HAS_TORCH:
+            return Model(random_backbone(config, seed), tokenizer)
+        return Model(draw_weights(config, seed, scale=6.0, branches=10.0), tokenizer)
+
+    return make
 
 
 @pytest.fixture(scope="session")

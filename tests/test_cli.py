@@ -25,6 +25,7 @@ from daguerre.commands.options import REQUEST
 from daguerre.decoding.request import Decode
 from daguerre.errors import MissingExtra
 from daguerre.models.loading import model_folder, weights_hash
+from torchless import skip_if_absent
 
 
 def daguerre(*arguments: str, stdin: bytes | None = None, cwd: Path | None = None) -> Done:
@@ -53,6 +54,7 @@ def call(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> 
         with pytest.raises(SystemExit) as stopped:
             main()
         captured = capfd.readouterr()
+        skip_if_absent(captured.err)
         return int(stopped.value.code or 0), captured.out, captured.err
 
     return run

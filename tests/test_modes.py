@@ -388,7 +388,7 @@ SAID: dict[str, tuple[str, list[tuple[str, dict[str, Any]]]]] = {
 
 
 def test_what_the_page_says_of_each_mode_is_so(configs: dict[str, ModelConfig]) -> None:
-    page = (SOURCE.parents[1] / "docs" / "canvas.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[1] / "docs" / "canvas.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)` \|(?:[^|]*\|){2}([^|]*)\|$", page, flags=re.MULTILINE)
     known = configs | {
         "renoising": copy.copy(configs["uniform"]),

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 import torch
 
-from backends import KINDS, every_isa, needs_compiler, threads
+from backends import every_isa, kinds, needs_compiler, threads
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.files import cache_folder
 from daguerre.model import Model, load
@@ -91,7 +91,7 @@ def test_every_forward_equals_the_reference(backbones: Any, isa: str, subtests: 
 @pytest.mark.parametrize("shape", ["drafting", "experts"])
 def test_an_answer_has_the_bits_that_it_has_alone(backbones: Any, isa: str, shape: str) -> None:
     """Requests of every kind, in another order in each batch, on up to three threads."""
-    for dtype, quantize in KINDS:
+    for dtype, quantize in kinds():
         backend = NativeBackend(backbones[shape, dtype], quantize)
         numbers = np.arange(2 * NUM_KINDS)
         alone = {number: backend.forward([make(backend, number)])[0] for number in numbers.tolist()}
@@ -123,7 +123,7 @@ def computed(backend: NativeBackend, *parts: int, noisy: int = 0, cached: bool =
 @pytest.mark.parametrize("shape", ["wide", "experts"])
 def test_a_row_has_the_same_bits_whatever_is_cached_or_beside_it(backbones: Any, isa: str, shape: str) -> None:
     """The cache is exact to the bit: computed at once, in parts, or without one; on one thread or two."""
-    for dtype, quantize in KINDS:
+    for dtype, quantize in kinds():
         backend = NativeBackend(backbones[shape, dtype], quantize)
         whole = computed(backend, 150)
         assert whole[:, 16:].std() > 0.5

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from backends import KINDS, every_isa, needs_compiler, threads
+from backends import every_isa, kinds, needs_compiler, threads
 from conftest import GEMMA
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.backbone_session import BackboneSession
@@ -242,7 +242,7 @@ def test_draws_are_of_capped_logits(isa: str) -> None:
 @every_isa
 def test_an_answer_has_the_bits_that_it_has_alone(isa: str, subtests: pytest.Subtests) -> None:
     """Requests of every kind, in another order in each batch, on up to three threads."""
-    for dtype, quantize in KINDS:
+    for dtype, quantize in kinds():
         with subtests.test(dtype=dtype, quantize=quantize):
             backend = NativeBackend(backbone_of(dtype), quantize)
             forwards = [canvas_forward(number, LENGTHS[number % 5]) for number in range(12)] + [text_forward(70)]
@@ -257,7 +257,7 @@ def test_an_answer_has_the_bits_that_it_has_alone(isa: str, subtests: pytest.Sub
 
 @every_isa
 def test_a_row_has_the_same_bits_whatever_is_cached(isa: str, subtests: pytest.Subtests) -> None:
-    for dtype, quantize in KINDS:
+    for dtype, quantize in kinds():
         with subtests.test(dtype=dtype, quantize=quantize):
             backend = NativeBackend(backbone_of(dtype), quantize)
             (whole,) = backend.forward([text_forward(150)])
