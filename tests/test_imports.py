@@ -49,7 +49,7 @@ TABLE = "daguerre.commands.table"
 # What these share is in http, and neither imports the other; nobody else imports http.
 APART = ("server", "router")
 # These compute with PyTorch, or hand tensors on.
-TORCH = ("extras", "models", "noise", "decoding", "scoring", "model", "commands", "train", "evals", "audit")
+TORCH = ("extras", "models", "noise", "scoring", "model", "train", "evals")
 # Importing these needs an extra; the commands that start them say which.
 EXTRA = ("http", "server", "router")
 

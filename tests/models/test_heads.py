@@ -55,6 +55,7 @@ def answers(heads: ArrayHeads | ModuleHeads) -> Iterator[np.ndarray]:
     hidden = rng.normal(scale=3.0, size=(9, CONFIG.width)).astype(np.float32)
     tokens, concepts = np.array([4, 30, 39]), np.array([0, 7, 8, 19])
     yield heads.logits(hidden)
+    yield heads.known_logits(hidden)
     yield heads.weights(hidden)
     kept = heads.kept(hidden)
     yield from (kept.concepts, kept.weights, kept.residual)

@@ -56,6 +56,10 @@ class Heads(ABC):
         """Logits (A, C) of all concepts in hidden states (A, D)."""
 
     @abstractmethod
+    def known_logits(self, hidden: np.ndarray) -> np.ndarray:
+        """Logits (A, N) of the known concepts in hidden states (A, D)."""
+
+    @abstractmethod
     def weights(self, hidden: np.ndarray) -> np.ndarray:
         """The weights (A, C) of all concepts in hidden states (A, D): 0 for those that are not kept."""
 
@@ -102,10 +106,15 @@ class ArrayHeads(Heads):
 
     def logits(self, hidden: np.ndarray) -> np.ndarray:
         """Logits of all concepts; see `Heads`."""
-        h, shape = hidden.astype(np.float32, copy=False), self.shape
-        known = self._product("known_predictor", h, shape.known)
-        discovered = self._product("discovered_up", self._product("discovered_down", h), shape.discovered)
-        return np.concatenate([known, discovered], axis=-1).clip(-CLAMP, CLAMP)
+        inner = self._product("discovered_down", hidden.astype(np.float32, copy=False))
+        discovered = self._product("discovered_up", inner, self.shape.discovered)
+        out = np.concatenate([self.known_logits(hidden), discovered], axis=-1)
+        return np.clip(out, -CLAMP, CLAMP, out=out)
+
+    def known_logits(self, hidden: np.ndarray) -> np.ndarray:
+        """Logits of known concepts; see `Heads`."""
+        h = hidden.astype(np.float32, copy=False)
+        return self._product("known_predictor", h, self.shape.known).clip(-CLAMP, CLAMP)
 
     def weights(self, hidden: np.ndarray) -> np.ndarray:
         """Weights of all concepts; see `Heads`."""

@@ -70,7 +70,7 @@ def text_concepts(
         places = [(texts[at], ids[at], at) for at in scored.tolist()]
         evidence = np.concatenate([np.ones((len(rows), 1, 1), np.float32), answer.hidden[:, None]], axis=2)
         told += explain(heads, None, evidence, places)
-        probabilities[scored] = sigmoid(heads.logits(answer.hidden)[:, : catalog.num_known])
+        probabilities[scored] = sigmoid(heads.known_logits(answer.hidden))
     size = len(config.first) + min(most, len(ids))
     return TextConcepts(Explanation(tuple(told), catalog), probabilities, config.shift, len(todo), size)
 

@@ -31,6 +31,11 @@ class ModuleHeads(Heads):
         return _array(torch.cat([self._heads.known_logits(h), self._heads.discovered_logits(h)], dim=-1))
 
     @torch.inference_mode()
+    def known_logits(self, hidden: np.ndarray) -> np.ndarray:
+        """Logits of known concepts; see `Heads`."""
+        return _array(self._heads.known_logits(self._given(hidden)))
+
+    @torch.inference_mode()
     def weights(self, hidden: np.ndarray) -> np.ndarray:
         """Weights of all concepts; see `Heads`."""
         return _array(self._heads.weights(self._given(hidden)))
