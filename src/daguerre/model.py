@@ -22,7 +22,7 @@ from daguerre.decoding.sample import OnStep
 from daguerre.decoding.text_spans import CharSpan
 from daguerre.errors import InputError, UnsupportedError, shown
 from daguerre.instructions import tasks_in
-from daguerre.models.bits import TYPES, NumberType, number_type_of
+from daguerre.models.bits import NumberType, number_type_of
 from daguerre.models.catalog import Catalog
 from daguerre.models.chat_prompt import chat_ids
 from daguerre.models.core.config import ModelConfig
@@ -33,7 +33,6 @@ from daguerre.models.load_options import DTYPES as DTYPES
 from daguerre.models.loading import (
     Backbones,
     Loaded,
-    advise,
     load_folder,
     model_folder,
     tokenizer_folder,
@@ -391,7 +390,8 @@ class Model(Operations[Result]):
 
     def __repr__(self) -> str:
         c, quantize = self.config, self.denoiser.quantize
-        kind = f"{self.numbers}, {quantize} matrices" if quantize else self.numbers
+        matrices = quantize or ", ".join(self.denoiser.block_types)
+        kind = f"{self.numbers}, {matrices} matrices" if matrices else self.numbers
         return f"Model({self.num_parameters:,} parameters, {c.context} context, {c.vocab_size} tokens, {kind})"
 
 
@@ -442,8 +442,6 @@ def load(
         progress=progress,
         defer=defer,
     )
-    if quantize is None and defer:
-        advise(loaded, 8 * TYPES[numbers].itemsize)
     weights: Backbone | ModelWeights = loaded.weights
     if tensor_parallel:
         from daguerre.models.tensor_parallel import split_layers

@@ -47,7 +47,8 @@ class LoadOptions:
         None,
         OneOf(known=get_args(Quantization), none=True),
         """int8: matrices as 8-bit numbers; approximate_int4: as 4-bit numbers with a scale for every 32 inputs. Both
-        are faster, take less memory, and are approximate; native backend only.""",
+        are faster, take less memory, and are approximate; native backend only. None: as they are stored, so that the
+        native backend multiplies the blocks of a GGUF file.""",
     )
     experts: Place | None = option(
         None,

@@ -6,7 +6,6 @@ Nothing in a folder is ever executed. `daguerre.models.own_layout` and `daguerre
 
 from __future__ import annotations
 
-import logging
 import os
 from dataclasses import dataclass
 from importlib import resources
@@ -17,7 +16,6 @@ from daguerre.arguments import WRONG, Kind
 from daguerre.errors import CheckpointError, InputError, shown
 from daguerre.extras import pytorch
 from daguerre.models.adapter_files import CONFIG as ADAPTER
-from daguerre.models.backends.disk import gigabytes
 from daguerre.models.bits import number_type_of
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.hub import is_name, pull, pull_tokenizer
@@ -44,11 +42,6 @@ if TYPE_CHECKING:
 
     from daguerre.models.core.backbone import Backbone
 
-ADVISED, BETWEEN = 0.75, 6.7
-"""Of the bits that a weight takes in memory those of a file, below which `advise` speaks; and the bits of a file's
-weight between those that it says "approximate_int4" for and "int8": Q6_K has 6.6.
-"""
-LOG = logging.getLogger("daguerre")
 PACKAGED = {DEFAULT_MODEL: "default", "concepts": "concepts-model"}
 """The models of the package: their names, and their folders in `assets`."""
 
@@ -129,23 +122,6 @@ def open_source(path: Path, *, family: str | None = None, tokenizer: Path | None
         if value is not None:
             raise InputError(f"{option} is for published checkpoints, and {path} is Daguerre's own: leave it out")
     return OwnSource(path)
-
-
-def advise(loaded: Loaded, bits: int) -> None:
-    """Say which `quantize` takes about the memory of a GGUF file whose quantized weights become numbers of so many
-    bits.
-    """
-    weights = loaded.weights.num_parameters
-    size = loaded.source.file_bytes
-    if size is None or 8 * size > ADVISED * bits * weights:
-        return
-    stored = 8 * size / weights
-    better, less = ("int8", 8) if stored > BETWEEN else ("approximate_int4", 4.5)
-    LOG.warning(
-        'the file has %.1f bits a weight, which take %s as %d bits: quantize="%s" takes about %s, is faster, and '
-        "rounds once more",
-        *(stored, gigabytes(bits * weights / 8), bits, better, gigabytes(less * weights / 8)),
-    )
 
 
 def load_model(
