@@ -350,6 +350,8 @@ def _declared(made: Any) -> Any:
     made.daguerre_pack.restype = Int
     made.daguerre_numbers.argtypes = (Int, Pointer, Long, Pointer, Int, Int)
     made.daguerre_numbers.restype = Int
+    made.daguerre_round.argtypes = (Int, Pointer, Long, Pointer, Int)
+    made.daguerre_round.restype = Int
     made.daguerre_product.argtypes = (Pointer, Int, Pointer, Int, Int, Pointer, Int)
     made.daguerre_product.restype = Int
     return made
