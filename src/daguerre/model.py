@@ -21,7 +21,7 @@ from daguerre.decoding.sample import OnStep
 from daguerre.decoding.text_spans import CharSpan
 from daguerre.errors import InputError, UnsupportedError, shown
 from daguerre.instructions import tasks_in
-from daguerre.models.bits import TYPES, NumberType
+from daguerre.models.bits import NumberType
 from daguerre.models.catalog import Catalog
 from daguerre.models.chat_prompt import chat_ids
 from daguerre.models.core.config import ModelConfig
@@ -39,7 +39,6 @@ from daguerre.models.loading import (
     LOAD_OPTIONS,
     Backbones,
     Loaded,
-    advise,
     load_folder,
     model_folder,
     number_type_of,
@@ -438,8 +437,6 @@ def load(
         progress=progress,
         defer=defer,
     )
-    if quantize is None and defer:
-        advise(loaded, 8 * TYPES[numbers].itemsize)
     weights: Backbone | ModelWeights = loaded.weights
     if tensor_parallel:
         from daguerre.models.tensor_parallel import split_layers

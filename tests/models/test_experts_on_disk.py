@@ -17,7 +17,7 @@ from backends import needs_compiler
 from daguerre import Model
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.backends import disk
-from daguerre.models.backends.native_backend import QUANTIZATIONS, NativeBackend
+from daguerre.models.backends.native_backend import NUMBERS, NativeBackend, Quantization
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import Experts
 from daguerre.models.denoiser import BackboneDenoiser
@@ -25,6 +25,9 @@ from forwards import NUM_KINDS, make, same_bits
 
 pytestmark = needs_compiler
 EXPERTS = Experts(num=20, per_token=3, width=40, shared_width=24, first_layer=1, score="softmax")
+
+
+Q4_0: Quantization = "q4_0"
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +46,7 @@ def backbone(make_model: Any) -> Backbone:
 def test_bits_are_those_of_experts_in_memory(
     backbone: Backbone, cache: Path, caplog: pytest.LogCaptureFixture, subtests: pytest.Subtests
 ) -> None:
-    for quantize in [None, *QUANTIZATIONS]:
+    for quantize in (None, *NUMBERS, Q4_0):
         for dtype in [torch.float32, torch.bfloat16]:
             with subtests.test(quantize=quantize, dtype=dtype):
                 caplog.clear()

@@ -11,7 +11,7 @@ import torch
 
 from backends import needs_compiler
 from daguerre import Model, load
-from daguerre.models.backends.native_backend import QUANTIZATIONS, NativeBackend
+from daguerre.models.backends.native_backend import NUMBERS, NativeBackend
 from daguerre.models.core.build import make_backbone, make_shapes
 from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.models.loading import load_folder
@@ -39,7 +39,7 @@ def in_files(model: Model) -> bool:
 
 def test_only_the_packed_weights_are_in_memory(folders: dict[str, Path], subtests: pytest.Subtests) -> None:
     for name in PLAIN:
-        for quantize in [None, *QUANTIZATIONS]:
+        for quantize in (None, *NUMBERS):
             with subtests.test(name, quantize=quantize):
                 model = load(folders[name], dtype="bfloat16", quantize=quantize)
                 assert in_files(model) and model.dtype == torch.bfloat16
@@ -53,7 +53,7 @@ def test_only_the_packed_weights_are_in_memory(folders: dict[str, Path], subtest
 def test_a_gguf_file_is_packed_a_layer_at_a_time(subtests: pytest.Subtests) -> None:
     pytest.importorskip("gguf")
     for name in ["llama-q4_k", "dream-q4_0", "qwen3-q6_k"]:
-        for quantize in [None, *QUANTIZATIONS]:
+        for quantize in (None, *NUMBERS):
             with subtests.test(name, quantize=quantize):
                 path = DATA / f"{name}.gguf"
                 model, whole = (
@@ -63,22 +63,6 @@ def test_a_gguf_file_is_packed_a_layer_at_a_time(subtests: pytest.Subtests) -> N
                 assert in_files(model)
                 assert np.array_equal(logits_of(model.denoiser.backend), logits_of(NativeBackend(whole, quantize)))
                 assert torch.equal(model.backbone.embedding.weight, whole.embedding.weight)
-
-
-@pytest.mark.parametrize(
-    ("name", "better"),
-    [("llama-q4_k", "approximate_int4"), ("dream-q4_0", "approximate_int4"), ("qwen2-q8_0", "int8")],
-)
-def test_what_a_quantized_file_takes_is_said(name: str, better: str, caplog: pytest.LogCaptureFixture) -> None:
-    pytest.importorskip("gguf")
-    path = DATA / f"{name}.gguf"
-    load(path, dtype="bfloat16", quantize=better)
-    load(path, dtype="float32", backend="torch")
-    assert not caplog.messages
-    model = load(path, dtype="float32")
-    (line,) = caplog.messages
-    bits = 8 * path.stat().st_size / model.num_parameters
-    assert f"has {bits:.1f} bits a weight" in line and "as 32 bits" in line and f'quantize="{better}" takes' in line
 
 
 def test_weights_are_there_for_who_asks_and_are_packed_again_when_they_change(folders: dict[str, Path]) -> None:

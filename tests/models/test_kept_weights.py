@@ -17,7 +17,7 @@ from daguerre import Model, load
 from daguerre.models.backends import kept_weights, native_backend
 from daguerre.models.backends.kept_weights import KeptPacking
 from daguerre.models.backends.library import library
-from daguerre.models.backends.native_backend import QUANTIZATIONS, NativeBackend
+from daguerre.models.backends.native_backend import NUMBERS, QUANTIZATIONS, NativeBackend
 from daguerre.models.backends.panels import Packing
 from forwards import logits_of
 from published import CASES, made
@@ -95,7 +95,7 @@ def test_the_entry_that_was_used_the_longest_ago_goes(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = CASES["qwen3"].write(tmp_path / "a", made("qwen3"), **LONGER)
-    for number, quantize in enumerate([None, *QUANTIZATIONS]):
+    for number, quantize in enumerate((None, *NUMBERS)):
         load(folder, quantize=quantize)
         os.utime(kept_weights.entries()[0].path, (number, number))
     sizes = [entry.num_bytes for entry in kept_weights.entries()]

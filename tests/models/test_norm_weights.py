@@ -14,7 +14,7 @@ import torch
 
 from backends import every_isa
 from conftest import GEMMA, MakeModel
-from daguerre.models.backends.native_backend import QUANTIZATIONS, NativeBackend, Quantization
+from daguerre.models.backends.native_backend import NUMBERS, NativeBackend, Quantization
 from daguerre.models.backends.torch_backend import TorchBackend
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import Experts
@@ -108,7 +108,7 @@ def test_what_is_rounded_is_the_row_that_a_norm_leaves(
         with subtests.test(name):
             want, got = (logits_of(kind(backbone), canvas) for kind in (TorchBackend, NativeBackend))
             assert difference(got, want) < 1e-5
-        for quantize in QUANTIZATIONS:
+        for quantize in NUMBERS:
             with subtests.test(name, quantize=quantize):
                 want = logits_of(TorchBackend(with_rounded_matrices(backbone, quantize)), canvas)
                 assert error(logits_of(NativeBackend(backbone, quantize), canvas), want) < 0.05

@@ -25,7 +25,8 @@ QuantizeName = Annotated[
     str | None,
     typer.Option(
         "--quantize",
-        help="int8: matrices as 8-bit numbers, faster and approximate; approximate_int4: as 4-bit numbers.",
+        help="Round matrices to q8_0, q6_k, q5_k, q5_1, q5_0, q4_k_m, q4_k, q4_1 or q4_0, GGUF's types: less memory, "
+        "faster, approximate.",
     ),
 ]
 DtypeName = Annotated[

@@ -17,7 +17,7 @@ from daguerre.arguments import SWITCH, WRONG, Call, Kind, OneOf, Option, PathNam
 from daguerre.errors import CheckpointError, InputError, shown, unknown
 from daguerre.extras import pytorch
 from daguerre.models.adapter_files import CONFIG as ADAPTER
-from daguerre.models.backends.disk import PLACES, gigabytes
+from daguerre.models.backends.disk import PLACES
 from daguerre.models.backends.native_backend import QUANTIZATIONS
 from daguerre.models.bits import TYPES, NumberType
 from daguerre.models.core.config import ModelConfig
@@ -46,10 +46,6 @@ if TYPE_CHECKING:
     from daguerre.models.core.backbone import Backbone
 
 DEFAULT_MODEL = "default"
-ADVISED, BETWEEN = 0.75, 6.7
-"""Of the bits that a weight takes in memory those of a file, below which `advise` speaks; and the bits of a file's
-weight between those that it says "approximate_int4" for and "int8": Q6_K has 6.6.
-"""
 LOG = logging.getLogger("daguerre")
 DTYPES = ("float32", "bfloat16")
 PACKAGED = {DEFAULT_MODEL: "default", "concepts": "concepts-model"}
@@ -74,8 +70,9 @@ LOAD_OPTIONS: dict[str, Option] = {
     ),
     "quantize": Option(
         OneOf(known=QUANTIZATIONS, none=True),
-        """ "int8": matrices as 8-bit numbers; "approximate_int4": as 4-bit numbers with a scale for every 32 inputs.
-        Both are faster, take less memory, and are approximate; native backend only""",
+        """rounds matrices to a block type of GGUF files, for less memory and more speed: "q8_0" (8.5 bits a weight),
+        "q6_k" (6.6), "q5_k" (5.5), "q5_1" (6), "q5_0" (5.5), "q4_k_m" (4.9), "q4_k" (4.5), "q4_1" (5) or "q4_0" (4.5);
+        native backend only. "int8" and "approximate_int4" are former names, which go in the next release""",
     ),
     "experts": Option(
         OneOf(known=PLACES, none=True),
@@ -187,23 +184,6 @@ def open_source(path: Path, *, family: str | None = None, tokenizer: Path | None
         if value is not None:
             raise InputError(f"{option} is for published checkpoints, and {path} is Daguerre's own: leave it out")
     return OwnSource(path)
-
-
-def advise(loaded: Loaded, bits: int) -> None:
-    """Say which `quantize` takes about the memory of a GGUF file whose quantized weights become numbers of so many
-    bits.
-    """
-    weights = loaded.weights.num_parameters
-    size = loaded.source.file_bytes
-    if size is None or 8 * size > ADVISED * bits * weights:
-        return
-    stored = 8 * size / weights
-    better, less = ("int8", 8) if stored > BETWEEN else ("approximate_int4", 4.5)
-    LOG.warning(
-        'the file has %.1f bits a weight, which take %s as %d bits: quantize="%s" takes about %s, is faster, and '
-        "rounds once more",
-        *(stored, gigabytes(bits * weights / 8), bits, better, gigabytes(less * weights / 8)),
-    )
 
 
 def load_model(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -126,6 +126,34 @@ def _notes(some: dict[str, Any]) -> Iterator[str]:
 
 def _table(threads: str, real: Real) -> str:
     return table([threads, "Daguerre", "llama.cpp", "times llama.cpp"], lines(real))
+
+
+def summary(parts: Iterable[dict[str, Any]]) -> str:
+    """One table of many files and machines, a line for each number of threads."""
+    header = ["", "bits per byte (float32; llama.cpp)", "load, s: first, next (llama.cpp)",
+              "memory, times the file (llama.cpp)", "prompt, times llama.cpp", "`ar`, times llama.cpp",
+              f"{BLOCK} rows, times one", f"{REQUESTS} requests, times one",
+              f"blocks of {BLOCK}, {FORCED} a forward, times llama.cpp's `ar`"]  # fmt: skip
+    rows = [
+        [f"{found['file']['name'].removesuffix('.gguf')}, {part['machine']['instruction_set']}, "
+         f"{counted(int(threads), 'thread')}", *_short(Real(found))]
+        for part in parts for threads, found in part["threads"].items()
+    ]  # fmt: skip
+    return table(header, rows)
+
+
+def _short(real: Real) -> list[str]:
+    ours, peer, size = real.found["sides"][OURS], real.found["sides"].get(LLAMA), real.found["file"]["bytes"]
+    bits = [_number(real.bits(name), ".4f") for name in (OURS, FLOAT32, LLAMA)]
+    loads = f"{ours['load']['first_seconds']:.1f}, {ours['load']['seconds']:.1f}"
+    memory = [_number(None if pss is None else pss / size, ".2f") for pss in (ours["pss"], peer and peer["pss"])]
+    return [
+        f"{bits[0]} ({bits[1]}; {bits[2] or 'none'})" if bits[0] else "",
+        loads + (f" ({peer['load']['seconds']:.1f})" if peer else ""),
+        memory[0] + (f" ({memory[1]})" if memory[1] else ""),
+        *(_times(real.times(value)) for value in (prompt, token)),
+        f"{real.eight:.2f}", f"{real.crowd('behind'):.1f}", _times(real.times(in_blocks, token)),
+    ]  # fmt: skip
 
 
 def lines(real: Real) -> list[list[str]]:

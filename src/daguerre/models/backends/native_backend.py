@@ -3,10 +3,10 @@
 It is compiled once, in seconds, for all models, and kept on disk; it is never required. Every sum of a row is computed
 in a fixed order, so a row has the same bits alone and in any batch, on any number of threads.
 
-Two approximations, which `load` offers under the same names: with quantize="int8" the matrices, and the rows that they
-are multiplied with, are 8-bit numbers, whose sums are exact. With "approximate_int4" matrices are 4-bit numbers with a
-scale for every 32 inputs, and rows 8-bit numbers with scales of their own; the vocabulary projection and the draft head
-are as with "int8".
+`quantize` rounds matrices to the block types of GGUF files (`models.rounded_weights`). Two former names are types of
+this backend alone: with "int8" the matrices, and the rows that they are multiplied with, are 8-bit numbers, whose sums
+are exact. With "approximate_int4" matrices are 4-bit numbers with a scale for every 32 inputs, and rows 8-bit numbers
+with scales of their own; the vocabulary projection and the draft head are as with "int8".
 
 Letters: R rows, A wanted rows, D width, H head width, V vocabulary.
 """
@@ -35,8 +35,10 @@ from daguerre.models.backends.panels import COLUMNS, Numbers, Packing, round_up
 from daguerre.models.bits import NumberType
 from daguerre.models.contention import CONTENTION, num_threads
 from daguerre.models.forward import Answer, DraftStep, Forward, Head, KeyCache
+from daguerre.models.gguf.rounding import NAMES
 from daguerre.models.model_weights import ModelWeights, weights_of
 from daguerre.models.processor import LEVELS, instruction_set
+from daguerre.models.rounded_weights import RoundedWeights
 
 if TYPE_CHECKING:
     from daguerre.models.core.backbone import Backbone
@@ -47,9 +49,14 @@ WAYS_OUT = (
 )
 """Of an installation on which nothing can compute."""
 LOG = logging.getLogger("daguerre")
-Quantization = Literal["int8", "approximate_int4"]
+Quantization = Literal[
+    "q8_0", "q6_k", "q5_k", "q5_1", "q5_0", "q4_k_m", "q4_k", "q4_1", "q4_0", "int8", "approximate_int4"
+]
 QUANTIZATIONS: tuple[Quantization, ...] = get_args(Quantization)
 NUMBERS: dict[Quantization, Numbers] = {"int8": "int8", "approximate_int4": "int4"}
+"""Of former names: types of numbers of this backend alone."""
+INSTEAD: dict[Quantization, Quantization] = {"int8": "q8_0", "approximate_int4": "q4_k"}
+"""Of former names: those that take about the same memory and cost less quality."""
 
 
 class NativeBackend:
@@ -75,6 +82,8 @@ class NativeBackend:
         self.weights, self.numbers = weights, weights.numbers
         self._answering = None if head is None else _answering(weights, head)
         self._edits = lru_cache(maxsize=64)(partial(NativeEdit, config))  # wrappers ask for the same ones again
+        if quantize in NAMES:
+            weights, quantize = RoundedWeights(weights, quantize), None
         numbers = weights.numbers if quantize is None else NUMBERS[quantize]
         file = experts_file(config, weights.num_parameters, numbers, experts)
         there = None if file is not None else kept_packing(weights, numbers)
