@@ -25,6 +25,7 @@ from daguerre.evals.bench.bars import ratios
 from daguerre.evals.bench.family_depth import deep_models
 from daguerre.evals.bench.family_report import lines
 from daguerre.evals.bench.job import RANDOM
+from daguerre.evals.bench.real_report import summary
 from daguerre.evals.bench.report import machine_text, rows_table, threads_text
 from daguerre.evals.bench.rows import crossing
 from daguerre.evals.infilling import BEAM, NOVEL
@@ -41,6 +42,8 @@ SPEEDS = {
     name: RESULTS / f"{name.replace('_', '-')}.json"
     for name in ("speed", "speed_avx2", "families", "families_avx512", "families_avx2")
 }
+REAL = "real-*.json"
+"""Reports of published files."""
 PROCESSORS = {
     "AMX": ("speed", "families"),
     "AVX-512": ("families_avx512",),
@@ -49,6 +52,7 @@ PROCESSORS = {
 }
 """The reports of each kind of processor."""
 NOT_MEASURED = "Not measured yet: run `daguerre bench --out benchmarks/results/speed.json` on an idle machine."
+REAL_COMMAND = "`daguerre bench --what real --model FILE.gguf --out benchmarks/results/real-NAME.json`"
 PER_FORWARD = (1.5, 2.0, 3.0, 4.0)
 FACTS = ("model", "data", "machine", "settings", "seconds", "skipped")
 BLOCK = re.compile(r"(<!-- figures: (\w+) -->\n).*?(<!-- end -->)", flags=re.DOTALL)
@@ -84,6 +88,7 @@ def read_tasks(paths: Sequence[Path]) -> dict[str, Any]:
                 raise DataError(f"{path.name} has {task!r}, which another report has too: keep one of them")
             out[task] = report[task]
         out["reports"][path.name] = report
+    out["real"] = [json.loads(path.read_text(encoding="utf-8"))["real"] for path in sorted(RESULTS.glob(REAL))]
     found = {name: path for name, path in SPEEDS.items() if path.exists()}
     return out | {name: json.loads(path.read_text(encoding="utf-8")) for name, path in found.items()}
 
@@ -234,6 +239,14 @@ BARS: dict[str, Callable[[Any], Iterator[Row]]] = {
 }
 
 
+def real(tasks: dict[str, Any]) -> str:
+    """Published files beside llama.cpp, and the machines."""
+    if not tasks.get("real"):
+        return f"Not measured yet: run {REAL_COMMAND} on an idle machine."
+    machines = dict.fromkeys(f"* {machine_text(part['machine'])}." for part in tasks["real"])
+    return "\n\n".join([summary(tasks["real"]), "\n".join(machines)])
+
+
 def speed_missed(tasks: dict[str, Any]) -> str:
     """How many targets of speed each kind of processor meets, and those that it misses."""
     counts, cells = list[str](), list[list[str]]()
@@ -267,15 +280,14 @@ def speed_rows(tasks: dict[str, Any]) -> str:
 
 
 def speed_table(tasks: dict[str, Any]) -> str:
-    """Every row count and type beside PyTorch's float32 modules."""
+    """Every row count and type beside PyTorch's float32 modules, random weights."""
     if "rows" not in tasks.get("speed", {}):
         return NOT_MEASURED
     part, tables = tasks["speed"]["rows"], []
     for threads, found in part["threads"].items():
-        for model, figures in found["models"].items():
-            title = f"{model}, {threads_text(threads)}: times as fast as PyTorch"
-            sides = {name: side for name, side in figures["sides"].items() if name.startswith("native")}
-            tables.append(rows_table(title, sides, "times_torch"))
+        title = f"{RANDOM}, {threads_text(threads)}: times as fast as PyTorch"
+        sides = {n: side for n, side in found["models"][RANDOM]["sides"].items() if n.startswith("native")}
+        tables.append(rows_table(title, sides, "times_torch"))
     return "\n\n".join([*tables, f"{machine_text(part['machine'])}."])
 
 
@@ -311,9 +323,11 @@ def families(tasks: dict[str, Any]) -> str:
 
 
 def times_llama(part: dict[str, Any]) -> Iterator[tuple[str, str, float]]:
-    """Each shape with its mode and weights, the threads, and how many times as fast as llama.cpp."""
+    """Each shape in blocks or with full context, which no published file shows beside llama.cpp, with its mode and
+    weights, the threads, and how many times as fast as llama.cpp.
+    """
     for line in lines(part):
-        if line.times is not None:
+        if line.times is not None and line.block is not None:
             yield f"{line.shape}, `{line.mode}`, {line.weights} beside {line.peer}", line.threads, line.times
     for model in deep_models(part):
         for cache in model.seconds if "llama.cpp" in model.seconds else ():
@@ -367,6 +381,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "modes_completion": completion_modes,
     "modes_gaps": gap_modes,
     "completion_closest": closest_setting,
+    "real": real,
     "speed_missed": speed_missed,
     "speed_rows": speed_rows,
     "speed_table": speed_table,

@@ -89,6 +89,34 @@ def deep(layers: int, exact: list[float], dual: list[float], peer: list[float]) 
     return {"parameters": 1, "block": None, "layers": layers, "deep": 32, "weights": {"approximate_int4": one}}
 
 
+def real_round(token: float, **own: Any) -> dict[str, Any]:
+    """A round of one engine of part "real", in seconds."""
+    return {"prompt": 50 * token, "token": token, "tokens": [1], **own}
+
+
+ROWS = {
+    "rows": {"1": 10.0, "8": 16.0, "16": 20.0}, "byte": 8e-8,
+    "one": {"all": 1.0, "behind": 1.0}, "many": {"all": 6.0, "behind": 4.0},
+}  # fmt: skip
+REAL = {
+    "file": {"name": "a.gguf", "bytes": 100_000_000, "read": 100_000_000, "kinds": {"Q4_K": 3}},
+    "sides": {
+        "Daguerre": {
+            "load": {"first_seconds": 2.0, "seconds": 0.5, "numbers": "bfloat16"}, "pss": 120_000_000,
+            "pss_before": 30_000_000, "keys": 10_000_000, "rounds": [real_round(t, **ROWS) for t in (10.0, 12.0, 11.0)],
+        },
+        "llama.cpp": {
+            "load": {"seconds": 0.4, "release": "b1", "flags": "AVX2 = 1 | ", "built": "haswell"}, "pss": 150_000_000,
+            "rounds": [real_round(token) for token in (20.0, 20.0, 90.0)],
+        },
+    },
+    "missing": None,
+    "bits": {"bytes": 400, "nats": {"Daguerre": 100.1, "float32": 100.0, "llama.cpp": 100.2}},
+    "sizes": {
+        "prompt": 512, "new": 64, "context": 256, "window": 512, "windows": 8, "clock": "wall time", "crowd_prompt": 64,
+        "crowd_new": 32,
+    },
+}  # fmt: skip
 REPORT: dict[str, Any] = {
     "rows": part(
         {
@@ -122,6 +150,7 @@ REPORT: dict[str, Any] = {
             },
         }
     ),
+    "real": part(REAL),
     "peers": part({"sides": SIDES, "failed": {"diffusers": "gone"}, "versions": {"torch": "2"}}),
     "modes": part(
         {

@@ -21,10 +21,14 @@ from daguerre.models.backends.native_backend import NUMBERS, NativeBackend
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import Experts
 from daguerre.models.denoiser import BackboneDenoiser
+from daguerre.models.load_options import Quantization
 from forwards import NUM_KINDS, make, same_bits
 
 pytestmark = needs_compiler
 EXPERTS = Experts(num=20, per_token=3, width=40, shared_width=24, first_layer=1, score="softmax")
+
+
+Q4_0: Quantization = "q4_0"
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +47,7 @@ def backbone(make_model: Any) -> Backbone:
 def test_bits_are_those_of_experts_in_memory(
     backbone: Backbone, cache: Path, caplog: pytest.LogCaptureFixture, subtests: pytest.Subtests
 ) -> None:
-    for quantize in [None, *NUMBERS]:
+    for quantize in (None, *NUMBERS, Q4_0):
         for dtype in [torch.float32, torch.bfloat16]:
             with subtests.test(quantize=quantize, dtype=dtype):
                 caplog.clear()

@@ -4,8 +4,6 @@ llama-cpp-python is not installed (`make bench` installs it).
 
 from __future__ import annotations
 
-import ctypes
-from ctypes import c_int, c_int64, c_void_p
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +15,6 @@ from conftest import MakeModel
 from daguerre.models.backends.torch_backend import TorchBackend
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.forward import Forward, Layout, Logits
-from daguerre.models.gguf.k_types import QUANTIZED, quantize_k
 from daguerre.models.gguf.writing import write_gguf
 from daguerre.models.loading import load_folder
 from llama_cpp_runs import LlamaCpp
@@ -98,24 +95,6 @@ def test_llama_cpp_differs_only_where_two_tokens_are_close(dtype: str, tmp_path:
             assert (alike | (best[:, 0] - best[:, 1] < far)).all()
             same.append(alike)
     assert torch.cat(same).float().mean() > 0.9
-
-
-def test_numbers_are_rounded_as_well_as_llama_cpp_rounds_them(subtests: pytest.Subtests) -> None:
-    """By the sum of squares that its quantizer makes small, x^2 (x - y)^2: within 2%."""
-    for draw in ["normal", "laplace", "exponential"]:
-        for kind in QUANTIZED:
-            with subtests.test(draw, kind=kind):
-                rows = getattr(np.random.default_rng(0), draw)(size=(64, 1024)).astype(np.float32)
-                ours, number = quantize_k(rows, kind), gguf.GGMLQuantizationType[kind]
-                theirs = np.zeros_like(ours)
-                library = ctypes.CDLL(str(next((Path(llama_cpp.__file__).parent / "lib").glob("libggml-base.so"))))
-                library.ggml_quantize_chunk.argtypes = [c_int, c_void_p, c_void_p, c_int64, c_int64, c_int64, c_void_p]
-                library.ggml_quantize_chunk(int(number), rows.ctypes.data, theirs.ctypes.data, 0, *rows.shape, None)
-                mine, other = (
-                    (rows**2 * (rows - gguf.quants.dequantize(made, number)) ** 2).sum(dtype=np.float64)
-                    for made in (ours, theirs)
-                )
-                assert mine < 1.02 * other
 
 
 def logits(backbone: Backbone, tokens: np.ndarray) -> torch.Tensor:

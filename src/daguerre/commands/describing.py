@@ -228,7 +228,7 @@ def as_lines(facts: dict[str, Any]) -> str:
 def _text(name: str, value: Any) -> str:
     if name == "weights_bytes":
         sizes = ", ".join(f"{kind} {in_bytes(num)}" for kind, num in value.items())
-        return f"{sizes}; int8 about a quarter of float32, 4 bits a sixth (--quantize)"
+        return f"{sizes}; q8_0 about a quarter of float32, q4_k a seventh (--quantize)"
     if name == "cache_bytes":
         each = (f"{int(n):,} tokens {', '.join(map(in_bytes, sizes.values()))}" for n, sizes in value.items())
         return "; ".join(each) + f" ({', '.join(DTYPES)})" if value else "none: every row is computed in every forward"

@@ -145,7 +145,7 @@ def export_model(
         typer.Option(
             "--dtype",
             help="Type of the weights: with --out bfloat16 (the default) or float32; with --gguf f32, f16, bf16 (the "
-            "default), q8_0, q4_0, q6_k or q4_k.",
+            "default), q8_0, q6_k, q5_k, q5_1, q5_0, q4_k_m, q4_k, q4_1 or q4_0.",
         ),
     ] = None,
     revision: Revision = None,
@@ -233,7 +233,7 @@ def _export_folders(which: Which, out: Path | None, saelens: Path | None, dtype:
 def _export_gguf(which: Which, file: Path, dtype: str) -> None:
     from daguerre.models.gguf import writing
 
-    writing.kind_of(dtype)
+    writing.check_dtype(dtype)
     writing.package()
     config, source = _config_of(which)
     writing.arch_of(config, source.names().family)

@@ -194,7 +194,7 @@ def bench(
         list[str] | None,
         typer.Option(
             help="rows, batch, infill, context, peers or modes; may be repeated. All of them by default. Or families: "
-            "shapes of published models, beside llama.cpp."
+            "shapes of published models, beside llama.cpp. Or real: a GGUF file, --model FILE.gguf, beside llama.cpp."
         ),
     ] = None,
     model: ModelName = "default",
@@ -216,6 +216,13 @@ def bench(
         Path | None,
         typer.Option(help="Families: keep random weights here; in the folder of temporary files by default."),
     ] = None,
+    llama_cpp: Annotated[
+        Path | None,
+        typer.Option(
+            help="Real: the folder in which `npm install --prefix DIR node-llama-cpp` has put llama.cpp; the "
+            "llama-server of PATH by default."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure speed: Daguerre beside other engines, what rows cost here, many requests at once. Leave the machine idle.
@@ -231,6 +238,7 @@ def bench(
     if out is not None:
         check_path(out)
     given: dict[str, Any] = {"rounds": rounds, "lines": lines, "folder": str(folder) if folder else None}
+    given["llama_cpp"] = str(llama_cpp) if llama_cpp else None
     given |= {
         name: tuple(some) for name, some in (("threads", threads), ("shapes", shape), ("weights", weights)) if some
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from functools import cache
 from itertools import chain
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol
@@ -11,7 +13,7 @@ from daguerre.canvas import Canvas
 from daguerre.errors import InputError, UnsupportedError, unknown
 from daguerre.extras import has_pytorch
 from daguerre.models.backbone_session import BackboneSession
-from daguerre.models.backends.native_backend import WAYS_OUT, NativeBackend, fastest_numbers
+from daguerre.models.backends.native_backend import INSTEAD, WAYS_OUT, NativeBackend, fastest_numbers
 from daguerre.models.backends.native_backend import can_compile as can_compile
 from daguerre.models.bits import NumberType
 from daguerre.models.core.config import ModelConfig
@@ -27,6 +29,8 @@ from daguerre.models.stale import CacheMode as CacheMode
 
 if TYPE_CHECKING:
     from daguerre.models.core.backbone import Backbone
+
+LOG = logging.getLogger("daguerre")
 
 
 class Denoiser(Protocol):
@@ -48,8 +52,8 @@ class BackboneDenoiser:
     backend   "native" (`models.backends.native_backend`): C++ for a CPU, compiled once, in seconds; "torch"
               (`models.backends.torch_backend`): the backbone's PyTorch modules, on any device; None: native if it can
               be compiled, else torch
-    quantize  "int8": matrices as 8-bit numbers; "approximate_int4": as 4-bit numbers with a scale for every 32 inputs.
-              Both are approximations, for the native backend only
+    quantize  matrices are rounded to a block type of GGUF files, such as "q8_0" or "q4_k", for the native backend only.
+              "int8" and "approximate_int4" are former names, which are said to be so once
     head      turns hidden states into logits in place of the vocabulary projection
     experts   where the native backend has the packed experts of a mixture: in "memory", or on the "disk", of which
               memory holds what it can (`models.backends.disk`); None: on the disk if they do not fit in free memory
@@ -68,6 +72,7 @@ class BackboneDenoiser:
     ) -> None:
         for name, value in (("backend", backend), ("quantize", quantize), ("experts", experts)):
             options_of(LoadOptions)[name].kind(name, value)
+        say_former(quantize)
         if quantize and backend == "torch":
             raise UnsupportedError('backend "torch" multiplies no quantized matrices: leave out quantize or backend')
         self.weights = weights_of(model)
@@ -177,6 +182,13 @@ class BackboneDenoiser:
             return BackboneSession(self.config, None)
         key_cache = self.backend.cache(length, int8=cache == "approximate_int8")
         return BackboneSession(self.config, key_cache)
+
+
+@cache
+def say_former(quantize: Quantization | None) -> None:
+    """Say of a former name, once in a process, which one to give instead."""
+    if quantize in INSTEAD:
+        LOG.warning('quantize="%s" goes in the next release: give "%s"', quantize, INSTEAD[quantize])
 
 
 def _torch_backend(backbone: Backbone, head: Head | None) -> Backend:

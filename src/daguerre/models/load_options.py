@@ -12,7 +12,9 @@ from daguerre.models.scaling import Extension, Scaling
 from daguerre.models.threads import Threads
 
 BackendName = Literal["native", "torch"]
-Quantization = Literal["int8", "approximate_int4"]
+Quantization = Literal[
+    "q8_0", "q6_k", "q5_k", "q5_1", "q5_0", "q4_k_m", "q4_k", "q4_1", "q4_0", "int8", "approximate_int4"
+]
 Place = Literal["memory", "disk"]
 DEFAULT_MODEL = "default"
 DTYPES = ("float32", "bfloat16")
@@ -46,9 +48,10 @@ class LoadOptions:
     quantize: Quantization | None = option(
         None,
         OneOf(known=get_args(Quantization), none=True),
-        """int8: matrices as 8-bit numbers; approximate_int4: as 4-bit numbers with a scale for every 32 inputs. Both
-        are faster, take less memory, and are approximate; native backend only. None: as they are stored, so that the
-        native backend multiplies the blocks of a GGUF file.""",
+        """A block type of GGUF files that matrices are rounded to, for less memory and more speed: q8_0 (8.5 bits a
+        weight), q6_k (6.6), q5_k (5.5), q5_1 (6), q5_0 (5.5), q4_k_m (4.9), q4_k (4.5), q4_1 (5) or q4_0 (4.5); native
+        backend only. None: as they are stored, so that the native backend multiplies the blocks of a GGUF file. int8
+        and approximate_int4 are former names, which go in the next release.""",
     )
     experts: Place | None = option(
         None,

@@ -57,6 +57,13 @@ class ModelWeights(Parts):
 
     cannot_pack: str | None = None
     """Why the native backend cannot pack them; None if it can."""
+    rounding: str | None = None
+    """What matrices are rounded to, a name of `gguf.rounding.NAMES`; None: to nothing."""
+
+    @property
+    def paths(self) -> list[Path]:
+        """The files that hold them; none of a backbone's."""
+        return []
 
     def outside(self, names: Collection[str]) -> Part:
         """Those of some names that are there and belong to no layer."""

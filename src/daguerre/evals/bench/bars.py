@@ -10,6 +10,7 @@ from daguerre.evals.bench.context import growth
 from daguerre.evals.bench.family_report import family_bars
 from daguerre.evals.bench.job import RANDOM
 from daguerre.evals.bench.peers import LLAMA_TYPES
+from daguerre.evals.bench.real_report import real_bars
 from daguerre.evals.bench.rounds import DECODE_RATE, RATE
 from daguerre.evals.bench.rows import PRODUCTS
 
@@ -169,4 +170,5 @@ BARS: dict[str, Callable[[dict[str, Any]], Iterator[Bar]]] = {
     "context": _context,
     "infill": _infill,
     "families": family_bars,
+    "real": real_bars,
 }

@@ -9,6 +9,7 @@ from typing import Any
 from daguerre.evals.bench.bars import bars
 from daguerre.evals.bench.family_report import families_table
 from daguerre.evals.bench.job import RANDOM
+from daguerre.evals.bench.real_report import real_table
 from daguerre.evals.bench.rows import TORCH
 from daguerre.evals.results import write_page
 from daguerre.evals.tables import Column, counted, optional, table, table_of, text
@@ -236,6 +237,7 @@ TITLES = {
     "rows": "What rows cost",
     "batch": "Many requests at once",
     "families": "Shapes of published families",
+    "real": "A published file beside llama.cpp",
     "endpoint": "A server",
 }
 WRITERS: dict[str, Callable[[dict[str, Any]], str]] = {
@@ -246,5 +248,6 @@ WRITERS: dict[str, Callable[[dict[str, Any]], str]] = {
     "rows": _rows,
     "batch": _batch,
     "families": families_table,
+    "real": real_table,
     "endpoint": _endpoint,
 }

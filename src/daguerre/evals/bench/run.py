@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from daguerre.errors import InputError, unknown
+from daguerre.evals.bench import real
 from daguerre.evals.bench.context import CONTEXTS, KV_HEADS
 from daguerre.evals.bench.endpoint import Target, measure_endpoint
 from daguerre.evals.bench.families import DEFAULT_WEIGHTS
@@ -39,12 +40,13 @@ class BenchOptions:
 
     rounds             of every side, each number a median of them
     threads            numbers of CPU threads, one after the other; 1 and 2 by default, where there are two
-    model              for the parts that need trained weights
+    model              for the parts that need trained weights; of part "real" a GGUF file
     shape              for those with random weights
     lines, grid_lines  of part "modes": see `tasks.Limits`
     contexts, kv_heads of part "context"
     shapes, weights    of part "families": names of `family_files.SHAPES` and `family_files.WEIGHTS`
     folder             where that part keeps its files; one in the folder of temporary files by default
+    llama_cpp          of part "real": a folder in which npm has installed node-llama-cpp; by default what PATH has
     """
 
     rounds: int = ROUNDS
@@ -58,6 +60,7 @@ class BenchOptions:
     shapes: tuple[str, ...] = PUBLISHED
     weights: tuple[str, ...] = DEFAULT_WEIGHTS
     folder: str = field(default_factory=lambda: str(Path(tempfile.gettempdir()) / "daguerre-families"))
+    llama_cpp: str | None = None
 
     def __post_init__(self) -> None:
         available = num_cpus()
@@ -88,6 +91,12 @@ def _modes(options: BenchOptions, threads: int, progress: Progress) -> Any:
     return {**speed, "completion": _completion(options, threads, progress)}
 
 
+def _real(options: BenchOptions, threads: int, progress: Progress) -> Any:
+    """A GGUF file beside llama.cpp: bits per byte once, all else with every number of threads."""
+    quality = threads == options.threads[0]
+    return real.measure(options.model, options.llama_cpp, options.rounds, threads, quality, progress)
+
+
 def _in_worker(name: str, *fields: str) -> Part:
     def part(options: BenchOptions, threads: int, progress: Progress) -> Any:
         values = asdict(options)
@@ -106,9 +115,10 @@ PARTS: dict[str, Part] = {
     "peers": _peers,
     "modes": _modes,
     "families": _in_worker("families", "shapes", "weights", "folder", "rounds"),
+    "real": _real,
 }
-BY_NAME = ("families",)
-"""Parts that take gigabytes, and are measured only where they are named."""
+BY_NAME = ("families", "real")
+"""Parts that take gigabytes or a file, and are measured only where they are named."""
 
 
 def needs(options: BenchOptions) -> str:
@@ -138,6 +148,8 @@ def bench(
             raise unknown("part", name, PARTS)
     if "families" in names:
         needs(options)
+    if "real" in names:
+        real.gguf_file(options.model, options.llama_cpp)
     report = read(out)
     for name in names:
         report[name] = measured(name, options, progress)
@@ -153,7 +165,9 @@ def measured(name: str, options: BenchOptions, progress: Progress) -> dict[str, 
         for threads in options.threads
     }
     settings = asdict(options)
-    settings.pop("folder")  # a place of this machine
+    for place in ("folder", "llama_cpp"):  # of this machine
+        settings.pop(place)
+    settings["model"] = Path(options.model).name if Path(options.model).is_file() else options.model
     facts = {"machine": _machine(), "busy": busy, "settings": settings}
     return {**facts, "seconds": round(time.perf_counter() - started, 1), "threads": found}
 

@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from importlib import metadata
 from threading import Timer
@@ -47,19 +47,31 @@ def environment(threads: int) -> dict[str, str]:
 
 
 class Worker:
-    """The leading process's end of a worker, which has that many threads."""
+    """The leading process's end of a worker, which has that many threads.
 
-    def __init__(self, task: dict[str, Any], threads: int) -> None:
+    command: another program that speaks in lines of JSON, here by a module of Python; `task` is its first line.
+    variables: of its environment, beside those of every worker.
+    """
+
+    def __init__(
+        self,
+        task: dict[str, Any] | None,
+        threads: int,
+        command: Sequence[str] = (sys.executable, "-m", "daguerre.evals.bench.worker"),
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  closed with the process
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "daguerre.evals.bench.worker"],
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
-            env=os.environ | environment(threads),
+            env=os.environ | environment(threads) | dict(variables or {}),
         )
-        self.send(task | {"threads": threads})
+        self.pid = self._process.pid
+        if task is not None:
+            self.send(task | {"threads": threads})
 
     def send(self, message: dict[str, Any]) -> None:
         """One line; DataError when the process is gone."""
@@ -91,6 +103,10 @@ class Worker:
         while "result" not in (answer := self.receive()):
             progress(*answer["progress"])
         return answer["result"]
+
+    def finish(self) -> None:
+        """Let the process end by itself."""
+        self._process.communicate()
 
     def close(self) -> None:
         """End the process."""

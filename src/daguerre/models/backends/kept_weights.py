@@ -29,7 +29,7 @@ import numpy as np
 from daguerre.files import atomic_write, cache_folder
 from daguerre.models.backends.panels import Numbers, PackedMatrix, Packing
 from daguerre.models.bits import LINE
-from daguerre.models.model_weights import FileWeights, ModelWeights
+from daguerre.models.model_weights import ModelWeights
 from daguerre.models.processor import instruction_set
 
 LOG = logging.getLogger("daguerre")
@@ -123,7 +123,7 @@ def keep(weights: ModelWeights, numbers: Numbers, packing: Packing) -> threading
     """Keep what was packed of a model's files, beside other work; a process ends after that. None where it is not
     kept.
     """
-    if not isinstance(weights, FileWeights) or packing.experts is not None or folder() is None:
+    if not weights.paths or packing.experts is not None or folder() is None:
         return None
     if packing.num_bytes < LEAST:
         return None
@@ -133,7 +133,7 @@ def keep(weights: ModelWeights, numbers: Numbers, packing: Packing) -> threading
     return thread
 
 
-def _keep(weights: FileWeights, numbers: Numbers, made: Sequence[np.ndarray | PackedMatrix]) -> None:
+def _keep(weights: ModelWeights, numbers: Numbers, made: Sequence[np.ndarray | PackedMatrix]) -> None:
     try:
         path = _path(weights, numbers, hashed=True)
         if path is None or path.exists():
@@ -155,12 +155,13 @@ def _keep(weights: FileWeights, numbers: Numbers, made: Sequence[np.ndarray | Pa
 def _path(weights: ModelWeights, numbers: Numbers, *, hashed: bool) -> Path | None:
     """Where the entry of a model is; None where it is not kept. hashed: files whose hash is not known are read."""
     place = folder()
-    if place is None or not isinstance(weights, FileWeights):
+    if place is None or not weights.paths:
         return None
     hashes = [_hash(path, place / HASHES, hashed) for path in weights.paths]
     if None in hashes:
         return None
-    facts = [hashes, weights.config.to_dict(), weights.numbers, numbers, instruction_set(), _version()]
+    types = [weights.numbers, numbers, weights.rounding]
+    facts = [hashes, weights.config.to_dict(), *types, instruction_set(), _version()]
     return place / f"{hashlib.sha256(json.dumps(facts).encode()).hexdigest()}.packed"
 
 

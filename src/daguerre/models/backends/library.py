@@ -365,6 +365,8 @@ def _declared(made: Any) -> Any:
     made.daguerre_unpack_row.restype = Int
     made.daguerre_numbers.argtypes = (Int, Pointer, Long, Pointer, Int, Int)
     made.daguerre_numbers.restype = Int
+    made.daguerre_round.argtypes = (Int, Pointer, Long, Pointer, Int)
+    made.daguerre_round.restype = Int
     made.daguerre_product.argtypes = (Pointer, Int, Pointer, Int, Int, Pointer, Int)
     made.daguerre_product.restype = Int
     return made

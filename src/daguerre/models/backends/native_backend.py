@@ -3,10 +3,10 @@
 It is compiled once, in seconds, for all models, and kept on disk; it is never required. Every sum of a row is computed
 in a fixed order, so a row has the same bits alone and in any batch, on any number of threads.
 
-Two approximations, which `load` offers under the same names: with quantize="int8" the matrices, and the rows that they
-are multiplied with, are 8-bit numbers, whose sums are exact. With "approximate_int4" matrices are 4-bit numbers with a
-scale for every 32 inputs, and rows 8-bit numbers with scales of their own; the vocabulary projection and the draft head
-are as with "int8".
+`quantize` rounds matrices to the block types of GGUF files (`models.rounded_weights`). Two former names are types of
+this backend alone: with "int8" the matrices, and the rows that they are multiplied with, are 8-bit numbers, whose sums
+are exact. With "approximate_int4" matrices are 4-bit numbers with a scale for every 32 inputs, and rows 8-bit numbers
+with scales of their own; the vocabulary projection and the draft head are as with "int8".
 
 Letters: R rows, A wanted rows, D width, H head width, V vocabulary.
 """
@@ -35,9 +35,11 @@ from daguerre.models.backends.panels import COLUMNS, Numbers, Packing, round_up
 from daguerre.models.bits import NumberType
 from daguerre.models.contention import CONTENTION, num_threads
 from daguerre.models.forward import Answer, DraftStep, Forward, Head, KeyCache
+from daguerre.models.gguf.rounding import NAMES
 from daguerre.models.load_options import Place, Quantization
 from daguerre.models.model_weights import ModelWeights, weights_of
 from daguerre.models.processor import LEVELS, instruction_set
+from daguerre.models.rounded_weights import RoundedWeights
 
 if TYPE_CHECKING:
     from daguerre.models.core.backbone import Backbone
@@ -49,6 +51,9 @@ WAYS_OUT = (
 """Of an installation on which nothing can compute."""
 LOG = logging.getLogger("daguerre")
 NUMBERS: dict[Quantization, Numbers] = {"int8": "int8", "approximate_int4": "int4"}
+"""Of former names: types of numbers of this backend alone."""
+INSTEAD: dict[Quantization, Quantization] = {"int8": "q8_0", "approximate_int4": "q4_k"}
+"""Of former names: those that take about the same memory and cost less quality."""
 
 
 class NativeBackend:
@@ -74,6 +79,8 @@ class NativeBackend:
         self.weights, self.numbers = weights, weights.numbers
         self._answering = None if head is None else _answering(weights, head)
         self._edits = lru_cache(maxsize=64)(partial(NativeEdit, config))  # wrappers ask for the same ones again
+        if quantize in NAMES:
+            weights, quantize = RoundedWeights(weights, quantize), None
         bits = weights.stored_bits if quantize is None and config.gemma is None else None
         numbers: Numbers = NUMBERS[quantize] if quantize else "stored" if bits else weights.numbers
         file = experts_file(config, weights.num_parameters, bits or BITS[numbers], experts)

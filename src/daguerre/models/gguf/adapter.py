@@ -14,7 +14,7 @@ from daguerre.models.core.config import ModelConfig
 from daguerre.models.families.base import Piece
 from daguerre.models.gguf.header import KINDS
 from daguerre.models.gguf.pieces import as_pairs, gguf_pieces
-from daguerre.models.gguf.writing import arch_of, kind_of, package, stored
+from daguerre.models.gguf.writing import arch_of, package, stored
 from daguerre.models.lora import Adapter, read_adapter
 from daguerre.models.lora_names import AdapterNames
 from daguerre.models.shards import some
@@ -83,7 +83,7 @@ def _heads(config: ModelConfig, piece: Piece) -> int:
 
 
 def _add(writer: Any, gguf: Any, name: str, factor: np.ndarray, dtype: str) -> None:
-    kind = kind_of(dtype)
+    kind = dtype.upper()
     number = gguf.GGMLQuantizationType(KINDS[kind].number)
     content = np.ascontiguousarray(stored(factor, kind))
     writer.add_tensor(name, content.view(np.float32) if kind == "F32" else content, raw_dtype=number)

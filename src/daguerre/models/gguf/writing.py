@@ -7,6 +7,7 @@ rows over a whole canvas (architectures dream and llada, which its diffusion exa
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
@@ -25,8 +26,8 @@ from daguerre.models.families.base import Piece
 from daguerre.models.gguf.facts import ARCHITECTURES, BLOCK, FAMILY, SHIFTED
 from daguerre.models.gguf.file import BLOCK as NUMBERS
 from daguerre.models.gguf.header import KINDS
-from daguerre.models.gguf.k_types import QUANTIZED, quantize_k
 from daguerre.models.gguf.pieces import UNTIED, as_pairs, gguf_pieces
+from daguerre.models.gguf.rounding import NAMES, ROUNDED, counts_more, kind_in, rounded
 from daguerre.models.gguf.values import LONG_FACTORS, ROPE_FACTORS, SHORT_FACTORS
 from daguerre.models.gguf.writing_cores import add_experts, add_windows
 from daguerre.models.gguf.writing_cores import arch_of as arch_of
@@ -37,14 +38,15 @@ from daguerre.models.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from daguerre.models.core.backbone import Backbone
 
-DTYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q6_k", "q4_k")
+DTYPES = ("f32", "f16", "bf16", *NAMES)
 """Types of matrices that are written; norms and biases are float32."""
-PROJECTION = {"Q4_0": "Q8_0", "Q4_K": "Q6_K"}
-"""The type of the vocabulary's projection beside 4-bit matrices: in 4 bits it costs most."""
-SHORTER = {"Q4_K": "Q8_0", "Q6_K": "Q8_0"}
-"""The type of rows that are no whole number of blocks; of these in turn, and of other types, F16."""
-FILE_TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q8_0": 7, "Q4_K": 14, "Q6_K": 18, "BF16": 32}
+FILE_TYPES = {
+    "f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q8_0": 7, "q5_0": 8, "q5_1": 9, "q4_k": 14, "q4_k_m": 15, "q5_k": 16,
+    "q6_k": 18, "bf16": 32,
+}  # fmt: skip
 """llama.cpp's numbers of files by the type of most matrices."""
+COUNTING = re.compile(r"blk\.(\d+)\.(?:attn_v|ffn_down)\.weight")
+"""Matrices that may have more bits in `rounding.MIX`, by the number of their layer."""
 ALIKE: dict[tuple[str, bool], dict[str, str]] = {
     ("causal", True): {
         "llama": "llama",
@@ -91,14 +93,14 @@ def write_gguf(
     weights = weights_of(model)
     config = weights.config
     arch = arch_of(config, family)
-    kind = kind_of(dtype)
+    check_dtype(dtype)
     family = family or ALIKE.get((config.context, config.shift), {}).get(arch)
     gguf = package()
     try:
         with atomic_write(path) as file, closing(gguf.GGUFWriter(file.name, arch)) as writer:
-            _add_config(writer, gguf, config, arch, family, kind)
+            _add_config(writer, gguf, config, arch, family, dtype)
             notes = [*_notes(config, family), *add_tokenizer(writer, tokenizer, config)]
-            kinds = _write_tensors(writer, gguf, weights, kind)
+            kinds = _write_tensors(writer, gguf, weights, dtype)
     except OSError as error:
         raise InputError(f"cannot write {path} ({error.strerror or error}): make room, or name another file") from None
     return Written(arch, kinds, tuple(notes))
@@ -113,11 +115,10 @@ def package() -> Any:
     return gguf
 
 
-def kind_of(dtype: str) -> str:
-    """ggml's name of a type of DTYPES."""
+def check_dtype(dtype: str) -> None:
+    """InputError for what is no type of DTYPES."""
     if dtype not in DTYPES:
         raise unknown("dtype", dtype, DTYPES)
-    return dtype.upper()
 
 
 def _notes(config: ModelConfig, family: str | None) -> Iterator[str]:
@@ -136,7 +137,7 @@ def _notes(config: ModelConfig, family: str | None) -> Iterator[str]:
         yield "the concept heads stay here"
 
 
-def _add_config(writer: Any, gguf: Any, config: ModelConfig, arch: str, family: str | None, kind: str) -> None:
+def _add_config(writer: Any, gguf: Any, config: ModelConfig, arch: str, family: str | None, dtype: str) -> None:
     writer.add_name(family or "daguerre")
     writer.add_vocab_size(config.vocab_size)
     writer.add_context_length(config.max_positions)
@@ -152,8 +153,8 @@ def _add_config(writer: Any, gguf: Any, config: ModelConfig, arch: str, family: 
     writer.add_key_length(config.head_width)
     writer.add_value_length(config.head_width)
     writer.add_layer_norm_rms_eps(config.norm_eps)
-    writer.add_file_type(FILE_TYPES[kind])
-    if kind.startswith("Q"):
+    writer.add_file_type(FILE_TYPES[dtype])
+    if dtype in NAMES:
         writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     _add_rotary(writer, gguf, config)
     if config.context == "full":
@@ -192,11 +193,11 @@ def _add_rotary(writer: Any, gguf: Any, config: ModelConfig) -> None:
             writer.add_rope_scaling_attn_factors(scaling.attention_factor / log)
 
 
-def _write_tensors(writer: Any, gguf: Any, weights: ModelWeights, kind: str) -> dict[str, int]:
+def _write_tensors(writer: Any, gguf: Any, weights: ModelWeights, dtype: str) -> dict[str, int]:
     """Write one tensor after another, so that one of them at a time is in memory a second time."""
     config, published = weights.config, Published(weights)
     pieces = [piece for piece in gguf_pieces(config, writer.arch) if not piece.copy or writer.arch in UNTIED]
-    kinds = {piece.name: _kind(piece, published.shape(piece), kind, config) for piece in pieces}
+    kinds = {piece.name: _kind(piece, published.shape(piece), dtype, config) for piece in pieces}
     factors = rope_factors(config)
     for name, numbers in factors.items():
         writer.add_tensor_info(name, numbers.shape, numbers.dtype, numbers.nbytes)
@@ -218,17 +219,18 @@ def _write_tensors(writer: Any, gguf: Any, weights: ModelWeights, kind: str) -> 
     return dict(Counter(kinds.values()))
 
 
-def _kind(piece: Piece, shape: tuple[int, ...], kind: str, config: ModelConfig) -> str:
-    """The type in which a tensor is written: norms, biases and routers as F32, a row that is no whole number of blocks
-    as SHORTER or F16, and of 4-bit files the vocabulary's projection as PROJECTION.
+def _kind(piece: Piece, shape: tuple[int, ...], dtype: str, config: ModelConfig) -> str:
+    """The type in which a tensor is written: norms, biases and routers as F32, matrices as `kind_in` says, or as F16
+    where their rows are no whole number of blocks.
     """
     if len(shape) < 2 or piece.target.endswith("router.weight"):
         return "F32"
+    if dtype not in NAMES:
+        return dtype.upper()
     projects = piece.name == ("token_embd.weight" if config.tied else "output.weight") or piece.copy
-    kind = PROJECTION.get(kind, kind) if projects else kind
-    if shape[-1] % KINDS[kind].block:
-        kind = SHORTER.get(kind, "F16")
-    return "F16" if shape[-1] % KINDS[kind].block else kind
+    place = COUNTING.fullmatch(piece.name)
+    counts = place is not None and counts_more(int(place[1]), config.num_layers)
+    return kind_in(dtype, shape[-1], projects=projects, counts=counts) or "F16"
 
 
 def stored(tensor: np.ndarray, kind: str) -> np.ndarray:
@@ -243,8 +245,8 @@ def stored(tensor: np.ndarray, kind: str) -> np.ndarray:
     step = max(1, NUMBERS // tensor.shape[-1])
     for start in range(0, len(tensor), step):
         rows = np.ascontiguousarray(floats(tensor[start : start + step]))
-        if kind in QUANTIZED:
-            out[start : start + step] = quantize_k(rows, kind)
+        if kind in ROUNDED:
+            out[start : start + step] = rounded(rows, kind)
         else:
             out[start : start + step] = gguf.quants.quantize(rows, number).view(np.uint8).reshape(len(rows), -1)
     return out

@@ -6,6 +6,7 @@
 #include "gemma.h"
 #include "hidden.h"
 #include "stored.h"
+#include "rounding.h"
 
 namespace {
 
@@ -136,6 +137,15 @@ int daguerre_numbers(int type, const uint8_t* from, int64_t num, void* to, int a
     stored::read_numbers(kind, from + at / kind.block * kind.bytes, std::min(SOME, num - at),
                          static_cast<char*>(to) + at * (as_bfloat16 ? 2 : 4), as_bfloat16);
   }
+  return 0;
+}
+
+// Rounds `blocks` blocks of float32 to a type of blocks, by ggml's number. Returns 0, or 5 for a type that is not made.
+int daguerre_round(int type, const float* from, int64_t blocks, uint8_t* to, int threads) {
+  const rounding::RoundedType kind = rounding::type_of(type);
+  if (!kind.round) return 5;
+#pragma omp parallel for num_threads(threads) schedule(static)
+  for (int64_t i = 0; i < blocks; i++) kind.round(from + i * kind.block, to + i * kind.bytes);
   return 0;
 }
 

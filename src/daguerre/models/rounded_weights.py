@@ -1,0 +1,123 @@
+"""Weights whose matrices are rounded to the block types of GGUF files, as `quantize` asks: to the bytes that an export
+in the same type has (`models.gguf.rounding`). All else stays as it is. The native backend multiplies the blocks.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from daguerre.models.bits import converted, floats
+from daguerre.models.block_rows import BlockRows
+from daguerre.models.gguf.file import numbers_of
+from daguerre.models.gguf.header import KINDS
+from daguerre.models.gguf.rounding import MIX, counts_more, kind_in, rounded
+from daguerre.models.model_weights import FileWeights, InBlocks, ModelWeights, Part, Parts
+
+if TYPE_CHECKING:
+    from daguerre.models.core.backbone import Backbone
+
+MATRIX = re.compile(r"(?!router)(?:.+\.)?(?:qkv|out|gate_up|up|down)\.weight")
+"""Matrices of layers, by their names within them; their low-rank weights are none."""
+EXPERTS = re.compile(r"mlp\.(?!router)(?:.+\.)?(?:gate_up|up|down)\.weight")
+WHOLE = 256
+"""A number of inputs that is a whole number of blocks of every type."""
+Rows = list[tuple[slice, str]]
+"""Runs of a matrix's rows, and the type of each."""
+
+
+class RoundedWeights(ModelWeights):
+    """The weights of a model, of which matrices are the numbers that their blocks stand for.
+
+    name: one of `rounding.NAMES`. Matrices whose rows are no whole number of blocks stay as they are.
+    """
+
+    def __init__(self, weights: ModelWeights, name: str) -> None:
+        self.config, self.numbers, self.cannot_pack = weights.config, weights.numbers, weights.cannot_pack
+        self.rounding: str = name
+        self._weights, self._exact = weights, _exact(weights)
+
+    @property
+    def paths(self) -> list[Path]:
+        """The files that hold them as they were."""
+        return self._weights.paths
+
+    def module(self) -> Backbone:
+        """The backbone, not rounded."""
+        return self._weights.module()
+
+    @property
+    def stored_bits(self) -> float:
+        """Bits of a weight of most matrices."""
+        about = KINDS[kind_in(self.rounding, WHOLE) or "F16"]
+        return 8 * about.num_bytes / about.block
+
+    def part(self, layer: int | None) -> Part:
+        """The weights of a part, rounded one matrix at a time."""
+        return self._part(layer, self._rounded)
+
+    def as_stored(self) -> Parts:
+        """The same weights, of which matrices that are rounded are `BlockRows`."""
+        return InBlocks(self, lambda layer: self._part(layer, _block_rows))
+
+    def _part(self, layer: int | None, made: Callable[[np.ndarray, Rows], Any]) -> Part:
+        held, out = self._exact.part(layer), Part()
+        types = {name: self._types(layer, name, array.shape) for name, array in held.items()}
+        if "mlp.router.weight" in held and any(types[name] is None for name in held if EXPERTS.fullmatch(name)):
+            types |= {name: None for name in held if EXPERTS.fullmatch(name)}  # they have the same inputs
+        for name in list(held):
+            array, rows = held.pop(name), types[name]
+            out[name] = converted(array, self.numbers) if rows is None else made(array, rows)
+        return out
+
+    def _rounded(self, matrix: np.ndarray, types: Rows) -> np.ndarray:
+        made = np.concatenate([numbers_of(blocks, kind, self.numbers) for _, kind, blocks in in_blocks(matrix, types)])
+        return made.reshape(matrix.shape)
+
+    def _types(self, layer: int | None, name: str, shape: tuple[int, ...]) -> Rows | None:
+        """What the rows of a weight become; None for one that stays."""
+        config, every = self.config, slice(None)
+        if layer is None:
+            projects = name == "output.weight" or (config.tied and name == "embedding.weight")
+            kind = kind_in(self.rounding, shape[-1], projects=projects)
+            return [(every, kind)] if kind is not None and (projects or name == "embedding.weight") else None
+        kind = kind_in(self.rounding, shape[-1])
+        if kind is None or not MATRIX.fullmatch(name):
+            return None
+        counts = self.rounding == MIX and counts_more(layer, config.num_layers)
+        more = kind_in(self.rounding, shape[-1], counts=counts)
+        assert more is not None
+        if name.endswith("down.weight"):
+            return [(every, more)]
+        if name != "attention.qkv.weight" or more == kind or config.gemma is not None:
+            return [(every, kind)]
+        values = shape[0] - config.num_kv_heads * config.head_width
+        return [(slice(values), kind), (slice(values, None), more)]
+
+
+def in_blocks(matrix: np.ndarray, types: Rows) -> Iterator[tuple[slice, str, np.ndarray]]:
+    """Runs of the rows of a matrix, or of several one after the other, with their types and bytes."""
+    rows = floats(matrix.reshape(-1, matrix.shape[-1]))
+    return ((some, kind, rounded(rows[some], kind)) for some, kind in types)
+
+
+def _block_rows(matrix: np.ndarray, types: Rows) -> BlockRows:
+    if len(types) == 1:
+        ((_, kind, blocks),) = in_blocks(matrix, types)
+        return BlockRows.of(blocks, kind, matrix.shape)
+    parts = [(rows, BlockRows.of(b, kind, (len(b), matrix.shape[1]))) for rows, kind, b in in_blocks(matrix, types)]
+    return BlockRows.joined(matrix.shape, parts)
+
+
+def _exact(weights: ModelWeights) -> ModelWeights:
+    """The weights, of files as float32, so that they are rounded once."""
+    if not isinstance(weights, FileWeights):
+        return weights
+    exact = copy.copy(weights)
+    exact.numbers = "float32"
+    return exact
