@@ -19,6 +19,7 @@ from daguerre.decoding.result import Result, StreamEvent
 from daguerre.decoding.running import Running
 from daguerre.decoding.sample import OnStep
 from daguerre.decoding.text_spans import CharSpan
+from daguerre.editing.rewriting import carry_out
 from daguerre.errors import InputError, UnsupportedError, shown
 from daguerre.instructions import tasks_in
 from daguerre.models.bits import TYPES, NumberType
@@ -85,9 +86,7 @@ MODEL |= {name: LOAD[name] for name in ("backend", "quantize", "experts", "famil
 DECODE = Instance(of=(Decode,), what="a Decode", none=True)
 STARTED = {"suffix", "timeout", "context"}
 """The arguments of `stream` that a request which is changed while it runs may have."""
-CHAT = {"template": Variables(none=True)}
 CHAT_TOKENS = 512
-PROCESSORS = {"cpu": "processor", "cuda": "GPU"}
 LOG = logging.getLogger("daguerre")
 T = TypeVar("T")
 
@@ -166,7 +165,8 @@ class Operations(ABC, Generic[T]):
 
         spans: the parts, as pairs of characters [start, end); or the option lines, pairs from 1, both included; or
         pattern, a regular expression. max_tokens: of each part, or one number for all; None: 8 more than it has.
-        decode, options: as for `infill`; and strength, the share of a part's tokens that is drawn again.
+        decode, options: as for `infill`; and strength, the share of a part's tokens that is drawn again. Or, by a
+        `Model` with a chat template, the option instruction: see `daguerre.editing.rewriting.carry_out`.
         """
         return self._ask("edit", text, spans, max_tokens, decode, **options)
 
@@ -245,7 +245,9 @@ class Model(Operations[Result]):
         return self.denoiser.weights.numbers
 
     def _ask(self, operation: str, *values: Any, on_step: OnStep | None = None, **options: Any) -> Result:
-        """The result of an operation of `decoding.generate.OPERATIONS`."""
+        """The result of an operation of `decoding.generate.OPERATIONS`, or of an instruction."""
+        if options.get("instruction") is not None:
+            return carry_out(self, operation, *values, on_step=on_step, **options)
         request = Request.of(operation, *values, **self.with_defaults(values[-1], options))
         return run(self.denoiser, self.tokenizer, request, on_step)
 
@@ -275,7 +277,7 @@ class Model(Operations[Result]):
         request = Request.of("stream", prompt, max_tokens, decode, **self.with_defaults(decode, options))
         return start(self.denoiser, self.tokenizer, request)
 
-    @checks(CHAT | {"decode": DECODE})
+    @checks({"template": Variables(none=True), "decode": DECODE})
     def chat(
         self,
         messages: Sequence[Mapping[str, Any]],
@@ -349,9 +351,8 @@ class Model(Operations[Result]):
         the three. context: "auto" scores a text that is longer than the model's
         positions in windows that overlap (`daguerre.scoring.windows`); with "whole" it is an InputError.
         """
-        backend = self.denoiser.backend
         how: dict[str, Any] = {"kind": kind, "layout": layout, "order": order, "samples": samples, "seed": seed}
-        return nll(backend, self.tokenizer, text, context=context, **how)
+        return nll(self.denoiser.backend, self.tokenizer, text, context=context, **how)
 
     def embed(self, texts: Sequence[Text], kind: EmbeddingKind = "hidden") -> np.ndarray:
         """Embeddings of `texts`, T texts or lists of token ids, float32 (T, D) of length 1: of their hidden states, of
@@ -423,7 +424,7 @@ def load(
     adapter_folder = None if adapter is None else model_folder(adapter, what="an adapter")
     numbers = auto_numbers(device, backend) if dtype == "auto" else number_type_of(dtype)
     if dtype == "auto":
-        processor = PROCESSORS.get(device.partition(":")[0], "device")
+        processor = {"cpu": "processor", "cuda": "GPU"}.get(device.partition(":")[0], "device")
         LOG.info("computing in %s, which is fastest on this %s", numbers, processor)
     scaling = read_scaling(rope_scaling) if isinstance(rope_scaling, str | Mapping) else rope_scaling
     defer = native_is_default(device, backend)
