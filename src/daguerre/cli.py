@@ -14,7 +14,7 @@ import typer
 from typer.main import get_command
 
 from daguerre import __version__
-from daguerre.commands import asking, caching, capabilities, deciding, models, scoring, serving
+from daguerre.commands import applying, asking, caching, capabilities, deciding, models, scoring, serving
 from daguerre.commands.loading import ModelName
 from daguerre.commands.streams import LostOutput, end_without_output, fail, watch_output
 from daguerre.errors import DaguerreError, MissingExtra
@@ -59,7 +59,7 @@ def demo(
     run_demo(model, plain=plain)
 
 
-for command in (asking.generate, asking.complete, asking.infill, asking.fill, asking.edit):
+for command in (asking.generate, asking.complete, asking.infill, asking.fill, asking.edit, applying.apply):
     app.command()(command)
 for command in (asking.chat, deciding.decide, scoring.score):
     app.command()(command)
