@@ -12,6 +12,7 @@ import httpx2
 import pytest
 
 from conftest import MakeModel
+from daguerre.editing.rewriting import Asked
 from daguerre.http.errors import ApiError
 from daguerre.instructions import apply_prompt
 from daguerre.model import Model
@@ -261,7 +262,7 @@ def writes(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def only(*answers: str) -> None:
         left = iter(answers)
 
-        def written(config: object, options: dict[str, Any]) -> dict[str, Any]:
+        def written(config: object, asked: Asked, options: dict[str, Any]) -> dict[str, Any]:
             return {**options, "regex": re.escape(next(left))}
 
         monkeypatch.setattr("daguerre.server.routes.edits.how_written", written)

@@ -246,10 +246,13 @@ def _num(model: ToldModel, text: str) -> int:
 # ---- driving it ------------------------------------------------------------------------------------------------------
 
 
-def how_written(config: ModelConfig, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of an answer: greedy, verifying its draft where the model can, unless they say otherwise."""
-    verifies = config.context == "causal" and config.mask_id is None
-    plain = {"temperature": 0.0, **({"mode": "speculative"} if verifies and "mode" not in options else {})}
+def how_written(config: ModelConfig, asked: Asked, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of an answer: greedy, with its draft where the model reads one, unless they say otherwise."""
+    plain: dict[str, Any] = {"temperature": 0.0}
+    if config.process == "absorbing":
+        plain["draft"] = asked.draft
+    if config.context == "causal" and config.mask_id is None:
+        plain["mode"] = "speculative"
     return {**plain, **options}
 
 
@@ -278,10 +281,10 @@ def carry_out(
     if spans is not None or max_tokens is not None or options.keys() & {"pattern", "strength", "search_length"}:
         raise InputError("an instruction is for the text or for lines of it: leave out what else says what to edit")
     TEXT("text", text)
-    how = options if decode is not None else how_written(model.config, options)
 
     def write(asked: Asked) -> Result:
-        result: Result = model.generate(asked.prompt, asked.max_tokens, decode, draft=asked.draft, **how)
+        how = how_written(model.config, asked, options) if decode is None else {"draft": asked.draft, **options}
+        result: Result = model.generate(asked.prompt, asked.max_tokens, decode, **how)
         return result
 
     return edited(rewriting(model, text, instruction, lines, name), write, text)

@@ -119,9 +119,9 @@ async def _instructed(request: Request, body: EditBody, instruction: str) -> Res
 def _write(served: Served, body: EditBody, asked: Asked, owner: str) -> Job:
     """The job of an answer to an instruction."""
     with naming():
-        options = how_written(served.model.config, _drawn(body))
+        options = how_written(served.model.config, asked, _drawn(body))
         max_tokens = asked.max_tokens if body.max_tokens is None else min(asked.max_tokens, body.max_tokens)
-        return served.engine.generate(asked.prompt, max_tokens, draft=asked.draft, owner=owner, **options)
+        return served.engine.generate(asked.prompt, max_tokens, owner=owner, **options)
 
 
 def _drawn(body: EditBody) -> dict[str, Any]:
