@@ -12,7 +12,6 @@ import json
 import re
 import tomllib
 import warnings
-from collections import Counter
 from collections.abc import Callable, Sequence
 from difflib import SequenceMatcher
 from pathlib import PurePath
@@ -218,9 +217,3 @@ def _fault(reader: Callable[[str], Any], text: str) -> str | None:
     except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
         return " ".join(str(error).split()) or type(error).__name__
     return None
-
-
-def lost_lines(old: str, new: str) -> int:
-    """How many lines with text a text has fewer of than the old one."""
-    was = Counter(line.strip() for line in old.split("\n") if line.strip())
-    return (was - Counter(line.strip() for line in new.split("\n"))).total()
