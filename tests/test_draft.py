@@ -12,7 +12,7 @@ import pytest
 import daguerre
 import main_path
 from daguerre.canvas import Canvas
-from daguerre.decoding.drafters import Alignment, Draft, occurrences
+from daguerre.decoding.drafters import Alignment, Draft, longest_match
 from daguerre.decoding.request import Decode
 from daguerre.decoding.result import Result
 from daguerre.errors import InputError
@@ -90,8 +90,28 @@ def test_a_draft_is_found_again_where_the_text_has_left_it() -> None:
     assert follow([9] * 20).ahead(5).size == 0
     assert follow([1, 2, 9]).ahead(50).tolist() == [4, 5]
     assert Alignment(draft).ahead(3).tolist() == [1, 2, 3]
-    assert occurrences(np.array([1, 1, 1]), np.array([1, 1])).tolist() == [2, 3]
-    assert occurrences(np.array([1]), np.array([1, 1])).size == 0
+    length, places = longest_match(np.array([1, 1, 1]), np.array([1, 1]), 9)
+    assert (length, places.tolist()) == (2, [2, 3])
+    assert longest_match(np.array([1]), np.array([1, 1]), 9)[0] == 1
+    assert longest_match(np.array([1]), np.array([2]), 9)[0] == 0
+
+
+def test_lines_that_are_put_in_or_moved_do_not_lose_the_place() -> None:
+    lines = [[7, 1, 2, 9], [7, 3, 4, 9], [7, 5, 6, 9], [8, 1, 3, 5, 9]]  # each begins alike, and ends alike
+    draft = np.concatenate(lines)
+
+    def follow(*text: list[int]) -> Alignment:
+        written = np.concatenate(text)
+        return Alignment(draft).after(written, len(written))
+
+    assert follow(lines[0], [20, 9]).place == 4, "a line before the second"
+    assert follow(lines[0], [20, 9], [7]).misses == 0, "which goes on"
+    assert follow(lines[0], [7, 20, 9], [7, 3]).place == 6, "one that begins as the second: behind three tokens of that"
+    moved = follow(lines[0], lines[2], [7, 3])
+    assert (moved.place, moved.known, moved.agreed) == (6, 12, 2), (
+        "a line that was passed over is found by three tokens"
+    )
+    assert follow(lines[0], lines[2], [2]).place == 13, "but not by one"
 
 
 def test_healing_takes_its_part_of_the_draft(causal: Model, tokenizer: Tokenizer) -> None:

@@ -23,6 +23,7 @@ from daguerre.decoding.drafters import (
     NO_DRAFT,
     UNKNOWN_ACCEPTANCE,
     WORTH_DRAFTING,
+    Alignment,
     Drafted,
     best,
     given_by_caller,
@@ -103,7 +104,7 @@ def test_the_draft_that_is_likely_to_commit_more_is_verified() -> None:
     assert not len(best([sure, long], 9, 2.0)), "rows take time"
     assert best([NO_DRAFT, Drafted.of(np.arange(1), [0.01])], 9, 0.02) is NO_DRAFT
     assert len(best([sure, long], 1, 0.02)) == 1
-    assert best([given_by_caller(np.arange(6), 1.0), sure], 9, 0.02).source == "caller"
+    assert best([given_by_caller(Alignment(np.arange(6)), 6, 1.0), sure], 9, 0.02).source == "caller"
 
 
 def test_a_draft_is_as_long_as_pays() -> None:

@@ -32,7 +32,7 @@ LAYERS = (
     ("canvas", "trace"),
     ("models", "noise", "sampling"),
     ("decoding",),
-    ("scoring", "instructions", "next_edits"),
+    ("scoring", "instructions", "next_edits", "editing"),
     ("model",),
     ("engine",),
     ("daguerre",),

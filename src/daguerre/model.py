@@ -75,7 +75,6 @@ MODEL |= {name: LOAD[name] for name in ("backend", "quantize", "experts", "famil
 DECODE = Instance(of=(Decode,), what="a Decode", none=True)
 STARTED = {"suffix", "timeout", "context"}
 """The arguments of `stream` that a request which is changed while it runs may have."""
-CHAT = {"template": Variables(none=True)}
 ATTRIBUTION_STEPS, MOST_STEPS = 64, 65_536
 ATTRIBUTE: dict[str, Kind] = {
     "result": Instance(of=(Result,), what="a Result"),
@@ -83,7 +82,6 @@ ATTRIBUTE: dict[str, Kind] = {
     "num_steps": Whole(low=1, high=MOST_STEPS),
 }
 CHAT_TOKENS = 512
-PROCESSORS = {"cpu": "processor", "cuda": "GPU"}
 LOG = logging.getLogger("daguerre")
 T = TypeVar("T")
 
@@ -162,7 +160,8 @@ class Operations(ABC, Generic[T]):
 
         spans: the parts, as pairs of characters [start, end); or the option lines, pairs from 1, both included; or
         pattern, a regular expression. max_tokens: of each part, or one number for all; None: 8 more than it has.
-        decode, options: as for `infill`; and strength, the share of a part's tokens that is drawn again.
+        decode, options: as for `infill`; and strength, the share of a part's tokens that is drawn again. Or, by a
+        `Model` with a chat template, the option instruction: see `daguerre.editing.rewriting.carry_out`.
         """
         return self._ask("edit", text, spans, max_tokens, decode, **options)
 
@@ -241,7 +240,11 @@ class Model(Operations[Result]):
         return self.denoiser.weights.numbers
 
     def _ask(self, operation: str, *values: Any, on_step: OnStep | None = None, **options: Any) -> Result:
-        """The result of an operation of `decoding.generate.OPERATIONS`."""
+        """The result of an operation of `decoding.generate.OPERATIONS`, or of an instruction."""
+        if options.get("instruction") is not None:
+            from daguerre.editing.rewriting import carry_out
+
+            return carry_out(self, operation, *values, on_step=on_step, **options)
         request = Request.of(operation, *values, **self.with_defaults(values[-1], options))
         result: Result = run(self.denoiser, self.tokenizer, request, on_step)
         return result
@@ -272,7 +275,7 @@ class Model(Operations[Result]):
         request = Request.of("stream", prompt, max_tokens, decode, **self.with_defaults(decode, options))
         return start(self.denoiser, self.tokenizer, request)
 
-    @checks(CHAT | {"decode": DECODE})
+    @checks({"template": Variables(none=True), "decode": DECODE})
     def chat(
         self,
         messages: Sequence[Mapping[str, Any]],
@@ -346,9 +349,8 @@ class Model(Operations[Result]):
         the three. context: "auto" scores a text that is longer than the model's
         positions in windows that overlap (`daguerre.scoring.windows`); with "whole" it is an InputError.
         """
-        backend = self.denoiser.backend
         how: dict[str, Any] = {"kind": kind, "layout": layout, "order": order, "samples": samples, "seed": seed}
-        return scoring.nll(backend, self.tokenizer, text, context=context, **how)
+        return scoring.nll(self.denoiser.backend, self.tokenizer, text, context=context, **how)
 
     def embed(self, texts: Sequence[Text], kind: EmbeddingKind = "hidden") -> np.ndarray:
         """Embeddings of `texts`, T texts or lists of token ids, float32 (T, D) of length 1: of their hidden states, of
@@ -427,7 +429,7 @@ def load(
     adapter_folder = None if adapter is None else model_folder(adapter, what="an adapter")
     numbers = auto_numbers(device, backend) if dtype == "auto" else number_type_of(dtype)
     if dtype == "auto":
-        processor = PROCESSORS.get(device.partition(":")[0], "device")
+        processor = {"cpu": "processor", "cuda": "GPU"}.get(device.partition(":")[0], "device")
         LOG.info("computing in %s, which is fastest on this %s", numbers, processor)
     scaling = read_scaling(rope_scaling) if isinstance(rope_scaling, str | Mapping) else rope_scaling
     defer = native_is_default(device, backend)

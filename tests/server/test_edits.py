@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,9 +12,11 @@ import httpx2
 import pytest
 
 from conftest import MakeModel
+from daguerre.editing.rewriting import Asked
 from daguerre.http.errors import ApiError
 from daguerre.instructions import apply_prompt
 from daguerre.model import Model
+from daguerre.models.chat_template import ChatTemplate
 from daguerre.next_edits import Change, next_edit_prompt
 from daguerre.server.app import make_app
 from daguerre.server.edits import edit_asked, history_of, merge_asked
@@ -61,8 +65,13 @@ def taught(make_model: MakeModel) -> Model:
 @pytest.fixture(scope="module")
 def client(taught: Model, make_model: MakeModel) -> Iterator[httpx2.Client]:
     """A client of a server of that model and of one that was not trained so."""
-    plain = make_model()
-    pool = ModelPool({"taught": lambda: taught, "plain": lambda: Model(plain.backbone, plain.tokenizer, "torch")})
+    plain = make_model(max_positions=1024)
+    tokenizer = copy.copy(plain.tokenizer)
+    tokenizer.chat_template = ChatTemplate.of(  # type: ignore[attr-defined]
+        "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<answer>"
+    )
+    models = {"taught": lambda: taught, "plain": lambda: Model(plain.backbone, plain.tokenizer, "torch")}
+    pool = ModelPool(models | {"told": lambda: Model(plain.backbone, tokenizer, "torch")})
     with running(make_app(pool)) as url, httpx2.Client(base_url=url, timeout=60) as one:
         yield one
 
@@ -208,8 +217,8 @@ def test_what_cannot_be_asked_is_said(client: httpx2.Client) -> None:
     for path in ("/v1/apply/completions", "/v1/edit/completions"):
         empty = client.post(path, json=say("merge this, please"))
         assert empty.status_code == 400 and "<|/" in empty.json()["error"]["message"]
-        other = client.post(path, json={**say("x"), "model": "plain"})
-        assert other.status_code == 400 and "docs/instructions.md" in other.json()["error"]["message"]
+        other = client.post(path, json={**say(merge(["x", "x"], ["# ...", "x", "y", "# ..."])), "model": "plain"})
+        assert other.status_code == 400 and "docs/editing.md" in other.json()["error"]["message"]
     many = MERGE.format("x = 1", "\n".join(f"x{i}" for i in range(60)))
     assert "52 lines" in client.post("/v1/apply/completions", json=say(many)).json()["error"]["message"]
 
@@ -220,11 +229,83 @@ def test_many_markers_take_no_time(client: httpx2.Client) -> None:
 
 
 def test_models_say_what_they_were_trained_for(client: httpx2.Client) -> None:
-    listed = {
-        one["id"]: one["supported_endpoints"] for one in client.get("/v1/models").json()["data"] if "created" in one
-    }
+    asked(client, "/v1/apply/completions", say(merge(snippet=["x = 1", "z = 3", "y = 2"]), model="plain"))
+    listed = {one["id"]: one.get("supported_endpoints", ()) for one in client.get("/v1/models").json()["data"]}
     assert {"edit.completions", "apply.completions"} <= set(listed["taught"])
-    assert [one["id"] for one in client.get("/v1/edit/completions/models").json()["data"]] == ["taught"]
+    assert listed["plain"] and not {"edit.completions", "apply.completions"} & set(listed["plain"])
+    assert "taught" in [one["id"] for one in client.get("/v1/edit/completions/models").json()["data"]]
+
+
+def test_no_model_is_asked_where_the_lines_say_where_a_snippet_goes(client: httpx2.Client) -> None:
+    body, made = say(merge(snippet=["x = 1", "z = 3", "y = 2"]), model="plain"), "import os\n\nx = 1\nz = 3\ny = 2"
+    answer = asked(client, "/v1/apply/completions", body)
+    assert answer["choices"][0]["message"]["content"] == made
+    assert answer["usage"]["total_tokens"] == 0 and answer["choices"][0]["finish_reason"] == "stop"
+    *parts, last = streamed(client, "/v1/apply/completions", body | {"stream_options": {"include_usage": True}})
+    assert "".join(one["choices"][0]["delta"].get("content", "") for one in parts) == made
+    assert parts[-1]["choices"][0]["finish_reason"] == "stop" and last["usage"]["total_tokens"] == 0
+
+
+def test_a_model_that_takes_instructions_merges_and_predicts_edits(client: httpx2.Client) -> None:
+    content = merge(["x = 1", "y = 2", "x = 1"], ["# ...", "x = 1", "z = 3", "# ..."])
+    merged = asked(client, "/v1/apply/completions", say(content, model="told"))["choices"][0]["message"]["content"]
+    assert "z = 3" in merged.split("\n") and set(merged.split("\n")) <= {"x = 1", "y = 2", "z = 3"}
+    lines = (("x = os.sep", "x = posix.sep"), ("y = os.name", "y = posix.name"))
+    answer = asked(client, "/v1/edit/completions", say(EDIT, model="told"))["choices"][0]["message"]["content"]
+    assert answer in {"None", *(f"```\n{x}\n{y}\n```" for x in lines[0] for y in lines[1])}
+
+
+@pytest.fixture
+def writes(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Leaves a model one answer to each instruction, in turn."""
+
+    def only(*answers: str) -> None:
+        left = iter(answers)
+
+        def written(config: object, asked: Asked, options: dict[str, Any]) -> dict[str, Any]:
+            return {**options, "regex": re.escape(next(left))}
+
+        monkeypatch.setattr("daguerre.server.routes.edits.how_written", written)
+
+    return only
+
+
+def test_an_instruction_is_carried_out_in_the_region(client: httpx2.Client, writes: Callable[..., None]) -> None:
+    ask = say(EDIT, model="told", instruction="Use posix.")
+    new = "x = posix.sep\ny = posix.name\n"
+    writes(new + "```", "x = (\n```", new + "```", new + "```", *["x = os.sep\ny = os.name\n```"] * 2)
+    answer = asked(client, "/v1/edit/completions", ask)
+    assert answer["choices"][0]["message"]["content"] == f"```\n{new}```"
+    assert answer["usage"]["completion_tokens"] > 5 and answer["usage"]["prompt_tokens"] > 50
+    again = asked(client, "/v1/edit/completions", ask)
+    assert again["choices"][0]["message"]["content"] == f"```\n{new}```", "the second answer"
+    assert again["usage"]["prompt_tokens"] > answer["usage"]["prompt_tokens"]
+    parts = streamed(client, "/v1/edit/completions", ask)
+    assert "".join(one["choices"][0]["delta"].get("content", "") for one in parts) == f"```\n{new}```"
+    same = asked(client, "/v1/edit/completions", ask)
+    assert same["choices"][0]["message"]["content"] == "None"
+
+
+def test_a_message_without_marks_is_the_file(client: httpx2.Client, writes: Callable[..., None]) -> None:
+    writes("a = 2\n```")
+    answer = asked(client, "/v1/edit/completions", say("a = 1", model="told", instruction="Make it 2."))
+    assert answer["choices"][0]["message"]["content"] == "```\na = 2\n```"
+
+
+def test_what_is_no_answer_to_an_instruction_is_refused_with_what_was_written(
+    client: httpx2.Client, writes: Callable[..., None]
+) -> None:
+    writes("x = (\n```", "y = )\n```")
+    wrong = client.post("/v1/edit/completions", json=say(EDIT, model="told", instruction="Use posix."))
+    error = wrong.json()["error"]
+    assert wrong.status_code == 502 and error["code"] == "invalid_answer"
+    assert "y = )" in error["message"] and "stays as it is" in error["message"]
+    for path, body in (
+        ("/v1/edit/completions", say(EDIT, model="plain", instruction="Use posix.")),
+        ("/v1/edit/completions", say(EDIT, model="told", instruction="")),
+        ("/v1/apply/completions", say(merge(), model="told", instruction="Merge.")),
+    ):
+        assert client.post(path, json=body).status_code == 400
 
 
 def test_lines_that_diffs_change_are_paired_where_as_many_were_removed() -> None:

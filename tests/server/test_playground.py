@@ -271,6 +271,29 @@ def test_a_part_is_marked_for_an_edit(opened: Callable[..., Any]) -> None:
     assert page.locator(".given").all_text_contents() == ["😀 = ", "\n"]
 
 
+def test_an_instruction_edits_the_text(opened: Callable[..., Any]) -> None:
+    page, sent = opened(), list[Any]()
+
+    def answered(route: Any) -> None:
+        sent.append(route.request.post_data_json)
+        route.fulfill(json={"choices": [{"message": {"content": "```\nb = 2\nb += 1\n```"}}]})
+
+    page.route("**/v1/edit/completions", answered)
+    page.check("[name=kind][value=edit]", force=True)
+    page.fill("#text", "a = 1\nb = 1\nc = 1\n")
+    page.evaluate("document.querySelector('#text').setSelectionRange(8, 9)")
+    page.click("#mark-span")
+    page.fill("#instruction", "Make it 2.")
+    page.click("#run")
+    expect(page.locator("#text")).to_have_value("a = 1\nb = 2\nb += 1\nc = 1\n")
+    (body,) = sent
+    content = "a = 1\n<|code_to_edit|>\nb = 1\n<|/code_to_edit|>\nc = 1"
+    said = f"<|current_file_content|>\n{content}\n<|/current_file_content|>"
+    assert body["instruction"] == "Make it 2." and body["messages"] == [{"role": "user", "content": said}]
+    page.click("#run")  # the whole text, as nothing is marked any more
+    expect(page.locator("#text")).to_have_value("b = 2\nb += 1\n")
+
+
 def test_a_link_has_the_whole_request(opened: Callable[..., Any]) -> None:
     page = opened()
     page.select_option("#example", "JSON of a schema")

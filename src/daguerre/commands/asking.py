@@ -35,6 +35,7 @@ from daguerre.commands.streams import check_input
 from daguerre.commands.viewing import Viewing, Watching, print_explained
 from daguerre.commands.writing import check_statement, shown, written_statement
 from daguerre.decoding.text_spans import MARK
+from daguerre.editing.answers import UnreadableAnswer
 from daguerre.errors import InputError
 
 
@@ -213,6 +214,12 @@ def edit(
     file: Annotated[
         str, typer.Argument(help="File to edit, which stays as it is without --write; `-` reads standard input.")
     ],
+    instruction: Annotated[
+        str | None,
+        typer.Argument(
+            help='What to do, as "make it a dataclass", for a model that takes instructions: in all or --lines.'
+        ),
+    ] = None,
     *,
     loading: Loading,
     span: Annotated[list[str] | None, typer.Option(help="START:END in characters; may be repeated.")] = None,
@@ -234,9 +241,14 @@ def edit(
     chosen |= {"strength": strength, "search_length": search_length, "context": context}
     viewing.check(options)
     source = InputText.read(file)
-    loaded = loading.load()
-    with viewing.asked(loaded, loading.model) as (asked, more):
-        result = asked.edit(source.text, **chosen, **more, **options)
+    if instruction is not None:
+        if viewing.watch or viewing.audit is not None:
+            raise InputError("an instruction may be asked twice: leave out --watch and --audit")
+        result = _instructed(source, instruction, chosen, loading.load(), options)
+    else:
+        loaded = loading.load()
+        with viewing.asked(loaded, loading.model) as (asked, more):
+            result = asked.edit(source.text, **chosen, **more, **options)
     if as_json:
         print_result(result, as_json)
     else:
@@ -248,7 +260,22 @@ def edit(
     if not as_json:
         print_explained(result)
     print_context(result)
-    viewing.finish(result, loaded)
+    if instruction is None:
+        viewing.finish(result, loaded)
+
+
+def _instructed(
+    source: InputText, instruction: str, chosen: dict[str, Any], loaded: Any, options: dict[str, Any]
+) -> Any:
+    """The result of an instruction. InputError for what it cannot be combined with."""
+    if chosen["spans"] or chosen["pattern"] or chosen["strength"] != 1 or chosen["search_length"] is not None:
+        raise InputError("an instruction is for the file or for --lines of it: leave out what else says what to edit")
+    name = "" if source.path is None else source.path.name
+    try:
+        return loaded.edit(source.text, instruction=instruction, lines=chosen["lines"], name=name, **options)
+    except UnreadableAnswer as error:
+        typer.echo(error.answer, err=True)
+        raise
 
 
 @makes_request

@@ -44,6 +44,10 @@ COMMANDS: dict[str, Command] = {
         "daguerre.commands.asking:edit",
         "Rewrite parts of a file and keep the rest verbatim; print the whole, or the difference, or write the file.",
     ),
+    "apply": Command(
+        "daguerre.commands.applying:apply",
+        "Merge a file with a snippet, a unified diff or search-and-replace blocks; `-` reads either from standard input.",
+    ),
     "chat": Command(
         "daguerre.commands.asking:chat",
         "Converse with a model in the terminal, by its own chat template; /help says what can be typed.",

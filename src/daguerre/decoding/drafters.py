@@ -18,10 +18,12 @@ import numpy as np
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.tokenizer import Tokenizer
 
-MAX_VERIFIED, MIN_VERIFIED = 16, 2
+MAX_VERIFIED, MIN_VERIFIED = 32, 2
 """Draft tokens that a forward verifies: at most, and right after a token that differed."""
-TAIL = 4
-"""After a difference, the place in the draft is found by at most this many tokens at the end of the text."""
+BEGUN = 16
+"""As many tokens are taken to have agreed before the first."""
+SURE, LONGEST_TAIL = 3, 16
+"""How many tokens, that agree or are found again, make a place in the draft certain; and how many are looked for."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,9 +44,9 @@ class Draft:
 class Alignment:
     """The place in `draft`, int64 (N,), of the next token: `place`, which is a guess after a difference.
 
-    known     the first place that the text has not passed for certain
+    known     the place behind the last SURE tokens or more that agreed one after the other
     misses    tokens of the text since it last agreed with the draft
-    agreed    tokens of the text since they last differed
+    agreed    tokens of the text since they last differed; where the place was found again, those that it was found by
     accepted  tokens of the text that agreed, each at another place
     """
 
@@ -52,7 +54,7 @@ class Alignment:
     place: int = 0
     known: int = 0
     misses: int = 0
-    agreed: int = MAX_VERIFIED
+    agreed: int = BEGUN
     accepted: int = 0
 
     def ahead(self, room: int) -> np.ndarray:
@@ -68,25 +70,40 @@ class Alignment:
 
     def _after_one(self, text: np.ndarray) -> Alignment:
         if self.place < len(self.draft) and text[-1] == self.draft[self.place]:
-            place = self.place + 1
-            return replace(self, place=place, known=place, misses=0, agreed=self.agreed + 1, accepted=self.accepted + 1)
+            place, agreed = self.place + 1, self.agreed + 1
+            known = place if agreed >= SURE else self.known
+            return replace(self, place=place, known=known, misses=0, agreed=agreed, accepted=self.accepted + 1)
+        return self._found_again(text)
+
+    def _found_again(self, text: np.ndarray) -> Alignment:
+        """Behind a token that differed: where the longest part of the text's end stands in the draft, the first such
+        place from the known one on; before that one only where so much is found that it is certain.
+        """
         missed = replace(self, misses=self.misses + 1, agreed=0)
-        for num in range(min(TAIL, len(text)), 0, -1):
-            found = occurrences(self.draft, text[-num:])
-            found = found[found > self.known]
-            if found.size:
-                return replace(missed, place=int(found[0]))
+        num, places = longest_match(self.draft, text, LONGEST_TAIL)
+        onward = places[places >= self.known]
+        if onward.size or num >= SURE:
+            place = onward[0] if onward.size else places[-1]
+            return replace(missed, place=int(place), agreed=num - 1)
         return replace(missed, place=min(len(self.draft), self.known + missed.misses))  # as if each token replaced one
 
 
-def occurrences(draft: np.ndarray, tail: np.ndarray) -> np.ndarray:
-    """The places in a draft (N,) right after the occurrences of `tail`, int64, ascending."""
-    if len(tail) > len(draft):
-        return np.zeros(0, dtype=np.int64)
-    windows = np.lib.stride_tricks.sliding_window_view(draft, len(tail))
-    return np.flatnonzero((windows == tail).all(axis=-1)) + len(tail)
+def longest_match(draft: np.ndarray, text: np.ndarray, most: int) -> tuple[int, np.ndarray]:
+    """How many tokens, at most `most`, of the end of `text` stand somewhere in `draft`, both int64; and the places
+    right behind them there, ascending.
+    """
+    length, ends = 0, NO_PLACES
+    found = (draft == text[-1]).nonzero()[0]
+    while len(found):
+        length, ends = length + 1, found
+        if length == min(most, len(text)):
+            break
+        found = ends[ends >= length]
+        found = found[draft[found - length] == text[len(text) - 1 - length]]
+    return length, ends + 1
 
 
+NO_PLACES = np.zeros(0, dtype=np.int64)
 Source = Literal["head", "lookup", "caller"]
 
 MIN_ACCEPTED = 0.05
@@ -123,8 +140,9 @@ LOOKUP_ACCEPTANCE = (
 """How often tokens are right after a match of 1, 2, ..., 6 and more tokens, at temperatures 0 and 1: the first, and
 each later one given that those before it were."""
 LONGEST_MATCH = len(LOOKUP_ACCEPTANCE)
-CALLER_ACCEPTANCE = 0.95
-"""How often a token of the caller's draft is right, if the text has agreed with it just before."""
+CALLER_ACCEPTANCE = 0.99
+"""How often a token of the caller's draft is right, at most: after n that agreed, 1 - 1 / (n + SELDOM) of them are."""
+SELDOM = 20
 
 
 @dataclass(eq=False, slots=True)
@@ -276,7 +294,7 @@ def look_up(text: np.ndarray, temperature: float) -> Drafted:
     num = len(text)
     ends = found = (text[:-1] == text[-1]).nonzero()[0]
     length = 0
-    while len(found):
+    while len(found):  # `longest_match`, without its call in every cycle
         length, ends = length + 1, found
         if length == LONGEST_MATCH:
             break
@@ -297,7 +315,8 @@ def _lookup_reached(length: int, temperature: float) -> tuple[float, ...]:
     return (1.0, *(first * later**place for place in range(LOOKED_UP)))
 
 
-def given_by_caller(tokens: np.ndarray, in_place: float) -> Drafted:
-    """The next tokens of the caller's draft, int64 (D,); `in_place`: how likely its place has been found."""
-    first = in_place * CALLER_ACCEPTANCE
-    return Drafted(tokens, (1.0, *(first * CALLER_ACCEPTANCE**place for place in range(len(tokens)))), "caller")
+def given_by_caller(given: Alignment, room: int, in_place: float) -> Drafted:
+    """The next tokens of the caller's draft, at most `room`; in_place: how likely its place has been found."""
+    tokens = given.ahead(room)
+    acceptance = min(CALLER_ACCEPTANCE, 1 - 1 / (given.agreed + SELDOM))
+    return Drafted(tokens, (1.0, *(in_place * acceptance**num for num in range(1, len(tokens) + 1))), "caller")

@@ -223,7 +223,7 @@ def forced(model: Model, before: np.ndarray, new: np.ndarray, old: np.ndarray | 
         if looks_up:
             drafts.append(look_up(text[:start], 0.0))
         if given is not None:
-            drafts.append(given_by_caller(given.ahead(end - start - 1), 0.5 if given.misses else 1.0))
+            drafts.append(given_by_caller(given, end - start - 1, 0.5 if given.misses else 1.0))
         draft = best(drafts, end - start - 1, row_time())
         asking = session.cycle(canvas.at((start, end)), draft.tokens, 0, (), Rules(), MIN_ACCEPTED)
         compute(asking, backend)

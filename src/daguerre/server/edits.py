@@ -1,4 +1,5 @@
-"""Mercury's requests for edits, as prompts of a model that was trained on such tasks, and what its answers mean.
+"""Mercury's requests for edits, as prompts of a model, and what its answers mean. One that was trained on such tasks
+gets them as they are; one with a chat template in a conversation.
 
 Apply: a file and a snippet with `... existing code ...` for what stays; the answer is the merged file. Next edit: a
 file with a region, and diffs of the edits before, oldest first; the answer is the region as it should be, fenced, or
@@ -13,6 +14,12 @@ from dataclasses import dataclass
 from functools import partial
 from string import ascii_letters
 
+from daguerre.decoding.result import Result
+from daguerre.editing import snippets
+from daguerre.editing.answers import UnreadableAnswer, fence_for
+from daguerre.editing.merging import posed
+from daguerre.editing.rewriting import Asked, Editing, answer_of, rewriting
+from daguerre.editing.snippets import marked
 from daguerre.errors import ContextError, InputError
 from daguerre.http.errors import TOO_LONG, ApiError
 from daguerre.instructions import RESULT, apply_pattern, apply_prompt, lettered, lines_of, read_merge
@@ -29,7 +36,9 @@ from daguerre.next_edits import (
 MORE = 16
 """How many tokens an answer may have more than the text that it copies."""
 PATH = re.compile(r"\A(?:current_file_path|code_snippet_file_path):[^\n]*\n")
-CURSOR, MARK = "<|cursor|>", "# ..."
+CURSOR = "<|cursor|>"
+SHOWN_ANSWER = 2_000
+"""Characters of an answer that is no edit, which the error has."""
 NOTHING = "None"
 """Mercury's answer where no edit is due."""
 
@@ -38,7 +47,7 @@ NOTHING = "None"
 class EditPrompt:
     """What a model is asked.
 
-    prompt      the text that it continues
+    prompt      the text that it continues, or the tokens of a conversation
     max_tokens  of its answer
     pattern     the regular expression that its answer matches
     content     the answer of the API, of what the model has written, and whether it has ended. ApiError where that is
@@ -46,7 +55,7 @@ class EditPrompt:
     grows       whether it has a part of the answer, of what has not ended
     """
 
-    prompt: str
+    prompt: str | list[int]
     max_tokens: int
     pattern: str
     content: Callable[[str, bool], str]
@@ -57,8 +66,8 @@ def merge_asked(model: Model, content: str) -> EditPrompt:
     """The merge that a message asks for. ApiError for what is none, and for a file that is too long."""
     code, snippet = _between(content, "original_code"), _between(content, "update_snippet")
     lines = lines_of(code)
-    new = _marked(lines, lines_of(snippet))
-    prompt = apply_prompt(lines, new)
+    new = marked(lines, lines_of(snippet))
+    prompt = posed(model, model.tasks, "apply", apply_prompt(lines, new))
     room = _room(model, prompt, lettered(new, [f"+{len(lines)}"] * len(new)))
     return EditPrompt(prompt, room, apply_pattern(lines, new), partial(_merged, lines, code.endswith("\n")), grows=True)
 
@@ -75,13 +84,9 @@ def _merged(code: list[str], ends: bool, written: str, ended: bool) -> str:
     return text if ends else text.removesuffix("\n")
 
 
-def _marked(code: list[str], snippet: list[str]) -> list[str]:
-    """A snippet with a marker before its first line, if that is one of the file but not its first, and the same behind
-    the last: many leave them out, and mean that the rest of the file stays.
-    """
-    before = snippet[0] != code[0] and snippet[0].strip() and snippet[0] in code
-    behind = snippet[-1] != code[-1] and snippet[-1].strip() and snippet[-1] in code
-    return [*([MARK] if before else []), *snippet, *([MARK] if behind else [])]
+def merged_exactly(content: str) -> str | None:
+    """The merge that a message asks for, where its lines alone say what it is; else None."""
+    return snippets.merged_exactly(_between(content, "original_code"), _between(content, "update_snippet"))
 
 
 def edit_asked(model: Model, content: str) -> EditPrompt:
@@ -93,11 +98,18 @@ def edit_asked(model: Model, content: str) -> EditPrompt:
     change = last_change(history_of(_between(content, "edit_diff_history", optional=True)))
     due = [] if change is None else places_due(body, change, 1, len(body))
     if change is None or not due:
-        return EditPrompt(RESULT, MORE, next_edit_pattern(0), lambda written, ended: NOTHING, grows=False)
+        return EditPrompt(
+            posed(model, model.tasks, "next_edit", RESULT),
+            MORE,
+            next_edit_pattern(0),
+            lambda written, ended: NOTHING,
+            grows=False,
+        )
     content_of = partial(_edited, body, change, due)
     while True:
         places = [(len(head) + line, column) for line, column in due]
-        prompt, answer = next_edit_prompt([*head, *body, *tail], change, places), " ".join(ascii_letters[: len(due)])
+        prompt = posed(model, model.tasks, "next_edit", next_edit_prompt([*head, *body, *tail], change, places))
+        answer = " ".join(ascii_letters[: len(due)])
         if _fits(model, prompt, answer) or not (head or tail):
             return EditPrompt(
                 prompt, _room(model, prompt, answer), next_edit_pattern(len(due)), content_of, grows=False
@@ -112,6 +124,51 @@ def _edited(body: list[str], change: Change, due: list[tuple[int, int]], written
     """The region with the change at the places that were named, fenced; or "None"."""
     made = read_next_edit(body, change, due, written)
     return NOTHING if made == body else "```\n" + "".join(line + "\n" for line in made) + "```"
+
+
+def can_converse(model: Model) -> bool:
+    """Whether a model takes instructions."""
+    return getattr(model.tokenizer, "chat_template", None) is not None
+
+
+class InstructedEdit:
+    """An instruction that is carried out: what a model is `asked` next; None once its answer has made the `content` of
+    the API's.
+    """
+
+    def __init__(self, edit: Editing) -> None:
+        self._edit, self.content = edit, ""
+        self.asked: Asked | None = next(edit)
+
+    def read(self, result: Result) -> None:
+        """Read what it wrote. ApiError, with the raw answer, where that is no edit the second time."""
+        try:
+            self.asked = self._edit.send(answer_of(result))
+        except StopIteration as done:
+            self.asked, region = None, done.value.region
+            marks, end = fence_for(region), "" if region.endswith("\n") else "\n"
+            self.content = f"{marks}\n{region}{end}{marks}" if done.value.changed else NOTHING
+        except UnreadableAnswer as error:
+            message = f"{error}. It wrote: {error.answer[:SHOWN_ANSWER]}"
+            raise ApiError(message, 502, code="invalid_answer") from error
+
+
+def instruction_asked(model: Model, content: str, instruction: str) -> InstructedEdit:
+    """The edit of a message's region, or without one of its file; a message without Mercury's marks is the file."""
+    found = _cut(content, "current_file_content")
+    file = content if found is None else found[1] + "\n"
+    path = PATH.match(file)
+    name = "" if path is None else path[0].partition(":")[2].strip()
+    file = PATH.sub("", file).replace(CURSOR, "")
+    region, lines = _cut(file, "code_to_edit"), None
+    if region is not None:
+        before, body, behind = region
+        file, first = f"{before}{body}\n{behind}", before.count("\n") + 1
+        lines = (first, first + body.count("\n"))
+    if not can_converse(model):
+        message = "this model has no chat template, so it takes no instructions: name an instruct model"
+        raise ApiError(message, 400, "model", "unsupported")
+    return InstructedEdit(rewriting(model, file, instruction, lines, name))
 
 
 def history_of(diffs: str) -> list[tuple[str, str]]:
@@ -153,14 +210,14 @@ def _cut(content: str, name: str) -> tuple[str, str, str] | None:
     return before, text.removeprefix("\n").removesuffix("\n"), behind.removeprefix("\n")
 
 
-def _fits(model: Model, prompt: str, answer: str) -> bool:
+def _fits(model: Model, prompt: str | list[int], answer: str) -> bool:
     try:
         return _num(model, prompt) + _num(model, answer) + MORE <= model.config.max_positions
     except ContextError:
         return False
 
 
-def _room(model: Model, prompt: str, answer: str) -> int:
+def _room(model: Model, prompt: str | list[int], answer: str) -> int:
     """Tokens of an answer that copies this text."""
     if not _fits(model, prompt, answer):
         most = model.config.max_positions
@@ -169,5 +226,5 @@ def _room(model: Model, prompt: str, answer: str) -> int:
     return min(2 * _num(model, answer) + MORE, model.config.max_positions - _num(model, prompt))
 
 
-def _num(model: Model, text: str) -> int:
-    return len(model.tokenizer.encode(text)) + len(model.config.first)
+def _num(model: Model, text: str | list[int]) -> int:
+    return len(model.tokenizer.encode(text) if isinstance(text, str) else text) + len(model.config.first)

@@ -35,6 +35,10 @@ GAP_TOKENS = SEARCHED_TOKENS
 """The most tokens of a gap of a model that ends gaps with fillers."""
 
 
+FIM_AFTER = 256
+"""Tokens of the text after a gap that a model with tokens of fill-in-the-middle is shown. They stand behind the text
+before the gap, so each keystroke there computes all of them again.
+"""
 HURRIED_BEAMS = 8
 """The hypotheses of a search with a deadline, in place of 32: it then gets four times as far in its time."""
 
@@ -133,7 +137,9 @@ def begin_gap(served: Served, gap: EditorGap, settings: Settings) -> GapJob:
         room = max(1, room - writer.num_arranging - REPOSITORY_TOKENS * (1 + len(extra)))
     if settings.max_context is not None:
         room = max(1, min(room, settings.max_context - max_tokens - len(served.model.config.first) - HEALED))
-    shown = window(served.model.tokenizer, gap.before, gap.after, room, [text for _, text in extra])
+    after = gap.after if writer is None else window(served.model.tokenizer, "", gap.after, FIM_AFTER).suffix
+    shown = window(served.model.tokenizer, gap.before, after, room, [text for _, text in extra])
+    shown = replace(shown, shown_after=Shown.of(shown.suffix, gap.after))
     stop = _search(served, options) if gap.after and writer is None else ()
     engine = served.engine
     if writer is not None:

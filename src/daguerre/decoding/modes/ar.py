@@ -181,7 +181,7 @@ def speculate(
         if looks_up:
             drafts.append(looked.judged(look_up(canvas.tokens[:start], settings.temperature), crowd))
         if given is not None:
-            drafts.append(given_by_caller(given.ahead(end - start - 1), 1.0 if not given.misses else right / tried))
+            drafts.append(given_by_caller(given, end - start - 1, 1.0 if not given.misses else right / tried))
         draft, active = best(drafts, end - start - 1, time), canvas.at((start, end))
         if apart is not None and run.sampler.constraint is None and start > first and apart.worth(draft, time):
             drafts.append((yield from _draft_apart(run, active, rules, min(apart.num, end - start - 1))))

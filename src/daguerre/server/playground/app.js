@@ -7,6 +7,7 @@ import { Concepts } from "./concepts.js";
 import { button, element } from "./elements.js";
 import { Form } from "./form.js";
 import { Inspector } from "./inspect.js";
+import { messageOf, textOf } from "./instructed.js";
 import { Pane } from "./panes.js";
 import { Player } from "./player.js";
 import { Recording } from "./recording.js";
@@ -98,6 +99,34 @@ function noted(recording, name, data) {
   player.update();
 }
 
+// The text takes the place of the one that was edited; what it was is kept by the browser's undo.
+async function carryOut(state) {
+  abort?.abort();
+  const mine = (abort = new AbortController());
+  page.error.hidden = true;
+  busy(true);
+  say("Carrying out the instruction…");
+  try {
+    const model = state.model ? { model: state.model } : {};
+    const body = { ...model, messages: [{ role: "user", content: messageOf(state) }], instruction: state.instruction };
+    const text = textOf(state, await client.instruct(body, mine.signal));
+    const same = text === state.text;
+    page.text.focus();
+    page.text.select();
+    if (!same && !document.execCommand("insertText", false, text)) page.text.value = text;
+    form.set({ text, spans: [] });
+    say(same ? "Nothing to change." : "Done: the text is edited.");
+  } catch (error) {
+    if (error.name === "AbortError") say("Stopped.");
+    else fail(error);
+  } finally {
+    if (abort === mine) {
+      abort = null;
+      busy(false);
+    }
+  }
+}
+
 function finished(recordings) {
   if (still.matches) player.finish();
   page.trace.disabled = false;
@@ -132,6 +161,10 @@ page.form.addEventListener("submit", (event) => {
   if (page.run.disabled) return;
   const letters = form.state.compare ? ["a", "b"] : ["a"];
   redraws = 0;
+  if (form.state.kind === "edit" && form.state.instruction.trim()) {
+    carryOut(form.state);
+    return;
+  }
   try {
     runAll(letters.map((letter) => bodyOf(form.state, letter)), letters.map((letter) => nameOf(form.state[letter])));
   } catch (error) {

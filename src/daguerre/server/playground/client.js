@@ -64,6 +64,11 @@ export async function concepts(model) {
   return (await ask("GET", `v1/daguerre/concepts?model=${encodeURIComponent(model)}`)).json();
 }
 
+// What a message becomes by an instruction: the answer's text.
+export async function instruct(body, signal) {
+  return (await (await ask("POST", "v1/edit/completions", body, signal)).json()).choices[0].message.content;
+}
+
 export async function candidates(body, signal) {
   return (await ask("POST", "v1/daguerre/candidates", body, signal)).json();
 }

@@ -49,9 +49,11 @@ export class Form {
     page.example.value = chosen in examplesOf(facts) ? chosen : "";
     const gaps = facts?.daguerre?.gaps;
     for (const kind of ["infill", "fill", "edit"]) {
-      this.root.querySelector(`[name=kind][value=${kind}]`).closest("label").hidden = gaps === "none";
+      const told = kind === "edit" && facts?.daguerre?.chat_template;
+      this.root.querySelector(`[name=kind][value=${kind}]`).closest("label").hidden = gaps === "none" && !told;
     }
-    if (gaps === "none" && state.kind !== "generate") state.kind = "generate";
+    const told = state.kind === "edit" && facts?.daguerre?.chat_template;
+    if (gaps === "none" && !told && state.kind !== "generate") state.kind = "generate";
   }
 
   set(values) {

@@ -3,7 +3,7 @@
 import { optionsOf } from "./settings.js";
 
 export const START = {
-  model: "", kind: "generate", prompt: "class Config:\n    def __init__(self, name, value=None):\n        self.name = name\n        ", prefix: "", suffix: "", template: "", text: "", spans: [],
+  model: "", kind: "generate", prompt: "class Config:\n    def __init__(self, name, value=None):\n        self.name = name\n        ", prefix: "", suffix: "", template: "", text: "", spans: [], instruction: "",
   max_tokens: "6", timeout: "", changeable: false, constraint: "", rule: "", pins: [], compare: false,
   explain: false, steer: [], forbid_exactly: false,
   a: { mode: "block", block_size: "48", threshold: "0.5" }, b: { mode: "block", policy: "confidence", steps: "8" },

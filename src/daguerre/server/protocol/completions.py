@@ -57,9 +57,13 @@ class FimBody(Sampling):
 
 
 class EditBody(Body):
-    """A request of /v1/edit/completions: one message of the user with the file and the region to edit."""
+    """A request of /v1/edit/completions: one message of the user with the file and the region to edit.
+
+    instruction  what to do in the region, or without one in the file; None: the next edit
+    """
 
     model: str | None = None
+    instruction: str | None = Field(None, min_length=1)
     messages: list[dict[str, Any]] = Field(min_length=1, max_length=1)
     max_tokens: int | None = Field(None, ge=1)
     temperature: float = Field(0.0, ge=0, le=2)

@@ -1,5 +1,5 @@
 """Mercury's routes for editors: fill in the middle; and apply and next edit, by models that were trained on them
-(`extra.tasks`).
+(`extra.tasks`) or have a chat template, which also carry out instructions.
 """
 
 from __future__ import annotations
@@ -13,11 +13,19 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from daguerre.decoding.result import Result
+from daguerre.editing.rewriting import Asked, how_written
 from daguerre.engine.job import Job
 from daguerre.http.errors import ApiError
 from daguerre.http.settings import Settings
-from daguerre.server.answers import extras_of, finish_of, head_of, naming, refuse_fields, usage_of
-from daguerre.server.edits import EditPrompt, edit_asked, merge_asked
+from daguerre.server.answers import extras_of, finish_of, head_of, naming, plain_usage, refuse_fields, usage_of
+from daguerre.server.edits import (
+    EditPrompt,
+    can_converse,
+    edit_asked,
+    instruction_asked,
+    merge_asked,
+    merged_exactly,
+)
 from daguerre.server.gaps import EditorGap, GapJob, begin_gap
 from daguerre.server.models import Served
 from daguerre.server.protocol.common import decode_options
@@ -39,33 +47,85 @@ INSTEAD = {
 
 @router.post("/v1/edit/completions", response_model=None)
 async def edit(request: Request, body: EditBody) -> Response:
-    """Predict the next edit of a file: the region as it should be, or "None"."""
+    """Predict the next edit of a file, or carry out an instruction: the region as it should be, or "None"."""
+    if body.instruction is not None:
+        return await _instructed(request, body, body.instruction)
     return await _answer(request, body, "next_edit")
 
 
 @router.post("/v1/apply/completions", response_model=None)
 async def apply(request: Request, body: ApplyBody) -> Response:
-    """Merge a snippet into a file: the whole merged file."""
+    """Merge a snippet into a file: the whole merged file. No model is asked where the lines alone say what it is."""
+    if body.instruction is not None:
+        raise ApiError("an instruction is for /v1/edit/completions: leave it out", param="instruction")
     return await _answer(request, body, "apply")
 
 
 async def _answer(request: Request, body: EditBody, task: str) -> Response:
     served = await asyncio.to_thread(request.app.state.pool.get, body.model)
     if task not in served.model.tasks:
-        message = (
-            f"the model {served.name!r} was not trained to {WHAT[task]}: {INSTEAD[task]}; a model that was has "
-            f'"{task}" in the tasks of its config.json (docs/instructions.md)'
-        )
-        raise ApiError(message, 400, "model", "unsupported")
+        refuse_fields(body)
+        exact = await asyncio.to_thread(merged_exactly, str(body.messages[0]["content"])) if task == "apply" else None
+        if exact is not None:
+            return _said(body, served, exact, "stop", plain_usage(0, 0))
+        if not can_converse(served.model):
+            message = (
+                f"the model {served.name!r} was not trained to {WHAT[task]}: {INSTEAD[task]}; a model that can has a "
+                f'chat template, or "{task}" in the tasks of its config.json (docs/editing.md)'
+            )
+            raise ApiError(message, 400, "model", "unsupported")
     asked, job = await asyncio.to_thread(_begin, served, body, task, request.state.owner)
-    head = head_of(f"chat.completion{'.chunk' if body.stream else ''}", "chatcmpl-", served.name)
     if body.stream:
-        return event_stream(guarded(_edit_chunks(asked, job, body, head)))
+        return event_stream(guarded(_edit_chunks(asked, job, body, _head(body, served))))
     result = await result_of(request, job)
     content = asked.content(result.text, result.finish_reason == "stop")
-    said = {"role": "assistant", "content": content, "refusal": None}
-    choice = {"index": 0, "message": said, "logprobs": None, "finish_reason": finish_of(result)}
-    return json_answer({**head, "choices": [choice], "usage": usage_of(result.choices, job)})
+    return _said(body, served, content, finish_of(result), usage_of(result.choices, job))
+
+
+def _head(body: EditBody, served: Served) -> dict[str, Any]:
+    return head_of(f"chat.completion{'.chunk' if body.stream else ''}", "chatcmpl-", served.name)
+
+
+def _said(body: EditBody, served: Served, content: str, finish: str, usage: dict[str, Any]) -> Response:
+    """An answer that is there at once, whole or as a stream."""
+    head, said = _head(body, served), {"role": "assistant", "content": content, "refusal": None}
+    if body.stream:
+        return event_stream(guarded(_at_once(Chunks(head, body.stream_options), said, finish, usage)))
+    choice = {"index": 0, "message": said, "logprobs": None, "finish_reason": finish}
+    return json_answer({**head, "choices": [choice], "usage": usage})
+
+
+async def _at_once(writer: Chunks, said: dict[str, Any], finish: str, usage: dict[str, Any]) -> AsyncIterator[bytes]:
+    for delta, reason in ((said, None), ({}, finish)):
+        yield writer.chunk({"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason})
+    yield writer.end(lambda: usage)
+
+
+async def _instructed(request: Request, body: EditBody, instruction: str) -> Response:
+    """The region of a message, or its file, with an instruction carried out: as the model says, at most twice."""
+    refuse_fields(body)
+    served = await asyncio.to_thread(request.app.state.pool.get, body.model)
+    with naming():
+        told = await asyncio.to_thread(instruction_asked, served.model, str(body.messages[0]["content"]), instruction)
+    results, job = list[Result](), None
+    while told.asked is not None:
+        job = await asyncio.to_thread(_write, served, body, told.asked, request.state.owner)
+        results.append(await result_of(request, job))
+        await asyncio.to_thread(told.read, results[-1])
+    assert job is not None
+    return _said(body, served, told.content, finish_of(results[-1]), usage_of(results, job))
+
+
+def _write(served: Served, body: EditBody, asked: Asked, owner: str) -> Job:
+    """The job of an answer to an instruction."""
+    with naming():
+        options = how_written(served.model.config, asked, _drawn(body))
+        max_tokens = asked.max_tokens if body.max_tokens is None else min(asked.max_tokens, body.max_tokens)
+        return served.engine.generate(asked.prompt, max_tokens, owner=owner, **options)
+
+
+def _drawn(body: EditBody) -> dict[str, Any]:
+    return {"temperature": body.temperature} | ({} if body.seed is None else {"seed": body.seed % 2**64})
 
 
 def _begin(served: Served, body: EditBody, task: str, owner: str) -> tuple[EditPrompt, Job]:
@@ -73,8 +133,7 @@ def _begin(served: Served, body: EditBody, task: str, owner: str) -> tuple[EditP
     with naming():
         asked = TASKS[task](served.model, str(body.messages[0]["content"]))
         max_tokens = asked.max_tokens if body.max_tokens is None else min(asked.max_tokens, body.max_tokens)
-        options: dict[str, Any] = {"temperature": body.temperature, "regex": asked.pattern, "heal": False}
-        options |= {} if body.seed is None else {"seed": body.seed % 2**64}
+        options: dict[str, Any] = {"regex": asked.pattern, "heal": False, **_drawn(body)}
         return asked, served.engine.generate(asked.prompt, max_tokens, owner=owner, **options)
 
 

@@ -13,6 +13,7 @@ from fastapi import APIRouter, Request
 from daguerre.decoding.modes import MODES, allows
 from daguerre.errors import shown
 from daguerre.http.settings import Settings
+from daguerre.server.edits import can_converse
 from daguerre.server.models import ModelPool, NoSuchModel, Served
 from daguerre.server.prompts import can_think
 from daguerre.server.protocol.common import catalog_of
@@ -21,7 +22,7 @@ router = APIRouter()
 ENDPOINTS = ("chat.completions", "completions", "responses", "messages", "embeddings", "decisions")
 INFILLING = "fim.completions"
 EDITING = {"next_edit": "edit.completions", "apply": "apply.completions"}
-"""Endpoints of tasks that a model was trained on."""
+"""Endpoints of tasks that a model was trained on, or can be told to do."""
 PARAMETERS = (
     *("temperature", "top_p", "top_k", "stop", "seed", "max_tokens", "frequency_penalty", "presence_penalty"),
     *("logit_bias", "logprobs", "top_logprobs", "tools", "tool_choice", "response_format", "structured_outputs"),
@@ -46,7 +47,7 @@ async def fim_models(request: Request) -> dict[str, Any]:
 
 @router.get("/v1/edit/completions/models", response_model=None)
 async def edit_models(request: Request) -> dict[str, Any]:
-    """The models that were trained to predict edits, as far as they are loaded."""
+    """The models that edit, as far as they are loaded."""
     found = [one for one in _all(request) if EDITING["next_edit"] in one.get("supported_endpoints", ())]
     return {"object": "list", "data": found}
 
@@ -86,13 +87,13 @@ def _facts(name: str, served: Served | None, settings: Settings) -> dict[str, An
         "supported_endpoints": (
             *ENDPOINTS,
             *((INFILLING,) if _infills(served) else ()),
-            *(endpoint for task, endpoint in EDITING.items() if task in served.model.tasks),
+            *(name for task, name in EDITING.items() if task in served.model.tasks or can_converse(served.model)),
         ),
         "pricing": FREE,
         "daguerre": {
             "modes": [mode.name for mode in MODES.values() if allows(mode, served.model.config)],
             "gaps": "none" if not _infills(served) else "several" if served.model.config.mask_id is not None else "one",
-            "chat_template": getattr(served.model.tokenizer, "chat_template", None) is not None,
+            "chat_template": can_converse(served.model),
             "chat_sampling": served.model.chat_sampling,
         },
         "concepts": None if catalog is None else {"known": catalog.num_known, "discovered": catalog.num_discovered},
