@@ -166,11 +166,15 @@ lint: .venv/.dev
 	@touch $@
 
 # dlmserve asks for transformers 4, and the tests need only its step engine, which works with 5.
-# hatchling first: with --no-build-isolation the build, too, uses the pinned versions.
+# hatchling first: with --no-build-isolation the build, too, uses the pinned versions. The native library, which needs
+# NumPy alone, is compiled beside the rest of the installation: both take long. What cannot be compiled now, the program
+# says when it starts. Python compiles those modules that are used, when they are.
+COMPILE := from daguerre.models.backends.library import library; library()
 .venv/.core: .venv/.made pyproject.toml constraints.txt
 	@echo "Installing into .venv (some minutes the first time)"
-	$(PIP) hatchling
-	$(PIP) --no-build-isolation --editable .
+	$(PIP) --no-compile hatchling numpy
+	PYTHONPATH=src $(BIN)/python -c '$(COMPILE)' >/dev/null 2>&1 & \
+	$(PIP) --no-compile --no-build-isolation --editable .; status=$$?; wait; exit $$status
 	@touch $@
 
 .venv/.dev: .venv/.made pyproject.toml constraints.txt

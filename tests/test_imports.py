@@ -434,3 +434,39 @@ def test_importing_does_nothing_else(tmp_path: Path) -> None:
         assert not extra, f"imported although only some functions need them: {sorted(extra)}"
     """
     assert in_new_process(script, tmp_path) == ""
+
+
+HEAVY = "torch numpy typer pydantic rich tokenizers jinja2 huggingface_hub safetensors importlib.metadata".split()
+PARTS_OF_IT = tuple(
+    f"daguerre.{name}"
+    for name in (
+        *("cli", "model", "decoding", "models", "server", "engine", "view", "scoring.decisions", "scoring.likelihood"),
+        *("sampling.constraints.compile", "sampling.constrained", "models.wrappers.guidance", "decoding.steering"),
+        *("models.chat_template", "models.chat_format.description", "commands.serving", "commands.models"),
+        *CAPABILITIES,
+    )
+)
+USED: dict[str, set[str]] = {
+    "import daguerre": set(),
+    "daguerre --help": {"typer", "rich", "daguerre.cli"},
+    "daguerre generate": {"numpy", "typer", "tokenizers", "safetensors", "daguerre.cli", "daguerre.model"}
+    | {"daguerre.decoding", "daguerre.models"},
+}
+
+
+@pytest.mark.parametrize("what", USED)
+def test_a_command_imports_what_it_uses_alone(what: str, tmp_path: Path) -> None:
+    script = f"""
+        what, watched = {what!r}, {(*HEAVY, *PARTS_OF_IT)!r}
+        import daguerre
+        words = dict([("daguerre --help", ["--help"]), ("daguerre generate", ["generate", "x", "--max-tokens", "2"])])
+        if what in words:
+            from daguerre.cli import main
+            sys.argv = ["daguerre", *words[what]]
+            try:
+                main()
+            except SystemExit as ended:
+                assert not ended.code, ended
+        print("imported", *(name for name in watched if name in sys.modules))
+    """
+    assert {*in_new_process(script, tmp_path).splitlines()[-1].split()} - {"imported"} == USED[what]

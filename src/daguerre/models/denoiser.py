@@ -209,7 +209,7 @@ def native_is_default(device: str, backend: BackendName | None) -> bool:
         return False
     if can_compile():
         return True
-    if backend is None and not has_pytorch():
+    if not has_pytorch():
         raise UnsupportedError(f"nothing here can compute: {WAYS_OUT}")
     return False
 

@@ -305,11 +305,12 @@ def _openmp_runtimes() -> list[str]:
 
 def _key(source: LibrarySource, more: Sequence[str]) -> str:
     """A hash of what the compiled code depends on: source, flags, CXX and processor."""
-    processor = [platform.processor()]
-    with suppress(OSError):
+    try:
         first = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
         names = ("flags", "Features", "vendor_id", "cpu family", "model", "stepping", "CPU ")
         processor = [line for line in first if line.startswith(names) and "MHz" not in line]
+    except OSError:
+        processor = [platform.processor()]  # which may take a process
     facts = (*source.flags, *more, os.environ.get("CXX"), platform.machine(), processor)
     key = hashlib.sha256(repr(facts).encode())
     for file in sorted(source.folder.iterdir()):

@@ -29,7 +29,7 @@ from daguerre.models.tokenizer_json import FALLBACK, MARK, TokenizerFile, Words,
 LOG = logging.getLogger(__name__)
 LONGEST = 1 << 13
 """Characters of a text, from which on the whole tokenizer is made."""
-MOST, EACH = 1 << 16, 1 << 10
+MOST, EACH = 1 << 14, 1 << 10
 """Characters of all texts together, for which parts are made, and what each text counts beside its own."""
 Pairs = Sequence[tuple[str, str]]
 
@@ -67,7 +67,8 @@ class GgufWords(Words):
 
     def content(self) -> bytes:
         model = {**self._values["model"], "vocab": self._vocabulary(None), "merges": self.pairs(None)}
-        values = {**self._values, "added_tokens": self.layout.added, "model": model}
+        given, added = self._values["added_tokens"], self.layout.added
+        values = {**self._values, "added_tokens": given if added == given else added, "model": model}
         return json.dumps(values, ensure_ascii=False).encode()
 
     def texts(self) -> Texts:
