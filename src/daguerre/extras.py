@@ -39,14 +39,3 @@ def without_gradients(function: Callable[P, R]) -> Callable[P, R]:
             return function(*values, **options)
 
     return call
-
-
-def for_inference(function: Callable[P, R]) -> Callable[P, R]:
-    """A function that PyTorch computes in inference mode."""
-
-    @functools.wraps(function)
-    def call(*values: P.args, **options: P.kwargs) -> R:
-        with pytorch().inference_mode():
-            return function(*values, **options)
-
-    return call

@@ -134,8 +134,13 @@ def _layer(config: ModelConfig, layer: View, experts: Experts | None, sees: _See
 
 
 def _linear(module: View, x: np.ndarray) -> Made:
-    out, bias = x @ module.floats("weight").T, module.get("bias")
-    return out if bias is None else out + bias, lambda g: g @ module.floats("weight")
+    out, bias = _product(x, module.floats("weight").T), module.get("bias")
+    return out if bias is None else out + bias, lambda g: _product(g, module.floats("weight"))
+
+
+def _product(x: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    """One product for all rows: NumPy makes one for each example, which takes longer."""
+    return (x.reshape(-1, x.shape[-1]) @ matrix).reshape(*x.shape[:-1], -1)
 
 
 def _norm(config: ModelConfig, module: View, x: np.ndarray) -> Made:
