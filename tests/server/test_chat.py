@@ -21,6 +21,7 @@ from daguerre.server.protocol.chat import ChatBody
 from daguerre.server.turns import _constraint
 from served import Json, asked, refused, streamed
 from server.conftest import running
+from torchless import needs_torch
 
 CHAT = "/v1/chat/completions"
 ASK: Json = {"model": "tiny", "messages": [{"role": "user", "content": "Say hello"}], "max_tokens": 16}
@@ -113,6 +114,7 @@ def test_calls_of_functions_are_valid_and_nothing_of_their_marks_is_seen(client:
     assert text_of(chunks) == "" and chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
 
 
+@needs_torch  # from whose random numbers the model is that writes several
 def test_several_calls_are_numbered_and_one_is_one(client: httpx2.Client) -> None:
     body = {**WARM, "max_tokens": 100, "tools": TOOLS[1:], "tool_choice": "required", "n": 4}
     numbers = [len(one["message"]["tool_calls"]) for one in asked(client, CHAT, body)["choices"]]
