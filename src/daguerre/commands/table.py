@@ -46,7 +46,8 @@ COMMANDS: dict[str, Command] = {
     ),
     "apply": Command(
         "daguerre.commands.applying:apply",
-        "Merge a file with a snippet, a unified diff or search-and-replace blocks; `-` reads either from standard input.",
+        "Merge a file with a snippet, a unified diff or search-and-replace blocks; `-` reads either from standard "
+        "input.",
     ),
     "chat": Command(
         "daguerre.commands.asking:chat",
