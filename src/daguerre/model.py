@@ -161,7 +161,7 @@ class Operations(ABC, Generic[T]):
         spans: the parts, as pairs of characters [start, end); or the option lines, pairs from 1, both included; or
         pattern, a regular expression. max_tokens: of each part, or one number for all; None: 8 more than it has.
         decode, options: as for `infill`; and strength, the share of a part's tokens that is drawn again. Or, by a
-        `Model` with a chat template, the option instruction: see `daguerre.editing.rewriting.carry_out`.
+        `Model` with a chat template, instruction: what is to change (`daguerre.editing.rewriting.carry_out`).
         """
         return self._ask("edit", text, spans, max_tokens, decode, **options)
 
@@ -391,8 +391,7 @@ class Model(Operations[Result]):
         return Request.of("decide", state, scoring.Questions(questions, self.calibrations), context)
 
     def __repr__(self) -> str:
-        c, quantize = self.config, self.denoiser.quantize
-        matrices = quantize or ", ".join(self.denoiser.block_types)
+        c, matrices = self.config, self.denoiser.quantize or ", ".join(self.denoiser.block_types)
         kind = f"{self.numbers}, {matrices} matrices" if matrices else self.numbers
         return f"Model({self.num_parameters:,} parameters, {c.context} context, {c.vocab_size} tokens, {kind})"
 

@@ -452,3 +452,12 @@ DEFAULTS: dict[str, Any] = {each.name: each.default for each in fields(DecodeOpt
 DRAWING = frozenset(each.name for each in fields(SamplingParams))
 """The options that say how a token is drawn."""
 LIKELIEST = SamplingParams()
+
+
+def is_compiled(schema: Any) -> bool:
+    """Whether a schema is a `TokenAutomaton`."""
+    if schema is None or isinstance(schema, Mapping | bool | str):
+        return False
+    from daguerre.sampling.constraints import TokenAutomaton
+
+    return isinstance(schema, TokenAutomaton)

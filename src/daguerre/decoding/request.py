@@ -28,7 +28,7 @@ from daguerre.arguments import (
 from daguerre.decoding.context import SHOWING, Context, Files
 from daguerre.decoding.drafters import Draft
 from daguerre.decoding.modes import MODES, choose_mode, mode_options
-from daguerre.decoding.options import CONSTRAINTS, DEFAULTS, IMPLIED, DecodeOptions
+from daguerre.decoding.options import CONSTRAINTS, DEFAULTS, IMPLIED, DecodeOptions, is_compiled
 from daguerre.decoding.plan import Mode
 from daguerre.decoding.sample import TIMED
 from daguerre.errors import InputError, UnsupportedError, no_concept_heads, shown, unknown
@@ -404,15 +404,6 @@ def _known(tokens: Sequence[int], config: ModelConfig) -> list[int]:
         if not 0 <= token < config.vocab_size:
             raise InputError(f"token id {shown(token)} is outside the vocabulary: ids are 0 to {config.vocab_size - 1}")
     return read
-
-
-def is_compiled(schema: Any) -> bool:
-    """Whether a schema is a `TokenAutomaton`."""
-    if schema is None or isinstance(schema, Mapping | bool | str):
-        return False
-    from daguerre.sampling.constraints import TokenAutomaton
-
-    return isinstance(schema, TokenAutomaton)
 
 
 def check_request(config: ModelConfig, request: TokenRequest) -> bool:

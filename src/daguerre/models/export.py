@@ -19,7 +19,7 @@ from daguerre.files import synced_write
 from daguerre.models.bits import TYPES, NumberType, converted, number_type_of
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.families.llama import llama_pieces
-from daguerre.models.model_weights import ModelWeights, Published, weights_of
+from daguerre.models.model_weights import ModelWeights, WrittenPieces, weights_of
 from daguerre.models.published_tokenizer import PublishedTokenizer
 from daguerre.models.scaling import published_scaling
 from daguerre.models.shards import INDEX, WEIGHTS
@@ -174,7 +174,7 @@ def _write_tensors(folder: Path, weights: ModelWeights, numbers: NumberType, sha
     index; the content of one is in memory at a time.
     """
     pieces = {piece.name: piece for piece in llama_pieces(weights.config) if not piece.copy}
-    published, weight_map = Published(weights), dict[str, str]()
+    published, weight_map = WrittenPieces(weights), dict[str, str]()
     sizes = {name: math.prod(published.shape(piece)) * TYPES[numbers].itemsize for name, piece in pieces.items()}
     shards = split(sizes, shard_bytes)
     for number, names in enumerate(shards, 1):

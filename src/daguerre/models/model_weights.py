@@ -92,7 +92,7 @@ class ModelWeights(Parts):
         return num_parameters(self.config)
 
 
-class Published:
+class WrittenPieces:
     """The weights of a model as the pieces that its files have, of which one part of the model is held at a time."""
 
     def __init__(self, weights: ModelWeights) -> None:

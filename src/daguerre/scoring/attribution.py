@@ -91,7 +91,7 @@ class Attribution:
         )
 
 
-class Line(Protocol):
+class TokenLogit(Protocol):
     """The logit of a token at the only wanted row of a forward without a cache, as a function of the rows' embeddings,
     in float32.
     """
@@ -107,7 +107,7 @@ class Line(Protocol):
 
 
 class ArrayLine:
-    """The `Line` of a model whose weights are on a CPU."""
+    """The `TokenLogit` of a model whose weights are on a CPU."""
 
     def __init__(
         self, weights: ModelWeights, heads: ArrayHeads, forward: Forward, token: int, edit: Edit | None = None
@@ -118,15 +118,15 @@ class ArrayLine:
             self._bias = self._bias - edit.ban[0] @ edit.mask[:, token]
 
     def embeddings(self, tokens: np.ndarray) -> np.ndarray:
-        """The embeddings of tokens; see `Line`."""
+        """The embeddings of tokens; see `TokenLogit`."""
         return self._core.embeddings(tokens)
 
     def logits(self, x: np.ndarray) -> np.ndarray:
-        """The token's logits; see `Line`."""
+        """The token's logits; see `TokenLogit`."""
         return self._logits(x)[0]
 
     def gradients(self, x: np.ndarray) -> np.ndarray:
-        """Their derivatives; see `Line`."""
+        """Their derivatives; see `TokenLogit`."""
         logits, back = self._logits(x)
         return back(np.ones_like(logits))
 
@@ -155,7 +155,7 @@ class Gradients:
     baseline_logit: float
 
 
-def integrated_gradients(line: Line, config: ModelConfig, tokens: np.ndarray, num_steps: int) -> Gradients:
+def integrated_gradients(line: TokenLogit, config: ModelConfig, tokens: np.ndarray, num_steps: int) -> Gradients:
     """The parts of a forward's rows, whose tokens are (R,), in the logit of a line."""
     baseline = config.eos_id if config.mask_id is None else config.mask_id
     end, start = line.embeddings(tokens), line.embeddings(np.full_like(tokens, baseline))
@@ -169,7 +169,7 @@ def integrated_gradients(line: Line, config: ModelConfig, tokens: np.ndarray, nu
     return Gradients(scores, with_all, without)
 
 
-def line_of(denoiser: BackboneDenoiser, forward: Forward, token: int, edit: Edit | None) -> Line:
+def line_of(denoiser: BackboneDenoiser, forward: Forward, token: int, edit: Edit | None) -> TokenLogit:
     """The line of a model: in PyTorch where PyTorch computes it. UnsupportedError for DiffusionGemma."""
     if denoiser.config.gemma is not None:
         raise UnsupportedError("DiffusionGemma's forwards have no gradients here: use another model")

@@ -30,7 +30,7 @@ class _Given(nn.Module):
 
 
 class ModuleLine:
-    """The `Line` of a backbone."""
+    """The `TokenLogit` of a backbone."""
 
     def __init__(self, backbone: Backbone, forward: Forward, token: int, edit: Edit | None = None) -> None:
         assert forward.cache is None and len(forward.wanted) == 1
@@ -47,17 +47,17 @@ class ModuleLine:
 
     @torch.no_grad()
     def embeddings(self, tokens: np.ndarray) -> np.ndarray:
-        """The embeddings of tokens; see `Line`."""
+        """The embeddings of tokens; see `TokenLogit`."""
         return _array(self._backbone.embedding(torch.tensor(tokens).to(self._device)))
 
     @torch.no_grad()
     def logits(self, x: np.ndarray) -> np.ndarray:
-        """The token's logits; see `Line`."""
+        """The token's logits; see `TokenLogit`."""
         return _array(self._logits(torch.tensor(x).to(self._device)))
 
     @torch.enable_grad()
     def gradients(self, x: np.ndarray) -> np.ndarray:
-        """Their derivatives; see `Line`."""
+        """Their derivatives; see `TokenLogit`."""
         given = torch.tensor(x).to(self._device).requires_grad_(True)
         (gradient,) = torch.autograd.grad(self._logits(given).sum(), given)
         return _array(gradient)

@@ -42,7 +42,7 @@ Clock = Callable[[], float]
 
 
 @dataclass
-class Side:
+class RealSide:
     """The model, once it is loaded, and how many threads compute."""
 
     threads: int = 1
@@ -196,7 +196,7 @@ ASKS = ("ready", "load", "texts", "nats", "write", "rows", "crowd", "keys")
 
 def main() -> None:
     """Answer until the input ends."""
-    answers, side = os.fdopen(os.dup(1), "w"), Side()
+    answers, side = os.fdopen(os.dup(1), "w"), RealSide()
     os.dup2(2, 1)  # prints of libraries are not answers
     for line in sys.stdin:
         asked = json.loads(line)

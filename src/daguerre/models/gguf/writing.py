@@ -32,7 +32,7 @@ from daguerre.models.gguf.values import LONG_FACTORS, ROPE_FACTORS, SHORT_FACTOR
 from daguerre.models.gguf.writing_cores import add_experts, add_windows
 from daguerre.models.gguf.writing_cores import arch_of as arch_of
 from daguerre.models.gguf.writing_tokenizer import add_tokenizer
-from daguerre.models.model_weights import ModelWeights, Published, weights_of
+from daguerre.models.model_weights import ModelWeights, WrittenPieces, weights_of
 from daguerre.models.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ def _add_rotary(writer: Any, gguf: Any, config: ModelConfig) -> None:
 
 def _write_tensors(writer: Any, gguf: Any, weights: ModelWeights, dtype: str) -> dict[str, int]:
     """Write one tensor after another, so that one of them at a time is in memory a second time."""
-    config, published = weights.config, Published(weights)
+    config, published = weights.config, WrittenPieces(weights)
     pieces = [piece for piece in gguf_pieces(config, writer.arch) if not piece.copy or writer.arch in UNTIED]
     kinds = {piece.name: _kind(piece, published.shape(piece), dtype, config) for piece in pieces}
     factors = rope_factors(config)
