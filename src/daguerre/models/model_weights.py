@@ -105,6 +105,10 @@ class FileWeights(ModelWeights):
         self._in_blocks = _in_blocks(pieces, stored)
         self._module: Backbone | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What a pickled copy has: it reads the same files, and tells nobody."""
+        return self.__dict__ | {"_progress": None, "_module": None}
+
     @property
     def paths(self) -> list[Path]:
         """The files that hold them."""
