@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -90,3 +91,19 @@ def test_the_blocks_that_were_packed_are_mapped_by_the_next_load(
     assert isinstance(first, NativeBackend) and isinstance(second, NativeBackend)
     assert isinstance(second._packing, KeptPacking) and second.block_types == first.block_types
     assert np.array_equal(logits_of(second), logits_of(first))
+
+
+def test_a_copy_in_another_process_has_the_same_answers() -> None:
+    model = daguerre.load(DATA / "llada-q4_k.gguf", progress=lambda done, total: None)
+    copied = pickle.loads(pickle.dumps(model.denoiser))
+    assert copied.block_types == ("Q4_K", "Q6_K")
+    assert np.array_equal(logits_of(copied.backend), logits_of(model.denoiser.backend))
+
+
+def test_weights_that_change_are_packed_as_numbers() -> None:
+    model = daguerre.load(DATA / "qwen2-q8_0.gguf", dtype="float32")
+    stored = logits_of(model.denoiser.backend)
+    with torch.no_grad():
+        model.backbone.embedding.weight.mul_(1.0)
+    changed = logits_of(model.denoiser.backend)
+    assert model.denoiser.block_types == () and 0 < error(stored, changed) < 0.05

@@ -88,8 +88,9 @@ class BackboneDenoiser:
         self._making = Lock()
 
     def __reduce__(self) -> tuple[object, ...]:
-        """A pickled copy, in another process for example, packs its weights anew."""
-        return BackboneDenoiser, (self.with_weights(), *self._how)
+        """A pickled copy, in another process for example, packs its weights anew; blocks it reads from their file."""
+        weights = self.weights if self.weights.stored_bits else self.with_weights()
+        return BackboneDenoiser, (weights, *self._how)
 
     @property
     def _how(self) -> tuple[Any, ...]:

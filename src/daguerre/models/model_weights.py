@@ -151,6 +151,10 @@ class FileWeights(DeferredWeights):
         self._shapes = parameter_shapes(config)
         self._in_blocks = _in_blocks(pieces, stored)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What a pickled copy has: it reads the same files, and tells nobody."""
+        return self.__dict__ | {"_progress": None, "_module": None}
+
     @property
     def paths(self) -> list[Path]:
         """The files that hold them."""
