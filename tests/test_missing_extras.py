@@ -28,7 +28,6 @@ COMMANDS: list[tuple[str, list[str], tuple[str, str]]] = [
     ("ddsketch", ["route", "schema"], ROUTE),
     ("httptools", ["route", "replay", "log.jsonl"], ROUTE),
     ("cryptography", ["audit", "key", "key"], ("cryptography", "audit")),
-    ("gguf", ["export", "default", "--gguf", "model.gguf"], ("gguf", "gguf")),
     ("matplotlib", ["generate", "x", "--max-tokens", "1", "--picture", "x.png"], ("matplotlib", "train")),
 ]
 """A package as it is imported, a command that needs it, and what the error names."""
@@ -43,13 +42,14 @@ CALLS: list[tuple[str, str, tuple[str, str]]] = [
     ("jsonschema", "router.graders: asyncio.run(_by_schema({}, None, 1))", ("jsonschema", "route")),
 ]
 """The same for functions: the module within `daguerre`, and a call of one of its names."""
-WITH_TORCH: list[tuple[str, str, tuple[str, str]]] = [
+WITH_TORCH: list[tuple[str, Any, tuple[str, str]]] = [
+    ("gguf", ["export", "default", "--gguf", "model.gguf"], ("gguf", "gguf")),
     ("pyarrow", "train.sft.files: list(_parquet('x.parquet'))", ("pyarrow", "data")),
     ("matplotlib", "train.curves: draw_curves(Path('run'))", ("matplotlib", "train")),
     ("tensorboard", "train.report: _tensorboard(Path('run'), 0)", ("tensorboard", "train")),
     ("lm_eval", "evals.lm_eval: adapter()", ("lm-eval", "eval")),
 ]
-"""Those whose modules import PyTorch."""
+"""Commands and functions whose modules import PyTorch."""
 ELSEWHERE = {("mcp", "litellm"), ("torch", "torch")}
 """What tests/router/test_litellm_api.py and tests/test_without_torch.py prove; bench is for tests/evals/bench."""
 SCRIPT = """
@@ -112,13 +112,11 @@ def said(rows: Sequence[tuple[str, Any]], folder: Path) -> list[Any]:
 
 def test_each_says_which_extra(tmp_path: Path, subtests: pytest.Subtests) -> None:
     """Some seconds: a process imports the router, the server, and PyTorch for training."""
-    commands = [(hidden, words, [2, f"daguerre: {line(*names)}\n"]) for hidden, words, names in COMMANDS]
-    calls = [(hidden, code, line(*names)) for hidden, code, names in [*CALLS, *(WITH_TORCH if HAS_TORCH else ())]]
-    table: list[tuple[str, Any, Any]] = [*commands, *calls]
+    table = [*COMMANDS, *CALLS, *(WITH_TORCH if HAS_TORCH else ())]
     answers = said([(hidden, asked) for hidden, asked, _ in table], tmp_path)
-    for answer, (hidden, asked, wanted) in zip(answers, table, strict=True):
+    for answer, (hidden, asked, names) in zip(answers, table, strict=True):
         with subtests.test(f"{asked} without {hidden}"):
-            assert answer == wanted
+            assert answer == (line(*names) if isinstance(asked, str) else [2, f"daguerre: {line(*names)}\n"])
 
 
 def test_every_extra_that_is_asked_for_is_in_a_table() -> None:

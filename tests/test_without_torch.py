@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from backends import needs_compiler
+from torchless import needs_torch
 
 HIDING = """
 import importlib.abc, sys
@@ -206,6 +207,7 @@ def test_every_module_of_the_runtime_imports(tmp_path: Path) -> None:
 
 
 @needs_compiler
+@needs_torch
 @pytest.mark.parametrize("script", [USES, CONCEPTS, FILES], ids=["uses", "concepts", "files"])
 def test_what_the_runtime_makes_is_what_it_makes_beside_pytorch(script: str, tmp_path: Path) -> None:
     assert json.loads(run(script, tmp_path)) == json.loads(run(HERE + script, None))
