@@ -386,7 +386,8 @@ class Model(Operations[Result]):
 
     def __repr__(self) -> str:
         c, quantize = self.config, self.denoiser.quantize
-        kind = f"{self.numbers}, {quantize} matrices" if quantize else self.numbers
+        matrices = quantize or ", ".join(self.denoiser.block_types)
+        kind = f"{self.numbers}, {matrices} matrices" if matrices else self.numbers
         return f"Model({self.num_parameters:,} parameters, {c.context} context, {c.vocab_size} tokens, {kind})"
 
 

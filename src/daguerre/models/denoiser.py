@@ -132,6 +132,12 @@ class BackboneDenoiser:
         return self.weights.backbone
 
     @property
+    def block_types(self) -> tuple[str, ...]:
+        """The types of blocks that are multiplied as a file has them, by ggml's names; empty where none is."""
+        backend = self.backend
+        return backend.block_types if isinstance(backend, NativeBackend) else ()
+
+    @property
     def num_bytes(self) -> int:
         """Bytes of the weights: of the packed ones, where these are the only copy."""
         backend = None if isinstance(self.weights, BackboneWeights) else self.backend

@@ -6,7 +6,6 @@ Nothing in a folder is ever executed. `daguerre.models.own_layout` and `daguerre
 
 from __future__ import annotations
 
-import logging
 import os
 from dataclasses import dataclass
 from importlib import resources
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
     from daguerre.models.core.backbone import Backbone
 
 DEFAULT_MODEL = "default"
-LOG = logging.getLogger("daguerre")
 DTYPES = ("float32", "bfloat16")
 PACKAGED = {DEFAULT_MODEL: "default", "concepts": "concepts-model"}
 """The models of the package: their names, and their folders in `assets`."""
@@ -72,7 +70,8 @@ LOAD_OPTIONS: dict[str, Option] = {
         OneOf(known=QUANTIZATIONS, none=True),
         """rounds matrices to a block type of GGUF files, for less memory and more speed: "q8_0" (8.5 bits a weight),
         "q6_k" (6.6), "q5_k" (5.5), "q5_1" (6), "q5_0" (5.5), "q4_k_m" (4.9), "q4_k" (4.5), "q4_1" (5) or "q4_0" (4.5);
-        native backend only. "int8" and "approximate_int4" are former names, which go in the next release""",
+        native backend only. "int8" and "approximate_int4" are former names, which go in the next release.
+        None: as they are stored, so that the native backend multiplies the blocks of a GGUF file""",
     ),
     "experts": Option(
         OneOf(known=PLACES, none=True),

@@ -19,6 +19,7 @@ import numpy as np
 from daguerre.errors import CheckpointError
 from daguerre.extras import pytorch
 from daguerre.models.bits import TYPES, NumberType, converted, floats
+from daguerre.models.block_rows import BlockRows, is_block_kind
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.core.parameters import num_parameters, parameter_shapes
 from daguerre.models.families.base import Piece
@@ -63,6 +64,15 @@ class ModelWeights(Parts):
         """The files that hold them; none of a backbone's."""
         return []
 
+    @property
+    def stored_bits(self) -> float | None:
+        """Bits of a weight as it is stored, where some matrices are in blocks; None where none is."""
+        return None
+
+    def as_stored(self) -> Parts:
+        """The same weights, of which matrices in blocks are `BlockRows`."""
+        raise NotImplementedError
+
     @abstractmethod
     def module(self) -> Backbone:
         """The backbone that computes with them in PyTorch. MissingExtra without that."""
@@ -99,6 +109,7 @@ class FileWeights(ModelWeights):
         for piece in pieces:
             self._parts[layer_of(piece.target)[0]].append(piece)
         self._shapes = parameter_shapes(config)
+        self._in_blocks = _in_blocks(pieces, stored)
         self._module: Backbone | None = None
 
     @property
@@ -106,16 +117,40 @@ class FileWeights(ModelWeights):
         """The files that hold them."""
         return sorted({path for stored in self._stored.values() for path in stored.paths})
 
+    @property
+    def stored_bits(self) -> float | None:
+        """Bits of a weight as it is stored, where some matrices are in blocks."""
+        return 8 * self._total / self.num_parameters if self._in_blocks else None
+
     def part(self, layer: int | None) -> Part:
         """The weights of a part. CheckpointError where a file has become shorter, or a copy of a tensor is not equal to
         it.
         """
+        return self._part(layer, frozenset())
+
+    def as_stored(self) -> Parts:
+        """The same weights, of which matrices in blocks are `BlockRows`."""
+        return InBlocks(self, lambda layer: self._part(layer, self._in_blocks))
+
+    def _part(self, layer: int | None, in_blocks: frozenset[str]) -> Part:
+        """The weights of a part, of which those of these names are `BlockRows`."""
         out = Part()
+        blocks = defaultdict[str, list[tuple[Any, BlockRows]]](list)
         for copies in (False, True):
             for piece in (piece for piece in self._parts[layer] if piece.copy is copies):
-                self._read(piece, out)
+                if piece.target in in_blocks and not copies:
+                    blocks[piece.target].append((piece.index, self._rows(piece)))
+                else:
+                    self._read(piece, out)
                 self._report(piece)
+            made: Any = {name: BlockRows.joined(self._shapes[name], parts) for name, parts in blocks.items()}
+            out |= made
         return {layer_of(name)[1]: array for name, array in out.items()}
+
+    def _rows(self, piece: Piece) -> BlockRows:
+        """A tensor in blocks as its rows."""
+        rows = self._stored[piece.name].rows()
+        return rows if piece.change is None else rows.changed(piece.change)
 
     def _report(self, piece: Piece) -> None:
         self._done = min(self._total, self._done + self._stored[piece.name].num_bytes)
@@ -130,7 +165,8 @@ class FileWeights(ModelWeights):
             return
         if name not in out:
             out[name] = np.empty(self._shapes[name], TYPES[self.numbers])
-        ours = out[name][piece.index]
+        held: Any = out[name]
+        ours = (held.numbers() if isinstance(held, BlockRows) else held)[piece.index]
         if piece.change is None:
             theirs = stored.read(self.numbers)
         else:
@@ -154,6 +190,39 @@ class FileWeights(ModelWeights):
         if self._module is None:
             self._module = _made(self, self._device)
         return self._module
+
+
+class InBlocks(Parts):
+    """The weights of files, of which matrices in blocks are rows of these."""
+
+    def __init__(self, weights: ModelWeights, part: Callable[[int | None], Part]) -> None:
+        self.config, self.numbers, self._part = weights.config, weights.numbers, part
+
+    def part(self, layer: int | None) -> Part:
+        """The weights of a part."""
+        return self._part(layer)
+
+
+def _in_blocks(pieces: Sequence[Piece], stored: Mapping[str, Stored]) -> frozenset[str]:
+    """The parameters whose tensors are all in blocks, and rows of them. Matrices of a mixture of experts have the same
+    inputs, so that either all or none of a layer are.
+    """
+
+    def fits(piece: Piece) -> bool:
+        about = stored[piece.name]
+        return is_block_kind(about.kind) and len(about.shape) > 1 and (piece.change is None or piece.rows)
+
+    targets, mixtures = {piece.target for piece in pieces}, defaultdict[int | None, set[str]](set)
+    others = {piece.target for piece in pieces if not piece.copy and not fits(piece)}
+    for name in targets:
+        layer, inner = layer_of(name)
+        if inner.startswith("mlp.") and not inner.startswith("mlp.router"):
+            mixtures[layer].add(name)
+    for layer, names in mixtures.items():
+        matrices = {name for name in names if name.endswith(".weight")}
+        if f"layers.{layer}.mlp.router.weight" in targets and matrices & others:
+            others |= names
+    return frozenset(targets - others)
 
 
 class BackboneWeights(ModelWeights):

@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 
 from daguerre.errors import CheckpointError, shown
 from daguerre.models.bits import STORED, NumberType, converted
+from daguerre.models.block_rows import BlockRows
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.gguf.file import GgufFile, read_bytes
 from daguerre.models.json_files import read_json
@@ -80,6 +81,11 @@ class Stored:
         if isinstance(self.file, GgufFile):
             return self.file.array(self.name)
         return self.file.array(self)
+
+    def rows(self) -> BlockRows:
+        """The rows of a tensor of a GGUF file, in blocks."""
+        assert isinstance(self.file, GgufFile)
+        return BlockRows.of(self.file.blocks(self.name), self.kind, self.shape)
 
     def read(self, numbers: NumberType) -> np.ndarray:
         """The numbers in a type."""

@@ -90,14 +90,14 @@ template <class T> void check_products(int num_in, int num_out) {
   std::vector<float> whole;
   for (int num : {most, 1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16, 17, 31, 32, 33, 40, 64}) {
     std::fill(out.begin(), out.end(), -1.0f);
-    prepare<T>(given.data(), num, stride, linear.words, to);
+    prepare<T>(given.data(), num, stride, linear, to);
     product<T>(worker, linear, to, num, [&](int row, int panel, const F* v) {
       std::memcpy(out.data() + (size_t)row * width + panel * COLUMNS, v, COLUMNS * 4);
     });
     if (num == most) whole = out;
     expect(std::equal(out.begin(), out.begin() + (size_t)num * width, whole.begin()), "a row's bits beside others");
   }
-  prepare<T>(given.data(), most, stride, linear.words, to);
+  prepare<T>(given.data(), most, stride, linear, to);
   for (int row = 0; row < most; row++) {
     float step;
     const Row input = Matrix<T>::rounded(inputs[row], &step), want = packed.of(inputs[row]);

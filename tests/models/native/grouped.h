@@ -89,7 +89,7 @@ inline void check_grouped(int num_in, int num_out) {
   const Worker worker;
   for (int num : {1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16, 17, 33, most}) {
     std::vector<float> out((size_t)num * width, -1.0f);
-    prepare<Int4>(x.data(), num, stride, linear.words, {rows.data(), scales.data()});
+    prepare<Int4>(x.data(), num, stride, linear, {rows.data(), scales.data()});
     product<Int4>(worker, linear, {rows.data(), scales.data()}, num, [&](int row, int panel, const F* v) {
       std::memcpy(out.data() + (size_t)row * width + panel * COLUMNS, v, COLUMNS * 4);
     });

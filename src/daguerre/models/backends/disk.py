@@ -116,14 +116,14 @@ class ExpertsFile:
             os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def experts_file(config: ModelConfig, num_weights: int, numbers: str, place: Place | None) -> ExpertsFile | None:
-    """The file for a model's experts, in numbers of `panels.Numbers`; None where they are in memory. `place` None: on
-    the disk where all its weights, packed, take more than FREE of the memory that is free.
+def experts_file(config: ModelConfig, num_weights: int, bits: float, place: Place | None) -> ExpertsFile | None:
+    """The file for a model's experts, of so many bits a weight when they are packed; None where they are in memory.
+    `place` None: on the disk where all its weights, packed, take more than FREE of the memory that is free.
     """
     mixtures = [one for one in map(config.experts_of, range(config.num_layers)) if one is not None]
     if place == "memory" or not mixtures:
         return None
-    free, bytes_each = free_memory(), BITS[numbers] / 8
+    free, bytes_each = free_memory(), bits / 8
     if place is None and (free is None or bytes_each * num_weights <= FREE * free):
         return None
     return ExpertsFile(int(bytes_each * sum(3 * one.num * one.width * config.width for one in mixtures)))

@@ -200,11 +200,11 @@ def _arrays(made: Iterable[np.ndarray | PackedMatrix]) -> Iterator[np.ndarray]:
 
 
 def _index(made: Sequence[np.ndarray | PackedMatrix]) -> tuple[list[Any], int]:
-    """What an entry has, and its bytes: an array as its type and shape; of a matrix its words and panels, and those of
-    its parts.
+    """What an entry has, and its bytes: an array as its type and shape; of a matrix its words, panels and kind, and
+    those of its parts.
     """
     index = [
-        _about(one) if isinstance(one, np.ndarray) else [one.words, one.panels, *map(_about, one.arrays)]
+        _about(one) if isinstance(one, np.ndarray) else [one.words, one.panels, one.kind, *map(_about, one.arrays)]
         for one in made
     ]
     size = len(MAGIC) + SIZES.size + len(json.dumps(index).encode())
@@ -243,8 +243,8 @@ def _opened(path: Path) -> list[np.ndarray | PackedMatrix]:
     made = list[np.ndarray | PackedMatrix]()
     for one in index:
         if isinstance(one, list):
-            weight, *more = map(array, one[2:])
-            made.append(PackedMatrix(weight, *more, *one[:2]))  # type: ignore[arg-type]
+            weight, *more = map(array, one[3:])
+            made.append(PackedMatrix(weight, *more, *one[:3]))  # type: ignore[arg-type]
         else:
             made.append(array(one))  # type: ignore[arg-type]
     return made

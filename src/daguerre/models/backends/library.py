@@ -52,7 +52,12 @@ def _fields(names: str, kind: Any) -> list[tuple[str, Any]]:
 class LinearStruct(ctypes.Structure):
     """A packed matrix."""
 
-    _fields_ = [*_fields("weight bias scale offset", Pointer), *_fields("words panels", Int)]
+    _fields_ = [
+        *_fields("weight bias scale offset", Pointer),
+        *_fields("words panels", Int),
+        ("quarters", Pointer),
+        ("kind", Int),
+    ]
 
 
 class UnpackedStruct(ctypes.Structure):
@@ -65,6 +70,12 @@ class UnpackedStruct(ctypes.Structure):
         *_fields("to scale offset", Pointer),
         *_fields("words panels", Int),
     ]
+
+
+class UnpackedBlocksStruct(ctypes.Structure):
+    """Rows of blocks, and where they are packed to: `native/block_packer.h`."""
+
+    _fields_ = [*_fields("rows types to quarters", Pointer), *_fields("groups panels", Int), ("num_in", Long)]
 
 
 class LowRankStruct(ctypes.Structure):
@@ -348,6 +359,10 @@ def _declared(made: Any) -> Any:
     made.daguerre_draft.restype = Int
     made.daguerre_pack.argtypes = (Pointer, Int)
     made.daguerre_pack.restype = Int
+    made.daguerre_pack_blocks.argtypes = (Pointer, Int)
+    made.daguerre_pack_blocks.restype = Int
+    made.daguerre_unpack_row.argtypes = (Pointer, Long, Pointer)
+    made.daguerre_unpack_row.restype = Int
     made.daguerre_numbers.argtypes = (Int, Pointer, Long, Pointer, Int, Int)
     made.daguerre_numbers.restype = Int
     made.daguerre_round.argtypes = (Int, Pointer, Long, Pointer, Int)

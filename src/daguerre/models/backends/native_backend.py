@@ -24,7 +24,7 @@ import numpy as np
 from daguerre.errors import UnsupportedError
 from daguerre.extras import has_pytorch
 from daguerre.models.backends import library as interface
-from daguerre.models.backends.disk import Place, experts_file, say_where
+from daguerre.models.backends.disk import BITS, Place, experts_file, say_where
 from daguerre.models.backends.folding import LevelVector, Modulations
 from daguerre.models.backends.gemma_packing import pack_gemma
 from daguerre.models.backends.kept_weights import keep, kept_packing
@@ -84,11 +84,13 @@ class NativeBackend:
         self._edits = lru_cache(maxsize=64)(partial(NativeEdit, config))  # wrappers ask for the same ones again
         if quantize in NAMES:
             weights, quantize = RoundedWeights(weights, quantize), None
-        numbers = weights.numbers if quantize is None else NUMBERS[quantize]
-        file = experts_file(config, weights.num_parameters, numbers, experts)
+        bits = weights.stored_bits if quantize is None and config.gemma is None else None
+        numbers: Numbers = NUMBERS[quantize] if quantize else "stored" if bits else weights.numbers
+        file = experts_file(config, weights.num_parameters, bits or BITS[numbers], experts)
         there = None if file is not None else kept_packing(weights, numbers)
         self._packing = there or Packing(numbers, file)
-        self._model = pack(weights, self._packing) if config.gemma is None else pack_gemma(weights, self._packing)
+        parts = weights.as_stored() if numbers == "stored" else weights
+        self._model = pack(parts, self._packing) if config.gemma is None else pack_gemma(weights, self._packing)
         if there is None:
             keep(weights, numbers, self._packing)
         self._this = ctypes.byref(self._model)
@@ -99,6 +101,11 @@ class NativeBackend:
         self._modulations = Modulations.of(weights) if adaptive else None
         self._level = LevelVector.of(weights) if config.time_input and not adaptive else None
         self._width, self._vocab = round_up(config.width, COLUMNS), round_up(config.vocab_size, COLUMNS)
+
+    @property
+    def block_types(self) -> tuple[str, ...]:
+        """The types of blocks that are multiplied as a file has them, by ggml's names."""
+        return tuple(sorted(self._packing.block_types))
 
     @property
     def num_bytes(self) -> int:

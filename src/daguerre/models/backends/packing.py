@@ -8,7 +8,7 @@ norm's bias is part of its own bias.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Any
 
@@ -28,11 +28,12 @@ from daguerre.models.backends.panels import (
     round_up,
 )
 from daguerre.models.bits import floats
+from daguerre.models.block_rows import BlockRows, in_q8_0
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.core.frequencies import own_positions, query_scale, rotary_tables
 from daguerre.models.core.parameters import Shapes, part_shapes
 from daguerre.models.core.shapes import ConceptShape
-from daguerre.models.model_weights import OUTSIDE, Part, Parts, give_back
+from daguerre.models.model_weights import OUTSIDE, Parts, give_back
 
 CONFIDENCE_BIAS = ctypes.c_float * 2
 ACTIVATIONS = {"silu": 0, "gelu": 1, "gelu_tanh": 2}
@@ -45,7 +46,7 @@ class View:
     for.
     """
 
-    def __init__(self, shapes: Shapes, read: Callable[[], Part], name: str = "") -> None:
+    def __init__(self, shapes: Shapes, read: Callable[[], Mapping[str, Any]], name: str = "") -> None:
         self._shapes, self._read, self._name = shapes, read, name
 
     @classmethod
@@ -66,12 +67,13 @@ class View:
         """The shape of a weight."""
         return self._shapes[self._name + name]
 
-    def __getitem__(self, name: str) -> np.ndarray:
+    def __getitem__(self, name: str) -> Any:
+        """An array, or `BlockRows`."""
         return self._read()[self._name + name]
 
     def floats(self, name: str) -> np.ndarray:
         """A weight as float32."""
-        return floats(self[name])
+        return in_floats(self[name])
 
     def get(self, name: str) -> np.ndarray | None:
         """A weight as float32; None where there is none."""
@@ -108,7 +110,7 @@ def pack_around(weights: Parts, part: View, packing: Packing) -> interface.Model
     rounds = packing.numbers in ("int8", "int4")
     small = packing.of("int8") if rounds else packing
     exact = _head(config, part, small)
-    apart = config.gemma is not None or not (rounds or config.tied)
+    apart = config.gemma is not None or not (rounds or config.tied or packing.numbers == "stored")
     rows = interface.LinearStruct()
     if not apart:
         rows = exact.logits if config.tied else small.linear(lambda: (part["embedding.weight"], None))
@@ -246,14 +248,20 @@ def _weights_of_heads(config: ModelConfig, attention: View) -> np.ndarray:
     return np.concatenate([np.broadcast_to(x, shape) for x, shape in zip((q_weight, k_weight), shapes, strict=True)])
 
 
+def as_it_is(weight: np.ndarray) -> np.ndarray:
+    """The same."""
+    return weight
+
+
 def _low_rank(module: View, name: str, norm: View | None, packing: Packing) -> interface.LowRankStruct:
     """Low-rank weights behind a norm; empty ones where there are none."""
     if not module.has(name):
         return interface.LowRankStruct()
     weights = module.within(name)
+    rows = in_q8_0 if packing.numbers == "stored" else as_it_is  # of one kind with the matrix that they are added to
     return interface.LowRankStruct(
-        packing.linear(lambda: behind(norm, weights.within("a"))),
-        packing.linear(lambda: (weights["b.weight"], None), narrow=True),
+        packing.linear(lambda: (rows(weights["a.weight"]), behind(norm, weights.within("a"))[1])),
+        packing.linear(lambda: (rows(weights["b.weight"]), None), narrow=True),
         round_up(min(weights.shape("a.weight")[0], COLUMNS), QUARTER) // QUARTER,
     )
 
@@ -332,7 +340,12 @@ def behind(norm: View | None, linear: View) -> Matrix:
     return weight, more if bias is None else bias if more is None else bias + more
 
 
-def shift(norm: View | None, weight: np.ndarray) -> np.ndarray | None:
+def shift(norm: View | None, weight: np.ndarray | BlockRows) -> np.ndarray | None:
     """What a matrix (out, in) makes of the bias of the norm before it; None if there is none."""
     bias = None if norm is None else norm.get("bias")
-    return None if bias is None else floats(weight) @ bias
+    return None if bias is None else in_floats(weight) @ bias
+
+
+def in_floats(weight: np.ndarray | BlockRows) -> np.ndarray:
+    """The numbers of a weight as float32."""
+    return weight.numbers() if isinstance(weight, BlockRows) else floats(weight)

@@ -16,17 +16,21 @@ import numpy as np
 
 from daguerre.models.backends import library as interface
 from daguerre.models.backends.disk import ExpertsFile
-from daguerre.models.bits import aligned, floats
+from daguerre.models.bits import aligned, floats, number_type
+from daguerre.models.block_rows import BlockRows
 from daguerre.models.contention import num_threads
+from daguerre.models.gguf.header import NAME_OF
 
 COLUMNS, QUARTER, GROUP, WORDS = 64, 16, 16, 16
 """Outputs of a panel; outputs of a quarter; size of the alternating groups of gates and values; words of a row are a
 multiple of WORDS."""
 IN_CHUNK, CHUNK_WORDS = 64, 9
 """Inputs of a column that are packed together in 4 bits, and their words: 8 of codes, 1 of the scales of two groups."""
-Numbers = Literal["float32", "bfloat16", "int8", "int4"]
-"""Types of numbers of packed matrices: `Float32` and so on of `native/products.h`."""
-PRODUCTS: dict[Numbers, int] = {"float32": 0, "bfloat16": 1, "int8": 2, "int4": 3}
+Numbers = Literal["float32", "bfloat16", "int8", "int4", "stored"]
+"""Types of numbers of packed matrices: `Float32` and so on of `native/products.h`; "stored": each matrix as it is,
+blocks among them.
+"""
+PRODUCTS: dict[Numbers, int] = {"float32": 0, "bfloat16": 1, "int8": 2, "int4": 3, "stored": 4}
 IN_WORD: dict[Numbers, int] = {"float32": 1, "bfloat16": 2, "int8": 4}
 
 
@@ -56,36 +60,41 @@ def interleaved(gate_up: np.ndarray) -> np.ndarray:
     return np.concatenate(groups, axis=1).reshape(-1, *gate_up.shape[1:])
 
 
-def gates(weight: np.ndarray, bias: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
-    """A matrix of gates and values, and its bias, in alternating groups."""
-    return interleaved(weight), None if bias is None else interleaved(bias)
-
-
-Matrix = tuple[np.ndarray, np.ndarray | None]
+Matrix = tuple[np.ndarray | BlockRows, np.ndarray | None]
 """A matrix (out, in), and its bias."""
+
+
+def gates(weight: np.ndarray | BlockRows, bias: np.ndarray | None) -> Matrix:
+    """A matrix of gates and values, and its bias, in alternating groups."""
+    rows = weight.changed(interleaved) if isinstance(weight, BlockRows) else interleaved(weight)
+    return rows, None if bias is None else interleaved(bias)
 
 
 @dataclass(frozen=True)
 class PackedMatrix:
-    """A packed matrix: its words, and where it has them its bias, and scales and offsets of outputs."""
+    """A packed matrix: its words, and where it has them its bias, scales and offsets of outputs, and where quarters of
+    blocks begin, with their types. kind: of PRODUCTS.
+    """
 
     weight: np.ndarray
     bias: np.ndarray | None
     scale: np.ndarray | None
     offset: np.ndarray | None
+    quarters: np.ndarray | None
     words: int
     panels: int
+    kind: int
 
     @property
     def arrays(self) -> list[np.ndarray | None]:
         """Its parts."""
-        return [self.weight, self.bias, self.scale, self.offset]
+        return [self.weight, self.bias, self.scale, self.offset, self.quarters]
 
     @property
     def struct(self) -> interface.LinearStruct:
         """As the native library reads it."""
-        addresses = (None if x is None else x.ctypes.data for x in self.arrays)
-        return interface.LinearStruct(*addresses, self.words, self.panels)
+        *addresses, quarters = (None if x is None else x.ctypes.data for x in self.arrays)
+        return interface.LinearStruct(*addresses, self.words, self.panels, quarters, self.kind)
 
 
 class Packing:
@@ -103,6 +112,14 @@ class Packing:
         other = copy.copy(self)
         other.numbers = numbers
         return other
+
+    @property
+    def block_types(self) -> set[str]:
+        """The types of blocks in matrices, by ggml's names; WIDENED for those that are another type than the file's."""
+        found = (
+            one.quarters[:-1, 1] for one in self.made if isinstance(one, PackedMatrix) and one.quarters is not None
+        )
+        return {NAME_OF.get(number, WIDENED) for types in found for number in np.unique(types).tolist()}
 
     @property
     def num_bytes(self) -> int:
@@ -135,13 +152,19 @@ class Packing:
 
 
 def packed(
-    weight: np.ndarray,
+    weight: np.ndarray | BlockRows,
     bias: np.ndarray | None,
     numbers: Numbers,
     narrow: bool = False,
     file: ExpertsFile | None = None,
 ) -> PackedMatrix:
     """A matrix (out, in) in packed numbers, in memory or in a file."""
+    if isinstance(weight, BlockRows):
+        if numbers == "stored":
+            return packed_blocks(weight, bias, file)
+        weight = weight.numbers()
+    if numbers == "stored":
+        numbers = number_type(weight)
     weight = np.ascontiguousarray(weight if weight.dtype == np.uint16 else floats(weight))
     num_out, num_in = weight.shape
     panels, rounds, words = -(-num_out // COLUMNS), numbers == "int8", words_of(num_in, numbers, narrow)
@@ -157,5 +180,42 @@ def packed(
     )
     if interface.library().daguerre_pack(ctypes.byref(about), num_threads()):
         raise MemoryError(interface.ERRORS[3])
-    wide = None if bias is None else padded(floats(bias), panels * COLUMNS)
-    return PackedMatrix(made, wide, scale, offset, words, panels)
+    return PackedMatrix(made, _bias(bias, panels), scale, offset, None, words, panels, PRODUCTS[numbers])
+
+
+def _bias(bias: np.ndarray | None, panels: int) -> np.ndarray | None:
+    return None if bias is None else padded(floats(bias), panels * COLUMNS)
+
+
+WORDS_OF = {2: 9, 3: 10, 6: 11, 7: 12, 8: 17, 12: 9, 13: 11, 14: 13.25}
+"""Words that 64 inputs of a column take when packed, by ggml's number of the type; all others are widened to WIDE."""
+WIDE, WIDE_WORDS, SMALLEST = -1, 24, 2
+WIDENED = "widened"
+IN_BLOCK = 32
+"""Inputs of a group."""
+
+
+def packed_blocks(rows: BlockRows, bias: np.ndarray | None, file: ExpertsFile | None = None) -> PackedMatrix:
+    """Rows of blocks, packed as they are stored. A quarter whose rows are of several types, or of one that is not
+    multiplied as it is, is widened without a rounding.
+    """
+    panels, groups = -(-len(rows) // COLUMNS), round_up(rows.num_in, 2 * IN_BLOCK) // IN_BLOCK
+    addresses, kinds = padded(rows.addresses, panels * COLUMNS), padded(rows.kinds, panels * COLUMNS)
+    quarters = _quarters(addresses, kinds, groups)
+    size = int(quarters[-1, 0])
+    made = aligned(size, np.int32) if file is None else file.take(size)
+    about = interface.UnpackedBlocksStruct(
+        *(x.ctypes.data for x in (addresses, kinds, made, quarters)), groups, panels, rows.num_in
+    )
+    if interface.library().daguerre_pack_blocks(ctypes.byref(about), num_threads()):
+        raise MemoryError(interface.ERRORS[3])
+    return PackedMatrix(made, _bias(bias, panels), None, None, quarters, groups, panels, PRODUCTS["stored"])
+
+
+def _quarters(addresses: np.ndarray, kinds: np.ndarray, groups: int) -> np.ndarray:
+    """Where the words of each quarter begin, and its type, int64 (quarters + 1, 2)."""
+    empty, kinds = (addresses == 0).reshape(-1, QUARTER), kinds.reshape(-1, QUARTER)
+    most, least = np.where(empty, -1, kinds).max(1), np.where(empty, 1 << 16, kinds).min(1)
+    types = np.where(most < 0, SMALLEST, np.where((most == least) & np.isin(most, [*WORDS_OF]), most, WIDE))
+    sizes = [int(WORDS_OF.get(number, WIDE_WORDS) * groups / 2) * QUARTER for number in types.tolist()]
+    return np.stack([np.cumsum([0, *sizes]), np.append(types, 0)], axis=1).astype(np.int64)

@@ -32,6 +32,7 @@ class Piece:
     index   the part of the target, which the tensor fills; () is all of it
     change  what is done to the published tensor first, such as a transposition; works on arrays and on tensors
     undo    what makes the published tensor again; None: the change itself does
+    rows    whether the change does nothing but move rows
     copy    the tensor may be missing: it repeats another piece, such as a tied projection, and must be equal to it
     """
 
@@ -41,6 +42,7 @@ class Piece:
     change: Change | None = None
     copy: bool = False
     undo: Change | None = None
+    rows: bool = False
 
 
 def changed_back(piece: Piece, ours: Weights) -> Weights:

@@ -50,7 +50,7 @@ def gguf_pieces(config: ModelConfig, arch: str) -> list[Piece]:
     heads = {"attn_q": config.num_heads, "attn_k": config.num_kv_heads}
     found = [re.fullmatch(r"blk\.\d+\.(attn_[qk])\.(?:weight|bias)", piece.name) for piece in pieces]
     return [
-        piece if match is None else replace(piece, change=partial(as_halves, num_heads=heads[match[1]]))
+        piece if match is None else replace(piece, change=partial(as_halves, num_heads=heads[match[1]]), rows=True)
         for piece, match in zip(pieces, found, strict=True)
     ]
 

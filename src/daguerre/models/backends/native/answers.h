@@ -255,14 +255,14 @@ template <class T> struct Answers {
   // each row are normalized first.
   template <class Y> void multiply(const Linear& linear, const float* x, int rows, int stride, float* out, int num = 0) const {
     static thread_local Scratch room;
-    const size_t words = (size_t)round_up(rows, BLOCK) * linear.words * Y::PARTS;
+    const size_t words = (size_t)round_up(rows, BLOCK) * row_words<Y>(linear);
     room.begin((words + rows + (num ? (size_t)rows * stride : 0)) * 4 + 64 * 4);
     const Inputs inputs = {room.take<uint32_t>(words), room.take<float>(rows)};
     float* units = room.take<float>(num ? (size_t)rows * stride : 0);
 #pragma omp parallel num_threads(b.threads)
     {
       const Worker worker;
-      prepare<Y>(x, rows, stride, linear.words, inputs, units, num, {false, TINY});
+      prepare<Y>(x, rows, stride, linear, inputs, units, num, {false, TINY});
       product<Y>(worker, linear, inputs, rows, [&](int row, int panel, const F* v) {
         std::memcpy(out + (size_t)row * linear.panels * COLUMNS + panel * COLUMNS, v, COLUMNS * 4);
       });

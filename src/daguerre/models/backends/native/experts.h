@@ -83,7 +83,7 @@ template <class T> struct Mixture {
     const Layer& last = m.layers[m.num_layers - 1];  // has experts if any layer has
     const bool some = last.router.panels > 0;
     const size_t num = some ? rows : 0, entries = num * e.per_token, router = (size_t)round_up((int)num, BLOCK) * last.router.words;
-    const size_t words = some ? (entries + BLOCK) * std::max(last.expert_up->words, last.expert_down->words) * T::PARTS : 0;
+    const size_t words = some ? (entries + BLOCK) * std::max(row_words<T>(*last.expert_up), row_words<T>(*last.expert_down)) : 0;
     room.begin(4 * (num * (3 * logits + shared_stride + 1) + entries * (inner + 5) + 3 * e.num + 2 + router + words) + 64 * 14);
     scores = room.take<float>(num * 3 * logits), weights = room.take<float>(entries), weight_of = room.take<float>(entries);
     inside = room.take<float>(entries * inner), shared = room.take<float>(num * shared_stride);
@@ -97,7 +97,7 @@ template <class T> struct Mixture {
   // Chooses the experts of rows of x (R, stride of D), and gathers the rows as inputs of products by expert.
   void gather(const Worker& worker, const Layer& layer, const float* x, const Inputs& from, int rows) const {
     const int blocks = (rows + BLOCK - 1) / BLOCK;
-    prepare<Float32>(x, rows, width, layer.router.words, exact);
+    prepare<Float32>(x, rows, width, layer.router, exact);
 #pragma omp for schedule(static)
     for (int i = 0; i < blocks * layer.router.panels; i++) {
       const int first = i / layer.router.panels * BLOCK;
@@ -116,7 +116,7 @@ template <class T> struct Mixture {
       sort(rows * e.per_token);
       for (int i = 0; e.on_disk && i < *num_hit; i++) fetch(layer.expert_up[hit[i]]), fetch(layer.expert_down[hit[i]]);
     }
-    const size_t size = (size_t)layer.expert_up->words * T::PARTS;
+    const size_t size = row_words<T>(*layer.expert_up);
 #pragma omp for schedule(static)
     for (int i = 0; i < rows * e.per_token; i++) {
       std::memcpy(inputs.rows + i * size, from.rows + row_of[i] * size, size * 4);
@@ -126,7 +126,8 @@ template <class T> struct Mixture {
 
   // Has the system read a matrix from its file, if it must, while others are multiplied.
   static void fetch(const Linear& matrix) {
-    posix_madvise(const_cast<uint32_t*>(matrix.weight), (size_t)matrix.panels * COLUMNS * matrix.words * 4, POSIX_MADV_WILLNEED);
+    const size_t words = matrix.quarters ? matrix.quarters[4 * matrix.panels].at : (size_t)matrix.panels * COLUMNS * matrix.words;
+    posix_madvise(const_cast<uint32_t*>(matrix.weight), words * 4, POSIX_MADV_WILLNEED);
   }
 
   // Sorts the chosen experts by their numbers, and those of the same number by rows.
@@ -153,7 +154,7 @@ template <class T> struct Mixture {
       multiply(worker, layer.expert_up, hit[i / panels], i % panels, [&](int entry, int panel, const F* v) {
         gate(v, m.activation, inside + (size_t)entry * inner + panel * (COLUMNS / 2));
       });
-    prepare<T>(inside, rows * e.per_token, inner, layer.expert_down->words, inputs);
+    prepare<T>(inside, rows * e.per_token, inner, *layer.expert_down, inputs);
 #pragma omp for schedule(static)
     for (int panel = 0; panel < layer.expert_down->panels; panel++)
       for (int i = 0; i < *num_hit; i++)

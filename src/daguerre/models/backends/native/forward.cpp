@@ -16,8 +16,10 @@ template <class Function> void by_type(const Model& m, Function function) {
   else if (m.product == 1) function(Bfloat16{}, uint16_t{});
   else if (m.product == 2 && m.cache == 0) function(Int8{}, float{});
   else if (m.product == 2) function(Int8{}, uint16_t{});
-  else if (m.cache == 0) function(Int4{}, float{});
-  else function(Int4{}, uint16_t{});
+  else if (m.product == 3 && m.cache == 0) function(Int4{}, float{});
+  else if (m.product == 3) function(Int4{}, uint16_t{});
+  else if (m.cache == 0) function(Mixed{}, float{});
+  else function(Mixed{}, uint16_t{});
 }
 
 Batch empty_batch(int threads) {
@@ -154,5 +156,20 @@ int daguerre_pack(const Unpacked* matrix, int threads) {
 #pragma omp parallel for num_threads(threads) schedule(dynamic)
   for (int i = 0; i < matrix->panels; i++) shortage.guard([&] { Packer{*matrix}.panel(i); });
   return guarded([&] { shortage.check(); });
+}
+
+// The same of rows of blocks.
+int daguerre_pack_blocks(const UnpackedBlocks* matrix, int threads) {
+  use_large_pages(matrix->to, matrix->quarters[4 * matrix->panels].at * 4);
+  Shortage shortage;
+#pragma omp parallel for num_threads(threads) schedule(dynamic)
+  for (int i = 0; i < 4 * matrix->panels; i++) shortage.guard([&] { blocks::BlockPacker{*matrix}.quarter(i); });
+  return guarded([&] { shortage.check(); });
+}
+
+// Writes a row of a packed matrix of blocks as float32, up to the next multiple of 64 numbers. For tests.
+int daguerre_unpack_row(const Linear* matrix, int64_t row, float* to) {
+  unpack_column<Blocks>(*matrix, row, 0, to);
+  return 0;
 }
 }

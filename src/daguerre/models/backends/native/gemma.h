@@ -76,7 +76,7 @@ template <class T, class C> struct GemmaStack {
         const Layer& layer = m.layers[index];
         const int kind = g.layers[index].global, number = g.layers[index].number;
         const bool end = index == m.num_layers - 1;
-        prepare<T>(memory.x, b.rows, width, layer.qkv.words, memory.inputs, memory.units, m.width, norm,
+        prepare<T>(memory.x, b.rows, width, layer.qkv, memory.inputs, memory.units, m.width, norm,
                    weighted(layer.before_attention));
         multiply(worker, layer.qkv, memory.inputs, b.rows, memory.qkv, qkv_width);
         place(layer, kind, number, keys[kind], part_of, memory);
@@ -161,7 +161,7 @@ template <class T, class C> struct GemmaStack {
         float* row = to.branch + (size_t)i * width;
         std::fill(std::copy(told[i].conditioning, told[i].conditioning + m.width, row), row + width, 0.0f);
       }
-      prepare<T>(to.branch, num, width, g.up.words, to.inputs, to.units, m.width, norm, weighted(g.before));
+      prepare<T>(to.branch, num, width, g.up, to.inputs, to.units, m.width, norm, weighted(g.before));
       mlp(worker, g.up, g.down, to, num);
     }
 #pragma omp for schedule(static)
@@ -194,7 +194,7 @@ template <class T, class C> struct GemmaStack {
     product<T>(worker, up, at.inputs, rows, [&](int row, int panel, const F* v) {
       gate(v, m.activation, at.inside + (size_t)row * inner + panel * (COLUMNS / 2));
     });
-    prepare<T>(at.inside, rows, inner, down.words, at.inputs);
+    prepare<T>(at.inside, rows, inner, down, at.inputs);
     multiply(worker, down, at.inputs, rows, at.branch, width);
   }
 
@@ -226,15 +226,15 @@ template <class T, class C> struct GemmaStack {
               const std::vector<int32_t>& roles) const {
     const Layer& layer = m.layers[index];
     const GemmaLayer& more = g.layers[index];
-    prepare<T>(at.y[more.global], rows, strides[more.global], layer.out.words, at.inputs);
+    prepare<T>(at.y[more.global], rows, strides[more.global], layer.out, at.inputs);
     multiply(worker, layer.out, at.inputs, rows, at.units, width);
     add_normalized(m, at.units, rows, width, layer.attention_weight, nullptr, at.x);
-    prepare<T>(at.x, rows, width, layer.expert_up->words, at.inputs, at.units, m.width, norm, [&](int row, float* unit) {
+    prepare<T>(at.x, rows, width, *layer.expert_up, at.inputs, at.units, m.width, norm, [&](int row, float* unit) {
       std::memcpy(at.branch + (size_t)row * width, unit, width * 4);  // which the router reads
       weigh(unit, more.before_experts, m.width);
     });
     mixture.gather(worker, layer, at.branch, at.inputs, rows);
-    prepare<T>(at.x, rows, width, layer.up.words, at.inputs, at.units, m.width, norm, weighted(layer.before_mlp));
+    prepare<T>(at.x, rows, width, layer.up, at.inputs, at.units, m.width, norm, weighted(layer.before_mlp));
     mlp(worker, layer.up, layer.down, at, rows);
 #pragma omp for schedule(static)
     for (int row = 0; row < rows; row++) std::memset(at.units + (size_t)row * width, 0, width * 4);

@@ -116,7 +116,7 @@ template <class T, class C> struct Stack {
         const bool end = index == m.num_layers - 1;
         const int num = end ? some : rows;
         const std::vector<int32_t>& part_of_num = end ? part_of_wanted : part_of;
-        prepare<T>(x, rows, width, layer.qkv.words, inputs, units, seen, norm,
+        prepare<T>(x, rows, width, layer.qkv, inputs, units, seen, norm,
                    weighted(layer.before_attention, part_of, 6 * index));
         multiply(worker, layer.qkv, layer.qkv_draft, inputs, rows, drafts, qkv, qkv_width, false);
         place<C>(m, layer, b, seen_keys, part_of, number, qkv, qkv_width, factors);
@@ -128,12 +128,12 @@ template <class T, class C> struct Stack {
         const Drafts& here = end ? last_drafts : drafts;
         const bool apart = m.post_norm || m.adaptive;
         float* branch = apart ? units : x;
-        prepare<T>(y, num, all_heads, layer.out.words, inputs);
+        prepare<T>(y, num, all_heads, layer.out, inputs);
         multiply(worker, layer.out, layer.out_draft, inputs, num, here, branch, width, !apart);
         if (m.post_norm) add_normalized(m, units, num, width, layer.attention_weight, layer.attention_bias, x);
         if (m.adaptive) add_gated(units, num, part_of_num, 6 * index + 2, x);
         const bool mixed = layer.router.panels > 0;
-        prepare<T>(x, num, width, mixed ? layer.expert_up->words : layer.up.words, inputs, units, seen, norm,
+        prepare<T>(x, num, width, mixed ? *layer.expert_up : layer.up, inputs, units, seen, norm,
                    weighted(layer.before_mlp, part_of_num, 6 * index + 3));
         if (mixed) mixture.gather(worker, layer, m.pre_norm ? units : x, inputs, num);
         if (layer.up.panels) {
@@ -144,7 +144,7 @@ template <class T, class C> struct Stack {
             float* to = inside + (size_t)row * stride + panel * COLUMNS;
             for (int j = 0; j < VECTORS; j++) store(to + j * LANES, activated(v[j], m.activation));
           });
-          prepare<T>(inside, num, stride, layer.down.words, inputs);
+          prepare<T>(inside, num, stride, layer.down, inputs);
           multiply(worker, layer.down, layer.down_draft, inputs, num, here, branch, width, !apart);
         } else if (m.post_norm) {
 #pragma omp for schedule(static)
@@ -215,8 +215,7 @@ template <class T, class C> struct Stack {
           }, draft.quarters);
       }
       for (int row = 0; row < num; row++)
-        drafts.inputs.scale[row] = T::row(drafts.low + (size_t)row * rank, inputs_of<T>(draft.b.words),
-                                          drafts.inputs.rows + (size_t)row * draft.b.words * T::PARTS);
+        put_row<T>(drafts.low + (size_t)row * rank, draft.b, drafts.inputs, row);
     }
     if (!some) return;
     const NarrowTiles tiles(worker, draft.b.words);

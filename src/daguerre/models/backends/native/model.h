@@ -66,7 +66,7 @@ struct ConceptHead {
 
 struct Model {
   int32_t width, heads, kv_heads, head, rotary, inner, num_layers, vocab, positions;
-  int32_t product, cache;  // product: 0 float32, 1 bfloat16, 2 int8, 3 int4; cache and embedding: 0 float32,
+  int32_t product, cache;  // product: 0 float32, 1 bfloat16, 2 int8, 3 int4, 4 `Mixed`; cache and embedding: 0 float32,
                            // 1 bfloat16
   int32_t gated, activation, centered, qk_norm, pre_norm, post_norm, adaptive;  // norms before branches, and behind them
   int32_t window;       // of sliding layers

@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "block_packer.h"
 #include "products.h"
 
 #ifdef __linux__
@@ -127,8 +128,7 @@ struct Packer {
   }
 };
 
-// The number of a column for each input, (width,), of a packed matrix of Float32, Bfloat16 or Int8: a row of the matrix as it was.
-template <class T> void unpack_column(const Linear& m, int64_t column, int width, float* to) {
+template <class T> void unpack_numbers(const Linear& m, int64_t column, int width, float* to) {
   const uint32_t* from = m.weight + ((size_t)(column / QUARTER) * m.words) * QUARTER + column % QUARTER;
   for (int i = 0; i < width; i++) {
     const uint32_t word = from[(size_t)(i / T::PER) * QUARTER];
@@ -136,4 +136,12 @@ template <class T> void unpack_column(const Linear& m, int64_t column, int width
     else if constexpr (T::PER == 2) to[i] = bits<float>(i % 2 ? word & 0xffff0000u : word << 16);
     else to[i] = (int8_t)(word >> (8 * (i % 4))) * m.scale[column];
   }
+}
+
+// The number of a column for each input, (width,), of a packed matrix of any kind but Int4: a row of the matrix as it was. Of
+// blocks, numbers are written up to the next multiple of 64.
+template <class T> void unpack_column(const Linear& m, int64_t column, int width, float* to) {
+  if constexpr (is_blocks<T>) return column_of_blocks(m.quarters[column / QUARTER], m.weight, column % QUARTER, m.words, to);
+  else if constexpr (is_mixed<T>) return by_kind<T>(m, [&](auto type) { unpack_column<decltype(type)>(m, column, width, to); });
+  else unpack_numbers<T>(m, column, width, to);
 }

@@ -1,4 +1,5 @@
-// Products of rows with packed matrices, for four types of numbers; one of them is in grouped.h.
+// Products of rows with packed matrices, for four types of numbers and for those of GGUF's blocks; one of them is in grouped.h, and
+// these are in blocks.h.
 //
 // A matrix (out, in) is packed in panels of COLUMNS outputs, each split into quarters of 16 columns. A word is 32 bits of a
 // column: four 8-bit numbers, two of bfloat16, or one of float32; the words of the 16 columns for the same inputs are adjacent.
@@ -13,7 +14,7 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "vectors.h"
+#include "blocks.h"
 
 #if defined(WIDE) && defined(__AMX_INT8__) && defined(__AMX_BF16__) && defined(__linux__)
 #define TILES
@@ -151,7 +152,13 @@ struct Int8 {
 
 #include "grouped.h"
 
+// Matrices each of a kind of its own, which it names: float32, bfloat16, or blocks. Where several multiply the same inputs, they are of
+// one kind.
+struct Mixed { static constexpr int PARTS = 1; };  // no row of inputs has more words than numbers
+
 template <class T> constexpr bool is_grouped = std::is_same<T, Int4>::value;
+template <class T> constexpr bool is_mixed = std::is_same<T, Mixed>::value;
+template <class T> constexpr bool is_blocks = std::is_same<T, Blocks>::value;
 
 // The numbers of the vocabulary projection and of the draft head: with 4-bit matrices 8-bit ones.
 template <class T> using HeadOf = std::conditional_t<is_grouped<T>, Int8, T>;
@@ -159,6 +166,7 @@ template <class T> using HeadOf = std::conditional_t<is_grouped<T>, Int8, T>;
 // How many inputs so many words of a column multiply.
 template <class T> constexpr int inputs_of(int words) {
   if constexpr (is_grouped<T>) return words / T::CHUNK * T::INPUTS;
+  else if constexpr (is_blocks<T>) return words * T::INPUTS;
   else return words * T::PER;
 }
 
@@ -173,8 +181,25 @@ struct Linear {
   const float* bias;       // (panels * 64,), or null
   const float* scale;      // (panels * 64,), Int8 only
   const int32_t* offset;   // (panels * 64,), Int8 only: 128 times the sum of a column's codes
-  int32_t words, panels;
+  int32_t words, panels;   // of blocks: groups of 32 inputs in place of words
+  const Quarter* quarters; // (panels * 4 + 1,), blocks only
+  int32_t kind;            // of `Model::product`; 4 is blocks
 };
+
+// Calls function(type of products of a matrix).
+template <class T, class Function> void by_kind(const Linear& m, Function function) {
+  if constexpr (!is_mixed<T>) function(T{});
+  else if (m.kind == 0) function(Float32{});
+  else if (m.kind == 1) function(Bfloat16{});
+  else function(Blocks{});
+}
+
+// Words of a row of inputs of a product with a matrix.
+template <class T> int row_words(const Linear& m) {
+  int words = 0;
+  by_kind<T>(m, [&](auto type) { words = m.words * decltype(type)::PARTS; });
+  return words;
+}
 
 // Low-rank weights B A, which are added to those of a matrix; without them both are empty. Only the first `quarters` quarters
 // of each panel of A are not zero.
@@ -277,16 +302,39 @@ void multiply_block(const Worker& worker, const uint32_t* a, const uint32_t* w, 
   for (int first = 0; first < last; first += some) multiply_all<T>(a, w, words, rows, first, first + some, sums);
 }
 
+// The same for a panel of blocks, whose quarters each have a type.
+inline void multiply_blocks(const Linear& m, const uint32_t* a, int panel, int rows, F (*sums)[VECTORS], int quarters) {
+  for (int i = 0; i < quarters; i++) {
+    const Quarter& quarter = m.quarters[panel * 4 + i];
+    blocks::by_number(quarter.type, [&](auto type) {
+      blocks::multiply<decltype(type)>(a, m.words * Blocks::PARTS, m.weight + quarter.at, m.words, rows, sums[0] + i * blocks::QV, VECTORS);
+    });
+  }
+}
+
+template <class T, class Finish>
+void multiply_panel_of(const Worker& worker, const Linear& m, const Inputs& inputs, int first, int rows, int panel, Finish finish,
+                       int quarters);
+
 // The product of `rows` rows from `first` on with one panel: finish(row, panel, VECTORS vectors) is called for every row. The
 // inputs' memory must have room for a multiple of BLOCK rows from `first` on. `quarters`: see `multiply_block`.
 template <class T, class Finish>
 void multiply_panel(const Worker& worker, const Linear& m, const Inputs& inputs, int first, int rows, int panel, Finish finish,
                     int quarters = 4) {
-  const uint32_t* w = m.weight + (size_t)panel * m.words * COLUMNS;
+  if constexpr (is_mixed<T>)
+    return by_kind<T>(m, [&](auto type) { multiply_panel<decltype(type)>(worker, m, inputs, first, rows, panel, finish, quarters); });
+  else multiply_panel_of<T>(worker, m, inputs, first, rows, panel, finish, quarters);
+}
+
+template <class T, class Finish>
+void multiply_panel_of(const Worker& worker, const Linear& m, const Inputs& inputs, int first, int rows, int panel, Finish finish,
+                       int quarters) {
   for (int start = first; start < first + rows; start += BLOCK) {
     const int num = std::min(BLOCK, first + rows - start);
     alignas(64) typename T::Sum sums[BLOCK][VECTORS];
-    multiply_block<T>(worker, inputs.rows + (size_t)start * m.words * T::PARTS, w, m.words, num, sums, quarters);
+    const uint32_t* a = inputs.rows + (size_t)start * m.words * T::PARTS;
+    if constexpr (is_blocks<T>) multiply_blocks(m, a, panel, num, sums, quarters);
+    else multiply_block<T>(worker, a, m.weight + (size_t)panel * m.words * COLUMNS, m.words, num, sums, quarters);
     for (int row = 0; row < num; row++) {
       F out[VECTORS];
       for (int j = 0; j < VECTORS; j++) {
@@ -350,10 +398,18 @@ inline void weigh(float* row, const float* weight, int num) {
 
 inline void as_it_is(int, float*) {}
 
-// Converts x (rows, stride) to inputs of a product with `words` words. If `num` is not 0, the first `num` numbers of each row
+// Converts a row to inputs of a product with a matrix.
+template <class T> void put_row(const float* from, const Linear& m, const Inputs& to, int row) {
+  by_kind<T>(m, [&](auto type) {
+    typedef decltype(type) Y;
+    to.scale[row] = Y::row(from, inputs_of<Y>(m.words), to.rows + (size_t)row * m.words * Y::PARTS);
+  });
+}
+
+// Converts x (rows, stride) to inputs of a product with a matrix. If `num` is not 0, the first `num` numbers of each row
 // are normalized first, into `room` (rows, stride), and then changed by change(row, numbers).
 template <class T, class Change = void (*)(int, float*)>
-void prepare(const float* x, int rows, int stride, int words, Inputs to, float* room = nullptr, int num = 0, Norm norm = {},
+void prepare(const float* x, int rows, int stride, const Linear& m, Inputs to, float* room = nullptr, int num = 0, Norm norm = {},
              Change change = as_it_is) {
 #pragma omp for schedule(static)
   for (int row = 0; row < rows; row++) {
@@ -364,6 +420,6 @@ void prepare(const float* x, int rows, int stride, int words, Inputs to, float* 
       change(row, unit);
       from = unit;
     }
-    to.scale[row] = T::row(from, inputs_of<T>(words), to.rows + (size_t)row * words * T::PARTS);
+    put_row<T>(from, m, to, row);
   }
 }
