@@ -16,7 +16,7 @@ from daguerre.decoding.drafters import Draft
 from daguerre.decoding.healing import Vocabulary
 from daguerre.decoding.pins import Pin
 from daguerre.errors import InputError, UnsupportedError
-from daguerre.scoring.decisions import Choice, decide
+from daguerre.scoring.decisions import Choice
 from main_path import edit, fill, infill, stream
 from published_runs import SCHEMA, model_of, run, tokens_of
 
@@ -137,7 +137,7 @@ def a_draft_is_text_in_the_middle_of_a_text(kind: str) -> None:
 def decisions_are_between_texts_of_any_tokenizer(kind: str) -> None:
     model = model_of(kind)
     question = Choice(before="It is ", labels=["é▁", "return", "日本"], after="\n")
-    (answer,) = decide(model.denoiser, model.tokenizer, "The <|mask|> state. ", [question], {})
+    (answer,) = model.decide("The <|mask|> state. ", [question])
     assert answer.answer in question.labels
     assert sum(answer.probabilities.values()) == pytest.approx(1)
     assert len(set(answer.scores.values())) == 3
@@ -188,7 +188,7 @@ def test_a_tokenizer_without_bytes_still_generates_infills_and_decides() -> None
     assert result.text == "".join(token.text for token in result.tokens)
     assert tokens_of(result)[: result.trace.canvas.gaps[0][0]][-2:] == model.tokenizer.encode("return the")[-2:]
     question = Choice(before="it is ", labels=["true", "false"])
-    (answer,) = decide(model.denoiser, model.tokenizer, "so ", [question], {})
+    (answer,) = model.decide("so ", [question])
     assert answer.answer in ("true", "false")
     assert run("wordpiece", "return", "value", 2, context="full", call=infill, min_tokens=2).text
 

@@ -11,7 +11,6 @@ from daguerre.evals.drafts import DRAFT_TOKENS, PROMPT_TOKENS, DraftPrompt, make
 from daguerre.heldout import Document
 from daguerre.model import Model
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.train import monitor
 from daguerre.train.monitor import draft_match
 
 
@@ -72,7 +71,7 @@ def test_errors_take_the_prompts_of_one_document_together(causal: Model, monkeyp
     equal = np.zeros((4, DRAFT_TOKENS), dtype=bool)
     equal[:2, :3] = True
     equal[2, 1] = True
-    monkeypatch.setattr(monitor, "draft_equals", lambda *rest: equal)
+    monkeypatch.setattr("daguerre.train.monitor.draft_equals", lambda *rest: equal)
     tokens = (0, 1)
 
     apart = measure_drafts(causal.backbone, [DraftPrompt(i, tokens) for i in range(4)])

@@ -163,7 +163,7 @@ def test_a_forced_edit_verifies_what_the_alignment_expects(causal: Model) -> Non
         at = at.after(new[: start + num], num)
         start, forwards, rows = start + num, forwards + 1, rows + len(draft) + 1
     assert forwards <= made.forwards < len(new), "the fewest are those that verify all that is expected"
-    assert made.rows <= rows
+    assert made.rows * forwards <= rows * made.forwards
     assert forced(causal, before, new, None, False).forwards == len(new)
     assert forced(causal, before, new, new, False).forwards < made.forwards
 
@@ -189,7 +189,7 @@ def test_the_figures_of_the_documents_have_a_row_for_every_bar() -> None:
 
     rows = list(figures.speculation_bars(task))
 
-    assert [verdict for *_, verdict in rows] == ["met"] * 8 + [""]
+    assert [verdict for *_, verdict in rows] == ["met"] * 8
     assert rows[0][1:3] == ("9.00; 9.00 (4 of 4 texts identical, 25% loop early, 50% in all)", "3.8; 2.4")
     assert rows[6][1:3] == ("0.90 0.90 0.90", "0.68 0.60 0.57")
     for part, number, worse in (

@@ -8,7 +8,7 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ from daguerre.models.backends.native_backend import NUMBERS, NativeBackend
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import Experts
 from daguerre.models.denoiser import BackboneDenoiser
-from daguerre.models.load_options import Quantization
+from daguerre.models.load_options import Place, Quantization
 from forwards import NUM_KINDS, make, same_bits
 
 pytestmark = needs_compiler
@@ -53,7 +53,7 @@ def test_bits_are_those_of_experts_in_memory(
                 caplog.clear()
                 model = type(backbone)(backbone.config).to(dtype).eval()
                 model.load_state_dict(backbone.state_dict())
-                memory, paged = (NativeBackend(model, quantize, experts=place) for place in disk.PLACES)
+                memory, paged = (NativeBackend(model, quantize, experts=place) for place in get_args(Place))
                 assert memory._packing.experts is None and paged._packing.experts is not None
                 assert 0 < paged._packing.experts.num_bytes < 1.3 * paged.num_bytes
                 assert paged.num_bytes == memory.num_bytes

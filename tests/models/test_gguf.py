@@ -35,6 +35,7 @@ from daguerre.models.gguf.pieces import LONG_FACTORS, SHORT_FACTORS, UNTIED, as_
 from daguerre.models.gguf.rounding import PROJECTION
 from daguerre.models.gguf.writing import write_gguf
 from daguerre.models.loading import Loaded, load_folder, weights_hash
+from daguerre.models.texts import Texts
 from daguerre.models.tokenizer import Tokenizer
 from made_gguf import DATA
 from made_tokenizers import made
@@ -621,7 +622,7 @@ def in_parts(path: Path, most: int) -> list[Path]:
     """The file in parts of so many tensors, as the package `gguf` writes them."""
     writer = gguf.GGUFWriter(path.with_name("parts.gguf"), "", split_max_tensors=most)
     for name, held in read_header(path).metadata.items():
-        held = held.tolist() if isinstance(held, np.ndarray) else held
+        held = held.tolist() if isinstance(held, np.ndarray | Texts) else held
         writer.add_key_value(name, held, gguf.GGUFValueType.get_type(held))
     for tensor in gguf.GGUFReader(path).tensors:
         writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)

@@ -18,6 +18,7 @@ from daguerre.models import published
 from daguerre.models.gguf.header import read_header
 from daguerre.models.gguf.writing import write_gguf
 from daguerre.models.loading import load_folder
+from daguerre.models.texts import Texts
 from hostile import returns_within
 from models.test_hostile_folders import SECONDS, wrong
 from published import CASES
@@ -119,7 +120,7 @@ def rewritten(path: Path, values: dict[str, Any]) -> Path:
     header, out = read_header(path), path.with_name("rewritten.gguf")
     writer = gguf.GGUFWriter(out, "")  # the architecture is among the values
     for name, held in (dict(header.metadata) | values).items():
-        held = held.tolist() if isinstance(held, np.ndarray) else held
+        held = held.tolist() if isinstance(held, np.ndarray | Texts) else held
         if held != []:
             writer.add_key_value(name, held, gguf.GGUFValueType.get_type(held))
     for tensor in gguf.GGUFReader(path).tensors:

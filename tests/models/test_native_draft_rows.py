@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from backends import KINDS, every_isa, needs_compiler
+from backends import every_isa, kinds, needs_compiler
 from daguerre.models.backends.native_backend import NativeBackend
 from daguerre.models.backends.torch_backend import TorchBackend
 from daguerre.models.core.backbone import Backbone
@@ -121,7 +121,7 @@ def test_a_draft_has_the_bits_that_it_has_alone(backbones: Any, isa: str, subtes
     """Beside requests that draft and such that do not, in another order in each batch, on up to three threads."""
     for shape in ["wide", "biases", "one matrix"]:
         with subtests.test(shape):
-            for dtype, quantize in KINDS:
+            for dtype, quantize in kinds():
                 backend = NativeBackend(copy.deepcopy(backbones[shape]).to(dtype), quantize)
                 alone = [backend.forward([one])[0] for one in mixture(backend)]
                 for num_threads in (1, 3):
@@ -147,7 +147,7 @@ def test_all_other_rows_are_computed_as_without_low_rank_weights(
             without = Backbone(replace(whole.config, draft_rank=0)).requires_grad_(False)
             names = without.state_dict().keys()
             without.load_state_dict({name: x for name, x in whole.state_dict().items() if name in names})
-            for dtype, quantize in KINDS:
+            for dtype, quantize in kinds():
                 ones = [NativeBackend(copy.deepcopy(x).to(dtype), quantize) for x in (whole, without)]
                 batches = [mixture(backend) for backend in ones]
                 answers = [

@@ -108,6 +108,26 @@ def test_ids_are_those_of_llama_cpp_and_constraints_are_written(name: str) -> No
     check_constraints(tokenizer)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_part_of_a_vocabulary_gives_the_ids_of_the_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("daguerre.models.gguf.words.MOST", 1 << 40)
+    tokenizer: Any = daguerre.load_tokenizer(path_of(name))
+    texts, found = [*TEXTS, *odd_strings(20)], []
+    for _ in range(2):
+        reads = (tokenizer.encode, tokenizer.encode_plain)
+        found.append([ids_or_error(read, text, begins) for text in texts for read in reads for begins in (True, False)])
+        assert len(found) == 2 or tokenizer._words.whole
+    assert found[0] == found[1]
+
+
+def ids_or_error(read: Any, text: str, begins: bool) -> list[int] | str:
+    try:
+        ids: list[int] = read(text, begins=begins)
+        return ids
+    except InputError as error:
+        return str(error)
+
+
 def check_constraints(tokenizer: Tokenizer) -> None:
     """A schema and an expression are written by random walks, and told from what they are not."""
     rng, schema = np.random.default_rng(0), compile_schema(SCHEMA, tokenizer)

@@ -105,7 +105,10 @@ def test_frames_of_the_draft_come_when_they_are_asked_for(client: httpx2.Client)
     ("path", "content"),
     [
         ("/v1/edit/completions", "<|current_file_content|>\nx\n<|/current_file_content|>"),
-        ("/v1/apply/completions", "<|original_code|>\nx\n<|/original_code|>"),
+        (
+            "/v1/apply/completions",
+            "<|original_code|>\nx\n<|/original_code|>\n<|update_snippet|>\ny\n<|/update_snippet|>",
+        ),
     ],
 )
 def test_what_no_model_was_trained_for_is_said(client: httpx2.Client, path: str, content: str) -> None:

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 
 from daguerre.errors import InputError, unknown
 from daguerre.models import prebuilt
-from daguerre.models.bits import NumberType
 
 if TYPE_CHECKING:
     import torch
+
+    from daguerre.models.bits import NumberType
 
 VARIABLE = "DAGUERRE_ISA"
 """The environment variable."""

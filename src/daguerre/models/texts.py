@@ -87,6 +87,10 @@ class Texts(Sequence[str]):
         """The first `num` texts."""
         return self if num == len(self) else Texts(self.joined[: self.ends[num]], self.ends[: num + 1])
 
+    def tolist(self) -> list[str]:
+        """The texts as objects."""
+        return list(self)
+
     def __eq__(self, other: object) -> bool:
         return list(self) == list(other) if isinstance(other, Texts | list | tuple) else NotImplemented
 

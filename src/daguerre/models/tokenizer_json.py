@@ -92,8 +92,9 @@ class WordsOfFile(Words):
         return zlib.decompress(self._packed)
 
     def texts(self) -> Texts:
-        tokens = [""] * self.num_ids
-        for token, index in self._inner.get_vocab(with_added_tokens=False).items():
+        vocabulary = self._inner.get_vocab(with_added_tokens=False)  # where added tokens may be, too
+        tokens = [""] * max(self.num_ids, 1 + max(vocabulary.values(), default=-1))
+        for token, index in vocabulary.items():
             tokens[index] = token
         return Texts.of(tokens)
 

@@ -38,7 +38,7 @@ STARTING = 600.0
 ESTIMATE = re.compile(r"Final estimate: PPL = ([\d.]+)")
 
 
-class LlamaCpp(Protocol):
+class LlamaCppPeer(Protocol):
     """A process that has a file loaded. DataError where it cannot do what it is asked for."""
 
     pid: int
@@ -58,7 +58,7 @@ class LineEngine:
         self.pid = self._worker.pid
 
     def ask(self, name: str, **values: Any) -> dict[str, Any]:
-        """See `LlamaCpp`."""
+        """See `LlamaCppPeer`."""
         self._worker.send({"ask": name, **values})
         found: dict[str, Any] = self._worker.receive()["answer"]
         return found
@@ -123,7 +123,7 @@ class ServerEngine:
         return processor_time(self.pid) if self._threads == 1 else time.perf_counter()
 
     def ask(self, name: str, **values: Any) -> dict[str, Any]:
-        """See `LlamaCpp`."""
+        """See `LlamaCppPeer`."""
         assert name == "write"
         return self._write(**values)
 

@@ -193,8 +193,9 @@ def _read_part(path: Path) -> Header:
     try:
         if not path.stat().st_size:  # which cannot be mapped
             raise CheckpointError(f"{path} is empty: copy it again")
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            return _Reader(path, content).header()
+        with path.open("rb") as file:
+            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return _Reader(path, content).header()
     except OSError as error:
         raise CheckpointError(f"cannot read {path} ({error.strerror}): check the path") from None
 
