@@ -20,7 +20,7 @@ BODIES = {
 @pytest.fixture(scope="module")
 def described(server: str) -> dict[str, Any]:
     """The description."""
-    return httpx2.get(f"{server}/openapi.json").json()
+    return httpx2.get(f"{server}/openapi.json", timeout=60).json()
 
 
 def test_answers_and_errors_are_valid_under_what_is_described(
