@@ -90,6 +90,8 @@ inline I pairs(I codes, I inputs) { return (I)_mm256_maddubs_epi16((__m256i)code
 inline I added_pairs(I a, I b) { return (I)_mm256_add_epi16((__m256i)a, (__m256i)b); }
 inline I joined(I a, I b) { return (I)_mm256_madd_epi16((__m256i)a, (__m256i)b); }
 #endif
+// Keeps a sum in its register: without it GCC computes all products first and stores them until it adds them.
+inline void settle(I& sum) { asm volatile("" : "+v"(sum)); }
 #elif defined(UNSIGNED_BY_SIGNED)
 inline I four(I s, I codes, I inputs) {
 #if defined(WIDE)
@@ -177,6 +179,15 @@ template <int NUM> inline void fetch(const uint32_t* w) {
   for (int word = 0; word < NUM; word++) __builtin_prefetch(w + (FAR + word) * COLS, 0, 2);
 }
 
+// The words behind those that are multiplied: some are fetched with each group, as fast as memory brings them.
+struct Ahead {
+  const uint32_t* at;
+  int lines;
+  void fetch() {
+    for (int line = 0; line < lines; line++, at += COLS) __builtin_prefetch(at, 0, 2);
+  }
+};
+
 // A group's codes, four inputs at a time, from its words.
 template <class Q> struct Stored {
   const uint32_t* from;
@@ -230,6 +241,8 @@ inline void exact_sums(const uint32_t* a, int stride, const Codes& codes, const 
   for (int p = FIRST; p < LAST; p++) {
     I code[Q::PLANES][QV];
     codes(p, code);
+    if constexpr (NUM > 1 && Q::PLANES == 1)
+      for (int j = 0; j < QV; j++) settle(code[0][j]);
 #pragma GCC unroll 8
     for (int row = 0; row < NUM; row++) {
       const I input = bytes(a[row * stride + p]);
@@ -239,6 +252,7 @@ inline void exact_sums(const uint32_t* a, int stride, const Codes& codes, const 
         for (int j = 0; j < QV; j++) {
           const I two = pairs(code[plane][j], input);
           some[plane][row][j] = (p - FIRST) % added ? added_pairs(some[plane][row][j], two) : two;
+          if constexpr (NUM > 1) settle(some[plane][row][j]);
         }
     }
     if ((p - FIRST) % added < added - 1) continue;
@@ -361,10 +375,8 @@ template <class Q> struct Slice {
     uint32_t* to = codes;
     for (int chunk = 0; chunk < chunks; chunk++, w += Q::WORDS * COLS) {
       heads[chunk].read(w);
-      fetch<Q::HEAD>(w);
       for (int group = 0; group < Q::GROUPS; group++) {
         const uint32_t* from = w + (Q::HEAD + group * Q::GROUP_WORDS) * COLS;
-        fetch<Q::GROUP_WORDS>(from);
 #pragma GCC unroll 8
         for (int p = 0; p < UNITS; p++) {
           I code[Q::PLANES][QV];
@@ -377,14 +389,16 @@ template <class Q> struct Slice {
   }
 
   template <int NUM>
-  [[gnu::noinline]] void add(const uint32_t* a, int stride, int chunks, bool begins, F* out, int out_stride) const {
+  [[gnu::noinline]] void add(const uint32_t* a, int stride, int chunks, bool begins, F* out, int out_stride, Ahead& ahead) const {
     F sums[NUM][QV];
     for (int row = 0; row < NUM; row++)
       for (int j = 0; j < QV; j++) sums[row][j] = begins ? F{} : out[row * out_stride + j];
     const uint32_t* from = codes;
     for (int chunk = 0; chunk < chunks; chunk++)
-      for (int group = 0; group < Q::GROUPS; group++, from += GROUP, a += PARTS)
+      for (int group = 0; group < Q::GROUPS; group++, from += GROUP, a += PARTS) {
+        ahead.fetch();
         add_group<Q, NUM>(a, stride, Ready<Q>{from}, heads[chunk], group, sums);
+      }
     for (int row = 0; row < NUM; row++)
       for (int j = 0; j < QV; j++) out[row * out_stride + j] = sums[row][j];
   }
@@ -406,10 +420,16 @@ template <class Q>
     slice.unpack(w, chunks);
     w += (size_t)chunks * Q::WORDS * COLS;
     const uint32_t* from = a + (size_t)first * PARTS;
+    const int calls = (rows + most - 1) / most;
+    Ahead ahead = {w, (chunks * Q::WORDS + SLICE * calls - 1) / (SLICE * calls)};
     int row = 0;
-    for (; row + most <= rows; row += most) slice.template add<most>(from + (size_t)row * stride, stride, chunks, first == 0, out + row * out_stride, out_stride);
-    if (most > 2 && row + 2 <= rows) slice.template add<2>(from + (size_t)row * stride, stride, chunks, first == 0, out + row * out_stride, out_stride), row += 2;
-    if (row < rows) slice.template add<1>(from + (size_t)row * stride, stride, chunks, first == 0, out + row * out_stride, out_stride);
+    const auto add = [&](auto num) {
+      slice.template add<num>(from + (size_t)row * stride, stride, chunks, first == 0, out + row * out_stride, out_stride, ahead);
+      row += num;
+    };
+    while (row + most <= rows) add(std::integral_constant<int, most>());
+    if (most > 2 && row + 2 <= rows) add(std::integral_constant<int, 2>());
+    if (row < rows) add(std::integral_constant<int, 1>());
   }
 }
 
@@ -430,12 +450,14 @@ struct Blocks {
       }
       const float largest = greatest(most), inverse = largest > least ? 127 / largest : 0, scale = largest / 127;
       int8_t codes[INPUTS];
-      int32_t halves[2] = {};
+      I sums[2] = {};
       for (int i = 0; i < INPUTS; i += LANES) {
         const I code = __builtin_convertvector(fused(load<F>(x + start + i), all(inverse), all(128.5f)), I) - 128;
         store(codes + i, __builtin_convertvector(code, Byte));
+        sums[i / (INPUTS / 2)] += code;
       }
-      for (int i = 0; i < INPUTS; i++) halves[i / (INPUTS / 2)] += codes[i];
+      int32_t halves[2];
+      for (int half = 0; half < 2; half++) halves[half] = (int32_t)sum(__builtin_convertvector(sums[half], F));
       const int32_t total = halves[0] + halves[1];
       const float low = scale * (float)total;
       std::memcpy(to, codes, INPUTS);
