@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "blocks.h"
+#include "block_types.h"
 #include "stored.h"
 
 // Rows of blocks, of ggml's types, and where they are packed to. Padding is written, too; a row that is null is zeros.
