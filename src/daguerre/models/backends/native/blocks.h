@@ -272,7 +272,7 @@ struct Blocks {
       I sums[2] = {};
       for (int i = 0; i < INPUTS; i += LANES) {
         const I code = __builtin_convertvector(fused(load<F>(x + start + i), all(inverse), all(128.5f)), I) - 128;
-        store(codes + i, __builtin_convertvector(code, Byte));
+        store(codes + i, low_bytes(code));
         sums[i / (INPUTS / 2)] += code;
       }
       int32_t halves[2];

@@ -50,7 +50,7 @@ struct Int4 {
         for (int i = 0; i < IN_GROUP; i += LANES) {
           const I code = __builtin_convertvector(fused(load<F>(from + i), all(inverse), all(128.5f)), I) - 128;
           total += code;
-          store(codes + i, __builtin_convertvector(code, Byte));
+          store(codes + i, low_bytes(code));
         }
         int32_t start_of_sum = 0;
         for (int i = 0; i < LANES; i++) start_of_sum -= 8 * total[i];

@@ -101,7 +101,7 @@ struct Packer {
     for (int i = 0; i < room; i += LANES) {
       const I code = __builtin_convertvector(nearest(load<F>(x + i) / scale), I);
       total += code;
-      store(reinterpret_cast<char*>(words) + i, __builtin_convertvector(code, Byte));
+      store(reinterpret_cast<char*>(words) + i, low_bytes(code));
     }
     int32_t sum_of_codes = 0;
     for (int i = 0; i < LANES; i++) sum_of_codes += total[i];
@@ -120,7 +120,7 @@ struct Packer {
       for (int i = 0; i < Int4::IN_GROUP; i += LANES) {
         F v = nearest(load<F>(x + i) / (some ? step : 1)) * some;
         v = v < all(-8) ? all(-8) : v > all(7) ? all(7) : v;
-        store(codes + i / 4, __builtin_convertvector(__builtin_convertvector(v, I) + 8, Byte));
+        store(codes + i / 4, low_bytes(__builtin_convertvector(v, I) + 8));
       }
       for (int i = 0; i < 4; i++) words[4 * group + i] = codes[2 * i] | codes[2 * i + 1] << 4;
       words[8] |= (uint32_t)half << (16 * group);

@@ -139,7 +139,7 @@ struct Int8 {
     const float largest = greatest(most), inverse = largest > 0 ? 127 / largest : 0;
     uint8_t* codes = reinterpret_cast<uint8_t*>(to);
     for (int i = 0; i < num; i += LANES)
-      store(codes + i, __builtin_convertvector(__builtin_convertvector(load<F>(x + i) * inverse + 128.5f, I), Byte));
+      store(codes + i, low_bytes(__builtin_convertvector(load<F>(x + i) * inverse + 128.5f, I)));
     if (PARTS == 2)
       for (int word = num / PER - 1; word >= 0; word--) {  // from the end, so that no word is overwritten before it is read
         const uint32_t four = to[word];

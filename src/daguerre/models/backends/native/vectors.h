@@ -52,6 +52,15 @@ const I LANE = [] {
   for (int i = 0; i < LANES; i++) lane[i] = i;
   return lane;
 }();
+// The low byte of each number. AVX2 has no such conversion, and GCC takes numbers out one by one.
+inline Byte low_bytes(I x) {
+#if defined(MIDDLE)
+  typedef int8_t AllBytes __attribute__((vector_size(4 * LANES)));
+  return (Byte)__builtin_shufflevector((AllBytes)x, (AllBytes)x, 0, 4, 8, 12, 16, 20, 24, 28);
+#else
+  return __builtin_convertvector(x, Byte);
+#endif
+}
 inline int round_up(int num, int to) { return (num + to - 1) / to * to; }
 
 // a * b + c, rounded once if the processor supports it; explicit, so that the result does not depend on the compiler.
