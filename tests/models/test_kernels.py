@@ -25,7 +25,11 @@ HERE = {isa: ("-O1", *flags_of(isa)) for isa in ISAS}
 """Compiled in half the time that the backend's -O3 takes, which other tests run."""
 if "avx_vnni" in cpu_flags():
     HERE["avx2 with 8-bit products"] = (*HERE["avx2"], "-mavxvnni")
-ARM = {"plain NEON": ("-march=armv8-a",), "8-bit products": ("-march=armv8.2-a+i8mm",)}
+ARM = {
+    "plain NEON": ("-march=armv8-a",),
+    "products of signed numbers": ("-march=armv8.2-a+dotprod",),
+    "8-bit products": ("-march=armv8.2-a+i8mm",),
+}
 has_arm = shutil.which(CROSS) is not None and EMULATOR is not None
 pytestmark = pytest.mark.slow  # to compile
 Build = Callable[[str, tuple[str, ...]], Path]

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <thread>
 
+#include "stored_blocks.h"
 #include "whole.h"
 
 // How many more blocks of memory there are for `Scratch`, the only one to ask for arrays of char.
@@ -368,6 +369,7 @@ int main() {
     check_products<Int8>(size.first, size.second);
     check_grouped(size.first, size.second);
   }
+  check_all_blocks();
   for (bool masked : {false, true})
     for (const auto& keys : {std::pair<int, int>{0, 3}, {5, 0}, {63, 9}, {64, 70}, {150, 40}})
       for (int head : {6, 16, 72})
