@@ -13,15 +13,18 @@ pytest.importorskip("gguf")
 
 import daguerre
 from backends import needs_compiler
+from conftest import MakeModel
 from daguerre.models.backends import kept_weights, native_backend
 from daguerre.models.backends.kept_weights import KeptPacking
 from daguerre.models.backends.library import library
 from daguerre.models.backends.native_backend import NativeBackend
 from daguerre.models.block_rows import is_block_kind
 from daguerre.models.gguf.file import GgufFile
+from daguerre.models.gguf.writing import write_gguf
 from daguerre.models.model_weights import FileWeights
 from forwards import error, logits_of
 from made_gguf import DATA
+from models.test_gguf import MIXTURES, mixture
 from oracles.blocks import rounded_rows
 
 pytestmark = needs_compiler
@@ -43,12 +46,17 @@ def rounded(x: torch.Tensor) -> torch.Tensor:
 
 
 def with_rounded_rows(path: Path, monkeypatch: pytest.MonkeyPatch) -> np.ndarray:
-    """Logits of PyTorch, of dequantized matrices and rounded rows."""
+    """Logits of PyTorch, of dequantized matrices and rounded rows. Routers, in float32 in files, read rows as they are."""
     linear = torch.nn.functional.linear
-    backend = daguerre.load(path, dtype="float32", backend="torch").denoiser.backend
+    model = daguerre.load(path, dtype="float32", backend="torch")
+    num = model.config.experts.num if model.config.experts else None
+
+    def product(x: torch.Tensor, weight: torch.Tensor, *more: torch.Tensor) -> torch.Tensor:
+        return linear(x if len(weight) == num else rounded(x), weight, *more)
+
     with monkeypatch.context() as patch:
-        patch.setattr(torch.nn.functional, "linear", lambda x, *more: linear(rounded(x), *more))
-        return logits_of(backend)
+        patch.setattr(torch.nn.functional, "linear", product)
+        return logits_of(model.denoiser.backend)
 
 
 def test_no_block_is_widened_and_answers_are_those_of_rounded_rows(
@@ -73,6 +81,21 @@ def test_no_block_is_widened_and_answers_are_those_of_rounded_rows(
             weights = model.denoiser.weights
             assert isinstance(weights, FileWeights) and weights._module is None
             assert error(got, want) < 0.002
+
+
+@pytest.mark.parametrize("dtype", ["q8_0", "q4_k"])
+def test_experts_are_multiplied_in_their_blocks(
+    make_model: MakeModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests, dtype: str
+) -> None:
+    for family, (_, facts) in MIXTURES.items():
+        with subtests.test(family):
+            made = mixture(make_model, facts)
+            path = tmp_path / f"{family}.gguf"
+            write_gguf(made.backbone, made.tokenizer, path, dtype)
+            want = with_rounded_rows(path, monkeypatch)
+            model = daguerre.load(path, dtype="float32", backend="native")
+            assert model.denoiser.block_types
+            assert error(logits_of(model.denoiser.backend), want) < 0.01
 
 
 def test_the_blocks_that_were_packed_are_mapped_by_the_next_load(
