@@ -46,7 +46,7 @@ def rounded(x: torch.Tensor) -> torch.Tensor:
 
 
 def with_rounded_rows(path: Path, monkeypatch: pytest.MonkeyPatch) -> np.ndarray:
-    """Logits of PyTorch, of dequantized matrices and rounded rows. Routers, in float32 in files, read rows as they are."""
+    """Logits of PyTorch, of dequantized matrices and rounded rows; routers, float32 in files, read rows as they are."""
     linear = torch.nn.functional.linear
     model = daguerre.load(path, dtype="float32", backend="torch")
     num = model.config.experts.num if model.config.experts else None
