@@ -176,3 +176,20 @@ def cached() -> Iterator[Cached]:
                 reason = str(error)
             short = ",".join(sorted(revision.refs)) or revision.commit_hash[:8]
             yield Cached(repository.repo_id, short, family, revision.size_on_disk, folder, reason)
+
+
+def delete(repository: str) -> int | None:
+    """Delete a model from the hub's cache; the bytes that it had, None where it is not there."""
+    from huggingface_hub import constants, scan_cache_dir
+    from huggingface_hub.errors import CacheNotFound
+
+    try:
+        held = scan_cache_dir(constants.HF_HUB_CACHE)
+    except CacheNotFound:
+        return None
+    found = [one for each in held.repos if each.repo_id == repository for one in each.revisions]
+    if not found:
+        return None
+    plan = held.delete_revisions(*(one.commit_hash for one in found))
+    plan.execute()
+    return plan.expected_freed_size

@@ -31,6 +31,7 @@ class LoadOptions:
         concepts has concept heads. A folder is one that a training run writes, or a publisher's; a GGUF file is
         llama.cpp's; a name on a hub is owner/repository, which is downloaded once.
         `daguerre.models.families.FAMILIES` lists what is supported.""",
+        common=True,
     )
     device: str = option("cpu", Words(empty=False), "cpu, cuda or another of PyTorch's devices.")
     dtype: str = option(
@@ -52,6 +53,7 @@ class LoadOptions:
         weight), q6_k (6.6), q5_k (5.5), q5_1 (6), q5_0 (5.5), q4_k_m (4.9), q4_k (4.5), q4_1 (5) or q4_0 (4.5); native
         backend only. None: as they are stored, so that the native backend multiplies the blocks of a GGUF file. int8
         and approximate_int4 are former names, which go in the next release.""",
+        common=True,
     )
     experts: Place | None = option(
         None,

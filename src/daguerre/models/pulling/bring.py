@@ -121,6 +121,6 @@ def _from_hub(asked: WantedModel, family: str | None, weights: bool, told: Told 
             source=f"hf:{repository}@{files[0].commit}",
             files=tuple(file.name for file in files),
             sha256=tuple(hashes),
-            licence=asked.entry.licence if asked.entry is not None else "see its page",
+            licence=None if asked.entry is None else asked.entry.licence,
         )
         return store.finish(place, about).path

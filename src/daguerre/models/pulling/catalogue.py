@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from typing import Any
 
 FILE = "models.toml"
 PUBLISHED_BITS = 16
@@ -34,7 +36,7 @@ class CatalogueEntry:
     experts: tuple[int, int] | None = None
     cache: int = 0
     rows: int = 1
-    licence: str = "see its page"
+    licence: str | None = None
     tried: bool = False
 
     @property
@@ -71,10 +73,11 @@ def catalogue() -> tuple[CatalogueEntry, ...]:
     import tomllib
 
     content = (resources.files("daguerre") / "assets" / FILE).read_text(encoding="utf-8")
-    return tuple(
-        CatalogueEntry(**{key: tuple(value) if isinstance(value, list) else value for key, value in each.items()})
-        for each in tomllib.loads(content)["model"]
+    entries: list[dict[str, Any]] = tomllib.loads(content)["model"]
+    frozen: Iterator[dict[str, Any]] = (
+        {key: tuple(value) if isinstance(value, list) else value for key, value in each.items()} for each in entries
     )
+    return tuple(CatalogueEntry(**each) for each in frozen)
 
 
 def entry_of(name: str) -> CatalogueEntry | None:

@@ -84,8 +84,9 @@ def download(files: list[RemoteFile], place: Path, told: Told | None = None) -> 
         )
     hashes, before = list[str](), 0
     for file in files:
-        start, show = before, told or (lambda *_: None)
-        _bring(file, part_of(file, place), lambda done, start=start, show=show: show(start + done, total))
+        for done in _bring(file, part_of(file, place)):
+            if told is not None:
+                told(before + done, total)
         hashes.append(_checked(file, part_of(file, place)))
         before += file.size
     for file in files:
@@ -102,8 +103,10 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def _bring(file: RemoteFile, to: Path, told: Callable[[int], object]) -> None:
-    """All bytes of a file; a connection that breaks off is made again while each brings something."""
+def _bring(file: RemoteFile, to: Path) -> Iterator[int]:
+    """Write all bytes of a file, on from those that are there; yields how many are there now. A connection that breaks
+    off is made again.
+    """
     tries = 0
     if _size(to) > file.size:
         to.unlink()
@@ -113,7 +116,7 @@ def _bring(file: RemoteFile, to: Path, told: Callable[[int], object]) -> None:
             with to.open("ab") as out:
                 for data in _bytes(file, here, out):
                     out.write(data)
-                    told(out.tell())
+                    yield out.tell()
         except Exception as error:  # the library's errors, its HTTP client's and those of the file system
             if is_of_files(error):
                 raise
@@ -125,13 +128,13 @@ def _bring(file: RemoteFile, to: Path, told: Callable[[int], object]) -> None:
         if tries > TRIES:
             raise CheckpointError(f"the hub ends {file.name} before its {file.size:,} bytes: try again later")
         time.sleep(PAUSE * tries)
-    told(file.size)
+    yield file.size
 
 
 def _bytes(file: RemoteFile, here: int, out: Any) -> Iterator[bytes]:
     """What the hub sends of a file behind its first bytes; where it sends all, the file is emptied first."""
     from huggingface_hub import get_session, hf_hub_url
-    from huggingface_hub.utils import build_hf_headers, hf_raise_for_status
+    from huggingface_hub.utils import build_hf_headers, hf_raise_for_status  # type: ignore[attr-defined]
 
     headers = build_hf_headers() | {"Accept-Encoding": "identity"}
     if here:

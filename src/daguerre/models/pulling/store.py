@@ -37,7 +37,7 @@ class PulledModel:
     source: str
     files: tuple[str, ...]
     sha256: tuple[str, ...]
-    licence: str = "see its page"
+    licence: str | None = None
 
     @property
     def path(self) -> Path:
@@ -77,7 +77,9 @@ def pulled() -> list[PulledModel]:
 def _read(place: Path) -> PulledModel | None:
     """The files of a folder; None where it is damaged."""
     with suppress(CheckpointError, TypeError, KeyError):
-        about = {key: tuple(value) if isinstance(value, list) else value for key, value in _about(place).items()}
+        about: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in _about(place).items()
+        }
         one = PulledModel(folder=place, **about)
         if one.files and one.names and all((place / name).is_file() for name in one.files):
             return one
