@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from daguerre.models.scaling import Extension
     from daguerre.models.sources import ModelSource
 
-AnyModel = Annotated[str, typer.Argument(help="A folder, a GGUF file, a name on a model hub, `default` or `concepts`.")]
+AnyModel = Annotated[str, typer.Argument(help="A name, as `daguerre models` lists them, a folder or a GGUF file.")]
 
 Which = tuple[str, str | None, str | None, str | None, "Extension | None"]
 """A model with its revision and family, an adapter to be merged, and more positions."""

@@ -122,13 +122,10 @@ def _catalogue_lines(entries: Iterable[CatalogueEntry]) -> Iterator[str]:
     yield f"  {'':4} {'name':21} {'file':>8} {'memory':>8} {'speed':>15}  for"
     for one in entries:
         state = "here" if one.name in here else "no" if free is not None and one.memory > free else ""
-        size, known = (
-            f"{'' if one.bytes else '~'}{in_words(one.size)}",
-            "" if one.licence is None else f" ({one.licence})",
-        )
-        tried = "*" if one.tried else " "
+        size = f"{'' if one.bytes else '~'}{in_words(one.size)}"
+        tried, known = "*" if one.tried else "", "" if one.licence is None else f" ({one.licence})"
         yield (
-            f"  {state:4} {one.name:20}{tried} {size:>8} {in_words(one.memory):>8} {_rate(one, speed):>15}  "
+            f"  {state:4} {one.name + tried:21} {size:>8} {in_words(one.memory):>8} {_rate(one, speed):>15}  "
             f"{one.purpose}{known}"
         )
     memory = "memory" if free is None else f"{in_words(free)} of memory are free, and it"
