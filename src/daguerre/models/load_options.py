@@ -27,10 +27,10 @@ class LoadOptions:
     name: str | os.PathLike[str] = option(
         DEFAULT_MODEL,
         PathName(),
-        """A name (`daguerre models` lists them), a folder or a GGUF file. `default` and `concepts` are in the package; concepts has concept heads. A
-        folder is one that a training run writes, or a publisher's; a GGUF file is llama.cpp's. A short name of
-        `daguerre models`, hf:OWNER/REPO:TYPE for a GGUF file of a hub, or owner/repository for a folder of it, is
-        downloaded once (docs/names.md). `daguerre.models.families.FAMILIES` lists what is supported.""",
+        """A name (`daguerre models` lists them), a folder or a GGUF file. `default` and `concepts` are in the package;
+        concepts has concept heads. A folder is one that a training run writes, or a publisher's; a GGUF file is
+        llama.cpp's. A short name, hf:OWNER/REPO:TYPE for a GGUF file of a hub, or owner/repository for a folder of it,
+        is downloaded once (docs/names.md). `daguerre.models.families.FAMILIES` lists what is supported.""",
         common=True,
     )
     device: str = option("cpu", Words(empty=False), "cpu, cuda or another of PyTorch's devices.")
