@@ -86,7 +86,7 @@ def test_a_name_brings_a_file_once_and_then_asks_nobody(hub: Hub) -> None:
     assert path.read_bytes() == (hub.folders[NAME] / path.name).read_bytes()
     asked = len(hub.asked)
     assert model_folder(f"hf:{NAME}") == path
-    assert daguerre.load(f"hf:{NAME}", backend="torch").family == "llama"
+    assert daguerre.load(f"hf:{NAME}").family == "llama"
     assert len(hub.asked) == asked
     assert model_folder(f"hf.co/{NAME}:q4_k_m") == path, "the same file by another name"
     assert len(fetched(hub)) == 1
@@ -100,7 +100,7 @@ def test_all_parts_of_a_file_are_brought_and_read(hub: Hub) -> None:
     path = model_folder(f"hf:{NAME}:Q8_0")
     assert re.fullmatch(r"model-Q8_0-00001-of-0000\d\.gguf", path.name)
     assert len(fetched(hub)) == int(path.stem[-5:]) > 1
-    assert daguerre.load(path, backend="torch").generate("a", max_tokens=2).text is not None
+    assert daguerre.load(path).generate("a", max_tokens=2).text is not None
 
 
 def test_files_are_this_users_alone(hub: Hub) -> None:
@@ -363,7 +363,7 @@ def test_names_are_told_from_paths_and_others(tmp_path: Path, monkeypatch: pytes
 def test_a_server_names_a_short_name_by_itself(hub: Hub) -> None:
     from daguerre.commands.serving import Computing, make_pool
 
-    pool = make_pool([f"hf:{NAME}"], Computing(backend="torch"), None, max_running=1, max_rows=64, cache_rows=64)
+    pool = make_pool([f"hf:{NAME}"], Computing(), None, max_running=1, max_rows=64, cache_rows=64)
     try:
         assert [*pool.names] == [f"hf:{NAME}"]
     finally:
