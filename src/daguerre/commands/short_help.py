@@ -6,6 +6,7 @@ import copy
 import functools
 import re
 import shutil
+import sys
 import textwrap
 from collections.abc import Iterator
 from typing import Any
@@ -19,6 +20,8 @@ LONGEST, SHORTEST = 100, 60
 """Characters of a line."""
 LEFT = 26
 """Characters before what an option does."""
+DECLARED = (("daguerre.decoding.options", "DecodeOptions"), ("daguerre.models.load_options", "LoadOptions"))
+"""Where options of requests and of loading are declared."""
 MOST_EACH = (3, 2, 1)
 """How many lines an option may take, of which the first number is taken that fits."""
 
@@ -53,12 +56,17 @@ def _write(command: Any, context: Any, formatter: Any) -> None:
 
 def is_common(option: Any) -> bool:
     """Whether people use an option: of requests and of loading as it is declared, of others unless it is in RARE."""
-    from daguerre.arguments import options_of
-    from daguerre.decoding.options import DecodeOptions
-    from daguerre.models.load_options import LoadOptions
+    if option.name in RARE:
+        return False
+    for place, owner in DECLARED:
+        module = sys.modules.get(place)  # where it is not imported, the command has none of its options
+        if module is not None:
+            from daguerre.arguments import options_of
 
-    declared = options_of(DecodeOptions).get(option.name) or options_of(LoadOptions).get(option.name)
-    return option.name not in RARE if declared is None else declared.common
+            declared = options_of(getattr(module, owner)).get(option.name)
+            if declared is not None:
+                return declared.common
+    return True
 
 
 def _text(command: Any, context: Any, options: list[Any], most: int, width: int) -> list[str]:

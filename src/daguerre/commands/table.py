@@ -51,7 +51,7 @@ COMMANDS: dict[str, Command] = {
     ),
     "run": Command(
         "daguerre.commands.running:run",
-        "Answer a question by a model, which is pulled if need be; without one, converse.",
+        "Answer a question by a model, which is pulled if need be; without a question, converse.",
     ),
     "chat": Command(
         "daguerre.commands.asking:chat",
