@@ -19,6 +19,7 @@ import httpx2
 import pytest
 
 from commands import daguerre
+from daguerre.files import cache_folder
 from daguerre.model import Model
 from daguerre.server.app import make_app
 from daguerre.server.models import ModelPool
@@ -74,8 +75,11 @@ def test_sixty_rows_are_trained_on_and_what_is_printed_works_when_pasted(tmp_pat
     assert talked.returncode == 0 and "+" in talked.stdout
 
 
-def test_a_newcomer_asks_by_name(smollm2: Model, tmp_path: Path) -> None:
+def test_a_newcomer_asks_by_name(tmp_path: Path) -> None:
     """What somebody types who comes from Ollama; the package index is asked for the file."""
+    home = cache_folder()
+    if home is not None:  # so that nothing is compiled again
+        (tmp_path / "compiled").symlink_to(home / "compiled")
     environment = os.environ | {"DAGUERRE_CACHE": str(tmp_path)}
     refused = daguerre("chat", stdin="", env=environment)
     assert refused.returncode == 2 and "daguerre chat --model smollm2" in refused.stderr
