@@ -14,6 +14,8 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
+LARGE = (".safetensors", ".gguf")
+"""Endings of files that have a SHA-256; others have git's hash."""
 
 
 @dataclass
@@ -21,13 +23,22 @@ class Hub:
     """Folders by the name of their repository, and what was asked.
 
     gated   repositories that nobody may read
+    closed  repositories whose files nobody may read, though their names are told
     cut     names of files whose first download ends in the middle
+    held    names of files whose downloads stop in the middle, and wait for `go_on`
+    altered names of files of which another byte arrives
+    whole   names of files that are sent from their beginning, whatever is asked
     asked   (method, path, range) of every request
     """
 
     folders: dict[str, Path]
     gated: set[str] = field(default_factory=set)
+    closed: set[str] = field(default_factory=set)
     cut: set[str] = field(default_factory=set)
+    held: set[str] = field(default_factory=set)
+    go_on: threading.Event = field(default_factory=threading.Event)
+    altered: set[str] = field(default_factory=set)
+    whole: set[str] = field(default_factory=set)
     asked: list[tuple[str, str, str]] = field(default_factory=list)
     url: str = ""
 
@@ -48,23 +59,28 @@ class Handler(BaseHTTPRequestHandler):
     def _answer(self, body: bool) -> None:
         path = unquote(urlsplit(self.path).path)
         self.hub.asked.append((self.command, path, self.headers.get("Range", "")))
-        api = re.fullmatch(r"/api/models/([^/]+/[^/]+)/(revision|tree)/([^/]+)(?:/.*)?", path)
+        api = re.fullmatch(r"/api/models/([^/]+/[^/]+)(?:/(revision|tree)/([^/]+)(?:/.*)?)?", path)
         file = re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path)
         name = api[1] if api else file[1] if file else ""
         if name in self.hub.gated:
             return self._error(403, "GatedRepo")
         if name not in self.hub.folders:
             return self._error(404, "RepoNotFound")
-        revision = api[3] if api else file[2] if file else ""
+        revision = (api[3] or "main") if api else file[2] if file else ""
         if revision not in ("main", "v1", COMMIT):
             return self._error(404, "RevisionNotFound")
         if api:
-            return self._json(self._info(name) if api[2] == "revision" else self._tree(name), body)
+            return self._json(self._tree(name) if api[2] == "tree" else self._info(name), body)
         assert file is not None
+        if name in self.hub.closed:
+            return self._error(401, "GatedRepo")
         return self._file(self.hub.folders[name] / file[3], body)
 
     def _info(self, name: str) -> dict[str, object]:
-        files = [{"rfilename": entry["path"]} for entry in self._tree(name)]
+        files = [
+            {"rfilename": entry["path"], "size": entry["size"], "blobId": entry["oid"], "lfs": entry.get("lfs")}
+            for entry in self._tree(name)
+        ]
         return {"id": name, "modelId": name, "sha": COMMIT, "siblings": files, "tags": [], "private": False}
 
     def _tree(self, name: str) -> list[dict[str, object]]:
@@ -78,10 +94,10 @@ class Handler(BaseHTTPRequestHandler):
                 "type": "file",
                 "path": path.relative_to(folder).as_posix(),
                 "size": len(content),
-                "oid": digest[:40],
+                "oid": hashlib.sha1(f"blob {len(content)}\0".encode() + content).hexdigest(),
             }
             large = {"lfs": {"oid": digest, "sha256": digest, "size": len(content), "pointerSize": 130}}
-            out.append(entry | (large if path.suffix == ".safetensors" else {}))
+            out.append(entry | (large if path.suffix in LARGE else {}))
         return out
 
     def _json(self, values: object, body: bool) -> None:
@@ -106,9 +122,11 @@ class Handler(BaseHTTPRequestHandler):
         content, start = path.read_bytes(), 0
         digest = hashlib.sha256(content).hexdigest()
         if found := re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", "")):
-            start = int(found[1])
+            start = 0 if path.name in self.hub.whole else int(found[1])
+        if path.name in self.hub.altered:
+            content = content[:-1] + bytes([content[-1] ^ 1])
         self.send_response(206 if start else 200)
-        self.send_header("ETag", f'"{digest if path.suffix == ".safetensors" else digest[:40]}"')
+        self.send_header("ETag", f'"{digest if path.suffix in LARGE else digest[:40]}"')
         self.send_header("X-Repo-Commit", COMMIT)
         self.send_header("Accept-Ranges", "bytes")
         self.send_header("Content-Length", str(len(content) - start))
@@ -123,6 +141,12 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.flush()
             self.close_connection = True
             self.connection.close()
+            return None
+        if path.name in self.hub.held:
+            self.wfile.write(content[start : len(content) // 2])
+            self.wfile.flush()
+            self.hub.go_on.wait(60)
+            self.close_connection = True
             return None
         self.wfile.write(content[start:])
         return None

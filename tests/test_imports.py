@@ -449,7 +449,7 @@ PARTS_OF_IT = tuple(
 USED: dict[str, set[str]] = {
     "import daguerre": set(),
     "import daguerre.models.backends.library": {"daguerre.models"},  # compiles in make demo, before NumPy is installed
-    "daguerre --help": {"typer", "rich", "daguerre.cli"},
+    "daguerre --help": {"typer", "daguerre.cli"},
     "daguerre generate": {"numpy", "typer", "tokenizers", "safetensors", "daguerre.cli", "daguerre.model"}
     | {"daguerre.decoding", "daguerre.models"},
 }

@@ -387,10 +387,14 @@ def checks(kinds: Mapping[str, Kind]) -> Callable[[Callable[P, R]], Callable[P, 
 
 @dataclass(frozen=True)
 class Option:
-    """What is declared of a field: its kind, and what it does, of which the first sentence says enough for a help."""
+    """What is declared of a field: its kind, and what it does, of which the first sentence says enough for a help.
+
+    common  whether most people use it, so that a short help has it
+    """
 
     kind: Kind
     says: str
+    common: bool = False
 
     @property
     def sentence(self) -> str:
@@ -398,9 +402,9 @@ class Option:
         return self.says.partition(". ")[0].rstrip(".") + "."
 
 
-def option(default: T, kind: Kind, says: str = "") -> T:
+def option(default: T, kind: Kind, says: str = "", *, common: bool = False) -> T:
     """A field of a frozen dataclass, whose `__post_init__` calls `check_fields`."""
-    made: T = field(default=default, metadata={"option": Option(kind, " ".join(says.split()))})
+    made: T = field(default=default, metadata={"option": Option(kind, " ".join(says.split()), common)})
     return made
 
 

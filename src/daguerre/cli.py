@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import sys
+from difflib import get_close_matches
 from typing import Annotated, Any
 
 import typer
@@ -120,10 +121,12 @@ def _as_options(message: str) -> str:
 
 def _in_our_words(message: str) -> str:
     """A message on an option that other libraries have, with the name of ours."""
-    found = re.match(r"No such option: --([\w-]+)", message)
+    found = re.match(r"No such option: (--[\w-]+)( \(Possible options: (.*)\))?", message)
     if found is None:
         return message
     from daguerre.decoding.request import ELSEWHERE
 
-    ours = ELSEWHERE.get(found[1].replace("-", "_"))
-    return message if ours is None else f"No such option: --{found[1]}: did you mean --{ours.replace('_', '-')}?"
+    ours = ELSEWHERE.get(found[1][2:].replace("-", "_"))
+    near = get_close_matches(found[1], (found[3] or "").split(", "), n=1, cutoff=0.1)
+    meant = near[0] if ours is None and near else None if ours is None else f"--{ours.replace('_', '-')}"
+    return message if not meant else f"No such option: {found[1]}: did you mean {meant}?"

@@ -35,8 +35,8 @@ from daguerre.models.gguf.pieces import LONG_FACTORS, SHORT_FACTORS, UNTIED, as_
 from daguerre.models.gguf.rounding import PROJECTION
 from daguerre.models.gguf.writing import write_gguf
 from daguerre.models.loading import Loaded, load_folder, weights_hash
-from daguerre.models.texts import Texts
 from daguerre.models.tokenizer import Tokenizer
+from gguf_parts import in_parts
 from made_gguf import DATA
 from made_tokenizers import made
 from models.test_hostile_gguf import rewritten
@@ -616,21 +616,6 @@ def test_commands_write_and_describe_files(tmp_path: Path) -> None:
     assert (both.returncode, "leave out --out" in both.stderr) == (2, True)
     ran = command("generate", "x = ", "--model", tmp_path / "m.gguf", "--max-tokens", "3")
     assert ran.returncode == 0
-
-
-def in_parts(path: Path, most: int) -> list[Path]:
-    """The file in parts of so many tensors, as the package `gguf` writes them."""
-    writer = gguf.GGUFWriter(path.with_name("parts.gguf"), "", split_max_tensors=most)
-    for name, held in read_header(path).metadata.items():
-        held = held.tolist() if isinstance(held, np.ndarray | Texts) else held
-        writer.add_key_value(name, held, gguf.GGUFValueType.get_type(held))
-    for tensor in gguf.GGUFReader(path).tensors:
-        writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return sorted(path.parent.glob("parts-*.gguf"))
 
 
 def test_a_file_in_parts_is_read_by_the_name_of_any(tmp_path: Path) -> None:

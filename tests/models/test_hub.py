@@ -109,7 +109,7 @@ def test_the_commands_say_what_was_downloaded_and_what_is_there(hub: Hub, call: 
     line = next(line for line in out.splitlines() if NAME in line)
     assert "sdar" in line
     assert "kB" in line
-    assert "GSAI-ML/LLaDA-8B-Base" in out
+    assert "GSAI-ML/LLaDA-8B-Base" in call("models", "--families")[1]
     code, out, err = call("inspect", NAME)
     assert code == 0, err
     assert ["family", "sdar"] in map(str.split, out.splitlines())

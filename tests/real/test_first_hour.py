@@ -10,6 +10,7 @@ The capital of Norway is Oslo, ...
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 from pathlib import Path
@@ -18,6 +19,7 @@ import httpx2
 import pytest
 
 from commands import daguerre
+from daguerre.files import cache_folder
 from daguerre.model import Model
 from daguerre.server.app import make_app
 from daguerre.server.models import ModelPool
@@ -71,3 +73,21 @@ def test_sixty_rows_are_trained_on_and_what_is_printed_works_when_pasted(tmp_pat
     (tried,) = re.findall(r"^try it:  daguerre (.+)$", done.stderr, re.MULTILINE)
     talked = daguerre(*shlex.split(tried), "--max-tokens", "12", stdin="What is 3 plus 9?\n/bye\n", cwd=tmp_path)
     assert talked.returncode == 0 and "+" in talked.stdout
+
+
+def test_a_newcomer_asks_by_name(tmp_path: Path) -> None:
+    """What somebody types who comes from Ollama; the package index is asked for the file."""
+    home = cache_folder()
+    if home is not None:  # so that nothing is compiled again
+        (tmp_path / "compiled").symlink_to(home / "compiled")
+    environment = os.environ | {"DAGUERRE_CACHE": str(tmp_path)}
+    refused = daguerre("chat", stdin="", env=environment)
+    assert refused.returncode == 2 and "daguerre chat --model smollm2" in refused.stderr
+    listed = daguerre("models", env=environment)
+    assert "Pulled: nothing" in listed.stdout and "smollm2:135m" in listed.stdout
+    pulled = daguerre("pull", "smollm2", env=environment)
+    assert pulled.returncode == 0 and pulled.stdout.startswith("smollm2  llama  "), pulled.stderr
+    answered = daguerre("run", "smollm2", "What is the capital of Norway?", "--max-tokens", "20", env=environment)
+    assert answered.returncode == 0 and answered.stdout.strip(), answered.stderr
+    assert "here" in next(line for line in daguerre("models", env=environment).stdout.splitlines() if "135m* " in line)
+    assert daguerre("rm", "smollm2", env=environment).stdout == "deleted smollm2, 98.4 MB\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
@@ -37,6 +38,9 @@ from daguerre.commands.writing import check_statement, shown, written_statement
 from daguerre.decoding.text_spans import MARK
 from daguerre.editing.answers import UnreadableAnswer
 from daguerre.errors import InputError
+
+OFFERED = "smollm2"
+"""The model that a conversation without a name is offered."""
 
 
 def demo(
@@ -288,7 +292,18 @@ def chat(
     system: Annotated[str | None, typer.Option("--system", help="What the model is told first.")] = None,
     **options: Any,
 ) -> None:
-    """Converse with a model in the terminal, by its own chat template; /help says what can be typed."""
+    """Converse with a model in the terminal, by its own chat template; /help says what can be typed. Without --model,
+    with a small one that is offered.
+    """
+    if loading.model == "default":
+        loading = replace(loading, model=offered_model())
+    converse(loading, effort, system, options)
+
+
+def converse(
+    loading: Loading, effort: str, system: str | None, options: dict[str, Any], question: str | None = None
+) -> None:
+    """A conversation in the terminal, or the answer to a question alone."""
     from rich.console import Console
 
     from daguerre.view.conversation import ChatSession, Terminal
@@ -297,7 +312,33 @@ def chat(
         raise InputError("a conversation has one answer to each question: leave out --n")
     if options.get("explain"):
         raise InputError("a conversation explains no answer: leave out --explain")
-    check_input()
-    with contextlib.suppress(ImportError):  # arrow keys and a history where Python has them
-        import readline  # noqa: F401
-    Terminal(ChatSession(loading.load(), effort, system, **options), Console(), input).run()
+    if question is None:
+        check_input()
+        with contextlib.suppress(ImportError):  # arrow keys and a history where Python has them
+            import readline  # noqa: F401
+    talk = ChatSession(loading.load(), effort, system, **options)
+    if question is not None:
+        result = shown(talk.answer(question))
+        print_notes(result)
+        return
+    Terminal(talk, Console(), input).run()
+
+
+def offered_model() -> str:
+    """The model of a conversation for which none is named: OFFERED, if it is here, or if the user wants it pulled.
+    InputError where nobody can be asked, or does not want it.
+    """
+    from daguerre.models.pulling.bring import held
+    from daguerre.models.pulling.catalogue import entry_of
+
+    entry = entry_of(OFFERED)
+    assert entry is not None
+    if held(OFFERED) is None:
+        what = f"{OFFERED} ({entry.size / 1e6:.0f} MB, {entry.licence}: {entry.purpose})"
+        asked = sys.stdin is not None and sys.stdin.isatty() and sys.stderr is not None and sys.stderr.isatty()
+        if not asked or not typer.confirm(f"No model is named. Pull {what}?", default=True, err=True):
+            raise InputError(
+                f"the default model writes code and cannot converse: name one with --model, as in `daguerre chat "
+                f"--model {OFFERED}`, which pulls {what}; `daguerre models` lists others"
+            )
+    return OFFERED

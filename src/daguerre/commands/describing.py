@@ -19,7 +19,7 @@ from daguerre.models.core.parameters import num_parameters
 from daguerre.models.families.reading import why_ends
 from daguerre.models.loading import open_source
 from daguerre.models.prebuilt import SOURCES
-from daguerre.models.processor import available, instruction_set, native_dtype
+from daguerre.models.processor import available, instruction_set, native_numbers
 from daguerre.models.published import Described, PublishedSource
 from daguerre.models.readers import Reader, read_tokenizer
 from daguerre.models.tokenizer import Tokenizer
@@ -87,7 +87,7 @@ def facts_of_machine() -> dict[str, Any]:
         "instruction_set": instruction_set(),
         "lower_levels": ", ".join(name for name in available() if name != instruction_set()) or "none",
         "cores": os.cpu_count(),
-        "native_dtype": str(native_dtype()).removeprefix("torch."),
+        "native_dtype": native_numbers(),
     }
     return found | {source.name: origin(source) for source in SOURCES}
 

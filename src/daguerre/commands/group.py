@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
+from daguerre.commands.short_help import shorten
 from daguerre.commands.table import COMMANDS, at
 from daguerre.commands.values import read_plain_values
 
@@ -73,7 +74,10 @@ def all_commands(one: Any) -> Iterator[Any]:
 
 
 def prepare(command: Any) -> None:
-    """Have a command read plain values itself, and its flags say no type in the help: they take no value."""
+    """Have a command read plain values itself, its flags say no type in the help, since they take no value, and its
+    help be short.
+    """
+    shorten(command)
     for param in command.get_params(typer.Context(command)):
         read_plain_values(param)
         if getattr(param, "is_bool_flag", False):

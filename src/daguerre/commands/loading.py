@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from itertools import chain
+from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
@@ -36,6 +37,7 @@ FamilyName = Annotated[str | None, _option("family")]
 AdapterName = Annotated[str | None, _option("adapter")]
 TokenizerName = Annotated[str | None, _option("tokenizer")]
 RopeScaling = Annotated[str | None, _option("rope_scaling")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +112,7 @@ def load(name: str, told: Callable[[int, int], object] | None = None, **how: Any
     """`daguerre.load`, with a bar on an interactive terminal while weights are read. told: is called as the bar is."""
     import daguerre
 
+    fetch(name, how.get("revision"))
     with loading_bar() as bar:
 
         def progress(done: int, total: int) -> None:
@@ -120,8 +123,22 @@ def load(name: str, told: Callable[[int, int], object] | None = None, **how: Any
         return daguerre.load(name, progress=progress, **how)
 
 
+def fetch(name: str, revision: str | None = None, **how: Any) -> Path | None:
+    """Where the model of a short name or of a repository's file is, brought with a bar if it is not here; None for any
+    other name. how: see `daguerre.models.pulling.bring.path_of`.
+    """
+    from daguerre.models.loading import named_path
+    from daguerre.models.pulling.bring import path_of
+    from daguerre.models.pulling.wanted import is_wanted
+
+    if not is_wanted(name) or named_path(name, "a model").exists():
+        return None
+    with loading_bar("downloading") as bar:
+        return path_of(name, revision, told=bar, **how)
+
+
 @contextmanager
-def loading_bar() -> Iterator[Callable[[int, int], None]]:
+def loading_bar(what: str = "loading") -> Iterator[Callable[[int, int], None]]:
     """A bar on standard error, which comes after SOON and goes away when the block ends; call it with the bytes that
     are done, and all.
     """
@@ -131,7 +148,7 @@ def loading_bar() -> Iterator[Callable[[int, int], None]]:
     def told(done: int, total: int) -> None:
         nonlocal bar
         if bar is None and shown and time.monotonic() - begun > SOON:
-            bar = stack.enter_context(_bar())
+            bar = stack.enter_context(_bar(what))
         if bar is not None:
             bar.update(bar.task_ids[0], completed=done, total=total)
 
@@ -139,11 +156,11 @@ def loading_bar() -> Iterator[Callable[[int, int], None]]:
         yield told
 
 
-def _bar() -> Any:
+def _bar(what: str) -> Any:
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-    columns = (TextColumn("loading"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    columns = (TextColumn(what), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     bar = Progress(*columns, console=Console(stderr=True), transient=True)
-    bar.add_task("loading", total=None)
+    bar.add_task(what, total=None)
     return bar

@@ -1,4 +1,4 @@
-"""Commands about models: download, list, describe, export."""
+"""Commands about models: describe, export."""
 
 from __future__ import annotations
 
@@ -27,61 +27,10 @@ if TYPE_CHECKING:
     from daguerre.models.scaling import Extension
     from daguerre.models.sources import ModelSource
 
-Named = Annotated[str, typer.Argument(help="A name on a model hub, owner/repository[@revision].")]
-AnyModel = Annotated[str, typer.Argument(help="A folder, a GGUF file, a name on a model hub, `default` or `concepts`.")]
+AnyModel = Annotated[str, typer.Argument(help="A name, as `daguerre models` lists them, a folder or a GGUF file.")]
 
 Which = tuple[str, str | None, str | None, str | None, "Extension | None"]
 """A model with its revision and family, an adapter to be merged, and more positions."""
-
-
-def pull(name: Named, revision: Revision = None, family: FamilyName = None, as_json: AsJson = False) -> None:
-    """Download a model into the hub's cache, if it is not there yet; or an adapter."""
-    from daguerre.commands.describing import facts_of
-    from daguerre.models.hub import kind_of
-    from daguerre.models.hub import pull as download
-
-    folder = download(name, revision, family=family)
-    facts: dict[str, Any] = {"family": kind_of(folder, name.partition("@")[0], family)}
-    if facts["family"] != "adapter":
-        facts = {key: value for key, value in facts_of(folder, family).items() if key in ("family", "parameters")}
-    if as_json:
-        typer.echo(json.dumps({"name": name, **facts, "folder": str(folder)}, ensure_ascii=False))
-        return
-    typer.echo(f"{name}  {facts['family']}  {folder}")
-
-
-def models(as_json: AsJson = False) -> None:
-    """List the models of the package and of the hub's cache, and the families that are supported."""
-    from daguerre.commands.describing import in_bytes
-    from daguerre.models.families import FAMILIES
-    from daguerre.models.hub import cached
-    from daguerre.models.loading import PACKAGED
-
-    found = list(cached())
-    if as_json:
-        held = [
-            {
-                "name": each.name,
-                "revision": each.revision,
-                "family": each.family,
-                "reason": each.reason,
-                "bytes": each.num_bytes,
-                "folder": str(each.folder),
-            }
-            for each in found
-        ]
-        families = {name: {"title": f.title, "examples": list(f.examples)} for name, f in FAMILIES.items()}
-        every = {"packaged": [*PACKAGED], "cached": held, "families": families}
-        typer.echo(json.dumps(every, ensure_ascii=False))
-        return
-    typer.echo(f"In the package: {', '.join(PACKAGED)}")
-    typer.echo("In the cache:" if found else "In the cache: nothing; `daguerre pull NAME` downloads a model")
-    for each in found:
-        what = each.family or f"not supported: {each.reason.partition(';')[0]}"
-        typer.echo(f"  {each.name} ({each.revision})  {what}  {in_bytes(each.num_bytes)}  {each.folder}")
-    typer.echo("\nSupported families:")
-    for name, family in FAMILIES.items():
-        typer.echo(f"  {name:18}{family.title}, such as {family.examples[0]}")
 
 
 def inspect_model(

@@ -15,13 +15,13 @@ from typing import Annotated, Any, get_args
 import typer
 
 from daguerre.arguments import Option, Switch, options_of
+from daguerre.commands.loading import AsJson as AsJson
 from daguerre.commands.loading import parameters_of, takes_groups, with_parameters
 from daguerre.commands.streams import read_input
 from daguerre.commands.viewing import print_explained
 from daguerre.decoding.options import DecodeOptions
 from daguerre.errors import InputError
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 DraftText = Annotated[
     str | None, typer.Option("--draft", help="What the output will likely be, to start from; `@FILE` reads a file.")
 ]

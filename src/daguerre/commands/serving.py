@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from daguerre.commands.loading import BackendName, DtypeName, QuantizeName, load, takes_groups
+from daguerre.commands.loading import BackendName, DtypeName, QuantizeName, fetch, load, takes_groups
 from daguerre.errors import InputError, MissingExtra
 
 KEYS = "DAGUERRE_API_KEYS"
@@ -20,7 +20,9 @@ KEYS = "DAGUERRE_API_KEYS"
 Models = Annotated[
     list[str] | None,
     typer.Option(
-        "--model", "-m", help="A folder, a name on a hub, `default` or `concepts`; NAME=MODEL names it. Repeatable."
+        "--model",
+        "-m",
+        help="A name, as `daguerre models` lists them, a file or a folder; NAME=MODEL names it. Repeatable.",
     ),
 ]
 
@@ -181,6 +183,7 @@ def load_tried(source: str, told: Callable[[int, int], object], **how: Any) -> A
     from daguerre.models.tokenizer_trial import try_tokenizer
 
     if source not in PACKAGED:
+        fetch(source)
         try_tokenizer(model_folder(source))
     return load(source, told, **how)
 

@@ -49,6 +49,10 @@ COMMANDS: dict[str, Command] = {
         "Merge a file with a snippet, a unified diff or search-and-replace blocks; `-` reads either from standard "
         "input.",
     ),
+    "run": Command(
+        "daguerre.commands.running:run",
+        "Answer a question by a model, which is pulled if need be; without a question, converse.",
+    ),
     "chat": Command(
         "daguerre.commands.asking:chat",
         "Converse with a model in the terminal, by its own chat template; /help says what can be typed.",
@@ -79,13 +83,15 @@ COMMANDS: dict[str, Command] = {
         "daguerre.evals.commands:evaluate_model",
         "Measure a model on held-out code: its likelihood, and how well and fast the model writes and corrects code.",
     ),
-    "pull": Command(
-        "daguerre.commands.models:pull",
-        "Download a model into the hub's cache, if it is not there yet; or an adapter.",
-    ),
+    "pull": Command("daguerre.commands.pulling:pull", "Download a model, if it is not there yet; or an adapter."),
     "models": Command(
-        "daguerre.commands.models:models",
-        "List the models of the package and of the hub's cache, and the families that are supported.",
+        "daguerre.commands.pulling:models",
+        "List the models that are here, and those that can be pulled: what fits this machine, and how fast it may be.",
+    ),
+    "rm": Command("daguerre.commands.pulling:remove", "Delete a model that was pulled."),
+    "doctor": Command(
+        "daguerre.commands.doctor:doctor",
+        "Print what this machine has, what is installed and kept, and what would be faster.",
     ),
     "inspect": Command(
         "daguerre.commands.models:inspect_model",
@@ -125,6 +131,15 @@ COMMANDS: dict[str, Command] = {
     "audit": Command("daguerre.audit.commands:audit", "Ledgers of generations: check, show, erase.", is_group=True),
 }
 """In the order of the help."""
+RARE = frozenset(
+    "audit audit_key backup bound_windows body_timeout cache_rows concept_spans context control_spans corpus "
+    "drain explain_html fresh generations grid_lines heal injections install_completion keep literals log_text "
+    "max_body max_context max_rows max_running max_schema max_waiting origin parts picture prompts questions "
+    "running_per_key search_length share_prefixes show_completion spans step_seconds strength texts twin watch_rate "
+    "why workers".split()
+)
+"""Options of commands that `--help` leaves out where it would be too long. Those of requests and of loading say it
+where they are declared (`arguments.option`)."""
 RECORDER = "daguerre.audit.recorder:Recorder"
 """Takes a ledger, a model, a key and the model's name: `--audit`."""
 TRAINING_NEEDS = "daguerre.train.commands:print_needs"

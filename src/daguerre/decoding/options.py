@@ -104,6 +104,7 @@ class DecodeOptions:
         forwards, with full context. renoise: canvases of random tokens, drawn again in every step, for DiffusionGemma.
         expand: gaps that grow and shrink, for DreamOn. fim: writes a gap behind the texts around it, with tokens of
         fill-in-the-middle.""",
+        common=True,
     )
     block_size: int | None = option(
         None,
@@ -199,6 +200,7 @@ class DecodeOptions:
         1.0,
         PROBABILITY,
         "Draw from the smallest set of tokens with this probability, after top_k. 0 takes the most likely token.",
+        common=True,
     )
     top_k: int | None = option(
         None, Whole(low=-1, none=True), "Draw from this many most likely tokens. None, 0 and -1: from all."
@@ -232,7 +234,7 @@ class DecodeOptions:
         never: it is not drawn.""",
     )
     stop: str | Sequence[str] = option(
-        (), SeveralWords(), "Text that ends the output, or several; none of it is shown."
+        (), SeveralWords(), "Text that ends the output, or several; none of it is shown.", common=True
     )
     stop_loops: bool | None = option(
         None,
@@ -242,8 +244,10 @@ class DecodeOptions:
         0 without min_tokens, a draft or a constraint.""",
     )
     logit_bias: Mapping[int, float] | None = shared(SamplingParams, "logit_bias")
-    n: int = option(1, Whole(low=1, high=MOST_SAMPLES), "Samples. Sample i has the random numbers of (seed, i).")
-    seed: int = option(0, SEED, "Seed of every random number.")
+    n: int = option(
+        1, Whole(low=1, high=MOST_SAMPLES), "Samples. Sample i has the random numbers of (seed, i).", common=True
+    )
+    seed: int = option(0, SEED, "Seed of every random number.", common=True)
     guidance: float = option(
         1.0,
         guiding.KINDS["guidance"],
@@ -279,8 +283,9 @@ class DecodeOptions:
         `daguerre.sampling.constraints` compiled, with your own limits and budget. With tools, it is for the text
         beside calls. Under any constraint, policies rank by probabilities given the constraint, and the last word is
         not healed.""",
+        common=True,
     )
-    regex: str | None = option(None, Words(none=True), "The output matches this pattern as a whole.")
+    regex: str | None = option(None, Words(none=True), "The output matches this pattern as a whole.", common=True)
     choices: Sequence[str] | None = option(
         None, Structure(what=CONSTRAINTS["choices"], kept=list[str], none=True), "The output is one of these texts."
     )
@@ -288,6 +293,7 @@ class DecodeOptions:
         None,
         Structure(what=CONSTRAINTS["tools"], kept=Objects, none=True),
         "The output is text, or calls of these functions.",
+        common=True,
     )
     tool_choice: str = option(
         "auto", TEXT, "With tools: auto (text or calls), none (text), required (calls), or the name of the one to call."

@@ -52,7 +52,8 @@ def pull(name: str, revision: str | None = None, *, family: str | None = None, w
     config = read_json(folder / CONFIG)
     if not config and not (folder / ADAPTER).exists():
         raise CheckpointError(
-            f"{repository} has no {CONFIG}: it is no model; check the name, or give the path of a GGUF file of it"
+            f"{repository} has no {CONFIG}: it is no model; check the name; a GGUF file of it is "
+            f"hf:{repository} or hf:{repository}:Q4_K_M"
         )
     if config and is_published(config):
         words = read_json(folder / TOKENIZER_CONFIG)
@@ -90,10 +91,10 @@ def _download(repository: str, revision: str | None, files: tuple[str, ...], ign
             snapshot_download(repository, revision=revision, allow_patterns=[*files], ignore_patterns=[*ignored])
         )
     except Exception as error:  # the library's errors, its HTTP client's and those of the file system
-        raise _translated(error, repository, revision) from None
+        raise translated(error, repository, revision) from None
 
 
-def _translated(error: Exception, repository: str, revision: str | None) -> DaguerreError:
+def translated(error: Exception, repository: str, revision: str | None) -> DaguerreError:
     """What an error of the library means for a user, in one line."""
     from huggingface_hub import errors
 
@@ -117,13 +118,13 @@ def _translated(error: Exception, repository: str, revision: str | None) -> Dagu
             f"{at} is not in the cache as a whole, the hub cannot be reached, and there is no such folder here: "
             "connect, unset HF_HUB_OFFLINE, or check the path"
         )
-    if _is_of_files(error):
+    if is_of_files(error):
         return CheckpointError(f"the cache cannot hold {at} ({error}): set HF_HOME to a folder that can be written")
     reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
     return CheckpointError(f"{at} cannot be downloaded ({reason}): try again, which continues where it stopped")
 
 
-def _is_of_files(error: Exception) -> bool:
+def is_of_files(error: Exception) -> bool:
     """Whether the system refused a file, not a connection."""
     own = isinstance(error, OSError) and type(error).__module__ == "builtins" and error.errno is not None
     return own and not isinstance(error, ConnectionError | TimeoutError)
@@ -175,3 +176,20 @@ def cached() -> Iterator[Cached]:
                 reason = str(error)
             short = ",".join(sorted(revision.refs)) or revision.commit_hash[:8]
             yield Cached(repository.repo_id, short, family, revision.size_on_disk, folder, reason)
+
+
+def delete(repository: str) -> int | None:
+    """Delete a model from the hub's cache; the bytes that it had, None where it is not there."""
+    from huggingface_hub import constants, scan_cache_dir
+    from huggingface_hub.errors import CacheNotFound
+
+    try:
+        held = scan_cache_dir(constants.HF_HUB_CACHE)
+    except CacheNotFound:
+        return None
+    found = [one for each in held.repos if each.repo_id == repository for one in each.revisions]
+    if not found:
+        return None
+    plan = held.delete_revisions(*(one.commit_hash for one in found))
+    plan.execute()
+    return plan.expected_freed_size

@@ -27,10 +27,11 @@ class LoadOptions:
     name: str | os.PathLike[str] = option(
         DEFAULT_MODEL,
         PathName(),
-        """A folder, a GGUF file, a name on a model hub, `default` or `concepts`. The last two are in the package;
+        """A name (`daguerre models` lists them), a folder or a GGUF file. `default` and `concepts` are in the package;
         concepts has concept heads. A folder is one that a training run writes, or a publisher's; a GGUF file is
-        llama.cpp's; a name on a hub is owner/repository, which is downloaded once.
-        `daguerre.models.families.FAMILIES` lists what is supported.""",
+        llama.cpp's. A short name, hf:OWNER/REPO:TYPE for a GGUF file of a hub, or owner/repository for a folder of it,
+        is downloaded once (docs/names.md). `daguerre.models.families.FAMILIES` lists what is supported.""",
+        common=True,
     )
     device: str = option("cpu", Words(empty=False), "cpu, cuda or another of PyTorch's devices.")
     dtype: str = option(
@@ -52,6 +53,7 @@ class LoadOptions:
         weight), q6_k (6.6), q5_k (5.5), q5_1 (6), q5_0 (5.5), q4_k_m (4.9), q4_k (4.5), q4_1 (5) or q4_0 (4.5); native
         backend only. None: as they are stored, so that the native backend multiplies the blocks of a GGUF file. int8
         and approximate_int4 are former names, which go in the next release.""",
+        common=True,
     )
     experts: Place | None = option(
         None,
@@ -72,7 +74,7 @@ class LoadOptions:
     family: str | None = option(
         None,
         Words(empty=False, none=True),
-        "What a published model is, where its files do not say it; see `daguerre models`.",
+        "What a published model is, where its files do not say it; see `daguerre models --families`.",
     )
     adapter: str | os.PathLike[str] | None = option(
         None, PathName(none=True), "A LoRA adapter in PEFT's layout, to be merged: a folder, or a name on a hub."

@@ -28,6 +28,8 @@ from daguerre.models.own_layout import OwnSource
 from daguerre.models.own_layout import read_extra as read_extra
 from daguerre.models.own_layout import save_model as save_model
 from daguerre.models.published import PublishedSource, describe, is_published
+from daguerre.models.pulling.bring import path_of
+from daguerre.models.pulling.wanted import hint, is_wanted
 from daguerre.models.readers import HINT, FolderReader, GgufReader, is_on_hub, reader_of
 from daguerre.models.scaling import Extension
 from daguerre.models.shards import WEIGHTS as WEIGHTS
@@ -159,8 +161,9 @@ def model_folder(
     what: str = "a model",
 ) -> Path:
     """The folder of a model, or its GGUF file: a name of PACKAGED is that of one in the package; a path is a folder or
-    a file; any other name with one slash is that of a model on a hub, at `revision`, which is downloaded if it is not
-    in the cache (`daguerre.models.hub.pull`), without its `weights` if they are not needed.
+    a file; a short name (`daguerre.models.pulling.catalogue`) or hf:OWNER/REPO[:TYPE] is a GGUF file or a folder, any
+    other name with one slash the folder of a model on a hub, at `revision`. They are downloaded if they are not here
+    (`daguerre.models.pulling.bring.path_of`, `daguerre.models.hub.pull`), without `weights` if they are not needed.
 
     A folder never touches the network. CheckpointError if there is no such folder, if the package does not have the
     model, or if the hub's cannot be had; InputError for a revision of a folder.
@@ -168,8 +171,11 @@ def model_folder(
     path, packaged = named_path(name, what), isinstance(name, str) and name in PACKAGED
     if path.suffix == ".gguf" and not path.exists():
         raise CheckpointError(f"there is no file {os.fspath(name)}: check the path")
-    if isinstance(name, str) and not packaged and not path.exists() and is_name(name):
-        return pull(name, revision, family=family, weights=weights)
+    if isinstance(name, str) and not packaged and not path.exists():
+        if is_wanted(name):
+            return path_of(name, revision, family=family, weights=weights)
+        if is_name(name):
+            return pull(name, revision, family=family, weights=weights)
     if revision is not None:
         given = f"revision={shown(revision)}"
         raise InputError(f"{given} is for names on a hub, and {os.fspath(name)!r} is none: leave it out")
@@ -183,7 +189,7 @@ def model_folder(
         if not path.is_dir():
             purpose = "" if what == "a model" else f" for {what}"
             raise CheckpointError(
-                f"there is no folder {os.fspath(name)}{purpose}: check the path; names on a hub are owner/repository"
+                f"there is no folder {os.fspath(name)}{purpose}: check the path; {hint(os.fspath(name))}"
             )
         return path
     path = Path(str(resources.files("daguerre") / "assets" / PACKAGED[str(name)]))

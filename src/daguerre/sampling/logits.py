@@ -97,7 +97,9 @@ class SamplingParams:
     nothing.
     """
 
-    temperature: float = option(0.0, NOT_NEGATIVE, "Temperature of the draws; 0 takes the most likely token.")
+    temperature: float = option(
+        0.0, NOT_NEGATIVE, "Temperature of the draws; 0 takes the most likely token.", common=True
+    )
     top_p: float = option(1.0, SHARE)
     top_k: int | None = option(None, Whole(low=1, none=True))
     logit_bias: Mapping[int, float] | None = option(

@@ -1,0 +1,1 @@
+"""Models by short names and files of a hub: found, downloaded, checked and kept."""
