@@ -253,7 +253,7 @@ def test_models_are_listed_without_loading_them(trained: Model, tiny: Model) -> 
         shown = one.post("/api/show", json={"model": listed[0]["name"]}).json()
         (loaded,) = one.get("/api/ps").json()["models"]
 
-    assert {"completion", "tools", "insert"} == set(shown["capabilities"])
+    assert {"completion", "tools", "embedding", "insert"} == set(shown["capabilities"])
     architecture = shown["model_info"]["general.architecture"]
     assert shown["model_info"][f"{architecture}.context_length"] == loaded["context_length"] == 64
     assert shown["model_info"]["general.parameter_count"] == trained.num_parameters

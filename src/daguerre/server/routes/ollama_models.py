@@ -75,7 +75,7 @@ async def show(request: Request, body: OllamaNameBody) -> Response:
         "details": _details(served),
         "model_info": _info(served, request.app.state.settings),
         "capabilities": [
-            *("completion", "tools"),
+            *("completion", "tools", "embedding"),
             *(("insert",) if infills(served) else ()),
             *(("thinking",) if can_think(model) else ()),
         ],
