@@ -12,6 +12,7 @@ import httpx2
 import numpy as np
 import pytest
 
+from daguerre.commands.serving import Computing, PullLimits, make_pulls
 from daguerre.errors import InputError
 from daguerre.http.errors import ApiError
 from daguerre.http.settings import Keys, Settings, hash_of
@@ -378,6 +379,20 @@ def test_one_model_is_brought_at_a_time_and_whoever_leaves_ends_it(
         assert began.wait(10)
         assert one.post("/api/pull", json={"model": "other", "stream": False}).status_code == 429
     assert ended.wait(10)
+
+
+def test_the_operator_names_the_key_that_may_and_no_path_is_brought() -> None:
+    keys = Keys(names={OWNER: "boss", OTHER: "guest"})
+    pulls = make_pulls(keys, PullLimits(pull="boss", pull_gib=2), Computing())
+
+    assert (pulls.owner, pulls.most) == (OWNER, 2 << 30)
+    assert make_pulls(keys, PullLimits(), Computing()) is None
+    for name in ("/etc/passwd", "../model", "default"):
+        with pytest.raises(InputError):
+            pulls.bring(name, lambda done, total: None)
+    for wrong in (keys, Keys()):
+        with pytest.raises(InputError, match="no key has the name 'nobody'"):
+            make_pulls(wrong, PullLimits(pull="nobody"), Computing())
 
 
 def test_a_model_that_cannot_be_brought_is_an_error_in_the_stream(pulling: Callable[..., httpx2.Client]) -> None:
