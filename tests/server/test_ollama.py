@@ -201,6 +201,24 @@ def test_a_tool_is_called_as_a_whole(client: httpx2.Client, monkeypatch: pytest.
     assert whole["done_reason"] == "stop"
 
 
+def test_what_is_thought_has_a_field_of_its_own() -> None:
+    template = (
+        "{% for m in messages %}{{ m.content }}{% endfor %}<think>{% if not enable_thinking %}</think>{% endif %}"
+    )
+    made = model_of(template)
+    app = make_app(ModelPool({"default": lambda: made}))
+    with running(app) as url, httpx2.Client(base_url=url, timeout=60) as one:
+        thinks, not_so = ("thinking", "content"), ("content", "thinking")
+        for think, (field, other) in ((True, thinks), ("high", thinks), (False, not_so)):
+            said = {"messages": [USER], "think": think, "options": {"temperature": 0, "num_predict": 6}}
+            whole, streamed = ask(one, **said)["message"], lines(one, **said)
+            assert whole[field] and not whole.get(other)
+            assert "".join(line["message"].get(field, "") for line in streamed) == whole[field]
+        prompted = ask(one, "/api/generate", prompt="x", think=True, options={"temperature": 0, "num_predict": 6})
+        assert prompted["thinking"] and not prompted["response"]
+        assert "thinking" in one.post("/api/show", json={"model": "default"}).json()["capabilities"]
+
+
 def test_results_of_tools_find_their_calls_by_name() -> None:
     calls = [{"function": {"name": name, "arguments": {"x": 1}}} for name in ("a", "b", "b")]
     results = [{"role": "tool", "tool_name": name, "content": name} for name in ("b", "a", "b")]
