@@ -393,7 +393,8 @@ def test_one_model_is_brought_at_a_time_and_whoever_leaves_ends_it(
 
     one = pulling(bring)
     with one.stream("POST", "/api/pull", json={"model": "long"}) as response:
-        next(response.iter_lines())
+        told = response.iter_lines()  # which closes the connection once nobody has it
+        next(told)
         assert began.wait(10)
         assert one.post("/api/pull", json={"model": "other", "stream": False}).status_code == 429
     assert ended.wait(10)

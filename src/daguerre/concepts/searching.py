@@ -10,7 +10,6 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from daguerre.commands.loading import ConceptModelOptions
 from daguerre.errors import no_concept_heads, unknown
 from daguerre.files import cache_folder
 from daguerre.models.catalog import FILE, Catalog, read_catalog
@@ -30,10 +29,12 @@ from daguerre.scoring.concept_search import (
 
 
 def search_folder(
-    chosen: ConceptModelOptions, query: str, documents: Iterable[SearchedText], num: int, by: str, unit: str
+    chosen: Any, query: str, documents: Iterable[SearchedText], num: int, by: str, unit: str
 ) -> list[FoundUnit]:
-    """The units of documents, `num` at most, as `concept_search.search` finds them. The model is loaded only where a
-    document was not read before; a bar shows how many are. InputError as there.
+    """The units of documents, `num` at most, as `concept_search.search` finds them. InputError as there.
+
+    chosen: `ConceptModelOptions`, whose model is loaded only where a document was not read before; a bar shows how many
+    are.
     """
     for what, value, known in (("strength", by, STRENGTHS), ("unit", unit, UNITS)):
         if value not in known:
@@ -52,13 +53,13 @@ def search_folder(
     return out
 
 
-def _is_indexed(chosen: ConceptModelOptions) -> bool:
+def _is_indexed(chosen: Any) -> bool:
     """Whether what a model reads is kept: not with an adapter, whose weights no hash names, nor without a cache."""
     others = [one.name for one in fields(chosen) if one.name not in ("model", "revision")]
     return cache_folder() is not None and all(getattr(chosen, name) is None for name in others)
 
 
-def _described(chosen: ConceptModelOptions, by: str) -> tuple[Catalog | None, ConceptIndex | None]:
+def _described(chosen: Any, by: str) -> tuple[Catalog | None, ConceptIndex | None]:
     """The catalog and the index of a model, without its weights."""
     folder, kept = model_folder(chosen.model, chosen.revision), cache_folder()
     source = open_source(folder)
@@ -70,7 +71,7 @@ def _described(chosen: ConceptModelOptions, by: str) -> tuple[Catalog | None, Co
 
 
 def _tables(
-    chosen: ConceptModelOptions,
+    chosen: Any,
     loaded: Any,
     index: ConceptIndex | None,
     documents: Iterable[SearchedText],
