@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -14,24 +15,31 @@ import torch.nn.functional as F
 from torch import Tensor
 from typer.testing import CliRunner
 
+import daguerre
 from conftest import CONTEXTS, GEMMA, MakeModel
 from daguerre.cli import app
 from daguerre.concepts.taxonomy import taxonomy
 from daguerre.errors import InputError, UnsupportedError
+from daguerre.files import CACHE
 from daguerre.model import Model
 from daguerre.models.catalog import Catalog, NamedConcept
 from daguerre.models.core.config import ConceptShape
 from daguerre.models.loading import save_model
 from daguerre.scoring import concept_search
+from daguerre.scoring.concept_index import ConceptIndex
 from daguerre.scoring.concept_search import (
+    UNITS,
     ConceptReader,
     FoundUnit,
     Lines,
     SearchedText,
     Term,
+    UnitTable,
     find_concepts,
+    found_in,
     functions,
     parse_query,
+    read_tables,
     search,
     spans,
     windows,
@@ -349,6 +357,92 @@ def test_concepts_are_found_by_words_and_names_count_three_times() -> None:
     assert find_concepts("bare", taxonomy().concepts)[0][1].name == "bare_except"
     with pytest.raises(InputError, match="a word or several"):
         find_concepts("_ -", CATALOG.concepts)
+
+
+def indexed(folder: Path, most_bytes: int = 1 << 20, by: Any = "peak", model: str = "m") -> ConceptIndex:
+    return ConceptIndex(folder, model, by, most_bytes)
+
+
+def tables(model: Model, by: Any, *texts: str) -> list[tuple[SearchedText, UnitTable]]:
+    """What a model reads of all concepts."""
+    reader = ConceptReader(model.denoiser, model.denoiser.heads, None, by)
+    return list(read_tables(reader, model.tokenizer, [SearchedText(str(n), one) for n, one in enumerate(texts)]))
+
+
+@pytest.mark.parametrize("by", ["peak", "mean"])
+def test_an_index_answers_what_a_search_finds(make_model: MakeModel, tmp_path: Path, by: Any) -> None:
+    model, index = with_heads(make_model), indexed(tmp_path / "i", by=by)
+    texts = [CODE, "", "x = 1\n" * 90, "def f(:"]
+    for document, table in tables(model, by, *texts):
+        index.put(document, table)
+    documents = [SearchedText(str(number), text) for number, text in enumerate(texts)]
+
+    for query in ("for_loop", "well-being + discovered 2 - loop_range"):
+        terms = parse_query(query, CATALOG)
+        for unit in UNITS:
+            expected = list(search(model.denoiser, model.denoiser.heads, model.tokenizer, terms, documents, by, unit))
+            found = list[FoundUnit]()
+            for document in documents:
+                table = index.get(document)
+                assert table is not None
+                found += found_in(document, table, terms, [one.number for one in terms], by, unit)
+            assert found == expected and len(found) >= 3
+
+
+def test_an_index_has_nothing_of_other_texts_models_and_broken_files(make_model: MakeModel, tmp_path: Path) -> None:
+    ((document, table),) = tables(with_heads(make_model), "peak", CODE)
+    index = indexed(tmp_path)
+    index.put(document, table)
+
+    assert index.get(SearchedText("another name", CODE)) is not None
+    assert index.get(SearchedText("0", CODE + "\n")) is None
+    assert indexed(tmp_path, model="other").get(document) is None
+    assert indexed(tmp_path, by="mean").get(document) is None
+    (file,) = tmp_path.iterdir()
+    for content in (b"", file.read_bytes()[:-40], b"PK\x03\x04" + bytes(100), b"\x80\x04N."):
+        file.write_bytes(content)
+        assert index.get(document) is None
+    index.put(document, table)
+    assert index.get(document) is not None
+
+
+def test_an_index_forgets_what_was_used_the_longest_ago(make_model: MakeModel, tmp_path: Path) -> None:
+    made = tables(with_heads(make_model), "peak", "a = 1\n", "b = 1\n", "c = 1\n")
+    index = indexed(tmp_path)
+    for age, (document, table) in enumerate(made):
+        index.put(document, table)
+        os.utime(index._path(document), (1000 + age, 1000 + age))
+    (size,) = {file.stat().st_size for file in tmp_path.iterdir()}
+
+    assert index.get(made[0][0]) is not None  # which is a use of it
+    indexed(tmp_path, 2 * size).trim()
+    assert [index.get(document) is not None for document, _ in made] == [True, False, True]
+
+
+def test_a_second_search_loads_no_model(make_model: MakeModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = with_heads(make_model)
+    folder = save_model(tmp_path / "m", model.backbone, model.tokenizer, torch.float32, catalog=CATALOG)
+    monkeypatch.setenv(CACHE, str(tmp_path / "cache"))
+    (tmp_path / "code").mkdir()
+    for number in range(3):
+        (tmp_path / "code" / f"{number}.py").write_text(f"{CODE}\n# {number}\n")
+    loads = list[str]()
+    load = daguerre.load
+    monkeypatch.setattr(daguerre, "load", lambda name, **how: loads.append(name) or load(name, **how))
+
+    def ask(query: str) -> str:
+        words = ["concepts", "search", query, "--in", str(tmp_path / "code"), "--model", str(folder), "--json"]
+        done = CliRunner().invoke(app, words, catch_exceptions=False)
+        assert done.exit_code == 0
+        return str(done.stdout)
+
+    first = ask("for_loop + discovered 3")
+    assert ask("for_loop + discovered 3") == first and len(loads) == 1
+    assert ask("loop_range") != first and len(loads) == 1
+    (tmp_path / "code" / "1.py").write_text("def new(): pass\n")
+    assert "new" in ask("for_loop") and len(loads) == 2
+    monkeypatch.setenv(CACHE, "off")
+    assert json.loads(ask("for_loop + discovered 3"))["found"] and len(loads) == 3
 
 
 def test_the_commands_find_concepts_and_search_a_folder_with_them(make_model: MakeModel, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 from torch import nn
 
 from concept_models import CATALOG, SHAPE, with_heads
@@ -27,6 +29,7 @@ from daguerre.models.guidance import Guidance
 from daguerre.models.session import compute
 from daguerre.models.wrappers.guidance import Guided, unconditional_prefix
 from daguerre.models.wrappers.steering import Steered
+from daguerre.view import concepts as view
 from pairwise import covering
 
 PROMPT, SUFFIX = "def area(width, height):\n    return ", "\n\nprint(area(2, 3))\n"
@@ -280,6 +283,27 @@ def test_the_largest_concepts_are_the_means_of_shares_over_tokens() -> None:
     np.testing.assert_allclose(HAND.of(9), [-1.0, 0.0, 0.0, 4.0])
     with pytest.raises(InputError, match="did you mean 'for_loop'"):
         HAND.of("for_lop")
+
+
+def test_a_printed_explanation_is_five_lines_of_named_concepts_and_the_rest() -> None:
+    parts = {number: 6.0 - number for number in range(6)}
+    lines = str(Explanation((*HAND.tokens, token_of("z", parts, 0.0)), CATALOG)).splitlines()
+
+    known = [one.name for one in Explanation((*HAND.tokens, token_of("z", parts, 0.0)), CATALOG).top(4, named=True)]
+    assert [line.split("  ")[0].strip() for line in lines[:4]] == known and len(lines) == 5
+    assert lines[4].startswith("4 others, of which 2 have no name")
+    shares = [float(line.split("%")[0].split()[-1]) for line in lines]
+    whole = Explanation((*HAND.tokens, token_of("z", parts, 0.0)), CATALOG).shares.absolute
+    assert sum(shares) == pytest.approx(100 * whole, abs=0.3)
+    assert str(Explanation((), CATALOG)) == "0 others, of which 0 have no name    0.0%"
+
+
+def test_a_discovered_concept_is_told_by_tokens_that_it_raised() -> None:
+    assert HAND.raised(9) == ("\n\ny",) and HAND.raised("discovered 2") == (" x\n",)
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(view.top_table(HAND))
+    shown = console.export_text()
+    assert "discovered 1 (raised '\\n\\ny')" in shown and "have no names" in shown
 
 
 def test_lines_have_the_tokens_that_begin_in_them() -> None:

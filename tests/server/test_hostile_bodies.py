@@ -35,6 +35,18 @@ BODIES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         {"max_tokens": 2, "messages": [{"role": "user", "content": "x"}]},
         ("messages", "system", "tools"),
     ),
+    "/api/chat": (
+        {"messages": [{"role": "user", "content": "x"}], "options": {"num_predict": 2}},
+        ("messages", "tools", "format", "options", "think", "keep_alive", *OPTIONS),
+    ),
+    "/api/generate": (
+        {"prompt": "x", "options": {"num_predict": 2}, "stream": False},
+        ("prompt", "suffix", "system", "format", "raw", "images", "context", "template"),
+    ),
+    "/api/embed": ({"input": "x"}, ("input", "truncate", "dimensions")),
+    "/api/embeddings": ({"prompt": "x"}, ("prompt",)),
+    "/api/show": ({"model": "tiny"}, ("model", "name")),
+    "/api/pull": ({"model": "tiny"}, ("model", "stream")),
     "/v1/responses": ({"input": "x", "max_output_tokens": 2}, ("input", "tools", "instructions", "max_output_tokens")),
 }
 TEXTS = (
@@ -59,6 +71,22 @@ def sent_to(path: str) -> list[tuple[str, bytes]]:
         some = VALUES[paths.index(path) :: len(paths)] if name in OPTIONS and name != "stop" else VALUES
         out += [(name, json.dumps(body | {name: value}).encode()) for value in some]
     return out
+
+
+OLLAMA_OPTIONS = (
+    *("temperature", "top_p", "top_k", "min_p", "seed", "num_predict", "stop", "repeat_penalty", "mirostat"),
+    *("repeat_last_n", "frequency_penalty", "num_ctx", "nobody"),
+)
+
+
+def test_no_option_of_ollamas_is_a_fault_of_the_server(client: httpx2.Client) -> None:
+    body = {"model": "tiny", "prompt": "x", "raw": True, "stream": False}
+    for name in OLLAMA_OPTIONS:
+        for value in VALUES:
+            sent = json.dumps(body | {"options": {"num_predict": 2} | {name: value}})
+            answer = client.post("/api/generate", content=sent)
+            assert answer.status_code in (200, 400), (name, value, answer.text)
+            assert len(answer.text) < 2000, (name, value)
 
 
 @pytest.mark.parametrize("before", ["1e2", "NaN", str(2**64), "9" * 4_000])

@@ -14,6 +14,10 @@ BODIES = {
     "/v1/embeddings": {"input": ["x"]},
     "/v1/responses": {"input": "x", "max_output_tokens": 4},
     "/v1/messages": {"messages": [{"role": "user", "content": "x"}], "max_tokens": 4, "model": "default"},
+    "/api/chat": {"messages": [{"role": "user", "content": "x"}], "options": {"num_predict": 4}, "stream": False},
+    "/api/generate": {"prompt": "x", "options": {"num_predict": 4}, "stream": False},
+    "/api/embed": {"input": ["x"]},
+    "/api/show": {},
 }
 
 
@@ -52,6 +56,12 @@ def test_only_routes_that_stream_are_described_as_streams(described: dict[str, A
 
     assert {"/v1/completions", "/v1/chat/completions", "/v1/messages", "/v1/responses", "/infill"} <= streams
     assert not streams & {"/v1/embeddings", "/v1/models", "/health", "/metrics", "/v1/messages/count_tokens"}
+
+
+def test_streams_of_lines_are_described_as_such(described: dict[str, Any]) -> None:
+    content = described["paths"]["/api/chat"]["post"]["responses"]["200"]["content"]
+
+    assert set(content) == {"application/json", "application/x-ndjson"}
 
 
 def test_statuses_that_are_never_sent_are_not_described(described: dict[str, Any]) -> None:

@@ -510,15 +510,17 @@ def test_candidates_of_a_place_that_a_request_does_not_have_are_refused(client: 
 
 # Static files of the playground
 
+BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+
 
 def test_the_page_and_its_files_are_served_with_a_strict_policy(client: httpx2.Client) -> None:
     kinds = {"": "text/html", "playground/app.js": "text/javascript", "playground/style.css": "text/css"}
     for path, kind in (kinds | {"playground/favicon.svg": "image/svg+xml"}).items():
-        answer = client.get(f"/{path}")
+        answer = client.get(f"/{path}", headers=BROWSER)
         assert answer.status_code == 200 and answer.headers["content-type"].startswith(kind)
         assert answer.headers["content-security-policy"].startswith("default-src 'self';")
         assert "unsafe" not in answer.headers["content-security-policy"]
-        again = client.get(f"/{path}", headers={"If-None-Match": answer.headers["etag"]})
+        again = client.get(f"/{path}", headers={**BROWSER, "If-None-Match": answer.headers["etag"]})
         assert again.status_code == 304 and not again.content
 
 
@@ -530,4 +532,5 @@ def test_other_files_are_not_served(client: httpx2.Client) -> None:
 def test_without_the_playground_there_is_no_page(serve: Callable[..., httpx2.Client]) -> None:
     one = serve(playground=False)
 
-    assert one.get("/").status_code == one.get("/playground/app.js").status_code == 404
+    assert one.get("/", headers=BROWSER).headers["content-type"].startswith("text/plain")
+    assert one.get("/playground/app.js").status_code == 404

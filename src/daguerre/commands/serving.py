@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -89,6 +90,19 @@ class RequestBounds:
     log_text: Annotated[bool, typer.Option("--log-text", help="Write prompts and answers to the log.")] = False
 
 
+@dataclass(frozen=True, kw_only=True)
+class PullLimits:
+    """Who may bring models over the network, and how much."""
+
+    pull: Annotated[
+        str | None,
+        typer.Option("--pull", metavar="NAME", help="The name of the key that may bring models."),
+    ] = None
+    pull_gib: Annotated[
+        float, typer.Option("--pull-gib", min=0.001, help="GiB that it may bring while the server runs.")
+    ] = 20.0
+
+
 @takes_groups
 def serve(
     model: Models = None,
@@ -107,6 +121,7 @@ def serve(
         float | None, typer.Option(help="GiB of weights at once; beyond, idle models are unloaded.")
     ] = None,
     bounds: RequestBounds,
+    pulling: PullLimits,
     origin: Annotated[
         list[str] | None, typer.Option(help="A site whose pages may ask, such as https://example.com. Repeatable.")
     ] = None,
@@ -124,7 +139,8 @@ def serve(
 
     settings = Settings(keys=Keys.read(keys, os.environ.get(KEYS)), origins=sites_of(origin or ()), **vars(bounds))
     num_bytes = None if memory is None else int(memory * (1 << 30))
-    run_server(make_pool(model, computing, num_bytes, **vars(limits)), settings, host, port)
+    pulls = make_pulls(settings.keys, pulling, computing)
+    run_server(make_pool(model, computing, num_bytes, **vars(limits)), settings, host, port, pulls)
 
 
 @takes_groups
@@ -175,6 +191,46 @@ def make_pool(models: list[str] | None, computing: Computing, memory: int | None
         return partial(load_tried, source, lambda done, total: read.update({name: done / max(1, total)}), **how)
 
     return ModelPool({name: loader(name, source) for name, source in sources.items()}, memory, read, **limits)
+
+
+def make_pulls(keys: Any, limits: PullLimits, computing: Computing) -> Any:
+    """What brings models for the owner of the key with the name `limits.pull`; None where nobody may. InputError where
+    there is no such key.
+    """
+    from daguerre.server.pulls import Pulls
+
+    if limits.pull is None:
+        return None
+    owners = [owner for owner, name in keys.names.items() if name == limits.pull]
+    if not owners:
+        raise InputError(
+            f"no key has the name {limits.pull!r}: --pull names one of --keys, by which models are brought"
+        )
+
+    def bring(name: str, told: Callable[[int, int], object]) -> Callable[[], Any]:
+        bring_files(name, told)
+        return partial(load_tried, name, lambda done, total: None, **vars(computing))
+
+    return Pulls(bring, owners[0], int(limits.pull_gib * (1 << 30)))
+
+
+def bring_files(name: str, told: Callable[[int, int], object]) -> None:
+    """Bring the files of a model that has a short name, or is a GGUF file on a hub: sizes are told before anything is
+    written. InputError for any other name, such as a path.
+    """
+    try:
+        names = import_module("daguerre.models.pulling.wanted")
+    except ModuleNotFoundError:
+        raise InputError("this version has no names of models to bring: name its models with --model") from None
+    if not names.is_wanted(name):
+        raise InputError(f"{name!r:.80} is no name of a model to bring: `daguerre models` lists them")
+    asked = names.wanted(name)
+    if asked.entry is not None:
+        told(0, asked.entry.size)
+    else:  # of a folder without GGUF files nobody says the size ahead
+        files = import_module("daguerre.models.pulling.hub_files")
+        names.files_of(asked, [*files.listed(asked.repository, asked.revision)])
+    import_module("daguerre.models.pulling.bring").path_of(name, told=told)
 
 
 def load_tried(source: str, told: Callable[[int, int], object], **how: Any) -> Any:

@@ -64,31 +64,13 @@ def search(
     as_json: AsJson = False,
 ) -> None:
     """Rank functions or files by how strongly a model with concept heads reads concepts in them."""
-    from rich.console import Console
-    from rich.progress import track
-
     from daguerre.concepts.labels import python_files
-    from daguerre.scoring.concept_search import parse_query
-    from daguerre.scoring.concept_search import search as search_documents
+    from daguerre.concepts.searching import search_folder
 
-    loaded = chosen.load()
-    if loaded.concepts is None:
-        raise no_concept_heads()
-    terms = parse_query(query, loaded.concepts)
     paths, skipped = list(python_files(folders)), list[Path]()
     if not paths:
         raise InputError(f"there is no Python file in {', '.join(map(str, folders))}: name a folder that has some")
-    console = Console(stderr=True)
-    shown = track(paths, "reading", console=console, transient=True, disable=not console.is_terminal)
-    found = search_documents(
-        loaded.denoiser,
-        loaded.denoiser.heads,
-        loaded.tokenizer,
-        terms,
-        documents(shown, skipped),
-        by=by,  # type: ignore[arg-type]
-        unit=unit,  # type: ignore[arg-type]
-    )
+    found = search_folder(chosen, query, documents(paths, skipped), len(paths), by, unit)
     best = sorted(found, key=lambda one: -one.score)[:num]
     if skipped:
         more = f" and {len(skipped) - 1} more" if len(skipped) > 1 else ""

@@ -38,6 +38,8 @@ NO_NUMBERS = np.zeros(0)
 OVER_CONCEPTS = ("concepts", "weights", "added", "effects", "bans")
 """The arrays of a token's explanation."""
 TOP = 10
+LISTED = 4
+"""Named concepts that a printed explanation has; a fifth line adds up all others."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,6 +180,29 @@ class Explanation:
             )
             for number, some in _by_line(self.tokens).items()
         )
+
+    def raised(self, concept: str | int, num: int = 3) -> tuple[str, ...]:
+        """The texts of this text's tokens whose logits a concept raised most, each once: what a discovered concept,
+        which has no name, may be told by. In another text it may be others.
+        """
+        parts = self.of(concept)
+        best = [self.tokens[place].text for place in np.argsort(-parts, kind="stable").tolist() if parts[place] > 0]
+        return tuple(dict.fromkeys(best))[:num]
+
+    def __str__(self) -> str:
+        """A table of the largest named concepts, of at most five lines; the last one is all others together."""
+        every = self.top(self.catalog.num_concepts)
+        named = [one for one in every if one.number < self.catalog.num_known]
+        rows = [(one.name, one.share, f"{one.contribution:+.1f} logits", one.num_tokens) for one in named[:LISTED]]
+        others = [one for one in every if one.number >= self.catalog.num_known] + named[LISTED:]
+        left = f"{len(others)} others, of which {len(others) - len(named[LISTED:])} have no name"
+        rows.append((left, sum(one.share for one in others), "", 0))
+        width = max(len(name) for name, *_ in rows)
+        lines = (
+            f"{name:{width}}  {100 * share:5.1f}%  {logits}" + (f"  {num} of {len(self.tokens)} tokens" if num else "")
+            for name, share, logits, num in rows
+        )
+        return "\n".join(line.rstrip() for line in lines)
 
     def error(self) -> float:
         """The largest distance in logits between a token's logit and the sum of its parts: no more than rounding."""

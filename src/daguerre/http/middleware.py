@@ -34,6 +34,7 @@ OPEN = (
     "/ready",
     "/metrics",
     "/version",
+    "/api/version",
     "/openapi.json",
     "/docs",
     "/playground",

@@ -28,15 +28,16 @@ HEADERS = {
 }
 
 
-def static_pages(package: str, folder: str, first: str = "/") -> APIRouter:
-    """Routes of the files in a folder of a package: `first` is that of index.html, and the others are in a folder of
-    the same name.
+def static_pages(package: str, folder: str, first: str | None = "/") -> APIRouter:
+    """Routes of the files in a folder of a package: `first` is that of index.html, if it has one, and the others are in
+    a folder of the same name.
     """
     router = APIRouter(include_in_schema=False)
+    if first is not None:
 
-    @router.get(first)
-    async def index(request: Request) -> Response:
-        return page_file(request, package, folder, "index.html")
+        @router.get(first)
+        async def index(request: Request) -> Response:
+            return page_file(request, package, folder, "index.html")
 
     @router.get(f"/{folder}/{{name}}")
     async def part(request: Request, name: str) -> Response:

@@ -158,43 +158,104 @@ def _search(
     by: Strength,
     unit: UnitKind,
 ) -> Iterator[FoundUnit]:
+    for document, table in read_tables(reader, tokenizer, documents):
+        yield from found_in(document, table, terms, range(len(terms)), by, unit)
+
+
+def read_tables(
+    reader: ConceptReader, tokenizer: Tokenizer, documents: Iterable[SearchedText]
+) -> Iterator[tuple[SearchedText, UnitTable]]:
+    """Each document with what its units have of the reader's concepts, as soon as all of it is read."""
     for some in _groups(documents, AT_ONCE):
         tokens = [tokenizer.encode(one.text) for one in some]
-        for document, ids, read in zip(some, tokens, reader.read(tokens), strict=True):
-            lines = Lines(document.text, [tokenizer.token_bytes(token) for token in ids])
-            for name, first, last, inside in _units(document.text, unit, lines):
-                if inside.any():
-                    yield _found(document, name, (first, last), read, inside, lines, terms, by)
+        folds = [UnitFold(one.text, ids, tokenizer, reader) for one, ids in zip(some, tokens, strict=True)]
+        done = 0
+        for number, start, values in reader.pieces(tokens):
+            while done < number:
+                yield some[done], folds[done].table()
+                done += 1
+            folds[number].add(start, values)
+        yield from ((some[number], folds[number].table()) for number in range(done, len(some)))
 
 
-def _found(
+@dataclass(frozen=True, eq=False)
+class UnitTable:
+    """What the U units of a document have of C concepts.
+
+    units    kind, qualified name, first and last line
+    best     float32 (U, C): the logit, or the weight, of the token with the largest
+    lines    int32 (U, C): the line of that token
+    means    float64 (U, C): the mean weight; (0, C) where logits are read
+    """
+
+    units: Sequence[tuple[str, str, int, int]]
+    best: np.ndarray
+    lines: np.ndarray
+    means: np.ndarray
+
+
+class UnitFold:
+    """Makes the table of a document from the values of its tokens, as they are read from left to right."""
+
+    def __init__(self, text: str, ids: Sequence[int], tokenizer: Tokenizer, reader: ConceptReader) -> None:
+        lines = Lines(text, [tokenizer.token_bytes(token) for token in ids])
+        units = [(kind, *one) for kind in UNITS for one in _units(text, kind, lines) if one[-1].any()]
+        self._units, self._of_token = [one[:-1] for one in units], lines.of_token
+        self._inside = [one[-1] for one in units]
+        shape = len(units), reader.num_concepts
+        first = np.array([inside.argmax() for inside in self._inside], dtype=np.int64)
+        self._best = np.full(shape, reader.nothing, dtype=np.float32)
+        self._places = np.broadcast_to(first[:, None], shape).copy()
+        self._sums = np.zeros(shape if reader.by == "mean" else (0, shape[1]))
+
+    def add(self, start: int, values: np.ndarray) -> None:
+        """The values (A, C) of the tokens from `start` on."""
+        for number, inside in enumerate(self._inside):
+            rows = np.flatnonzero(inside[start : start + len(values)])
+            if not len(rows):
+                continue
+            some = values[rows]
+            largest = some.argmax(axis=0)
+            best = np.take_along_axis(some, largest[None], axis=0)[0]
+            better = best > self._best[number]
+            self._best[number][better] = best[better]
+            self._places[number][better] = start + rows[largest[better]]
+            if len(self._sums):
+                self._sums[number] += some.sum(axis=0, dtype=np.float64)
+
+    def table(self) -> UnitTable:
+        """What was read."""
+        num = np.array([inside.sum() for inside in self._inside]).reshape(-1, 1)
+        lines = self._of_token[self._places].astype(np.int32) if self._units else self._places.astype(np.int32)
+        means = self._sums / num if len(self._sums) else self._sums
+        return UnitTable(self._units, self._best, lines, means)
+
+
+def found_in(
     document: SearchedText,
-    name: str,
-    extent: tuple[int, int],
-    read: np.ndarray,
-    inside: np.ndarray,
-    lines: Lines,
+    table: UnitTable,
     terms: Sequence[Term],
+    columns: Sequence[int],
     by: Strength,
-) -> FoundUnit:
-    """A unit with the tokens `inside`, bool (T,), of what was read, (T, J)."""
-    places, wanted = np.flatnonzero(inside), np.array([one.wanted for one in terms])
-    best = places[read[places].argmax(axis=0)]
-    if by == "peak":
-        peak = read[best, np.arange(len(terms))]
-        score = float(np.where(wanted, log_sigmoid(peak), log_sigmoid(-peak)).sum())
-        strength = np.exp(log_sigmoid(peak))
-    else:
-        score = float(np.where(wanted, 1, -1) @ read[places].mean(axis=0))
-        strength = read[best, np.arange(len(terms))]
-    shown = tuple(
-        ConceptPlace(
-            term.name, float(strength[j]), int(lines.of_token[best[j]]), lines.text(int(lines.of_token[best[j]]))
+    unit: UnitKind,
+) -> Iterator[FoundUnit]:
+    """The units of a document, of one kind, with their scores. columns: of the terms in the table."""
+    wanted, texts = np.array([one.wanted for one in terms]), BREAK.split(document.text.encode())
+    for number, (kind, name, first, last) in enumerate(table.units):
+        if kind != unit:
+            continue
+        best, lines = table.best[number, columns], table.lines[number, columns].tolist()
+        if by == "peak":
+            score = float(np.where(wanted, log_sigmoid(best), log_sigmoid(-best)).sum())
+            best = np.exp(log_sigmoid(best))
+        else:
+            score = float(np.where(wanted, 1, -1) @ table.means[number, columns])
+        shown = tuple(
+            ConceptPlace(term.name, float(strength), line, texts[line - 1].decode("utf-8", errors="replace").strip())
+            for term, strength, line in zip(terms, best, lines, strict=True)
+            if term.wanted
         )
-        for j, term in enumerate(terms)
-        if term.wanted
-    )
-    return FoundUnit(document.name, name, *extent, score, shown)
+        yield FoundUnit(document.name, name, first, last, score, shown)
 
 
 def log_sigmoid(logits: np.ndarray) -> np.ndarray:
@@ -204,27 +265,40 @@ def log_sigmoid(logits: np.ndarray) -> np.ndarray:
 
 
 class ConceptReader:
-    """Reads concepts in texts: their logits (peak) or their weights (mean), by their numbers."""
+    """Reads concepts in texts: their logits (peak) or their weights (mean), by their numbers; None: of all.
 
-    def __init__(self, denoiser: Denoiser, heads: Heads, numbers: Sequence[int], by: Strength) -> None:
+    nothing  what a token has that no row predicts
+    """
+
+    def __init__(self, denoiser: Denoiser, heads: Heads, numbers: Sequence[int] | None, by: Strength) -> None:
         config = denoiser.config
         if config.context in ("causal", "block") and config.process != "absorbing":
             raise UnsupportedError(f"concepts are not read in a model of the {config.process} process")
         self.denoiser, self.config, self.heads, self.by = denoiser, config, heads, by
-        self._numbers = np.array(list(numbers), dtype=np.int64)
+        self._numbers = None if numbers is None else np.array(list(numbers), dtype=np.int64)
+        self.nothing = -CLAMP if by == "peak" else 0.0
+
+    @property
+    def num_concepts(self) -> int:
+        """J."""
+        return self.heads.shape.known + self.heads.shape.discovered if self._numbers is None else len(self._numbers)
 
     def read(self, texts: Sequence[Sequence[int]]) -> list[np.ndarray]:
         """What the tokens of each text have, float32 (T, J). A token that no row predicts has the smallest value."""
-        nothing = -CLAMP if self.by == "peak" else 0.0
-        out = [np.full((len(ids), len(self._numbers)), nothing, dtype=np.float32) for ids in texts]
+        out = [np.full((len(ids), self.num_concepts), self.nothing, dtype=np.float32) for ids in texts]
+        for number, start, values in self.pieces(texts):
+            out[number][start : start + len(values)] = values
+        return out
+
+    def pieces(self, texts: Sequence[Sequence[int]]) -> Iterator[tuple[int, int, np.ndarray]]:
+        """The same in pieces, from left to right: the text's number, the piece's first token, and values (A, J)."""
         most = self._most
         todo = [(number, each) for number, ids in enumerate(texts) for each in windows(len(ids), most, most // 4)]
         for some in _groups(todo, AT_ONCE):
             askings = [self._window(texts[number][start:stop], read - start) for number, (start, read, stop) in some]
             found = compute(together(*askings), self.denoiser.backend)
             for (number, (_, _, stop)), values in zip(some, found, strict=True):
-                out[number][stop - len(values) : stop] = values
-        return out
+                yield number, stop - len(values), values
 
     @property
     def _most(self) -> int:
@@ -237,7 +311,7 @@ class ConceptReader:
         offset = int(config.shift)
         begin, end = max(first + seen, offset), first + len(ids)
         if begin >= end:
-            return np.zeros((0, len(self._numbers)), dtype=np.float32)
+            return np.zeros((0, self.num_concepts), dtype=np.float32)
         if config.context in ("full", "reordered"):
             forward = clean_forward(config, ids)
             forward.wanted = np.arange(begin - offset, end - offset, dtype=np.int32)
@@ -256,7 +330,7 @@ class ConceptReader:
     def _of(self, hidden: np.ndarray) -> np.ndarray:
         """The values (A, J) of hidden states (A, D)."""
         values = self.heads.weights(hidden) if self.by == "mean" else self.heads.logits(hidden)
-        return values[:, self._numbers]
+        return values if self._numbers is None else values[:, self._numbers]
 
 
 def windows(num: int, most: int, again: int) -> Iterator[tuple[int, int, int]]:

@@ -20,8 +20,9 @@ from daguerre.server.bounds import within_bounds
 from daguerre.server.metrics import Metrics
 from daguerre.server.models import ModelPool
 from daguerre.server.openapi import describe
-from daguerre.server.routes import ROUTERS
-from daguerre.server.routes.messages import MessageErrors
+from daguerre.server.pulls import Pulls
+from daguerre.server.restated import RestatedErrors
+from daguerre.server.routes import ROUTERS, messages, ollama
 from daguerre.server.stored import ResponseStore
 from daguerre.server.watching import Registry
 
@@ -37,8 +38,8 @@ def request_threads(pool: ModelPool) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(min(THREADS + waiting, MOST_THREADS), "daguerre-request")
 
 
-def make_app(pool: ModelPool, settings: Settings | None = None) -> FastAPI:
-    """The application that serves these models."""
+def make_app(pool: ModelPool, settings: Settings | None = None, pulls: Pulls | None = None) -> FastAPI:
+    """The application that serves these models. pulls: what brings more of them; None: nothing does."""
     settings = settings or Settings()
 
     @asynccontextmanager
@@ -50,7 +51,7 @@ def make_app(pool: ModelPool, settings: Settings | None = None) -> FastAPI:
     app = FastAPI(title="Daguerre", version=daguerre.__version__, lifespan=living, docs_url=None, redoc_url=None)
     app.state.pool, app.state.settings, app.state.metrics = pool, settings, Metrics(pool)
     app.state.draining, app.state.loading, app.state.num_running = False, None, 0
-    app.state.requests, app.state.responses = Registry(), ResponseStore()
+    app.state.requests, app.state.responses, app.state.pulls = Registry(), ResponseStore(), pulls
     pool.on_done, pool.bounds = app.state.metrics.done, settings
     errors.install(app)
     for router in ROUTERS:
@@ -61,5 +62,5 @@ def make_app(pool: ModelPool, settings: Settings | None = None) -> FastAPI:
     if settings.origins:
         app.add_middleware(partial(allowing, settings))
     app.add_middleware(RequestMiddleware, settings=settings, metrics=app.state.metrics)
-    app.add_middleware(MessageErrors)
+    app.add_middleware(RestatedErrors, ways={"/v1/messages": messages.RESTATED, "/api": ollama.RESTATED})
     return app

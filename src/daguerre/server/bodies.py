@@ -12,6 +12,7 @@ import re
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from daguerre.http.errors import ApiError, answer
+from daguerre.http.sites import under
 
 MOST_LISTS = 50_000
 """Objects and lists of a body."""
@@ -19,6 +20,10 @@ MOST_ITEMS = 500_000
 """Items of all its lists and objects together."""
 DEEPEST = 200
 """Objects and lists inside one another; what answers are written with has a limit of 254."""
+AS_JSON = ("/api",)
+"""Paths whose bodies are read as JSON whatever type is said, as in the examples of Ollama's API; what a browser's page
+sends has been looked at before (`http.sites`).
+"""
 STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 LONE = re.compile(
@@ -40,6 +45,9 @@ class Bodies:
         except ApiError as error:
             await answer(error)(scope, receive, send)
             return
+        if under(scope.get("path", ""), AS_JSON):
+            headers = [one for one in scope["headers"] if one[0] != b"content-type"]
+            scope = {**scope, "headers": [*headers, (b"content-type", b"application/json")]}
         await self._app(scope, receive, send)
 
 

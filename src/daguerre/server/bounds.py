@@ -37,7 +37,10 @@ from daguerre.server.slots import Slots
 NEW_TOKENS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "n_predict")
 TEXTS = ("messages", "input", "prompt", "input_prefix", "text", "content")
 """Fields with the text that a request is about; the first that is there is named where it is too long."""
-SCHEMAS = ("response_format", "tools", "functions", "text", "output_config", "output_format", "structured_outputs")
+SCHEMAS = (
+    *("response_format", "tools", "functions", "text", "output_config", "output_format", "structured_outputs"),
+    "format",
+)
 OWN_SCHEMAS = ("schema", "regex", "choices", "keywords", "forbidden", "ending", "tools", "steer", "forbid")
 """Fields that constraints are made of: OpenAI's and Anthropic's, and those of the object `daguerre`."""
 CONSTRAINTS = {"schema", "regex", "choices", "tools", "keywords", "forbidden", "ending", "forbid_exactly"}
@@ -75,7 +78,7 @@ async def within_bounds(request: Request) -> None:
     named = {name: body[name] for name in ("model", "stream") if isinstance(body.get(name), str | bool)}
     request.state.log = {name: value[:LOGGED] if isinstance(value, str) else value for name, value in named.items()}
     for name in NEW_TOKENS:
-        _check_tokens(name, body.get(name), settings.max_tokens)
+        check_tokens(name, body.get(name), settings.max_tokens)
     if len(request.state.body) > settings.max_schema:
         own = body.get("daguerre")
         parts = {name: body[name] for name in SCHEMAS if isinstance(body.get(name), dict | list)}
@@ -92,7 +95,8 @@ async def _leaving(request: Request, cancellation: Cancellation) -> None:
     cancellation.cancel()
 
 
-def _check_tokens(name: str, value: object, most: int | None) -> None:
+def check_tokens(name: str, value: object, most: int | None) -> None:
+    """ApiError, naming the field, for more new tokens than a request may have."""
     if most is not None and isinstance(value, int) and value > most:
         raise ApiError(f"{name} may be at most {most} on this server, not {value}", param=name)
 
@@ -177,7 +181,7 @@ class BoundedEngine(Engine):
 
     def _run(self, plan: Plan, timeout: float | None, priority: int, owner: str) -> Job:
         bounds = self._bounds()
-        _check_tokens("max_tokens", plan.max_tokens, bounds.max_tokens)
+        check_tokens("max_tokens", plan.max_tokens, bounds.max_tokens)
         if bounds.max_context is not None and len(plan.canvas) > bounds.max_context:
             message = f"the text and its new tokens are {len(plan.canvas)} tokens, of at most {bounds.max_context}"
             raise ApiError(f"{message} on this server: send less text", code=TOO_LONG)

@@ -93,6 +93,12 @@ class ModelPool:
         """All models, loaded or not."""
         return tuple(self._loaders)
 
+    def add(self, name: str, loader: Callable[[], Model]) -> None:
+        """One more model; one of this name stays as it is."""
+        with self._lock:
+            self._loading.setdefault(name, Lock())
+            self._loaders = {**self._loaders, name: self._loaders.get(name, loader)}  # others read the old one
+
     @property
     def max_waiting(self) -> int:
         """How many requests of each model may wait."""

@@ -46,6 +46,27 @@ CHAT_CHOICE = an_object(
 TEXT_CHOICE = an_object({"index": WHOLE, "text": TEXT, "finish_reason": {"enum": ["stop", "length"]}})
 
 
+OLLAMA = "/api/"
+OLLAMA_ERROR = an_object({"error": TEXT})
+OLLAMA_TIMES = {"total_duration": WHOLE, "load_duration": WHOLE}
+OLLAMA_COUNTS = dict.fromkeys(("prompt_eval_count", "prompt_eval_duration", "eval_count", "eval_duration"), WHOLE)
+OLLAMA_HEAD = {"model": TEXT, "created_at": TEXT, "done": {"type": "boolean"}}
+OLLAMA_MESSAGE = an_object({"role": {"const": "assistant"}, "content": TEXT}, tool_calls=listed({}), thinking=TEXT)
+OLLAMA_LIST = an_object({"models": listed(an_object({"name": TEXT, "model": TEXT, "size": WHOLE, "details": {}}))})
+OLLAMA_ANSWERS: Mapping[str, Schema] = {
+    "/api/chat": an_object({**OLLAMA_HEAD, "message": OLLAMA_MESSAGE}, **OLLAMA_TIMES, **OLLAMA_COUNTS),
+    "/api/generate": an_object({**OLLAMA_HEAD, "response": TEXT}, **OLLAMA_TIMES, **OLLAMA_COUNTS),
+    "/api/tags": OLLAMA_LIST,
+    "/api/ps": OLLAMA_LIST,
+    "/api/show": an_object({"details": {}, "model_info": {}, "capabilities": listed(TEXT)}),
+    "/api/embed": an_object({"model": TEXT, "embeddings": listed(listed(NUMBER)), **OLLAMA_TIMES}),
+    "/api/embeddings": an_object({"embedding": listed(NUMBER)}),
+    "/api/pull": an_object({"status": TEXT}, total=WHOLE, completed=WHOLE),
+    "/api/version": an_object({"version": TEXT}),
+}
+"""What the answers of Ollama's routes are at least; a stream of them has such an object a line, or an error."""
+
+
 def an_answer(kind: str, choice: Schema) -> Schema:
     """The schema of a completion."""
     head = {"id": TEXT, "object": {"const": kind}, "created": WHOLE, "model": TEXT}
@@ -90,11 +111,13 @@ ANSWERS: Mapping[str, Schema] = {
             "data": listed(an_object({"number": WHOLE, "name": TEXT, "group": TEXT, "description": TEXT})),
         }
     ),
+    **OLLAMA_ANSWERS,
     "/health": an_object({"status": TEXT}),
     "/ready": an_object({"status": TEXT}),
     "/version": an_object({"version": TEXT}),
 }
 """What the answers without a stream are at least."""
+OTHER_ERRORS = {MESSAGES: MESSAGE_ERROR, OLLAMA: OLLAMA_ERROR}
 STREAMS = ("/v1/daguerre/requests", "/v1/daguerre/requests/{key}")
 """Routes that stream without a field that asks for it, or with one that only turns it off."""
 
@@ -119,10 +142,12 @@ def _describe(path: str, method: str, operation: Schema, schema: Schema) -> None
     elif path in ANSWERS:
         good["content"] = {"application/json": {"schema": ANSWERS[path]}}
     if method != "delete" and (path in STREAMS or _may_stream(operation, schema)):
-        good["content"]["text/event-stream"] = {"schema": EVENT}
+        lines = ("application/x-ndjson", ANSWERS.get(path, {}))
+        kind, streamed = lines if path.startswith(OLLAMA) else ("text/event-stream", EVENT)
+        good["content"][kind] = {"schema": streamed}
     if path == "/v1/daguerre/requests":
         operation["responses"]["202"] = {"description": "It was begun.", "content": in_json(an_object({"id": TEXT}))}
-    error = MESSAGE_ERROR if path.startswith(MESSAGES) else ERROR
+    error = next((error for place, error in OTHER_ERRORS.items() if path.startswith(place)), ERROR)
     unready = path in ("/health", "/ready")
     for status, meaning in ERRORS.items():
         body = ANSWERS[path] if unready and status == 503 else error

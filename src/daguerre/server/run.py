@@ -11,18 +11,19 @@ from daguerre.http.process import BACKLOG, GracefulServer, bind, url_of, uvicorn
 from daguerre.http.settings import Settings
 from daguerre.server.app import make_app
 from daguerre.server.models import CannotLoad, ModelPool
+from daguerre.server.pulls import Pulls
 
 SWITCH = 0.001
 """Seconds after which a thread that runs Python lets another one run: the event loop may wait so long for each."""
 
 
-def run_server(pool: ModelPool, settings: Settings, host: str, port: int) -> None:
+def run_server(pool: ModelPool, settings: Settings, host: str, port: int, pulls: Pulls | None = None) -> None:
     """Serve until a signal. The first model is loaded meanwhile: until it is, /ready says 503, and requests wait.
     InputError where it cannot listen; the model's own error where that cannot be loaded.
     """
     listening = bind(host, port)
     sys.setswitchinterval(SWITCH)
-    app = make_app(pool, settings)
+    app = make_app(pool, settings, pulls)
     server = GracefulServer(uvicorn_config(app, loop="asyncio", http="h11"), app, pool.close)
     log, failed = log_lines(), list[BaseException]()
     with listening:

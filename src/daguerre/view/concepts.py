@@ -34,6 +34,7 @@ DARK, NOTHING = 3, 0.08
 KEPT_CONCEPTS = 16
 """Concepts of a token that a page lists; the others are added up."""
 LEAST_PROBABILITY = 0.05
+CAVEAT = "Discovered concepts have no names: beside each are tokens of this text; in another they may be others."
 
 
 @dataclass(frozen=True)
@@ -110,12 +111,19 @@ def line_table(explanation: Explanation, num: int = 3) -> Table:
 
 
 def top_table(explanation: Explanation, num: int = 10) -> Table:
-    """The largest concepts of the whole text: those with names, and after them the others among the largest."""
+    """The largest concepts of the whole text: those with names, and after them the others among the largest, each with
+    the tokens that it raised most.
+    """
     table = Table("concept", "share", "logits", "tokens", box=None, pad_edge=False)
-    found = explanation.top(num, named=True)
-    others = [one for one in explanation.top(num) if one.number >= explanation.catalog.num_known]
-    for one in (*found, *others[: num // 3]):
-        table.add_row(escape(one.name), f"{100 * one.share:.1f}%", f"{one.contribution:+.1f}", str(one.num_tokens))
+    found, known = explanation.top(num, named=True), explanation.catalog.num_known
+    others = [one for one in explanation.top(num) if one.number >= known][: num // 3]
+    for one in (*found, *others):
+        tokens = ", ".join(map(repr, explanation.raised(one.number))) if one.number >= known else ""
+        name = f"{one.name} (raised {tokens})" if tokens else one.name
+        table.add_row(escape(name), f"{100 * one.share:.1f}%", f"{one.contribution:+.1f}", str(one.num_tokens))
+    if others:
+        table.caption = CAVEAT
+        table.caption_justify = "left"
     return table
 
 

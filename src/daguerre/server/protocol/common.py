@@ -6,7 +6,7 @@ import math
 import secrets
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 from fastapi.exceptions import RequestValidationError
@@ -22,7 +22,7 @@ from daguerre.errors import InputError, UnsupportedError
 from daguerre.http.errors import ApiError
 from daguerre.models.catalog import Catalog
 from daguerre.server.models import Served
-from daguerre.server.protocol.shaping import check_stops, shaped
+from daguerre.server.protocol.shaping import MAX_STOPS, check_stops, shaped
 
 B = TypeVar("B", bound=BaseModel)
 EFFORTS = {"none": "instant", "minimal": "instant", "xhigh": "high", "max": "high"}
@@ -170,8 +170,9 @@ def no_options() -> Diffusion:
 
 
 class Sampling(OpenAiSampling):
-    """The options that OpenAI's surfaces share."""
+    """The options that OpenAI's surfaces share. most_stops: the most stop strings of a request."""
 
+    most_stops: ClassVar[int] = MAX_STOPS
     model: str | None = None
     max_tokens: int | None = Field(None, ge=1)
     frequency_penalty: float = Field(0, ge=-2, le=2)
@@ -194,7 +195,7 @@ def decode_options(body: Sampling, served: Served) -> dict[str, Any]:
             options[name] = getattr(body, name)
     if body.stop:
         options["stop"] = [body.stop] if isinstance(body.stop, str) else body.stop
-        check_stops(options["stop"], "stop")
+        check_stops(options["stop"], "stop", body.most_stops)
     if body.logit_bias:
         options["logit_bias"] = {token_of(key): _bias(bias) for key, bias in body.logit_bias.items()}
     if body.frequency_penalty or body.presence_penalty:

@@ -10,10 +10,13 @@ from daguerre.server.routes import (
     llama,
     messages,
     models,
+    ollama,
+    ollama_models,
     playground,
     requests,
     responses,
 )
 
 FIRST = (basic, chat, completions, playground, requests, responses)
-ROUTERS = tuple(one.router for one in (*FIRST, edits, decisions, embeddings, models, messages, llama))
+LAST = (edits, decisions, embeddings, models, messages, llama, ollama, ollama_models)
+ROUTERS = (playground.front, *(one.router for one in (*FIRST, *LAST)))

@@ -30,7 +30,7 @@ MAX_TEXTS = 2048
 async def embeddings(request: Request, body: EmbeddingBody) -> dict[str, Any]:
     """Embeddings of texts."""
     served = await asyncio.to_thread(request.app.state.pool.get, body.model)
-    vectors, num = await asyncio.to_thread(_embed, served, body)
+    vectors, num = await asyncio.to_thread(embed, served, body)
     data = [
         {"object": "embedding", "index": index, "embedding": _written(vector, body.encoding_format)}
         for index, vector in enumerate(vectors)
@@ -39,9 +39,10 @@ async def embeddings(request: Request, body: EmbeddingBody) -> dict[str, Any]:
     return {"object": "list", "data": data, "model": served.name, "usage": usage}
 
 
-def _embed(served: Served, body: EmbeddingBody) -> tuple[np.ndarray, int]:
-    """The vectors, and how many tokens the texts have."""
+def embed(served: Served, body: EmbeddingBody, cuts: bool = False) -> tuple[np.ndarray, int]:
+    """The vectors, and how many tokens the texts have. cuts: a text is cut where the model's positions end."""
     model = served.engine.model
+    room = model.config.max_positions - len(model.config.first) if cuts else None
     if not 0 < len(body.texts) <= MAX_TEXTS:
         raise ApiError(f"there must be 1 to {MAX_TEXTS} texts, not {len(body.texts)}", param="input")
     if body.dimensions is not None and body.dimensions > model.config.width:
@@ -49,12 +50,20 @@ def _embed(served: Served, body: EmbeddingBody) -> tuple[np.ndarray, int]:
         raise ApiError(message, param="dimensions")
     with served.engine.beside.taken(current_cancellation().owner):
         with naming(default="input"):
-            ids = [checked_ids(model.config, model.tokenizer, text) for text in body.texts]
+            texts = body.texts if room is None else [_cut(model.tokenizer, text, room) for text in body.texts]
+            ids = [checked_ids(model.config, model.tokenizer, text) for text in texts]
         vectors = model.embed(ids)
     if body.dimensions is not None:
         vectors = vectors[:, : body.dimensions]
         vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo(np.float32).tiny)
     return vectors, sum(map(len, ids))
+
+
+def _cut(tokenizer: Tokenizer, text: str | list[int], room: int) -> list[int]:
+    """The first tokens of a text. What has more bytes than so many tokens is not read to its end."""
+    if isinstance(text, str):
+        text = tokenizer.encode(text.encode()[: room * tokenizer.longest].decode(errors="ignore"))
+    return text[:room]
 
 
 def _written(vector: np.ndarray, encoding: str) -> list[float] | str:

@@ -10,11 +10,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import Any
 
-import orjson
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
-from starlette.datastructures import MutableHeaders
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from daguerre.decoding.result import Result
 from daguerre.http import errors
@@ -24,6 +21,7 @@ from daguerre.server.calls import FunctionCall, Said
 from daguerre.server.models import Served
 from daguerre.server.prompts import can_think
 from daguerre.server.protocol.messages import NAMES, REFUSED, CountBody, MessagesBody, chat_body
+from daguerre.server.restated import Restating
 from daguerre.server.streams import event_stream, guarded, result_of, sse
 from daguerre.server.turns import Turn, answers, begin_turn, num_tokens, pieces, stopping
 
@@ -198,47 +196,4 @@ def error_json(body: Any, status: int | None = None, request_id: str | None = No
     return {"type": "error", "error": {"type": kind, "message": error["message"], **details}, **named}
 
 
-class MessageErrors:
-    """The middleware that rewrites errors, whoever wrote them; other answers pass through as they come."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-        path = scope.get("path", "")
-        if scope["type"] == "http" and (path == PATH or path.startswith(PATH + "/")):
-            send = _Rewriting(send)
-        await self._app(scope, receive, send)
-
-
-class _Rewriting:
-    """`send` that rewrites the body of an error."""
-
-    def __init__(self, send: Send) -> None:
-        self._send, self._start, self._body = send, dict[str, Any](), b""
-
-    async def __call__(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            headers = MutableHeaders(scope=message)
-            headers["request-id"] = headers.get("x-request-id", "")
-            if message["status"] >= 400:
-                self._start = dict(message)
-                return
-        if not self._start:
-            await self._send(message)
-            return
-        self._body += message.get("body", b"")
-        if not message.get("more_body"):
-            await self._finish()
-
-    async def _finish(self) -> None:
-        headers = MutableHeaders(raw=self._start["headers"])
-        try:
-            restated = error_json(orjson.loads(self._body), self._start["status"], headers.get("request-id"))
-            self._body = orjson.dumps(restated)
-        except (ValueError, KeyError, TypeError):
-            pass
-        headers["content-length"] = str(len(self._body))
-        await self._send({**self._start, "headers": headers.raw})
-        await self._send({"type": "http.response.body", "body": self._body})
+RESTATED = Restating(error_json, "request-id")

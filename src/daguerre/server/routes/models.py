@@ -86,13 +86,13 @@ def _facts(name: str, served: Served | None, settings: Settings) -> dict[str, An
         "supported_features": (*FEATURES, *(("reasoning",) if can_think(served.model) else ())),
         "supported_endpoints": (
             *ENDPOINTS,
-            *((INFILLING,) if _infills(served) else ()),
+            *((INFILLING,) if infills(served) else ()),
             *(name for task, name in EDITING.items() if task in served.model.tasks or can_converse(served.model)),
         ),
         "pricing": FREE,
         "daguerre": {
             "modes": [mode.name for mode in MODES.values() if allows(mode, served.model.config)],
-            "gaps": "none" if not _infills(served) else "several" if served.model.config.mask_id is not None else "one",
+            "gaps": "none" if not infills(served) else "several" if served.model.config.mask_id is not None else "one",
             "chat_template": can_converse(served.model),
             "chat_sampling": served.model.chat_sampling,
         },
@@ -100,7 +100,7 @@ def _facts(name: str, served: Served | None, settings: Settings) -> dict[str, An
     }
 
 
-def _infills(served: Served) -> bool:
+def infills(served: Served) -> bool:
     """Whether the model fills gaps: by masks, by tokens of fill-in-the-middle, or by likelihood alone."""
     config = served.model.config
     masks = config.mask_id is not None or config.process != "absorbing"

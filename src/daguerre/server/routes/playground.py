@@ -13,7 +13,7 @@ from daguerre.arguments import options_of
 from daguerre.decoding.effort import EFFORTS
 from daguerre.decoding.modes import MODES
 from daguerre.decoding.options import DecodeOptions
-from daguerre.http.pages import TYPES, page, static_pages
+from daguerre.http.pages import TYPES, page, page_file, static_pages
 from daguerre.sampling.policies import POLICIES
 
 SHOWN = ("mode", "policy", "effort", "block_size", "steps", "threshold", "temperature", "seed")
@@ -28,6 +28,17 @@ def check_shown(request: Request) -> None:
 
 
 router = APIRouter(include_in_schema=False, dependencies=[Depends(check_shown)])
+front = APIRouter(include_in_schema=False)
+RUNNING = 'Daguerre is running, with the API whose own server says "Ollama is running".\n'
+"""What programs that look for a server find at "/"."""
+
+
+@front.api_route("/", methods=["GET", "HEAD"])
+async def root(request: Request) -> Response:
+    """The playground for a browser, and a line of text for a program."""
+    if "text/html" not in request.headers.get("accept", "") or not request.app.state.settings.playground:
+        return Response(RUNNING, media_type="text/plain; charset=utf-8", headers={"Vary": "Accept"})
+    return page_file(request, "daguerre.server", "playground", "index.html")
 
 
 @router.get("/playground/options.js")
@@ -37,7 +48,7 @@ async def options(request: Request) -> Response:
     return page(request, told.encode(), TYPES["js"])
 
 
-router.include_router(static_pages("daguerre.server", "playground"))
+router.include_router(static_pages("daguerre.server", "playground", first=None))
 
 
 def _control(name: str) -> dict[str, Any]:
