@@ -7,7 +7,6 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -218,19 +217,19 @@ def bring_files(name: str, told: Callable[[int, int], object]) -> None:
     """Bring the files of a model that has a short name, or is a GGUF file on a hub: sizes are told before anything is
     written. InputError for any other name, such as a path.
     """
-    try:
-        names = import_module("daguerre.models.pulling.wanted")
-    except ModuleNotFoundError:
-        raise InputError("this version has no names of models to bring: name its models with --model") from None
-    if not names.is_wanted(name):
+    from daguerre.models.pulling.bring import path_of
+    from daguerre.models.pulling.hub_files import listed
+    from daguerre.models.pulling.wanted import files_of, is_wanted, wanted
+
+    if not is_wanted(name):
         raise InputError(f"{name!r:.80} is no name of a model to bring: `daguerre models` lists them")
-    asked = names.wanted(name)
+    asked = wanted(name)
     if asked.entry is not None:
         told(0, asked.entry.size)
     else:  # of a folder without GGUF files nobody says the size ahead
-        files = import_module("daguerre.models.pulling.hub_files")
-        names.files_of(asked, [*files.listed(asked.repository, asked.revision)])
-    import_module("daguerre.models.pulling.bring").path_of(name, told=told)
+        assert asked.repository is not None
+        files_of(asked, [*listed(asked.repository, asked.revision)])
+    path_of(name, told=told)
 
 
 def load_tried(source: str, told: Callable[[int, int], object], **how: Any) -> Any:
