@@ -28,6 +28,7 @@ from daguerre.decoding.drafters import (
     look_up,
     worth_drafting,
 )
+from daguerre.decoding.modes.beside import Beside
 from daguerre.decoding.options import DecodeOptions
 from daguerre.decoding.plan import SAMPLING, Distribution, Mode, Plan, Steps
 from daguerre.decoding.sampler import TokenSampler, evidence_at, proposals_of
@@ -166,6 +167,7 @@ def speculate(
     fast = run.session.draws and run.sampler.constraint is None
     cycle, looks_up = _cycle if fast else _cycle_slowly, size > 1 and settings.drafter != "head"
     crowd, first, looked = 0, start, LookedUp()
+    beside = None if run.second is None or size == 1 else Beside.of(run, size)
     apart, counts = _apart(run, size - 1) if run.plan.config.masks_in_place else None, run.counts
     right, tried = 1, 2  # of places in the caller's draft that were guessed after a difference
     while start < end and not should_stop(canvas):
@@ -183,6 +185,8 @@ def speculate(
         if given is not None:
             drafts.append(given_by_caller(given, end - start - 1, 1.0 if not given.misses else right / tried))
         draft, active = best(drafts, end - start - 1, time), canvas.at((start, end))
+        if beside is not None:
+            draft = yield from beside.choose(run, active, rules, drafts)
         if apart is not None and run.sampler.constraint is None and start > first and apart.worth(draft, time):
             drafts.append((yield from _draft_apart(run, active, rules, min(apart.num, end - start - 1))))
             draft = best(drafts, end - start - 1, time)
@@ -194,6 +198,8 @@ def speculate(
         _count(counts, draft, agreed)
         if draft.source == "lookup":
             looked.count(draft, agreed)
+        if beside is not None and draft.source == "second":
+            beside.count(draft, agreed)
         if apart is not None and draft.source == "head" and len(draft):
             apart.count(agreed)
         start += num
@@ -213,7 +219,7 @@ def _count(counts: Counts, draft: Drafted, accepted: int) -> None:
     if draft.source == "lookup":
         counts.lookup_drafted += num
         counts.lookup_accepted += accepted
-    elif draft.source == "head":
+    elif draft.source != "caller":
         counts.head_drafted += num
         counts.head_accepted += accepted
 
