@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
@@ -465,8 +466,10 @@ def load(
 def add_drafts(model: Model, drafts: str | os.PathLike[str], **how: Any) -> None:
     """Let what `drafts` names draft for the model: a second model, which is loaded with the arguments `how`."""
     second = load(drafts, **how)
-    own = second.denoiser.fixed()
-    model.denoiser.drafting = DraftingModel(model.config, model.tokenizer, own.backend, second.tokenizer, own.num_bytes)
+    own, clock = second.denoiser.fixed(), time.thread_time if how["device"] == "cpu" else time.perf_counter
+    made = DraftingModel(model.config, model.tokenizer, own.backend, second.tokenizer, own.num_bytes, clock)
+    made.beside(model.denoiser.backend)
+    model.denoiser.drafting = made
 
 
 def _settle(model: Model, threads: int | Literal["auto"] | None, packs: bool) -> None:

@@ -122,7 +122,8 @@ class DecodeOptions:
         "auto",
         OneOf(known=get_args(DrafterName)),
         """Mode speculative: head (the model drafts), lookup (repeats what followed the same tokens earlier), second
-        (the second model that is loaded beside it drafts) or auto (whichever is likelier to save time).""",
+        (the second model that is loaded beside it drafts) or auto (whichever is likelier to save time). On the
+        command line also the name of a second model.""",
     )
     start_tokens: int | None = option(
         None,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import median
 from typing import Any
@@ -31,6 +31,8 @@ MOST = 64
 prompt's."""
 PROMPT, TIMED_ROWS = MOST + 1, (1, 1, 2, 3, 5, 9)
 """Rows of the forwards that are timed first; of the first of one row the weights may come from the disk."""
+Clock = Callable[[], float]
+"""In seconds, from any moment. That of a thread does not count what other processes do."""
 KEPT = 5
 """The time of a forward of so many rows is the median of the last this many."""
 
@@ -39,15 +41,22 @@ class DraftingModel:
     """The second model of a model.
 
     backend   of the second model; num_bytes: of its weights
+    clock     by which forwards are timed: that of the thread, which also computes; or, on a device, the wall's
     known     int64 (V,): of each token of the model, what the second model reads it as
-    shared    bool (V,): the tokens that both have, which alone are drafted
+    shared    bool: of each token of the larger vocabulary, whether both have it; such ones alone are drafted
     times     of forwards of the model, and of the second one
 
     InputError where its vocabulary is another; UnsupportedError where it has no autoregressive distribution.
     """
 
     def __init__(
-        self, config: ModelConfig, tokenizer: Tokenizer, backend: Backend, other: Tokenizer, num_bytes: int = 0
+        self,
+        config: ModelConfig,
+        tokenizer: Tokenizer,
+        backend: Backend,
+        other: Tokenizer,
+        num_bytes: int = 0,
+        clock: Clock = time.thread_time,
     ) -> None:
         own = backend.config
         if not (own.can_draft and config.can_draft):
@@ -58,8 +67,8 @@ class DraftingModel:
             )
         self.backend, self.num_bytes = backend, num_bytes
         self.shared = shared_tokens(tokenizer, other, config.vocab_size, own.vocab_size)
-        self.known = np.where(self.shared, np.arange(config.vocab_size), own.eos_id)
-        self.times = ForwardTimes(), ForwardTimes()
+        self.known = np.where(self.shared[: config.vocab_size], np.arange(config.vocab_size), own.eos_id)
+        self.times = ForwardTimes(clock), ForwardTimes(clock)
         self._beside: tuple[Backend, TwoBackends] | None = None
 
     def beside(self, backend: Backend) -> TwoBackends:
@@ -76,10 +85,10 @@ class DraftingModel:
 
 
 def shared_tokens(tokenizer: Tokenizer, other: Tokenizer, num: int, num_other: int) -> np.ndarray:
-    """Which of the first `num` ids are the same token in both vocabularies, bool (num,). InputError where an id is one
-    text in one of them and another in the other: special and added tokens alone may differ.
+    """Which ids are the same token in vocabularies of `num` and `num_other`, bool (the larger,). InputError where an id
+    is one text in one of them and another in the other: special and added tokens alone may differ.
     """
-    out, both = np.zeros(num, dtype=bool), min(num, num_other, tokenizer.vocab_size, other.vocab_size)
+    out, both = np.zeros(max(num, num_other), dtype=bool), min(num, num_other, tokenizer.vocab_size, other.vocab_size)
     if tokenizer is other or tokenizer == other:
         out[:both] = True
         return out
@@ -121,10 +130,9 @@ class DraftingSession(BackboneSession):
             return (yield from super().ask(canvas, positions, replace(ask, rules=self._own_rules(ask.rules))))
         answer = yield from super().ask(canvas, positions, ask)
         assert answer.logits is not None
-        shared = self.model.shared
-        logits = np.full((len(answer.logits), len(shared)), -np.inf, dtype=np.float32)
-        num = min(len(shared), answer.logits.shape[1])
-        logits[:, :num] = np.where(shared[:num], answer.logits[:, :num], -np.inf)
+        shape = len(answer.logits), len(self.model.known)
+        logits, num = np.full(shape, -np.inf, dtype=np.float32), min(shape[1], answer.logits.shape[1])
+        logits[:, :num] = np.where(self.model.shared[:num], answer.logits[:, :num], -np.inf)
         return Answer(logits=logits)
 
     def _own_rules(self, rules: Rules) -> Rules:
@@ -159,12 +167,13 @@ class TwoBackends:
     def _compute(self, number: int, batch: list[Forward | DraftStep]) -> list[Answer]:
         if not batch:
             return []
-        started = time.perf_counter()
+        clock = self._times[number].clock
+        started = clock()
         answers = self._backends[number].forward(batch)
         rows = [(len(one.tokens), len(one.wanted)) for one in batch if isinstance(one, Forward)]
         if len(rows) == len(batch):
             num, drawn = np.sum(rows, axis=0).tolist()
-            self._times[number].took(num, time.perf_counter() - started, prompt=2 * drawn < num)
+            self._times[number].took(num, clock() - started, prompt=2 * drawn < num)
         return answers
 
     def cache(self, capacity: int, *, int8: bool = False) -> KeyCache:
@@ -175,7 +184,8 @@ class TwoBackends:
 class ForwardTimes:
     """What forwards of one model take, by their rows: as they were measured first, and as they are now."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock = time.thread_time) -> None:
+        self.clock = clock
         self._seen: dict[int, deque[float]] = {}
         self._curve: np.ndarray | None = None
         self._row: float | None = None
@@ -191,16 +201,16 @@ class ForwardTimes:
             wanted = np.arange(0 if rows < longest else rows - 1, rows, dtype=np.int32)
             ask = Draws(Rules(), positions[wanted] + 1)
             tokens = np.full(rows, backend.config.eos_id)
-            started = time.perf_counter()
+            started = self.clock()
             backend.forward([Forward(tokens, layout, cache, wanted, ask)])
-            self.took(rows, time.perf_counter() - started, rows == longest)
+            self.took(rows, self.clock() - started, rows == longest)
         cache.free()
 
     def took(self, rows: int, seconds: float, prompt: bool = False) -> None:
         """A forward of so many rows was computed. prompt: few of them were drawn from."""
         if prompt or rows > MOST:
-            row = seconds / rows
-            self._row = row if self._row is None else (self._row + row) / 2
+            if self._row is None or rows >= MOST:
+                self._row = seconds / rows if self._row is None else (self._row + seconds / rows) / 2
             return
         self._seen.setdefault(rows, deque(maxlen=KEPT)).append(seconds)
         self._curve = None

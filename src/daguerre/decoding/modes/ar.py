@@ -165,7 +165,7 @@ def speculate(
     assert canvas.span is not None
     (start, end), following, settings = canvas.span, NO_DRAFT, run.plan.decode
     fast = run.session.draws and run.sampler.constraint is None
-    cycle, looks_up = _cycle if fast else _cycle_slowly, size > 1 and settings.drafter != "head"
+    cycle, looks_up = _cycle if fast else _cycle_slowly, size > 1 and settings.drafter in ("auto", "lookup")
     crowd, first, looked = 0, start, LookedUp()
     beside = None if run.second is None or size == 1 else Beside.of(run, size)
     apart, counts = _apart(run, size - 1) if run.plan.config.masks_in_place else None, run.counts
@@ -246,7 +246,7 @@ def _commit_forced(
 def _masked_rows(run: Run, most: int) -> int:
     """How many masked rows follow a place of a draft."""
     config, settings, num = run.plan.config, run.plan.decode, most
-    if settings.drafter == "lookup" or config.mask_id is None:
+    if settings.drafter in ("lookup", "second") or config.mask_id is None:
         return 0
     if settings.drafter == "auto":
         num = worth_drafting(config, settings.temperature, num, row_time(run.crowd), head_time(run.crowd))

@@ -28,6 +28,10 @@ MOST_DRAFTED = 8
 EXPECTED, SEEN = 0.8, 8
 """What part of the second model's tokens is taken to be right before any was seen, and as how many seen ones that
 counts."""
+SOON, LASTS = 8, 2
+"""A text is expected to go on for so many tokens, and this many times those that it has: so a short one is over before
+a second model has read its prompt.
+"""
 MARGIN = 1.03
 """A second model drafts where this is faster by so much than what there is without it."""
 
@@ -116,7 +120,8 @@ class Beside:
         if self._speed < MARGIN * speed:
             return False
         late = self._session.missing(canvas, start) - 2  # what it reads first, before it can draft
-        return late <= 0 or late * self._prompt_cost < (canvas.span[1] - start) * (1 / speed - 1 / self._speed)
+        left = min(canvas.span[1] - start, SOON + LASTS * (start - canvas.gaps[0][0]))
+        return late <= 0 or late * self._prompt_cost < left * (1 / speed - 1 / self._speed)
 
     def goes_on(self, draft: Sequence[float], room: int) -> bool:
         """Whether to draft one more token, behind those that are right with these chances, each given the others."""
