@@ -37,6 +37,10 @@ KEPT = 5
 """The time of a forward of so many rows is the median of the last this many."""
 
 
+EXPECTED, KEPT_TOKENS = 0.8, 200
+"""What part of its tokens is taken to be right before any was seen."""
+
+
 class DraftingModel:
     """The second model of a model.
 
@@ -44,6 +48,7 @@ class DraftingModel:
     clock     by which forwards are timed: that of the thread, which also computes; or, on a device, the wall's
     known     int64 (V,): of each token of the model, what the second model reads it as
     shared    bool: of each token of the larger vocabulary, whether both have it; such ones alone are drafted
+    acceptance  what part of its tokens was right, of about the last KEPT_TOKENS of all texts
     times     of forwards of the model, and of the second one
 
     InputError where its vocabulary is another; UnsupportedError where it has no autoregressive distribution.
@@ -68,6 +73,7 @@ class DraftingModel:
         self.backend, self.num_bytes = backend, num_bytes
         self.shared = shared_tokens(tokenizer, other, config.vocab_size, own.vocab_size)
         self.known = np.where(self.shared[: config.vocab_size], np.arange(config.vocab_size), own.eos_id)
+        self.acceptance = EXPECTED
         self.times = ForwardTimes(clock), ForwardTimes(clock)
         self._beside: tuple[Backend, TwoBackends] | None = None
 

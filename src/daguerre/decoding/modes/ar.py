@@ -195,13 +195,7 @@ def speculate(
         yield event
         num, written = len(event.decision.tokens), event.decision.tokens
         agreed = num - int(num > len(draft) or written[-1] != draft.tokens[num - 1])  # all but perhaps the last
-        _count(counts, draft, agreed)
-        if draft.source == "lookup":
-            looked.count(draft, agreed)
-        if beside is not None and draft.source == "second":
-            beside.count(draft, agreed)
-        if apart is not None and draft.source == "head" and len(draft):
-            apart.count(agreed)
+        _count(counts, draft, agreed, looked, apart, beside)
         start += num
         if given is not None:
             if draft.source == "caller" and given.misses:
@@ -211,7 +205,9 @@ def speculate(
     return canvas
 
 
-def _count(counts: Counts, draft: Drafted, accepted: int) -> None:
+def _count(
+    counts: Counts, draft: Drafted, accepted: int, looked: LookedUp, apart: Apart | None, beside: Beside | None
+) -> None:
     """Count a draft that was verified."""
     num = len(draft)
     counts.drafted += num
@@ -219,9 +215,14 @@ def _count(counts: Counts, draft: Drafted, accepted: int) -> None:
     if draft.source == "lookup":
         counts.lookup_drafted += num
         counts.lookup_accepted += accepted
+        looked.count(draft, accepted)
     elif draft.source != "caller":
         counts.head_drafted += num
         counts.head_accepted += accepted
+    if beside is not None and draft.source == "second":
+        beside.count(draft, accepted)
+    if apart is not None and draft.source == "head" and num:
+        apart.count(accepted)
 
 
 def _commit_forced(

@@ -16,7 +16,7 @@ from daguerre.canvas import Canvas
 from daguerre.decoding.denoise import Run
 from daguerre.decoding.drafters import MIN_ACCEPTED, NO_DRAFT, Drafted
 from daguerre.errors import InputError
-from daguerre.models.drafting_model import MOST, DraftingSession
+from daguerre.models.drafting_model import KEPT_TOKENS, MOST, DraftingSession
 from daguerre.models.forward import acceptance_of
 from daguerre.models.session import Asking, Session
 from daguerre.sampling.logits import Proposals
@@ -25,9 +25,8 @@ from daguerre.sampling.rules import Rule
 
 MOST_DRAFTED = 8
 """The most tokens of a draft."""
-EXPECTED, SEEN = 0.8, 8
-"""What part of the second model's tokens is taken to be right before any was seen, and as how many seen ones that
-counts."""
+SEEN = 8
+"""As how many tokens of this text those of earlier texts count, by which the second model is judged at first."""
 SOON, LASTS = 8, 2
 """A text is expected to go on for so many tokens, and this many times those that it has: so a short one is over before
 a second model has read its prompt.
@@ -47,7 +46,7 @@ class Beside:
     def __init__(self, session: DraftingSession, asked: Session, temperature: float, most: int, always: bool) -> None:
         self._session, self.asked, self._temperature = session, asked, temperature
         self._most, self._always = most, always
-        self._right, self._tried = EXPECTED * SEEN, float(SEEN)
+        self._right, self._tried = session.model.acceptance * SEEN, float(SEEN)
         self._costs, self._draft_cost, self._prompt_cost = [1.0], 1.0, 1.0
         self._speed = 1.0
 
@@ -137,7 +136,9 @@ class Beside:
 
     def count(self, draft: Drafted, right: int) -> None:
         """Count a draft that was verified."""
-        self._right, self._tried = self._right + right, self._tried + right + (right < len(draft))
+        tried, model = right + (right < len(draft)), self._session.model
+        self._right, self._tried = self._right + right, self._tried + tried
+        model.acceptance += (right - tried * model.acceptance) / KEPT_TOKENS
 
     def _draft(self, run: Run, canvas: Canvas, rules: Sequence[Rule], room: int) -> Asking[Drafted]:
         """A draft at the start of the active span, of at most `room` tokens, drawn one after the other with the random
