@@ -421,9 +421,8 @@ def load(
 ) -> Model:
     """A model, whose arguments are described below.
 
-    CheckpointError when the folder is missing or damaged, or cannot be downloaded; UnsupportedError for a published
-    model that cannot be computed, and where the requested backend or quantize cannot run these weights here;
-    InputError for a name that the hub does not have, and for a device that is not here.
+    CheckpointError for a folder that is missing, damaged or cannot be downloaded; UnsupportedError for what cannot be
+    computed, here or at all; InputError for a name that the hub does not have, and for a device that is not here.
     """
     device = usable_device(device)
     check_threads(threads, device)

@@ -189,7 +189,7 @@ def speculate(
             draft = yield from beside.choose(run, active, rules, drafts)
         if apart is not None and run.sampler.constraint is None and start > first and apart.worth(draft, time):
             drafts.append((yield from _draft_apart(run, active, rules, min(apart.num, end - start - 1))))
-            draft = best(drafts, end - start - 1, time)
+            draft = best([draft, *drafts], end - start - 1, time)
         step, masked = counts.forwards, (ahead, draft.ends(min(0.5, ahead * time / MIN_GAIN)) if ahead else ())
         canvas, event, following = yield from cycle(run, active, draft, rules, masked, should_stop, step)
         yield event
