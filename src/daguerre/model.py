@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
@@ -27,12 +28,14 @@ from daguerre.models.catalog import Catalog
 from daguerre.models.chat_prompt import chat_ids
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.denoiser import BackboneDenoiser, auto_numbers, native_is_default
+from daguerre.models.drafting_model import DraftingModel
 from daguerre.models.forward import Head
 from daguerre.models.load_options import DEFAULT_MODEL, BackendName, LoadOptions, Place, Quantization
 from daguerre.models.load_options import DTYPES as DTYPES
 from daguerre.models.loading import (
     Backbones,
     Loaded,
+    joined,
     load_folder,
     model_folder,
     tokenizer_folder,
@@ -409,6 +412,8 @@ def load(
     revision: str | None = None,
     family: str | None = None,
     adapter: str | os.PathLike[str] | None = None,
+    drafts: str | os.PathLike[str] | None = None,
+    drafts_quantize: Quantization | None = None,
     tokenizer: str | os.PathLike[str] | None = None,
     rope_scaling: str | Mapping[str, Any] | Extension | None = None,
     tensor_parallel: bool = False,
@@ -416,14 +421,13 @@ def load(
 ) -> Model:
     """A model, whose arguments are described below.
 
-    CheckpointError when the folder is missing or damaged, or cannot be downloaded; UnsupportedError for a published
-    model that cannot be computed, and where the requested backend or quantize cannot run these weights here;
-    InputError for a name that the hub does not have, and for a device that is not here.
+    CheckpointError for a folder that is missing, damaged or cannot be downloaded; UnsupportedError for what cannot be
+    computed, here or at all; InputError for a name that the hub does not have, and for a device that is not here.
     """
     device = usable_device(device)
     check_threads(threads, device)
     if tensor_parallel:
-        device, backend = _joined(device, backend, quantize), "torch"
+        device, backend = joined(device, backend, quantize), "torch"
     folder = model_folder(name, revision, family=family)
     adapter_folder = None if adapter is None else model_folder(adapter, what="an adapter")
     numbers = auto_numbers(device, backend) if dtype == "auto" else number_type_of(dtype)
@@ -450,18 +454,21 @@ def load(
         weights = split_layers(loaded.backbone)
     changed = adapter is not None or scaling is not None  # so that calibrations are of other answers
     calibrations = {} if changed else load_calibrations(folder, loaded.source.weights_hash())
-    model = _model_of(loaded, weights, calibrations, backend, quantize, experts, tasks_in(folder, adapter_folder))
+    how: dict[str, Any] = {"backend": backend, "quantize": quantize, "experts": experts}
+    model = _model_of(loaded, weights, calibrations, tasks=tasks_in(folder, adapter_folder), **how)
     _settle(model, threads, backend is not None or quantize is not None or defer)
+    if drafts is not None:
+        add_drafts(model, drafts, device=device, dtype=dtype, backend=backend, quantize=drafts_quantize or quantize)
     return model
 
 
-def _joined(device: str, backend: BackendName | None, quantize: Quantization | None) -> str:
-    """The device of this process, which has joined the others that share the layers."""
-    if backend == "native" or quantize is not None:
-        raise UnsupportedError("layers are shared by the torch backend alone: leave out native and quantize")
-    from daguerre.models.tensor_parallel import join_others
-
-    return join_others(device)
+def add_drafts(model: Model, drafts: str | os.PathLike[str], **how: Any) -> None:
+    """Let what `drafts` names draft for the model: a second model, which is loaded with the arguments `how`."""
+    second = load(drafts, **how)
+    own, clock = second.denoiser.fixed(), time.thread_time if how["device"] == "cpu" else time.perf_counter
+    made = DraftingModel(model.config, model.tokenizer, own.backend, second.tokenizer, own.num_bytes, clock)
+    made.beside(model.denoiser.backend)
+    model.denoiser.drafting = made
 
 
 def _settle(model: Model, threads: int | Literal["auto"] | None, packs: bool) -> None:
@@ -477,24 +484,15 @@ load.__doc__ = "\n\n".join([str(load.__doc__), *(f"    {name}: {one.says}" for n
 
 
 def _model_of(
-    loaded: Loaded,
-    weights: Backbone | ModelWeights,
-    calibrations: Mapping[str, Calibration],
-    backend: BackendName | None,
-    quantize: Quantization | None,
-    experts: Place | None,
-    tasks: tuple[str, ...],
+    loaded: Loaded, weights: Backbone | ModelWeights, calibrations: Mapping[str, Calibration], **how: Any
 ) -> Model:
     return Model(
         weights,
         loaded.tokenizer,
-        backend,
-        calibrations,
-        quantize=quantize,
-        experts=experts,
+        calibrations=calibrations,
         family=loaded.family,
         defaults=loaded.decode,
         sampling=loaded.sampling,
         concepts=loaded.concepts,
-        tasks=tasks,
+        **how,
     )

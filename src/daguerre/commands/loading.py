@@ -35,6 +35,8 @@ DtypeName = Annotated[str, _option("dtype")]
 Revision = Annotated[str | None, _option("revision")]
 FamilyName = Annotated[str | None, _option("family")]
 AdapterName = Annotated[str | None, _option("adapter")]
+DraftsName = Annotated[str | None, _option("drafts")]
+DraftsQuantize = Annotated[str | None, _option("drafts_quantize")]
 TokenizerName = Annotated[str | None, _option("tokenizer")]
 RopeScaling = Annotated[str | None, _option("rope_scaling")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
@@ -64,6 +66,8 @@ class Loading(ModelChoice):
     backend: BackendName = None
     quantize: QuantizeName = None
     dtype: DtypeName = "auto"
+    drafts: DraftsName = None
+    drafts_quantize: DraftsQuantize = None
 
 
 @dataclass(frozen=True, kw_only=True)

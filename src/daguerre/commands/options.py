@@ -8,7 +8,7 @@ import json
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -19,7 +19,7 @@ from daguerre.commands.loading import AsJson as AsJson
 from daguerre.commands.loading import parameters_of, takes_groups, with_parameters
 from daguerre.commands.streams import read_input
 from daguerre.commands.viewing import print_explained
-from daguerre.decoding.options import DecodeOptions
+from daguerre.decoding.options import DecodeOptions, DrafterName
 from daguerre.errors import InputError
 
 DraftText = Annotated[
@@ -102,12 +102,23 @@ def makes_request(command: Callable[..., None]) -> Callable[..., None]:
     @takes(REQUEST)
     @functools.wraps(command)
     def wrapper(**given: Any) -> None:
+        _name_second_model(given)
         given |= {name: _json(name, given[name]) for name in ("schema", "tools") if name in given}
         if "steer" in given:
             given["steer"] = _program(given["steer"])
         command(**given | ({"pins": _pins(given["pins"])} if "pins" in given else {}))
 
     return takes_groups(wrapper)
+
+
+def _name_second_model(given: dict[str, Any]) -> None:
+    """What --drafter names, if it is none of the option's own words, is a model: as if --drafts named it."""
+    name, loading = given.get("drafter"), given.get("loading")
+    if name is None or name in get_args(DrafterName) or loading is None:
+        return
+    if loading.drafts is not None:
+        raise InputError("--drafter and --drafts name a model each: leave out one of the two")
+    given["loading"] = replace(loading, drafts=given.pop("drafter"))
 
 
 def read_pairs(given: list[str] | None) -> list[tuple[int, int]] | None:

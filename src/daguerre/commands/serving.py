@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from daguerre.commands.loading import BackendName, DtypeName, QuantizeName, fetch, load, takes_groups
+from daguerre.commands.loading import BackendName, DraftsQuantize, DtypeName, QuantizeName, fetch, load, takes_groups
 from daguerre.errors import InputError, MissingExtra
 
 KEYS = "DAGUERRE_API_KEYS"
@@ -35,6 +35,11 @@ class Computing:
     backend: BackendName = None
     quantize: QuantizeName = None
     dtype: DtypeName = "auto"
+    drafts: Annotated[
+        str | None,
+        typer.Option("--drafts", "--drafter", help="A second model, of the same vocabulary, that drafts for each."),
+    ] = None
+    drafts_quantize: DraftsQuantize = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,6 +22,7 @@ from daguerre.canvas import Canvas, Decision
 from daguerre.decoding.plan import Plan, Steps
 from daguerre.decoding.result import has_ended, num_as_drafted
 from daguerre.decoding.sampler import TokenSampler, evidence_at
+from daguerre.models.drafting_model import DraftingSession
 from daguerre.models.forward import Logits
 from daguerre.models.rows import index_range
 from daguerre.models.session import Asking, Counts, Session
@@ -95,6 +96,7 @@ class Run:
 
     counts  what the sample has computed: those of the session
     crowd   how many texts are written in its forwards, with this one: whoever computes them changes it
+    second  the session of a second model, which drafts; and how that is asked, which a scorer may change
     """
 
     plan: Plan
@@ -103,6 +105,7 @@ class Run:
     deadline: Deadline
     counts: Counts
     crowd: int = 1
+    second: tuple[DraftingSession, Session] | None = None
     _last_end: tuple[object, bool] = field(default=(None, False))
 
     @property

@@ -104,7 +104,7 @@ def longest_match(draft: np.ndarray, text: np.ndarray, most: int) -> tuple[int, 
 
 
 NO_PLACES = np.zeros(0, dtype=np.int64)
-Source = Literal["head", "lookup", "caller"]
+Source = Literal["head", "lookup", "caller", "second"]
 
 MIN_ACCEPTED = 0.05
 """A draft ends before the token with which the chance that all of it is accepted falls below this."""
@@ -151,7 +151,7 @@ class Drafted:
 
     tokens   int64 (D,)
     reached  the chances that at least 0, 1, ..., D of them are accepted
-    source   "head": the model, with or without a draft head
+    source   "head": the model, with or without a draft head; "second": a second model
     """
 
     tokens: np.ndarray

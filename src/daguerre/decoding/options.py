@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from daguerre.decoding.steering import Steering
 
 ModeName = Literal["ar", "block", "full", "speculative", "beam", "ancestral", "renoise", "expand", "fim"]
-DrafterName = Literal["auto", "head", "lookup"]
+DrafterName = Literal["auto", "head", "lookup", "second"]
 RankedBy = Literal["model", "drawn"]
 FillEnd = Literal["fit", "model"]
 MOST_SAMPLES = 4096
@@ -122,8 +122,9 @@ class DecodeOptions:
     drafter: DrafterName = option(
         "auto",
         OneOf(known=get_args(DrafterName)),
-        """Mode speculative: head (the model drafts), lookup (repeats what followed the same tokens earlier) or auto
-        (whichever is likelier to be right).""",
+        """Mode speculative: head (the model drafts), lookup (repeats what followed the same tokens earlier), second
+        (the second model that is loaded beside it drafts) or auto (whichever is likelier to save time). On the
+        command line also the name of a second model.""",
     )
     start_tokens: int | None = option(
         None,

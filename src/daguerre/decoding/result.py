@@ -273,9 +273,9 @@ class Usage:
     `prefill_tokens` of the caller's text, `finalized_tokens` of committed text, and `recomputed_tokens`, computed again
     because there is no cache. All of them together are `computed_tokens`; `reused_tokens` were read from the cache
     instead. `accepted` of the `drafted` tokens were right (mode "speculative"): `lookup_accepted` of the
-    `lookup_drafted` ones, which came from the text itself, `head_accepted` of the `head_drafted` ones, which the model
-    drafted, and the rest of the caller's draft. In `deadline_forced` forwards the timeout decided how much was
-    committed. `accepted_prediction_tokens` and `rejected_prediction_tokens` are tokens of
+    `lookup_drafted` ones, which came from the text itself, `head_accepted` of the `head_drafted` ones, which the model,
+    or a second one, drafted, and the rest of the caller's draft. In `deadline_forced` forwards the timeout decided how
+    much was committed. `accepted_prediction_tokens` and `rejected_prediction_tokens` are tokens of
     the caller's draft: those that the text has where they were expected, and the others. `seconds` are wall-clock time,
     prefill included. `mode` is the mode that ran, also where the request named none.
     """

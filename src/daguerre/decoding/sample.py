@@ -31,8 +31,10 @@ from daguerre.decoding.sampler import TokenSampler
 from daguerre.errors import InputError, no_concept_heads
 from daguerre.models.catalog import Catalog
 from daguerre.models.denoiser import Denoiser
+from daguerre.models.drafting_model import DraftingModel, DraftingSession
 from daguerre.models.forward import Answer, Backend, DraftStep, Forward
 from daguerre.models.heads import Heads
+from daguerre.models.session import Session
 from daguerre.sampling.random import Counter
 from daguerre.trace import Event, TraceStep
 
@@ -89,6 +91,9 @@ class Sample:
         self.plan, self.canvas = plan, plan.canvas
         self._bound: int | None = None
         self.events, self.backend = History(plan.canvas), denoiser.backend
+        drafting, second = getattr(denoiser, "drafting", None), None
+        if drafting is not None or decode.drafter == "second":
+            second = self._drafted_by(drafting)
         self._heads: Heads | None = None
         self._controls: ProgramControls | None = None
         if decode.uses_concepts or decode.logit_guidance is not None:
@@ -100,13 +105,30 @@ class Sample:
             sampler = replace(sampler, by_step=True, reads=decode.commit_policy.reads, as_drawn=decode.ranks_as_drawn)
         self._searched = plan.searched if sample == 0 else None
         self.deadline = Deadline(timeout, clock, 0.0 if self._searched is None else self._searched.seconds)
-        self._run, self._cut = Run(plan, session, sampler, self.deadline, session.counts), False
+        self._run, self._cut = Run(plan, session, sampler, self.deadline, session.counts, second=second), False
         self._steps = self.plan.mode.run(self._run, plan.canvas)
 
     @property
     def bound(self) -> int:
         """The most forwards that the sample may have taken when it is done; a change updates it."""
         return self.plan.max_forwards if self._bound is None else self._bound
+
+    def _drafted_by(self, drafting: DraftingModel | None) -> tuple[DraftingSession, Session] | None:
+        """The second model's session, and the same with the scorer that changes the model's logits; None where it does
+        not draft.
+        """
+        decode, canvas = self.plan.decode, self.plan.canvas
+        if drafting is None:
+            raise InputError('drafter="second" needs a second model: load it with drafts=MODEL, or leave out drafter')
+        if "drafter" not in self.plan.mode.options or decode.drafter in ("head", "lookup"):
+            return None
+        self.backend, session = drafting.beside(self.backend), drafting.session(canvas)
+        guiding = decode.logit_guidance
+        if guiding is None or guiding.scorer is None:
+            return session, session
+        from daguerre.models.wrappers.guidance import GuidedSession
+
+        return session, GuidedSession(session, guiding, None, None)
 
     def _wrapped(self, denoiser: Denoiser) -> Denoiser:
         """The denoiser with what the request adds, of its concepts and of guidance."""
@@ -352,5 +374,5 @@ def driven(denoiser: Denoiser, plan: Plan, timeout: float | None) -> list[Sample
         for _ in drive(samples[0]):
             pass
     else:
-        Together(denoiser.backend, samples).run()
+        Together(samples[0].backend, samples).run()
     return samples

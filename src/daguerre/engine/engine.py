@@ -64,7 +64,9 @@ class Engine(Operations[Job]):
         self._denoiser = model.denoiser.fixed()
         self.model = copy.copy(model)
         self.model.denoiser = SharedDenoiser(self, self._denoiser)  # type: ignore[assignment]
-        self._scheduler = Scheduler(self._denoiser.backend, self.limits, self._left, self.weight)
+        drafting, backend = self._denoiser.drafting, self._denoiser.backend
+        both = backend if drafting is None else drafting.beside(backend)
+        self._scheduler = Scheduler(both, self.limits, self._left, self.weight)
         self._changed, self._wake = Condition(), Flag()
         self._arrived, self._open = 0, Counter[str]()
         self._thread: Thread | None = None
@@ -109,7 +111,7 @@ class Engine(Operations[Job]):
         return self._run(plan, request.arguments.get("timeout"), priority, owner)
 
     def _run(self, plan: Plan, timeout: float | None, priority: int, owner: str) -> Job:
-        num_caches = 1 if plan.unconditional is None else 2
+        num_caches = 1 + (plan.unconditional is not None) + (self._denoiser.drafting is not None)
         rows = num_pages(len(plan.canvas)) * num_caches * PAGE
         if rows > self.limits.cache_rows:
             raise InputError(

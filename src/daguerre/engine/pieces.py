@@ -44,7 +44,7 @@ def first_rows(forward: Forward, num: int) -> Forward:
     begin = None if layout.begin is None else layout.begin[:num]
     clean = Layout(layout.position[:num], layout.end[:num], num, begin)
     ask = _ask_of(forward.ask, slice(len(wanted))) if len(wanted) else Hidden()
-    return Forward(forward.tokens[:num], clean, forward.cache, wanted, ask, forward.level)
+    return Forward(forward.tokens[:num], clean, forward.cache, wanted, ask, forward.level, second=forward.second)
 
 
 def other_rows(forward: Forward, num: int) -> Forward:
@@ -82,6 +82,7 @@ class CleanRows:
     def __init__(self) -> None:
         self.length = 0
         self.level: float | None = None
+        self.second = False
         self._parts: list[Forward] = []
         self._ends: list[int] = []
 
@@ -107,7 +108,7 @@ class CleanRows:
             self._parts.append(forward)
             self._ends.append(int(forward.layout.end[: forward.layout.num_clean].max()))
             self.length += forward.layout.num_clean
-        self.level = forward.level
+        self.level, self.second = forward.level, forward.second
 
     @property
     def closed(self) -> bool:
@@ -118,7 +119,7 @@ class CleanRows:
         """The forward that computes all of them again, into an empty cache."""
         tokens, position, begin, end = self.rows.T.copy()
         layout = Layout(position, end.astype(np.int32), self.length, begin.astype(np.int32))
-        return Forward(tokens, layout, cache, NONE, Hidden(), self.level)
+        return Forward(tokens, layout, cache, NONE, Hidden(), self.level, second=self.second)
 
 
 def rows_of(forward: Forward, num: int) -> np.ndarray:

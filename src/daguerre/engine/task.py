@@ -155,7 +155,7 @@ class PendingForward:
         if cache is None or cache.length or not isinstance(first, Forward):
             return [], 0
         rows = rows_of(first, cut_at(first, len(first.tokens)))
-        keys, num = prefixes.fill(cache, rows, (first.level, cache.kind, salt))
+        keys, num = prefixes.fill(cache, rows, (first.level, first.second, cache.kind, salt))
         if num:
             self.computed(first_rows(first, num), None)
         return keys, num
@@ -257,7 +257,7 @@ class Task:
             rows = self._rows[key]
             if rows.length == cache.length:
                 before = len(prefixes)
-                self._read += prefixes.store(cache, rows.rows, (rows.level, cache.kind, self.salt), room)
+                self._read += prefixes.store(cache, rows.rows, (rows.level, rows.second, cache.kind, self.salt), room)
                 room -= len(prefixes) - before
 
     def release(self, prefixes: Prefixes) -> None:

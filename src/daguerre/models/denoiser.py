@@ -17,6 +17,7 @@ from daguerre.models.backends.native_backend import INSTEAD, WAYS_OUT, NativeBac
 from daguerre.models.backends.native_backend import can_compile as can_compile
 from daguerre.models.bits import NumberType
 from daguerre.models.core.config import ModelConfig
+from daguerre.models.drafting_model import DraftingModel
 from daguerre.models.forward import Backend, Head
 from daguerre.models.heads import ArrayHeads, Heads
 from daguerre.models.load_options import BackendName, LoadOptions, Place, Quantization
@@ -55,6 +56,7 @@ class BackboneDenoiser:
     quantize  matrices are rounded to a block type of GGUF files, such as "q8_0" or "q4_k", for the native backend only.
               "int8" and "approximate_int4" are former names, which are said to be so once
     head      turns hidden states into logits in place of the vocabulary projection
+    drafting  the second model, which drafts for this one; set by `model.load`
     experts   where the native backend has the packed experts of a mixture: in "memory", or on the "disk", of which
               memory holds what it can (`models.backends.disk`); None: on the disk if they do not fit in free memory
 
@@ -82,6 +84,7 @@ class BackboneDenoiser:
             raise UnsupportedError(f'experts="disk" has no part here, since {reason}: leave it out')
         self.backend_name, self.quantize, self._head = backend, quantize, head
         self._experts = experts
+        self.drafting: DraftingModel | None = None
         self._made: tuple[Stamp, Backend] | None = None
         self._fixed: Backend | None = None
         self._heads: tuple[Backend, Heads] | None = None
@@ -145,16 +148,17 @@ class BackboneDenoiser:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of the weights: of the packed ones, where these are the only copy."""
+        """Bytes of the weights, with a second model's: of the packed ones, where these are the only copy."""
         backend = None if isinstance(self.weights, BackboneWeights) else self.backend
+        more = 0 if self.drafting is None else self.drafting.num_bytes
         if isinstance(backend, NativeBackend):
-            return backend.num_bytes
-        return sum(x.nbytes for x in self.backbone.parameters())
+            return backend.num_bytes + more
+        return sum(x.nbytes for x in self.backbone.parameters()) + more
 
     def fixed(self) -> BackboneDenoiser:
         """A denoiser with the same weights that does not look whether they have changed."""
         out = BackboneDenoiser(self.weights, *self._how)
-        out._fixed = self.backend
+        out._fixed, out.drafting = self.backend, self.drafting
         return out
 
     def _make(self) -> Backend:

@@ -282,6 +282,7 @@ class Forward:
               were these noisy rows; None in a first step. Only the backend that made it can read it
     edit      how the hidden states of the wanted rows are changed before they become logits; not for `Hidden`
     explain   return the hidden states that logits were computed from, before any edit, as evidence
+    second    it is of the second model, which drafts (`models.drafting_model`)
     """
 
     tokens: np.ndarray
@@ -294,6 +295,7 @@ class Forward:
     conditioning: Any = None
     edit: Edit | None = None
     explain: bool = False
+    second: bool = False
 
 
 @dataclass(eq=False, slots=True)

@@ -79,6 +79,15 @@ class LoadOptions:
     adapter: str | os.PathLike[str] | None = option(
         None, PathName(none=True), "A LoRA adapter in PEFT's layout, to be merged: a folder, or a name on a hub."
     )
+    drafts: str | os.PathLike[str] | None = option(
+        None,
+        PathName(none=True),
+        """A second model that drafts for mode speculative: a smaller one of the same vocabulary, named as the model is.
+        It changes no text, only the time.""",
+    )
+    drafts_quantize: Quantization | None = option(
+        None, OneOf(known=get_args(Quantization), none=True), "quantize of the second model; None: as of the model."
+    )
     tokenizer: str | os.PathLike[str] | None = option(
         None, PathName(none=True), "A tokenizer in place of a published model's own: a folder, or a name on a hub."
     )

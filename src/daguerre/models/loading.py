@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from daguerre.arguments import WRONG, Kind
-from daguerre.errors import CheckpointError, InputError, shown
+from daguerre.errors import CheckpointError, InputError, UnsupportedError, shown
 from daguerre.extras import pytorch
 from daguerre.models.adapter_files import CONFIG as ADAPTER
 from daguerre.models.bits import number_type_of
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.hub import is_name, pull, pull_tokenizer
 from daguerre.models.json_files import read_json
-from daguerre.models.load_options import DEFAULT_MODEL
+from daguerre.models.load_options import DEFAULT_MODEL, BackendName, Quantization
 from daguerre.models.load_options import DTYPES as DTYPES
 from daguerre.models.model_weights import ModelWeights
 from daguerre.models.own_layout import CONFIG as CONFIG
@@ -132,6 +132,15 @@ def load_model(
     """The backbone and the tokenizer of a folder; see `load_folder`."""
     loaded = load_folder(folder, dtype, device)
     return loaded.backbone, loaded.tokenizer
+
+
+def joined(device: str, backend: BackendName | None, quantize: Quantization | None) -> str:
+    """The device of this process, which has joined the others that share the layers."""
+    if backend == "native" or quantize is not None:
+        raise UnsupportedError("layers are shared by the torch backend alone: leave out native and quantize")
+    from daguerre.models.tensor_parallel import join_others
+
+    return join_others(device)
 
 
 def usable_device(name: str) -> str:

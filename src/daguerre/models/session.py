@@ -37,7 +37,7 @@ class Counts:
     drafted            tokens of drafts that were verified, whatever drafted them
     accepted           how many of them were accepted
     lookup_drafted, lookup_accepted   those of them that were looked up in the text itself
-    head_drafted, head_accepted       those that the model drafted; the others are of the caller's draft
+    head_drafted, head_accepted       those that the model, or a second one, drafted; the others are of the caller's
     deadline_forced    forwards in which the deadline, not the policy, decided how much is committed
     accepted_prediction_tokens   tokens of the caller's draft that are in the text, in their expected place
     rejected_prediction_tokens   all other tokens of the caller's draft

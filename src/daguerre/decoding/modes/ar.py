@@ -28,6 +28,7 @@ from daguerre.decoding.drafters import (
     look_up,
     worth_drafting,
 )
+from daguerre.decoding.modes.beside import Beside
 from daguerre.decoding.options import DecodeOptions
 from daguerre.decoding.plan import SAMPLING, Distribution, Mode, Plan, Steps
 from daguerre.decoding.sampler import TokenSampler, evidence_at, proposals_of
@@ -164,8 +165,9 @@ def speculate(
     assert canvas.span is not None
     (start, end), following, settings = canvas.span, NO_DRAFT, run.plan.decode
     fast = run.session.draws and run.sampler.constraint is None
-    cycle, looks_up = _cycle if fast else _cycle_slowly, size > 1 and settings.drafter != "head"
+    cycle, looks_up = _cycle if fast else _cycle_slowly, size > 1 and settings.drafter in ("auto", "lookup")
     crowd, first, looked = 0, start, LookedUp()
+    beside = None if run.second is None or size == 1 else Beside.of(run, size)
     apart, counts = _apart(run, size - 1) if run.plan.config.masks_in_place else None, run.counts
     right, tried = 1, 2  # of places in the caller's draft that were guessed after a difference
     while start < end and not should_stop(canvas):
@@ -183,19 +185,17 @@ def speculate(
         if given is not None:
             drafts.append(given_by_caller(given, end - start - 1, 1.0 if not given.misses else right / tried))
         draft, active = best(drafts, end - start - 1, time), canvas.at((start, end))
+        if beside is not None:
+            draft = yield from beside.choose(run, active, rules, drafts)
         if apart is not None and run.sampler.constraint is None and start > first and apart.worth(draft, time):
             drafts.append((yield from _draft_apart(run, active, rules, min(apart.num, end - start - 1))))
-            draft = best(drafts, end - start - 1, time)
+            draft = best([draft, *drafts], end - start - 1, time)
         step, masked = counts.forwards, (ahead, draft.ends(min(0.5, ahead * time / MIN_GAIN)) if ahead else ())
         canvas, event, following = yield from cycle(run, active, draft, rules, masked, should_stop, step)
         yield event
         num, written = len(event.decision.tokens), event.decision.tokens
         agreed = num - int(num > len(draft) or written[-1] != draft.tokens[num - 1])  # all but perhaps the last
-        _count(counts, draft, agreed)
-        if draft.source == "lookup":
-            looked.count(draft, agreed)
-        if apart is not None and draft.source == "head" and len(draft):
-            apart.count(agreed)
+        _count(counts, draft, agreed, looked, apart, beside)
         start += num
         if given is not None:
             if draft.source == "caller" and given.misses:
@@ -205,7 +205,9 @@ def speculate(
     return canvas
 
 
-def _count(counts: Counts, draft: Drafted, accepted: int) -> None:
+def _count(
+    counts: Counts, draft: Drafted, accepted: int, looked: LookedUp, apart: Apart | None, beside: Beside | None
+) -> None:
     """Count a draft that was verified."""
     num = len(draft)
     counts.drafted += num
@@ -213,9 +215,14 @@ def _count(counts: Counts, draft: Drafted, accepted: int) -> None:
     if draft.source == "lookup":
         counts.lookup_drafted += num
         counts.lookup_accepted += accepted
-    elif draft.source == "head":
+        looked.count(draft, accepted)
+    elif draft.source != "caller":
         counts.head_drafted += num
         counts.head_accepted += accepted
+    if beside is not None and draft.source == "second":
+        beside.count(draft, accepted)
+    if apart is not None and draft.source == "head" and num:
+        apart.count(accepted)
 
 
 def _commit_forced(
@@ -240,7 +247,7 @@ def _commit_forced(
 def _masked_rows(run: Run, most: int) -> int:
     """How many masked rows follow a place of a draft."""
     config, settings, num = run.plan.config, run.plan.decode, most
-    if settings.drafter == "lookup" or config.mask_id is None:
+    if settings.drafter in ("lookup", "second") or config.mask_id is None:
         return 0
     if settings.drafter == "auto":
         num = worth_drafting(config, settings.temperature, num, row_time(run.crowd), head_time(run.crowd))
