@@ -30,14 +30,7 @@ from daguerre.models.denoiser import BackboneDenoiser, auto_numbers, native_is_d
 from daguerre.models.forward import Head
 from daguerre.models.load_options import DEFAULT_MODEL, BackendName, LoadOptions, Place, Quantization
 from daguerre.models.load_options import DTYPES as DTYPES
-from daguerre.models.loading import (
-    Backbones,
-    Loaded,
-    load_folder,
-    model_folder,
-    tokenizer_folder,
-    usable_device,
-)
+from daguerre.models.loading import Backbones, Loaded, load_folder, model_folder, tokenizer_folder, usable_device
 from daguerre.models.model_weights import ModelWeights, torch_type, weights_of
 from daguerre.models.scaling import Extension, read_scaling
 from daguerre.models.shards import Progress
@@ -409,6 +402,7 @@ def load(
     revision: str | None = None,
     family: str | None = None,
     adapter: str | os.PathLike[str] | None = None,
+    drafts: str | os.PathLike[str] | None = None,
     tokenizer: str | os.PathLike[str] | None = None,
     rope_scaling: str | Mapping[str, Any] | Extension | None = None,
     tensor_parallel: bool = False,
@@ -438,6 +432,7 @@ def load(
         device,
         family=family,
         adapter=adapter_folder,
+        drafts=drafts,
         tokenizer=tokenizer_folder(folder, tokenizer, family),
         rope_scaling=scaling,
         progress=progress,

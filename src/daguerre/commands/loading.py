@@ -34,6 +34,7 @@ DtypeName = Annotated[str, _option("dtype")]
 Revision = Annotated[str | None, _option("revision")]
 FamilyName = Annotated[str | None, _option("family")]
 AdapterName = Annotated[str | None, _option("adapter")]
+DraftsName = Annotated[str | None, _option("drafts")]
 TokenizerName = Annotated[str | None, _option("tokenizer")]
 RopeScaling = Annotated[str | None, _option("rope_scaling")]
 
@@ -46,6 +47,7 @@ class ModelChoice:
     revision: Revision = None
     family: FamilyName = None
     adapter: AdapterName = None
+    drafts: DraftsName = None
     tokenizer: TokenizerName = None
     rope_scaling: RopeScaling = None
 

@@ -77,6 +77,12 @@ class LoadOptions:
     adapter: str | os.PathLike[str] | None = option(
         None, PathName(none=True), "A LoRA adapter in PEFT's layout, to be merged: a folder, or a name on a hub."
     )
+    drafts: str | os.PathLike[str] | None = option(
+        None,
+        PathName(none=True),
+        """Drafts for mode speculative of an autoregressive model: a folder of `daguerre train drafts`, or none. By
+        default those of the folder beside the model that has its name and `.drafts`.""",
+    )
     tokenizer: str | os.PathLike[str] | None = option(
         None, PathName(none=True), "A tokenizer in place of a published model's own: a folder, or a name on a hub."
     )
