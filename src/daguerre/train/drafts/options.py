@@ -18,7 +18,7 @@ class DraftOptions:
     depth       the longest draft
     kept        share of the drafts of a depth that go on to the next
     texts       texts of a step
-    rate        learning rate of Muon, for the matrices of the head
+    rate        learning rate of AdamW
     drafts      budget: drafts in all; the rate falls to 0 over the last `decay` of it
     stop        after so many drafts the run says whether it is worth going on
     seed        of the weights and the order of texts
@@ -28,10 +28,10 @@ class DraftOptions:
     vocabulary: int = 8192
     depth: int = 4
     kept: float = 0.7
-    texts: int = 8
-    rate: float = 0.02
+    texts: int = 4
+    rate: float = 1e-3
     decay: float = 0.5
-    drafts: int = 20_000_000
+    drafts: int = 4_000_000
     stop: int = 1_000_000
     seed: int = 0
 

@@ -31,8 +31,7 @@ from daguerre.train.corpus.chat_text import ChatText, read_chat_texts
 from daguerre.train.drafts.loss import Frozen, Rows, drafted, drafting_loss
 from daguerre.train.drafts.options import DraftOptions
 from daguerre.train.drafts.states import Place, States
-from daguerre.train.optim import Average, Optimizer
-from daguerre.train.recipe import Optimization
+from daguerre.train.optim import Average, lr_factor
 
 DRAFTS, STATES, LOG = "drafts", "states", "progress.jsonl"
 """The folders of the head and of the states in that of a run, and its log."""
@@ -44,6 +43,9 @@ FEWEST = 40
 """Texts without which no run begins."""
 MINUTES = 5.0
 """Between two checkpoints."""
+CLIP, WARMUP = 1.0, 0.005
+"""The greatest norm of a gradient, and the share of the budget in which the rate rises. Muon would take as long for a
+step as all else on a CPU."""
 WANTED = 0.5, 0.45
 """What the first two drafts of greedy text should reach by the stop test: below, more data alone will not help."""
 
@@ -110,7 +112,7 @@ class DraftRun:
         self.frozen, self.states = frozen_of(model, tokens), States(out / STATES, config.width)
         self.trained = nn.Module()
         self.head = self.trained.draft_head = make_head(self.config, options.seed)
-        self.optimizer = Optimizer(self.trained, replace(Optimization(), muon_lr=options.rate, warmup=0.01, decay=options.decay, weight_decay=0.0))
+        self.optimizer = torch.optim.AdamW(self.trained.parameters(), lr=0.0, betas=(0.9, 0.95), weight_decay=0.0)
         self.average = Average(self.trained, 0.998)
         self._rng, self._generator = np.random.default_rng(options.seed), torch.Generator().manual_seed(options.seed)
         if checkpoint is not None:
@@ -147,7 +149,12 @@ class DraftRun:
         rows = self._rows(self._chosen())
         found = drafting_loss(self.head, self.frozen, rows, self.options.depth, self.options.kept, self._generator)
         found.loss.backward()
-        self.optimizer.step(self.progress.drafts / self.options.drafts)
+        torch.nn.utils.clip_grad_norm_(self.trained.parameters(), CLIP)
+        factor = lr_factor(self.progress.drafts / self.options.drafts, WARMUP, self.options.decay)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.options.rate * factor
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
         self.average.update(self.trained)
         self.progress.step += 1
         self.progress.drafts += found.num
