@@ -6,6 +6,7 @@ Another model is refused: its states would be noise to the head.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import logging
 from collections.abc import Mapping, Sequence
@@ -154,7 +155,9 @@ class DraftedWeights(DeferredWeights):
     def _check(self, stored: Mapping[str, Any]) -> None:
         wanted = {name: shape for name, shape in parameter_shapes(self.config).items() if name.startswith(HEAD)}
         if {name: tuple(one.shape) for name, one in stored.items()} != wanted:
-            raise CheckpointError(f"{self._folder.path / WEIGHTS} has other tensors than its config says: copy it again")
+            raise CheckpointError(
+                f"{self._folder.path / WEIGHTS} has other tensors than its config says: copy it again"
+            )
 
     @property
     def paths(self) -> list[Path]:
@@ -165,6 +168,13 @@ class DraftedWeights(DeferredWeights):
     def stored_bits(self) -> float | None:
         """Bits of a weight as it is stored, where some matrices are in blocks."""
         return self._weights.stored_bits
+
+    def exact(self) -> ModelWeights:
+        """The same weights, where they can be read again as float32."""
+        exact = copy.copy(self)
+        exact._weights = self._weights.exact()
+        exact.numbers = exact._weights.numbers
+        return exact
 
     def as_stored(self) -> Parts:
         """The same weights, of which matrices in blocks are rows of these."""

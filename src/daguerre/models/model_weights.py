@@ -6,6 +6,7 @@ outside of layers, `OUTSIDE`.
 
 from __future__ import annotations
 
+import copy
 import ctypes
 from abc import ABC, abstractmethod
 from collections import defaultdict
@@ -81,6 +82,10 @@ class ModelWeights(Parts):
     def as_stored(self) -> Parts:
         """The same weights, of which matrices in blocks are `BlockRows`."""
         raise NotImplementedError
+
+    def exact(self) -> ModelWeights:
+        """The same weights, where they can be read again as float32."""
+        return self
 
     @abstractmethod
     def module(self) -> Backbone:
@@ -172,6 +177,12 @@ class FileWeights(DeferredWeights):
         it.
         """
         return self._part(layer, frozenset())
+
+    def exact(self) -> ModelWeights:
+        """The same weights as float32."""
+        exact = copy.copy(self)
+        exact.numbers = "float32"
+        return exact
 
     def as_stored(self) -> Parts:
         """The same weights, of which matrices in blocks are `BlockRows`."""

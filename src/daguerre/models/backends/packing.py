@@ -303,9 +303,7 @@ def _row(module: View, name: str, number: int) -> Matrix:
     return module[name][number], None
 
 
-def _head(
-    config: ModelConfig, part: View, packing: Packing, tokens: tuple[int, ...] = ()
-) -> interface.HeadStruct:
+def _head(config: ModelConfig, part: View, packing: Packing, tokens: tuple[int, ...] = ()) -> interface.HeadStruct:
     """The vocabulary projection, or only that of some tokens; and the matrices of the draft head, applied to a row, to
     the previous state, to the embedding of the previous token, and to their activations.
     """

@@ -93,7 +93,9 @@ def read_chat_texts(folder: Path) -> list[ChatText]:
         lines = (folder / TEXTS).read_bytes()
         return [ChatText(**json.loads(line)) for line in lines[: lines.rfind(b"\n") + 1].splitlines()]
     except (OSError, ValueError, TypeError) as error:
-        raise DataError(f"{folder / TEXTS} cannot be read ({error}): write it again with `daguerre data self`") from None
+        raise DataError(
+            f"{folder / TEXTS} cannot be read ({error}): write it again with `daguerre data self`"
+        ) from None
 
 
 def _whole_lines(path: Path) -> int:
@@ -129,7 +131,7 @@ def _prompt_of(row: Mapping[str, Any]) -> str:
 
 
 class _Writer:
-    """Conversations in progress, in an engine that is stepped; `done`: the numbers of those that are not begun again."""
+    """Conversations in progress, in an engine that is stepped; `done`: the numbers of those that are there."""
 
     def __init__(self, model: Model, told: Sequence[str], seed: int, done: set[int]) -> None:
         self._model, self._told, self._seed, self._done = model, told, seed, done
@@ -157,7 +159,8 @@ class _Writer:
         if number in self._done:
             return
         if self._told and number % 2:
-            return self._answer(number, self._told[self._order[number // 2 % len(self._told)]])
+            self._answer(number, self._told[self._order[number // 2 % len(self._told)]])
+            return
         options = {"temperature": 1.0, "seed": self._seed + number}
         self._ask(self._begun, LONGEST_PROMPT, options, partial(self._prompted, number))
 

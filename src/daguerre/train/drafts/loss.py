@@ -1,9 +1,9 @@
 """The loss of a draft head that reads clean rows: how likely each of its tokens is accepted.
 
-The clean row at place a of a text has the state h_a, and the text goes on with the token x_a. The head's k-th state s_k,
-k = 1 .. K, is computed from h_a, the token x_(a+k-1) and the state before it, s_0 = h_a; it has the draft's distribution
-q_k of the token x_(a+k) over the draft tokens. The model's own, p_k, is that of the row a+k. Of the rows that a depth
-reaches, a random share goes on to the next.
+The clean row at place a of a text has the state h_a, and the text goes on with the token x_a. The head's k-th state
+s_k, k = 1 .. K, is computed from h_a, the token x_(a+k-1) and the state before it, s_0 = h_a; it has the draft's
+distribution q_k of the token x_(a+k) over the draft tokens. The model's own, p_k, is that of the row a+k. Of the rows
+that a depth reaches, a random share goes on to the next.
 
 Letters: R rows, N drafts of a depth, D width, S draft tokens.
 """
@@ -128,8 +128,8 @@ def reach_weights(acceptance: list[float]) -> list[float]:
 
 
 def race(frozen: Frozen, rows: Rows, one: Depth, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-    """Tokens at temperatures 0 and 1 as indices of draft tokens, (N, 2); whether they are the model's own, float (N, 2);
-    and the logs of their probabilities.
+    """Tokens at temperatures 0 and 1 as indices of draft tokens, (N, 2); whether they are the model's own, and the logs
+    of their probabilities, float (N, 2) each.
 
     At temperature 1 both are winners of one race (`train.acceptance.race`); all tokens that are no draft tokens run as
     one.
@@ -154,4 +154,3 @@ def confidence_loss(head: DraftHead, frozen: Frozen, rows: Rows, one: Depth, gen
     _, matches, log_prob = race(frozen, rows, some, generator)
     logits = [head.acceptance_logits(some.state, log_prob[:, kind])[:, kind] for kind in range(2)]
     return F.binary_cross_entropy_with_logits(torch.stack(logits, dim=-1), matches, reduction="none").sum(-1).mean()
-

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from daguerre.errors import InputError, unknown
@@ -46,7 +46,7 @@ class DraftOptions:
 
 def options_of(overrides: Sequence[str], options: DraftOptions | None = None) -> DraftOptions:
     """The options with changes such as "width=512". InputError for what is none."""
-    options, kinds = options or DraftOptions(), {each.name: type(each.default) for each in fields(DraftOptions)}
+    options, kinds = options or DraftOptions(), {name: type(value) for name, value in asdict(DraftOptions()).items()}
     values: dict[str, Any] = {}
     for one in overrides:
         name, _, value = one.partition("=")
@@ -55,5 +55,7 @@ def options_of(overrides: Sequence[str], options: DraftOptions | None = None) ->
         try:
             values[name] = kinds[name](value)
         except ValueError:
-            raise InputError(f"{name}={value} is no number: give one, such as {name}={getattr(options, name)}") from None
+            raise InputError(
+                f"{name}={value} is no number: give one, such as {name}={getattr(options, name)}"
+            ) from None
     return replace(options, **values)

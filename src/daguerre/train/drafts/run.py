@@ -53,8 +53,12 @@ WANTED = 0.5, 0.45
 def frozen_of(model: Model, tokens: Sequence[int]) -> Frozen:
     """What the head reads of a model, float32."""
     held = model.denoiser.weights.outside(("embedding.weight", "output.weight"))
-    ids, (embedding, projection) = torch.tensor(tokens), (
-        torch.from_numpy(floats(held[name])) for name in ("embedding.weight", "embedding.weight" if model.config.tied else "output.weight")
+    ids, (embedding, projection) = (
+        torch.tensor(tokens),
+        (
+            torch.from_numpy(floats(held[name]))
+            for name in ("embedding.weight", "embedding.weight" if model.config.tied else "output.weight")
+        ),
     )
     return Frozen(embedding, ids, projection[ids])
 
@@ -97,7 +101,9 @@ class DraftRun:
     ) -> None:
         config = model.config
         if not config.can_draft or config.mask_id is not None or config.draft_head:
-            raise UnsupportedError("drafts are trained for an autoregressive model that has none yet, which this one is not")
+            raise UnsupportedError(
+                "drafts are trained for an autoregressive model that has none yet, which this one is not"
+            )
         checkpoint = find_checkpoint(out, resume)
         self.model, self.data, self.out, self.options, self._say = model, data, out, options, say
         self.name = files[0].name if len(files) == 1 else files[0].parent.name
@@ -243,8 +249,8 @@ class DraftRun:
             self._say("the drafts are on their way: go on")
         else:
             self._say(
-                f"the first two drafts are accepted {greedy[:2]} of the time and should be {list(WANTED)} by now: raise the "
-                "rate or the width; more text alone will not help"
+                f"the first two drafts are accepted {greedy[:2]} of the time and should be {list(WANTED)} by now: "
+                "raise the rate or the width; more text alone will not help"
             )
 
     def _export(self, found: Mapping[str, Any]) -> None:
