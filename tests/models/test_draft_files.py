@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 pytest.importorskip("gguf")
 pytest.importorskip("torch")
@@ -16,6 +18,7 @@ pytest.importorskip("torch")
 import daguerre
 from backends import needs_compiler
 from daguerre.canvas import Canvas
+from daguerre.engine.engine import Engine
 from daguerre.errors import CheckpointError, UnsupportedError
 from daguerre.model import Model
 from daguerre.models.core.draft_head import DraftHead
@@ -40,8 +43,6 @@ def write(folder: Path, file: Path, seed: int = 1, **shape: Any) -> Path:
     """A random draft head for a file."""
     config = load_folder(file, defer=True, drafts="none").weights.config
     shape = {"draft_head": 40, "draft_tokens": list(TOKENS)} | shape
-    from dataclasses import replace
-
     head = make_head(replace(config, **shape), seed)
     randomize(head)
     tensors = {f"draft_head.{name}": value for name, value in head.state_dict().items()}
@@ -175,3 +176,38 @@ def test_a_model_that_does_not_draft_is_refused(tmp_path: Path) -> None:
     (llama / CONFIG).write_text(json.dumps(values))
     with pytest.raises(UnsupportedError, match="autoregressive"):
         load_folder(dream, defer=True, drafts=llama)
+
+
+@needs_compiler
+def test_a_lora_adapter_is_merged_beside_drafts(file: Path, drafts: Path, tmp_path: Path) -> None:
+    width, name = 256, "base_model.model.model.layers.0.self_attn.o_proj.lora_"
+    rng = np.random.default_rng(0)
+    save_file(
+        {
+            f"{name}{key}.weight": rng.standard_normal(shape).astype(np.float32)
+            for key, shape in (("A", (4, width)), ("B", (width, 4)))
+        },
+        tmp_path / "adapter_model.safetensors",
+    )
+    (tmp_path / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 4, "lora_alpha": 8}))
+    text = "def f(x):\n    return x"
+    tuned, drafting = (
+        daguerre.load(file, adapter=tmp_path, drafts=chosen, dtype="float32") for chosen in ("none", drafts)
+    )
+
+    assert drafting.config.draft_head
+    assert tuned.nll(text).value == drafting.nll(text).value
+    assert tuned.nll(text).value != daguerre.load(file, drafts="none", dtype="float32").nll(text).value
+
+
+@needs_compiler
+def test_texts_of_a_batch_are_those_of_each_alone(file: Path, drafts: Path) -> None:
+    model = daguerre.load(file, drafts=drafts)
+    options: dict[str, Any] = {"temperature": 1.0, "heal": False}
+    with Engine(model) as engine:
+        how = {"mode": "speculative", "drafter": "head", "block_size": 3}
+        jobs = [engine.generate(PROMPT[number:], 24, seed=number, **how, **options) for number in range(5)]
+        together = [job.result() for job in jobs]
+    for number, result in enumerate(together):
+        assert result.text == model.generate(PROMPT[number:], 24, mode="ar", seed=number, **options).text
+    assert sum(result.usage.head_drafted for result in together)

@@ -30,6 +30,8 @@ CONFIG, WEIGHTS = "draft_config.json", "drafts.safetensors"
 HEAD = "draft_head."
 NONE = Path("none")
 """What stands for no drafts."""
+SHIPPED = "drafts"
+"""The folder of the package's drafts among its assets, each in a folder of the model's name."""
 LOG = logging.getLogger("daguerre")
 SAMPLES, SAMPLE = 64, 1 << 18
 """How many places of the weights a fingerprint reads, and how many bytes at each."""
@@ -113,29 +115,32 @@ def save_draft_folder(
 
 
 def with_drafts(loaded: Loaded, chosen: Path | None) -> Loaded:
-    """The model with the drafts of a folder; those beside it where none is chosen, and those are for it; or without any
-    for `NONE`.
+    """The model with the drafts of a folder; those beside it or in the package where none is chosen and these are for
+    its weights; or without any for `NONE`.
 
     CheckpointError for a folder that is none, or for other weights; UnsupportedError for a model that cannot have any.
     """
-    path, paths = loaded.source.path, loaded.source.weight_files()
+    folder = _found(loaded) if chosen is None else None if chosen == NONE else read_draft_folder(chosen)
+    if folder is None:
+        return loaded
     if chosen is not None:
-        if chosen == NONE:
-            return loaded
-        folder = read_draft_folder(chosen)
-        folder.check_base(paths)
-    else:
-        beside = path.with_name(f"{path.name}.drafts")
-        if not is_draft_folder(beside):
-            return loaded
-        folder = read_draft_folder(beside)
-        if fingerprint(paths) != folder.base.get("sha256"):
-            LOG.warning("%s drafts for other weights: it is left out", beside)
-            return loaded
+        folder.check_base(loaded.source.weight_files())
     weights = DraftedWeights(loaded.weights, folder)
     if loaded.weights.made is not None:
         weights.module()
     return replace(loaded, weights=weights)
+
+
+def _found(loaded: Loaded) -> DraftFolder | None:
+    """The drafts beside a model, or those of the package for it; None where there are none for its weights."""
+    path = loaded.source.path
+    for place in (path.with_name(f"{path.name}.drafts"), Path(__file__).parents[1] / "assets" / SHIPPED / path.name):
+        if is_draft_folder(place):
+            folder = read_draft_folder(place)
+            if fingerprint(loaded.source.weight_files()) == folder.base.get("sha256"):
+                return folder
+            LOG.warning("%s drafts for other weights: it is left out", place)
+    return None
 
 
 class DraftedWeights(DeferredWeights):
