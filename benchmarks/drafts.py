@@ -26,7 +26,7 @@ from daguerre.models.core.draft_head import DraftHead
 from daguerre.models.draft_files import WEIGHTS
 from daguerre.models.shards import SafetensorsFile
 from daguerre.train.corpus.chat_text import ChatText, cut
-from daguerre.train.drafts.loss import Rows, drafted
+from daguerre.train.drafts.loss import StateRows, drafted
 from daguerre.train.drafts.run import frozen_of
 from daguerre.train.drafts.states import record, states_of
 
@@ -62,7 +62,7 @@ def by_depth(model: daguerre.Model, drafts: Path, texts: Sequence[ChatText]) -> 
     )
     right, tried = np.zeros(DEPTH), np.zeros(DEPTH)
     for text in texts:
-        rows = Rows.of(states_of(model, text, kind), [len(text.new)])
+        rows = StateRows.of(states_of(model, text, kind), [len(text.new)])
         reached = torch.ones(len(text.new))
         with torch.no_grad():
             for k, one in enumerate(drafted(head, frozen, rows, DEPTH)):

@@ -186,8 +186,7 @@ def train(
         list[Path] | None,
         typer.Option(
             help="A corpus, or a folder of Python source (tiny: of text in any language); sft, distill, prefer: files "
-            "or folders of prompts and answers, reinforce: of prompts; JSON Lines, JSON or Parquet; drafts: the folder "
-            "of `daguerre data self`."
+            "or folders of prompts and answers, reinforce: of prompts (JSON Lines, JSON, Parquet); drafts: of `data self`."
         ),
     ] = None,
     max_minutes: Annotated[
@@ -200,9 +199,8 @@ def train(
     """Train a model, or adapt one to your code. Ctrl-C finishes the step and saves.
 
     `daguerre train tiny FOLDER` makes a first model of any text in two minutes; `daguerre train --from default --data
-    FOLDER` adapts the default model in five; `daguerre train sft --from MODEL --data FILES` trains one on prompts and
-    answers (docs/training.md); `daguerre train drafts --from MODEL --data FOLDER` makes drafts (docs/drafts.md). What
-    is held out is never trained on, and says what the run brought.
+    FOLDER` adapts the default model in five; docs/training.md has the others. What is held out is never trained on, and
+    says what the run brought.
     """
     began = time.monotonic()  # loading PyTorch, which takes seconds, counts too
     recipe, data = recipe_and_data(recipe, folder, data or [], start_from)

@@ -20,10 +20,10 @@ from daguerre.model import Model
 from daguerre.models.draft_files import read_draft_folder
 from daguerre.models.forward import DraftStep
 from daguerre.train.corpus.chat_text import TEXTS, ChatText
-from daguerre.train.drafts.loss import Rows, drafted, drafting_loss, reach_weights
+from daguerre.train.drafts.loss import StateRows, drafted, drafting_loss, reach_weights
 from daguerre.train.drafts.options import DraftOptions, options_of
 from daguerre.train.drafts.run import HELD, DraftRun, draft_tokens, frozen_of, make_head
-from daguerre.train.drafts.states import Place, States, record, states_of
+from daguerre.train.drafts.states import States, TextPlace, record, states_of
 
 FILE = Path(__file__).parents[2] / "data" / "gguf" / "llama-q4_k.gguf"
 OPTIONS = DraftOptions(width=32, vocabulary=64, depth=3, texts=2, rate=2e-3, drafts=8000, stop=1000)
@@ -90,7 +90,7 @@ def test_drafts_are_those_of_the_head_one_by_one(model: Model, texts: list[ChatT
     torch.nn.init.normal_(head.down.weight, std=0.2)
     kind = record(model.config.width)
     parts = [states_of(model, text, kind) for text in texts[:2]]
-    rows = Rows.of(np.concatenate(parts), [len(part) for part in parts])
+    rows = StateRows.of(np.concatenate(parts), [len(part) for part in parts])
 
     made = {
         (k, int(one.row[index])): (one.state[index], one.log_draft[index], one.teacher[index])
@@ -147,7 +147,7 @@ def test_a_head_learns_the_models_own_distribution(start: Callable[..., DraftRun
     assert drafting.config.draft_head == 32
 
 
-def accepted(run: DraftRun, places: list[Place]) -> np.ndarray:
+def accepted(run: DraftRun, places: list[TextPlace]) -> np.ndarray:
     """By depth, at most, at temperature 1."""
     with torch.no_grad():
         return np.array(run._accepted(run.head, places)[1])
@@ -199,7 +199,7 @@ def test_the_loss_has_a_gradient_for_the_head_alone(model: Model, texts: list[Ch
     tokens = tuple(range(20, 84))
     frozen, head = frozen_of(model, tokens), make_head(model_config(model, tokens), 1)
     part = states_of(model, texts[0], record(model.config.width))
-    found = drafting_loss(head, frozen, Rows.of(part, [len(part)]), 3, 0.7, torch.Generator().manual_seed(0))
+    found = drafting_loss(head, frozen, StateRows.of(part, [len(part)]), 3, 0.7, torch.Generator().manual_seed(0))
     found.loss.backward()
     assert head.down.weight.grad is not None and head.down.weight.grad.abs().sum() > 0
     assert head.confidence is not None and head.confidence.weight.grad is not None

@@ -75,7 +75,7 @@ def write_chat_text(
     kept = read_chat_texts(out) if (out / TEXTS).exists() else []
     began, before = time.monotonic(), sum(len(text.new) for text in kept)
     written = before
-    writer = _Writer(model, told, seed, {text.number for text in kept})
+    writer = _Conversing(model, told, seed, {text.number for text in kept})
     with (out / TEXTS).open("ab") as file:
         file.truncate(_whole_lines(out / TEXTS))
         while written < tokens:
@@ -130,7 +130,7 @@ def _prompt_of(row: Mapping[str, Any]) -> str:
     return f"{text}\n\n{more}" if text and isinstance(more, str) and more else text
 
 
-class _Writer:
+class _Conversing:
     """Conversations in progress, in an engine that is stepped; `done`: the numbers of those that are there."""
 
     def __init__(self, model: Model, told: Sequence[str], seed: int, done: set[int]) -> None:

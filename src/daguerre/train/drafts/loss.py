@@ -41,7 +41,7 @@ class Frozen:
 
 
 @dataclass(frozen=True)
-class Rows:
+class StateRows:
     """Rows of texts, one text after the other: states (R, D), the tokens that follow, the logs of sums, the most likely
     tokens, and the end of the row's text, (R,) each.
     """
@@ -53,7 +53,7 @@ class Rows:
     end: Tensor
 
     @classmethod
-    def of(cls, records: np.ndarray, sizes: list[int]) -> Rows:
+    def of(cls, records: np.ndarray, sizes: list[int]) -> StateRows:
         """The rows of records (`train.drafts.states`) of texts of these sizes."""
         end = np.repeat(np.cumsum(sizes), sizes)
         hidden, log_sum = (torch.from_numpy(records[name].astype(np.float32)) for name in ("hidden", "log_sum"))
@@ -62,7 +62,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Depth:
+class DepthDrafts:
     """Drafts of depth k: the rows that have their teacher, (N,); the states of the head (N, D), log q and p, (N, S)."""
 
     row: Tensor
@@ -76,8 +76,13 @@ class Depth:
 
 
 def drafted(
-    head: DraftHead, frozen: Frozen, rows: Rows, depth: int, kept: float = 1.0, generator: torch.Generator | None = None
-) -> Iterator[Depth]:
+    head: DraftHead,
+    frozen: Frozen,
+    rows: StateRows,
+    depth: int,
+    kept: float = 1.0,
+    generator: torch.Generator | None = None,
+) -> Iterator[DepthDrafts]:
     """The drafts of each depth; of a depth a share `kept` goes on to the next."""
     teacher = frozen.teacher(rows.hidden, rows.log_sum)
     at, state = torch.arange(len(rows.token)), rows.hidden
@@ -89,7 +94,7 @@ def drafted(
         if not len(at):
             return
         state = head(rows.hidden[at], frozen.embedding[rows.token[at + k - 1]], state)
-        yield Depth(at + k, state, F.log_softmax(state @ frozen.projection.T, dim=-1), teacher[at + k])
+        yield DepthDrafts(at + k, state, F.log_softmax(state @ frozen.projection.T, dim=-1), teacher[at + k])
 
 
 @dataclass(frozen=True)
@@ -102,7 +107,7 @@ class DraftLoss:
 
 
 def drafting_loss(
-    head: DraftHead, frozen: Frozen, rows: Rows, depth: int, kept: float, generator: torch.Generator
+    head: DraftHead, frozen: Frozen, rows: StateRows, depth: int, kept: float, generator: torch.Generator
 ) -> DraftLoss:
     """The mean over drafts of  w_k [c CE(p_k, q_k) + (1-c) 2 (1 - a_k)],  a_k = sum min(p_k, q_k), and the loss of the
     confidence. w_k, of mean 1, is the expected number of tokens that depend on depth k by the mean acceptance of each
@@ -127,7 +132,9 @@ def reach_weights(acceptance: list[float]) -> list[float]:
     return out
 
 
-def race(frozen: Frozen, rows: Rows, one: Depth, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+def race(
+    frozen: Frozen, rows: StateRows, one: DepthDrafts, generator: torch.Generator
+) -> tuple[Tensor, Tensor, Tensor]:
     """Tokens at temperatures 0 and 1 as indices of draft tokens, (N, 2); whether they are the model's own, and the logs
     of their probabilities, float (N, 2) each.
 
@@ -146,11 +153,13 @@ def race(frozen: Frozen, rows: Rows, one: Depth, generator: torch.Generator) -> 
     return drawn, matches.float(), one.log_draft.gather(-1, drawn)
 
 
-def confidence_loss(head: DraftHead, frozen: Frozen, rows: Rows, one: Depth, generator: torch.Generator) -> Tensor:
+def confidence_loss(
+    head: DraftHead, frozen: Frozen, rows: StateRows, one: DepthDrafts, generator: torch.Generator
+) -> Tensor:
     """Binary cross-entropy of the confidence at temperatures 0 and 1, the sum of both, for one row in RACED; no
     gradient passes to the head's states.
     """
-    some = Depth(*(value[::RACED].detach() for value in (one.row, one.state, one.log_draft, one.teacher)))
+    some = DepthDrafts(*(value[::RACED].detach() for value in (one.row, one.state, one.log_draft, one.teacher)))
     _, matches, log_prob = race(frozen, rows, some, generator)
     logits = [head.acceptance_logits(some.state, log_prob[:, kind])[:, kind] for kind in range(2)]
     return F.binary_cross_entropy_with_logits(torch.stack(logits, dim=-1), matches, reduction="none").sum(-1).mean()

@@ -28,9 +28,9 @@ from daguerre.models.draft_files import fingerprint, save_draft_folder
 from daguerre.models.loading import model_folder, open_source
 from daguerre.train.checkpoint import CHECKPOINTS, find_checkpoint, load_checkpoint, save_checkpoint
 from daguerre.train.corpus.chat_text import ChatText, read_chat_texts
-from daguerre.train.drafts.loss import Frozen, Rows, drafted, drafting_loss
+from daguerre.train.drafts.loss import Frozen, StateRows, drafted, drafting_loss
 from daguerre.train.drafts.options import DraftOptions
-from daguerre.train.drafts.states import Place, States
+from daguerre.train.drafts.states import States, TextPlace
 from daguerre.train.optim import Average, lr_factor
 
 DRAFTS, STATES, LOG = "drafts", "states", "progress.jsonl"
@@ -41,6 +41,8 @@ MOST_HELD = 60
 """Held-out texts that are measured."""
 FEWEST = 40
 """Texts without which no run begins."""
+LOOK = 50
+"""Steps between two looks for texts that were written meanwhile."""
 MINUTES = 5.0
 """Between two checkpoints."""
 CLIP, WARMUP = 1.0, 0.005
@@ -75,7 +77,7 @@ def draft_tokens(texts: Sequence[ChatText], config: ModelConfig, num: int) -> tu
 
 
 @dataclass
-class Progress:
+class DraftProgress:
     """How far a run is: steps, drafts that it has learned from, and seconds."""
 
     step: int = 0
@@ -108,7 +110,7 @@ class DraftRun:
         self.model, self.data, self.out, self.options, self._say = model, data, out, options, say
         self.name = files[0].name if len(files) == 1 else files[0].parent.name
         self._fingerprint = fingerprint(files)
-        self.progress, self._minutes, self._began = Progress(), minutes, time.monotonic()
+        self.progress, self._minutes, self._began = DraftProgress(), minutes, time.monotonic()
         self._texts = read_chat_texts(data)
         if len(self._texts) < FEWEST:
             raise DataError(f"{data} has {len(self._texts)} texts: write {FEWEST} or more with `daguerre data self`")
@@ -130,7 +132,7 @@ class DraftRun:
         self.optimizer.load_state_dict(tensors["optimizer"])
         self._generator.set_state(tensors["generator"])
         self._rng.bit_generator.state = state["order"]
-        self.progress = Progress(**state["progress"])
+        self.progress = DraftProgress(**state["progress"])
 
     def run(self) -> Path:
         """Train; returns the folder of the head."""
@@ -166,13 +168,13 @@ class DraftRun:
         self.progress.drafts += found.num
         self.progress.seconds += time.monotonic() - began
 
-    def _rows(self, places: Sequence[Place]) -> Rows:
-        return Rows.of(self.states.read(places), [place.rows for place in places])
+    def _rows(self, places: Sequence[TextPlace]) -> StateRows:
+        return StateRows.of(self.states.read(places), [place.rows for place in places])
 
-    def _chosen(self) -> list[Place]:
+    def _chosen(self) -> list[TextPlace]:
         """The texts of a step: at most half of them are new, whose states are computed now."""
-        num, new = self.options.texts, list[Place]()
-        if len(self.states.places) == len(self._texts):
+        num, new = self.options.texts, list[TextPlace]()
+        if len(self.states.places) == len(self._texts) and self.progress.step % LOOK == 0:
             self._texts = read_chat_texts(self.data)
         while len(self.states.places) < len(self._texts) and len(new) < max(1, num // 2):
             place = self.states.add(self.model, self._texts[len(self.states.places)])
@@ -192,7 +194,7 @@ class DraftRun:
         greedy = self._accepted(head, [place for place in held if not place.temperature])
         return {"greedy": greedy[0], "sampled": self._accepted(head, held)[1], "held": len(held)}
 
-    def _accepted(self, head: DraftHead, places: Sequence[Place]) -> tuple[list[float], list[float]]:
+    def _accepted(self, head: DraftHead, places: Sequence[TextPlace]) -> tuple[list[float], list[float]]:
         depth = self.options.depth
         right, tried, overlap, num = (np.zeros(depth) for _ in range(4))
         for place in places:

@@ -27,7 +27,7 @@ PROJECTED = 64
 
 
 @dataclass(frozen=True)
-class Place:
+class TextPlace:
     """A text among the rows: of which number, `first` row, how many `rows`, and the temperature it was drawn at."""
 
     number: int
@@ -56,7 +56,7 @@ class States:
                 raise DataError(f"{folder / ROWS} is shorter than it was: remove {folder}")
             file.truncate(end * self.kind.itemsize)
 
-    def _read(self) -> list[Place]:
+    def _read(self) -> list[TextPlace]:
         path = self.folder / TEXTS
         if not path.exists():
             return []
@@ -64,13 +64,13 @@ class States:
         whole = lines[: lines.rfind(b"\n") + 1]
         if len(whole) < len(lines):
             path.write_bytes(whole)
-        return [Place(**json.loads(line)) for line in whole.splitlines()]
+        return [TextPlace(**json.loads(line)) for line in whole.splitlines()]
 
-    def add(self, model: Model, text: ChatText) -> Place:
+    def add(self, model: Model, text: ChatText) -> TextPlace:
         """Compute the states of a text, and keep them."""
         rows = states_of(model, text, self.kind)
         first = self.places[-1].first + self.places[-1].rows if self.places else 0
-        place = Place(text.number, first, len(rows), text.temperature)
+        place = TextPlace(text.number, first, len(rows), text.temperature)
         with (self.folder / ROWS).open("ab") as file:
             file.write(rows.tobytes())
         with (self.folder / TEXTS).open("ab") as file:
@@ -78,7 +78,7 @@ class States:
         self.places.append(place)
         return place
 
-    def read(self, places: Sequence[Place]) -> np.ndarray:
+    def read(self, places: Sequence[TextPlace]) -> np.ndarray:
         """The records of texts, one after the other."""
         size = self.kind.itemsize
         with (self.folder / ROWS).open("rb") as file:
