@@ -186,7 +186,7 @@ def train(
         list[Path] | None,
         typer.Option(
             help="A corpus, or a folder of Python source (tiny: of text in any language); sft, distill, prefer: files "
-            "or folders of prompts and answers, reinforce: of prompts (JSON Lines, JSON, Parquet); drafts: of `data self`."
+            "or folders of prompts and answers, reinforce: of prompts (JSON Lines, JSON, Parquet); drafts: of data self"
         ),
     ] = None,
     max_minutes: Annotated[
