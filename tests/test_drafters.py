@@ -141,6 +141,14 @@ def test_the_model_drafts_where_that_gains_time_on_this_machine(tokenizer: Token
         assert num == (1 + int(np.argmax(speeds)) if max(speeds, default=0.0) > WORTH_DRAFTING else 0)
 
 
+def test_a_head_of_clean_rows_drafts_as_many_tokens_as_rows_are_cheap(tokenizer: Tokenizer) -> None:
+    chances = ((0.6, 0.5, 0.45, 0.4), (0.5, 0.4, 0.35, 0.3))
+    config = tiny_config(tokenizer, mask_id=None, null_id=None, draft_head=16, draft_acceptance=chances)
+    assert worth_drafting(config, 0.0, 4, 0.25, 0.05) == 1
+    assert worth_drafting(config, 0.0, 4, 0.02, 0.08) == 2
+    assert worth_drafting(config, 0.0, 4, 0.9, 0.2) == 0  # in a crowd
+
+
 @pytest.fixture(scope="module")
 def default() -> Model:
     return daguerre.load(dtype="float32")

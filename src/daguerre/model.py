@@ -28,6 +28,8 @@ from daguerre.models.catalog import Catalog
 from daguerre.models.chat_prompt import chat_ids
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.denoiser import BackboneDenoiser, auto_numbers, native_is_default
+from daguerre.models.draft_files import NONE as NO_DRAFTS
+from daguerre.models.draft_files import is_model
 from daguerre.models.drafting_model import DraftingModel
 from daguerre.models.forward import Head
 from daguerre.models.load_options import DEFAULT_MODEL, BackendName, LoadOptions, Place, Quantization
@@ -435,13 +437,14 @@ def load(
         processor = {"cpu": "processor", "cuda": "GPU"}.get(device.partition(":")[0], "device")
         LOG.info("computing in %s, which is fastest on this %s", numbers, processor)
     scaling = read_scaling(rope_scaling) if isinstance(rope_scaling, str | Mapping) else rope_scaling
-    defer = native_is_default(device, backend)
+    defer, second = native_is_default(device, backend), is_model(drafts)
     loaded = load_folder(
         folder,
         numbers,
         device,
         family=family,
         adapter=adapter_folder,
+        drafts=NO_DRAFTS if second else drafts,
         tokenizer=tokenizer_folder(folder, tokenizer, family),
         rope_scaling=scaling,
         progress=progress,
@@ -457,7 +460,7 @@ def load(
     how: dict[str, Any] = {"backend": backend, "quantize": quantize, "experts": experts}
     model = _model_of(loaded, weights, calibrations, tasks=tasks_in(folder, adapter_folder), **how)
     _settle(model, threads, backend is not None or quantize is not None or defer)
-    if drafts is not None:
+    if drafts is not None and second:
         add_drafts(model, drafts, device=device, dtype=dtype, backend=backend, quantize=drafts_quantize or quantize)
     return model
 

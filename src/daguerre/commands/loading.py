@@ -50,6 +50,7 @@ class ModelChoice:
     revision: Revision = None
     family: FamilyName = None
     adapter: AdapterName = None
+    drafts: DraftsName = None
     tokenizer: TokenizerName = None
     rope_scaling: RopeScaling = None
 

@@ -115,8 +115,8 @@ class BackboneSession:
         self, canvas: Canvas, draft: np.ndarray, ahead: int, ends: tuple[int, ...] | None = None
     ) -> Asking[Verification]:
         """The distributions of a draft and of the positions after it; see `Session`."""
-        plan, groups = plan_verification(canvas, len(draft), ahead, ends)
-        (answer,) = yield [self._verifying(canvas, plan, draft, Hidden())]
+        plan, groups = plan_verification(canvas, len(draft), ahead, ends, self.config.mask_id is not None)
+        (answer,) = yield [self._verifying(canvas, plan, draft, Hidden(), groups)]
         assert answer.hidden is not None
         hidden, groups = answer.hidden, groups + len(draft) + 1
         (read,) = yield [DraftStep(hidden[: len(draft) + 1])]
@@ -139,8 +139,8 @@ class BackboneSession:
         """Verify, draw, accept and draft; see `Session`."""
         assert canvas.span is not None
         positions = index_range(canvas.span[0], canvas.span[0] + len(draft) + 1)
-        plan, groups = plan_verification(canvas, len(draft), ahead, ends)
-        (answer,) = yield [self._verifying(canvas, plan, draft, Cycle(rules, positions, draft, groups, worth))]
+        plan, groups = plan_verification(canvas, len(draft), ahead, ends, self.config.mask_id is not None)
+        (answer,) = yield [self._verifying(canvas, plan, draft, Cycle(rules, positions, draft, groups, worth), groups)]
         return answer
 
     def draft(self, canvas: Canvas, num: int, ask: Ask) -> Asking[Answer]:
@@ -207,11 +207,15 @@ class BackboneSession:
         forward.drafting = self.config.draft_rank > 0
         return forward
 
-    def _verifying(self, canvas: Canvas, plan: RowPlan, draft: np.ndarray, ask: Ask) -> Forward:
-        """The forward of `verify`. Wanted rows in order: the clean rows that are read, then the masked rows."""
+    def _verifying(self, canvas: Canvas, plan: RowPlan, draft: np.ndarray, ask: Ask, groups: np.ndarray) -> Forward:
+        """The forward of `verify`. Wanted rows in order: the clean rows that are read, then the masked rows of each; in
+        a model without masks each clean row again, as often as its group says, since its draft head reads that.
+        """
         assert canvas.span is not None and canvas.continues and not (self.config.masks_in_place and len(plan.noisy))
         masks = _masks(self.config.placeholder, len(plan.noisy))
         wanted = index_range(plan.num_clean - plan.num_read, plan.num_clean + len(masks), np.int32)
+        if not len(masks) and groups[-1]:
+            wanted = np.concatenate([wanted, np.repeat(wanted, np.diff(groups))])
         clean = np.concatenate([canvas.tokens[: canvas.span[0]], draft])
         forward = self._forward(plan, clean, masks, wanted, ask, by_row=True)
         forward.drafting = bool(self.config.draft_rank and len(masks))

@@ -82,8 +82,9 @@ class LoadOptions:
     drafts: str | os.PathLike[str] | None = option(
         None,
         PathName(none=True),
-        """A second model that drafts for mode speculative: a smaller one of the same vocabulary, named as the model is.
-        It changes no text, only the time.""",
+        """What drafts for mode speculative of an autoregressive model: a folder of `daguerre train drafts`, a smaller
+        model of the same vocabulary, named as models are, or none. By default the folder beside the model that has its
+        name and `.drafts`. It changes no text, only the time.""",
     )
     drafts_quantize: Quantization | None = option(
         None, OneOf(known=get_args(Quantization), none=True), "quantize of the second model; None: as of the model."

@@ -18,6 +18,7 @@ from daguerre.extras import pytorch
 from daguerre.models.adapter_files import CONFIG as ADAPTER
 from daguerre.models.bits import number_type_of
 from daguerre.models.core.config import ModelConfig
+from daguerre.models.draft_files import with_drafts
 from daguerre.models.hub import is_name, pull, pull_tokenizer
 from daguerre.models.json_files import read_json
 from daguerre.models.load_options import DEFAULT_MODEL, BackendName, Quantization
@@ -66,6 +67,7 @@ def load_folder(
     *,
     family: str | None = None,
     adapter: str | os.PathLike[str] | None = None,
+    drafts: str | os.PathLike[str] | None = None,
     tokenizer: str | os.PathLike[str] | None = None,
     rope_scaling: Extension | None = None,
     progress: Progress | None = None,
@@ -76,6 +78,7 @@ def load_folder(
 
     family     the name of a family, where the files do not say it
     adapter    the folder of a LoRA adapter, which is merged
+    drafts     the folder of drafts, or "none"; by default those beside the model (`daguerre.models.draft_files`)
     tokenizer  the folder of the tokenizer, for a checkpoint that has none
     rope_scaling  how its positions are scaled, and become more
     progress   called with the bytes that were read, and all
@@ -92,7 +95,7 @@ def load_folder(
     loaded = source.load(numbers, str(device), adapter=adapter_path, progress=progress, defer=defer)
     if rope_scaling is not None:
         loaded.weights.rescale(rope_scaling)
-    return loaded
+    return with_drafts(loaded, None if drafts is None else named_path(drafts, "a folder of drafts"))
 
 
 def named_path(name: str | os.PathLike[str], what: str) -> Path:

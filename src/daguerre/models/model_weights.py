@@ -6,6 +6,7 @@ outside of layers, `OUTSIDE`.
 
 from __future__ import annotations
 
+import copy
 import ctypes
 from abc import ABC, abstractmethod
 from collections import defaultdict
@@ -59,6 +60,10 @@ class ModelWeights(Parts):
     """Why the native backend cannot pack them; None if it can."""
     rounding: str | None = None
     """What matrices are rounded to, a name of `gguf.rounding.NAMES`; None: to nothing."""
+    device: str = "cpu"
+    """Where `module` is."""
+    made: Any = None
+    """The backbone, once it was made of weights that are read when they are asked for."""
 
     @property
     def paths(self) -> list[Path]:
@@ -77,6 +82,10 @@ class ModelWeights(Parts):
     def as_stored(self) -> Parts:
         """The same weights, of which matrices in blocks are `BlockRows`."""
         raise NotImplementedError
+
+    def exact(self) -> ModelWeights:
+        """The same weights, where they can be read again as float32."""
+        return self
 
     @abstractmethod
     def module(self) -> Backbone:
@@ -111,20 +120,18 @@ class WrittenPieces:
 class DeferredWeights(ModelWeights):
     """Weights that are read when they are asked for; of which a backbone on a device is made once."""
 
-    device: str = "cpu"
-    _module: Backbone | None = None
-
     def rescale(self, scaling: Callable[[ModelConfig], ModelConfig]) -> None:
         """Give the model, and its backbone where it was made, other positions."""
         super().rescale(scaling)
-        if self._module is not None:
-            self._module.config = self.config
+        if self.made is not None:
+            self.made.config = self.config
 
     def module(self) -> Backbone:
         """The backbone with these weights, which is made once."""
-        if self._module is None:
-            self._module = _made(self, self.device)
-        return self._module
+        if self.made is None:
+            self.made = _made(self, self.device)
+        module: Backbone = self.made
+        return module
 
 
 class FileWeights(DeferredWeights):
@@ -153,7 +160,7 @@ class FileWeights(DeferredWeights):
 
     def __getstate__(self) -> dict[str, Any]:
         """What a pickled copy has: it reads the same files, and tells nobody."""
-        return self.__dict__ | {"_progress": None, "_module": None}
+        return self.__dict__ | {"_progress": None, "made": None}
 
     @property
     def paths(self) -> list[Path]:
@@ -170,6 +177,12 @@ class FileWeights(DeferredWeights):
         it.
         """
         return self._part(layer, frozenset())
+
+    def exact(self) -> ModelWeights:
+        """The same weights as float32."""
+        exact = copy.copy(self)
+        exact.numbers = "float32"
+        return exact
 
     def as_stored(self) -> Parts:
         """The same weights, of which matrices in blocks are `BlockRows`."""

@@ -180,6 +180,9 @@ class PublishedSource(ModelSource):
             f"with{instead}"
         )
 
+    def weight_files(self) -> list[Path]:
+        return self.reader.weight_files()
+
     def weights_hash(self) -> str:
         """Without reading the weights: of the names by which the hub's cache keeps files, which are hashes of their
         contents; of other files, of sizes and times of change.

@@ -4,7 +4,6 @@ in the same type has (`models.gguf.rounding`). All else stays as it is.
 
 from __future__ import annotations
 
-import copy
 import math
 import re
 from collections.abc import Callable, Iterator
@@ -19,7 +18,7 @@ from daguerre.models.core.parameters import part_shapes
 from daguerre.models.gguf.file import numbers_of
 from daguerre.models.gguf.header import KINDS
 from daguerre.models.gguf.rounding import MIX, counts_more, kind_in, rounded
-from daguerre.models.model_weights import FileWeights, InBlocks, ModelWeights, Part, Parts
+from daguerre.models.model_weights import InBlocks, ModelWeights, Part, Parts
 
 if TYPE_CHECKING:
     from daguerre.models.core.backbone import Backbone
@@ -39,7 +38,7 @@ class RoundedWeights(ModelWeights):
     def __init__(self, weights: ModelWeights, name: str) -> None:
         self.config, self.numbers, self.cannot_pack = weights.config, weights.numbers, weights.cannot_pack
         self.rounding: str = name
-        self._weights, self._exact = weights, _exact(weights)
+        self._weights, self._exact = weights, weights.exact()  # rounded once
 
     @property
     def paths(self) -> list[Path]:
@@ -127,12 +126,3 @@ def in_blocks(matrix: np.ndarray, types: Rows) -> Iterator[tuple[slice, str, np.
     """Runs of the rows of a matrix, or of several one after the other, with their types and bytes."""
     rows = floats(matrix.reshape(-1, matrix.shape[-1]))
     return ((some, kind, rounded(rows[some], kind)) for some, kind in types)
-
-
-def _exact(weights: ModelWeights) -> ModelWeights:
-    """The weights, of files as float32, so that they are rounded once."""
-    if not isinstance(weights, FileWeights):
-        return weights
-    exact = copy.copy(weights)
-    exact.numbers = "float32"
-    return exact

@@ -258,19 +258,24 @@ def _between_segments(canvas: Canvas, offset: int) -> RowPlan:
 
 
 def plan_verification(
-    canvas: Canvas, num_draft: int, ahead: int, ends: tuple[int, ...] | None = None
+    canvas: Canvas, num_draft: int, ahead: int, ends: tuple[int, ...] | None = None, masked: bool = True
 ) -> tuple[RowPlan, np.ndarray]:
     """Rows that verify a draft at the start of the active span: the anchor and the draft as clean rows, and for those
     of them whose numbers are in `ends` (None: for all) `ahead` masked rows, which see the clean rows up to it. If the
     draft is rejected at some position, the clean rows after it are wrong, and the next call discards them from the
     cache. Also returns where the masked rows of each clean row begin, and the end, int32 (num_draft + 2,).
+
+    masked: False for a model without masks, whose draft head has steps where others have masked rows, behind every row
     """
     assert canvas.span is not None
     start, end = canvas.span
     assert num_draft < end - start, "a draft ends before the last position of its span"
+    steps = min(ahead, end - start - num_draft - 1)
+    ahead = ahead if masked else 0
     position, sees, mask, groups = _masked_rows(num_draft, ahead, min(end - start, num_draft + ahead + 2), ends)
     read, position = num_draft + 1, start + position
     ready = Layout(position, np.int32(start) + sees, read, None, mask if len(mask) > read else None)
+    groups = groups if masked else np.arange(num_draft + 2, dtype=np.int32) * np.int32(steps)
     return RowPlan(start + num_draft, position[read:], 1, None, None, read, read, mask[read:], ready), groups
 
 

@@ -76,6 +76,10 @@ class ModelSource(ABC):
     def weights_hash(self) -> str:
         """A hash that tells the weights from others: in Daguerre's own layout SHA-256 of the weights file."""
 
+    def weight_files(self) -> list[Path]:
+        """The files that hold weights, by which drafts know them; none in Daguerre's own layout."""
+        return []
+
     @abstractmethod
     def load(
         self,

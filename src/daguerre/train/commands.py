@@ -94,19 +94,53 @@ def data_index(
 
 
 def data_self(
-    data: Annotated[Path, typer.Option(help="A corpus of `daguerre data python`: prompts, and half of the text.")],
-    out: Annotated[Path, typer.Option("--out", help="Folder of the new corpus.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder of the new corpus, or of the conversations.")],
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="A corpus of `daguerre data python`: prompts, and half of the text. Without it a chat model writes "
+            "conversations."
+        ),
+    ] = None,
     model: Annotated[
         str, typer.Option("--from", help="The model that writes: `default`, `concepts`, a folder or a GGUF file.")
     ] = "default",
     tokens: Annotated[int, typer.Option(help="How many tokens it writes.")] = 3_000_000,
+    prompts: Annotated[
+        list[Path] | None,
+        typer.Option(help="Files of prompts for conversations: JSON Lines, JSON or Parquet; half of them use one."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of prompts and samples.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Let a model continue a corpus, for training its drafts on what it writes.
+    """Let a model write text for training its drafts on it: continue a corpus, or converse with itself.
 
-    After Ctrl-C the same command goes on behind the last finished part.
+    After Ctrl-C the same command goes on behind what is kept.
     """
+    if data is not None and prompts:
+        raise InputError("--prompts are for conversations, and --data for a corpus: leave out one of the two")
+    if data is None:
+        _data_chat(out, model, tokens, prompts or [], seed, as_json)
+    else:
+        _data_corpus(out, data, model, tokens, seed, as_json)
+
+
+def _data_chat(out: Path, model: str, tokens: int, prompts: list[Path], seed: int, as_json: bool) -> None:
+    from daguerre.model import load
+    from daguerre.train.corpus.chat_text import write_chat_text
+
+    with Console(stderr=True).status("writing") as status:
+
+        def show(done: int, speed: float) -> None:
+            hours = (tokens - done) / max(speed, 1e-9) / 3600
+            status.update(f"tokens  {done:,}/{tokens:,}  {speed:,.0f} a second  {hours:.1f} hours to go")
+
+        written = write_chat_text(load(model, drafts="none"), out, tokens, prompts, seed=seed, progress=show)
+    facts = {"out": str(out), "tokens": written}
+    typer.echo(json.dumps(facts) if as_json else f"{out}: answers of {written:,} tokens")
+
+
+def _data_corpus(out: Path, data: Path, model: str, tokens: int, seed: int, as_json: bool) -> None:
     from daguerre.model import load
     from daguerre.train.corpus.self_text import PARTS, write_self_text
 
@@ -136,7 +170,7 @@ def train(
         str | None,
         typer.Argument(
             help="tiny, small, refine, longer, settle, draft, verified, trajectory, concepts, full, adapt, lora, sft, "
-            "prefer, reinforce, distill, convert, or a .toml file (docs/recipes.md)."
+            "prefer, reinforce, distill, convert, drafts, or a .toml file (docs/recipes.md)."
         ),
     ] = None,
     folder: Annotated[Path | None, typer.Argument(help="What to train on, as --data.")] = None,
@@ -152,7 +186,7 @@ def train(
         list[Path] | None,
         typer.Option(
             help="A corpus, or a folder of Python source (tiny: of text in any language); sft, distill, prefer: files "
-            "or folders of prompts and answers, reinforce: of prompts; JSON Lines, JSON or Parquet."
+            "or folders of prompts and answers, reinforce: of prompts (JSON Lines, JSON, Parquet); drafts: of data self"
         ),
     ] = None,
     max_minutes: Annotated[
@@ -165,14 +199,17 @@ def train(
     """Train a model, or adapt one to your code. Ctrl-C finishes the step and saves.
 
     `daguerre train tiny FOLDER` makes a first model of any text in two minutes; `daguerre train --from default --data
-    FOLDER` adapts the default model in five; `daguerre train sft --from MODEL --data FILES` trains one on prompts and
-    answers (docs/training.md). What is held out is never trained on, and says what the run brought.
+    FOLDER` adapts the default model in five; docs/training.md has the others. What is held out is never trained on, and
+    says what the run brought.
     """
     began = time.monotonic()  # loading PyTorch, which takes seconds, counts too
     recipe, data = recipe_and_data(recipe, folder, data or [], start_from)
     if sys.stderr.isatty():  # the first seconds are not silent
         reads = f" and reading {', '.join(map(str, data))}" if data and not resume else ""
         typer.echo(f"loading PyTorch{reads}", err=True)
+    if recipe == DRAFTS:
+        _train_drafts(start_from, data, out, overrides or [], resume, max_minutes, as_json)
+        return
     from daguerre.train.run import run_training
 
     model = run_training(
@@ -190,8 +227,35 @@ def train(
         say_made(model, as_json, sample=recipe == TINY)
 
 
-TINY, ADAPTER = "tiny", "adapter"
+TINY, ADAPTER, DRAFTS = "tiny", "adapter", "drafts"
 SAMPLE_TOKENS = 48
+
+
+def _train_drafts(
+    model: str | None,
+    data: list[Path],
+    out: Path | None,
+    overrides: list[str],
+    resume: bool,
+    minutes: float | None,
+    as_json: bool,
+) -> None:
+    """Train a draft head for an autoregressive model, and say where it is."""
+    from daguerre.train.drafts.options import options_of
+    from daguerre.train.drafts.run import train_drafts
+
+    if model is None or len(data) != 1:
+        raise InputError(
+            "drafts are trained for a model on what it writes: daguerre data self --from MODEL --out TEXTS, then "
+            "daguerre train drafts --from MODEL --data TEXTS"
+        )
+    say, run = Console(stderr=True, highlight=False, markup=False, soft_wrap=True).print, out or Path("runs") / DRAFTS
+    folder = train_drafts(model, data[0], run, options_of(overrides), resume=resume, minutes=minutes, say=say)
+    if as_json:
+        typer.echo(json.dumps({"drafts": str(folder)}))
+        return
+    typer.echo(f"drafts: {folder}")
+    typer.echo(f"try it:  daguerre chat -m {shlex.quote(model)} --drafts {shlex.quote(str(folder))}", err=True)
 
 
 def recipe_and_data(

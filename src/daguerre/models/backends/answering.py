@@ -206,9 +206,10 @@ class Answering:
         state: Tensor | None,
         token: int,
         editing: Editing,
+        among: Sequence[int] = (),
     ) -> Iterator[tuple[Drawn, Tensor, np.ndarray | None]]:
         """Draw a token for each of the rows (A, D) in order, each given the one before; with its state (1, D) and the
-        head's evidence. Ends where no token is left.
+        head's evidence. Ends where no token is left. among: the tokens that are drawn; empty: all.
         """
         for index in range(len(rows)):
             if token < 0:
@@ -216,7 +217,7 @@ class Answering:
             one = slice(index, index + 1)
             state = self._next_state(rows[one], state, token)
             logits, evidence = self._logits(state, editing.rows(one))
-            drawn = draw(logits, rules, positions[one])
+            drawn = draw(_only(logits, among), rules, positions[one])
             yield drawn, state, evidence
             token = int(drawn.tokens)
 
@@ -245,8 +246,9 @@ class Answering:
         behind = slice(num + int(ask.groups[last]), num + int(ask.groups[last + 1]))
         rows, state, token = hidden[behind], hidden[last : last + 1], int(drawn.tokens[last])
         positions = int(ask.positions[last]) + 1 + np.arange(len(rows))
+        among = self.backbone.config.draft_tokens
         tokens, acceptance = list[int](), list[float]()
-        for one, now, _ in self._chain(ask.rules, positions, rows, state, token, editing.rows(behind)):
+        for one, now, _ in self._chain(ask.rules, positions, rows, state, token, editing.rows(behind), among):
             chance = self._acceptance(now, one, ask.rules.temperature)
             if not math.prod(acceptance) * chance >= ask.worth:
                 break
@@ -261,6 +263,14 @@ class Answering:
         if head is None or head.confidence is None or probability == 0:
             return acceptance_of(probability, temperature)
         return float(head.acceptance(state, drawn.probabilities.log().to(state.dtype), temperature))
+
+
+def _only(logits: Tensor, among: Sequence[int]) -> Tensor:
+    """Logits (A, V) of some tokens, minus infinity for all others; no tokens stand for all."""
+    if not among:
+        return logits
+    kept = torch.tensor(among, device=logits.device)
+    return torch.full_like(logits, float("-inf")).index_copy(-1, kept, logits[..., kept])
 
 
 def _answer(drawn: Drawn, evidence: np.ndarray | None) -> Answer:

@@ -111,7 +111,7 @@ class ExpertsStruct(ctypes.Structure):
 class HeadStruct(ctypes.Structure):
     """The vocabulary projection, and the draft head or empty matrices."""
 
-    _fields_ = _fields("logits up_row up_state down", LinearStruct)
+    _fields_ = [*_fields("logits up_row up_state up_before down", LinearStruct), ("ids", Pointer), ("num", Int)]
 
 
 class ConceptHeadStruct(ctypes.Structure):

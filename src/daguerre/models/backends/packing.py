@@ -103,7 +103,8 @@ def pack_around(weights: Parts, part: View, packing: Packing) -> interface.Model
     head = part.within("draft_head") if config.draft_head else None
     tokens, confidence, confidence_bias = None, None, CONFIDENCE_BIAS()
     if head is not None:
-        tokens = hold(lambda: _products_of_tokens(head.floats("up.weight"), part.floats("embedding.weight")))
+        if not config.drafts_clean:
+            tokens = hold(lambda: _products_of_tokens(head.floats("up.weight"), part.floats("embedding.weight")))
         if head.has("confidence"):
             confidence = hold(lambda: head.floats("confidence.weight"))
             confidence_bias = CONFIDENCE_BIAS(*packing.kept(lambda: head.floats("confidence.bias")).tolist())
@@ -116,7 +117,8 @@ def pack_around(weights: Parts, part: View, packing: Packing) -> interface.Model
         rows = exact.logits if config.tied else small.linear(lambda: (part["embedding.weight"], None))
     drafting = interface.HeadStruct()
     if head is not None:
-        drafting = exact if rounds else _head(config, part, packing.of("int8"))
+        same = rounds and not config.draft_tokens
+        drafting = exact if same else _head(config, part, packing.of("int8"), config.draft_tokens)
     return interface.ModelStruct(
         *(config.width, config.num_heads, config.num_kv_heads, config.head_width, config.rotary_width),
         *(_inner(config), config.num_layers, config.vocab_size, config.max_positions),
@@ -301,12 +303,16 @@ def _row(module: View, name: str, number: int) -> Matrix:
     return module[name][number], None
 
 
-def _head(config: ModelConfig, part: View, packing: Packing) -> interface.HeadStruct:
-    """The vocabulary projection; and the matrices of the draft head, applied to a row, to the previous state and
-    to their activations.
+def _head(config: ModelConfig, part: View, packing: Packing, tokens: tuple[int, ...] = ()) -> interface.HeadStruct:
+    """The vocabulary projection, or only that of some tokens; and the matrices of the draft head, applied to a row, to
+    the previous state, to the embedding of the previous token, and to their activations.
     """
     matrix = part.within("embedding" if config.tied else "output")
-    logits = packing.linear(lambda: (matrix["weight"], _never(config, part)))
+    if tokens:
+        logits = packing.linear(lambda: _some_tokens(config, part, matrix["weight"], np.array(tokens)))
+        ids = packing.hold(lambda: np.array(tokens, np.int32))
+    else:
+        logits, ids = packing.linear(lambda: (matrix["weight"], _never(config, part))), None
     if not config.draft_head:
         return interface.HeadStruct(logits)
     head, width = part.within("draft_head"), config.width
@@ -314,8 +320,16 @@ def _head(config: ModelConfig, part: View, packing: Packing) -> interface.HeadSt
     def columns(start: int) -> Matrix:
         return interleaved(head["up.weight"])[:, start : start + width], None
 
-    first = (packing.linear(partial(columns, start)) for start in (0, 2 * width))
-    return interface.HeadStruct(logits, *first, packing.linear(lambda: (head["down.weight"], None)))
+    row, state = (packing.linear(partial(columns, start)) for start in (0, 2 * width))
+    before = packing.linear(partial(columns, width)) if config.drafts_clean else interface.LinearStruct()
+    down = packing.linear(lambda: (head["down.weight"], None))
+    return interface.HeadStruct(logits, row, state, before, down, ids, len(tokens))
+
+
+def _some_tokens(config: ModelConfig, part: View, matrix: np.ndarray | BlockRows, tokens: np.ndarray) -> Matrix:
+    """The rows of some tokens of the vocabulary projection, and their bias."""
+    rows = in_floats(matrix)[tokens]
+    return rows, padded(_never(config, part)[tokens], round_up(len(tokens), COLUMNS), -np.inf)
 
 
 def _never(config: ModelConfig, part: View) -> np.ndarray:

@@ -124,7 +124,9 @@ class ModelConfig(ModelShape):
 
     `draft_head` is the inner width of the draft head, 0 without one; `draft_rank` is the rank of the low-rank weights
     that act on the noisy rows of drafts alone, 0 without, and `draft_matrices` those that have them: the first or last
-    matrix of attention, the last one of the MLP. `draft_acceptance` has the measured chances, at temperatures
+    matrix of attention, the last one of the MLP. The draft head of a model without masks reads the clean row that drew
+    the last token, in place of masked rows. `draft_tokens`, ascending, are all that drafts consist of; empty: every
+    token. `draft_acceptance` has the measured chances, at temperatures
     0 and 1, that the tokens of a draft are accepted, each given that those before it are; empty if they were not
     measured.
 
@@ -156,6 +158,7 @@ class ModelConfig(ModelShape):
     draft_head: int = 0
     draft_rank: int = 0
     draft_matrices: tuple[str, ...] = DRAFT_MATRICES
+    draft_tokens: tuple[int, ...] = ()
     draft_acceptance: tuple[tuple[float, ...], ...] = ()
     masks_in_place: bool = False
     concepts: ConceptShape | None = None
@@ -181,6 +184,7 @@ class ModelConfig(ModelShape):
                 raise CheckpointError(f"width {self.width} must divide by {self.num_heads} heads, or give head_width")
             object.__setattr__(self, "head_width", self.width // self.num_heads)
         object.__setattr__(self, "draft_matrices", tuple(self.draft_matrices))
+        object.__setattr__(self, "draft_tokens", tuple(self.draft_tokens))
         self._check_context()
         self._check_drafts()
         self._check_positions()
@@ -227,6 +231,7 @@ class ModelConfig(ModelShape):
             raise CheckpointError("masks_in_place belongs to causal context with a shift, and no draft_head")
         if self.draft_rank and not (self.draft_head or self.masks_in_place):
             raise CheckpointError("draft_rank is a rank, 0 or more, and needs a `draft_head`: drafts go through both")
+        limits.check_draft_tokens(self.vocab_size, self.draft_tokens)
         for name in self.draft_matrices:
             if name not in DRAFT_MATRICES:
                 raise unknown("matrix of draft_matrices", name, DRAFT_MATRICES)
@@ -290,6 +295,16 @@ class ModelConfig(ModelShape):
     def can_draft(self) -> bool:
         """Whether there are both autoregressive distributions and drafts: causal context with a shift."""
         return self.context == "causal" and self.shift
+
+    @property
+    def drafts_clean(self) -> bool:
+        """Whether the draft head reads clean rows, since there are no masked ones."""
+        return self.draft_head > 0 and self.mask_id is None
+
+    @property
+    def has_confidence(self) -> bool:
+        """Whether the draft head says how likely each of its tokens is accepted."""
+        return self.draft_rank > 0 or self.drafts_clean
 
     @property
     def is_ordered(self) -> bool:

@@ -30,7 +30,7 @@ class DraftHead(nn.Module):
         super().__init__()
         self.up = nn.Linear(3 * config.width, 2 * config.draft_head, bias=False)
         self.down = nn.Linear(config.draft_head, config.width, bias=False)
-        self.confidence = nn.Linear(config.width + 1, 2) if config.draft_rank else None
+        self.confidence = nn.Linear(config.width + 1, 2) if config.has_confidence else None
 
     def forward(self, hidden: Tensor, before: Tensor, state: Tensor) -> Tensor:
         """The next states (A, D), from hidden states, embeddings of the previous tokens and previous states, (A, D)

@@ -5,6 +5,7 @@ refused before anything is made by it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 from daguerre.arguments import (
@@ -75,6 +76,7 @@ CONFIG: dict[str, Kind] = {
     "end_ids": Several(one=TOKEN, what="a list of token ids"),
     "noise_ids": Several(one=Whole(high=MOST_TOKENS), what="two numbers, [first, end),", none=True),
     "draft_matrices": Several(one=Words(), what="a list of names of matrices"),
+    "draft_tokens": Several(one=TOKEN, what="a list of token ids"),
     "draft_acceptance": Several(
         one=Several(one=Number(low=0, high=1), what="a list of chances"), what="two lists of chances, or none"
     ),
@@ -158,6 +160,12 @@ def check_tokens(vocab_size: int, named: Mapping[str, int | None], ends: tuple[i
             raise CheckpointError(f"mask_id={index} is {name}, too: a mask is no other token")
     if named["expand_id"] is not None and named["expand_id"] in (named["null_id"], named["eos_id"]):
         raise CheckpointError(f"expand_id={named['expand_id']} ends a text or a gap, too: it does neither")
+
+
+def check_draft_tokens(vocab_size: int, tokens: tuple[int, ...]) -> None:
+    """CheckpointError for tokens of drafts that are not ascending, or not of the vocabulary."""
+    if tokens and (tokens[-1] >= vocab_size or any(a >= b for a, b in pairwise(tokens))):
+        raise CheckpointError(f"draft_tokens are token ids below {vocab_size}, each once, in ascending order")
 
 
 def check_reserved(vocab_size: int, reserved: Any) -> tuple[int, ...]:

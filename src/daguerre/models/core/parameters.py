@@ -81,7 +81,7 @@ def _outside(config: ModelConfig) -> Shapes:
     if config.draft_head:
         out |= within("draft_head.up", linear(3 * width, 2 * config.draft_head))
         out |= within("draft_head.down", linear(config.draft_head, width))
-        out |= within("draft_head.confidence", linear(width + 1, 2, True)) if config.draft_rank else {}
+        out |= within("draft_head.confidence", linear(width + 1, 2, True)) if config.has_confidence else {}
     if config.concepts is not None:
         out |= within("concepts", _concepts(width, config.concepts))
     if config.gemma is not None:

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "edits.h"
+#include "packer.h"
 #include "refining.h"
 
 constexpr int CHUNK = 64;                  // rows whose logits are in memory at a time
@@ -72,7 +73,7 @@ template <class T> struct Answers {
     }
     if (!chains.empty()) draw_sequentially<T>(m.exact, chains);
     if (drafts.empty()) return;
-    if (m.up_token) draw_sequentially<Int8>(m.drafting, drafts);
+    if (has_head()) draw_sequentially<Int8>(m.drafting, drafts);
     else draw_sequentially<T>(m.exact, drafts);
   }
 
@@ -159,11 +160,11 @@ template <class T> struct Answers {
       if (chain.num) alive.push_back(&chain);
       if (chain.num) std::memcpy(given + chain.start * width, hidden + (size_t)chain.first * width, chain.num * width * 4);
     }
-    if (m.up_token) multiply<Y>(head.up_row, given, (int)rows, width, of_rows, m.width);
+    if (has_head()) multiply<Y>(head.up_row, given, (int)rows, width, of_rows, m.width);
     for (int depth = 0; !alive.empty(); depth++) {
       const int num = (int)alive.size();
       float* state = states + depth % 2 * most * width;
-      const auto others = std::stable_partition(alive.begin(), alive.end(), [&](Chain* chain) { return m.up_token && chain->state; });
+      const auto others = std::stable_partition(alive.begin(), alive.end(), [&](Chain* chain) { return has_head() && chain->state; });
       for (int i = 0; i < num; i++) {
         const size_t row = alive[i]->start + depth;
         std::memcpy(state + (size_t)i * width, given + row * width, width * 4);
@@ -197,6 +198,30 @@ template <class T> struct Answers {
     for (const Chain& chain : chains) b.made[chain.part] = chain.made;
   }
 
+  bool has_head() const { return m.exact.up_state.panels > 0; }
+
+  // A token's embedding, as it is in the weights.
+  void embedding_of(int64_t token, float* to) const {
+    if (!m.embedding) return unpack_column<HeadOf<T>>(m.tokens, token, m.width, to);
+    auto read = [&](const auto* rows) {
+      const auto* from = rows + token * m.width;
+      for (int i = 0; i < width; i += LANES) store(to + i, i < m.width ? widen(from + i, m.width - i) : F{});
+    };
+    if (m.cache) read(static_cast<const uint16_t*>(m.embedding));
+    else read(static_cast<const float*>(m.embedding));
+  }
+
+  // The products (num, raw) of the previous tokens' embeddings.
+  template <class Y> void of_tokens(const Head& head, const int64_t* tokens, int num, float* to) const {
+    if (m.up_token) {
+      for (int i = 0; i < num; i++) std::memcpy(to + (size_t)i * raw, m.up_token + tokens[i] * raw, raw * 4);
+      return;
+    }
+    std::vector<float> rows((size_t)num * width);
+    for (int i = 0; i < num; i++) embedding_of(tokens[i], rows.data() + (size_t)i * width);
+    multiply<Y>(head.up_before, rows.data(), num, width, to, m.width);
+  }
+
   // A step of the draft head: replaces the rows' hidden states (num, stride of D) by the next states, computed from them, their
   // products (num,) with `up_row`, the previous tokens (num,) and the previous states.
   template <class Y>
@@ -204,15 +229,17 @@ template <class T> struct Answers {
     if (!num) return;
     const int inner = round_up(raw / 2, COLUMNS);
     static thread_local Scratch room;
-    room.begin((size_t)num * (2 * width + raw + inner) * 4 + 64 * 4);
+    room.begin((size_t)num * (2 * width + 2 * raw + inner) * 4 + 64 * 5);
     float *past = room.take<float>((size_t)num * width), *up = room.take<float>((size_t)num * raw);
+    float* before_up = room.take<float>((size_t)num * raw);
+    of_tokens<Y>(head, tokens, num, before_up);
     float *h = room.take<float>((size_t)num * inner), *out = room.take<float>((size_t)num * width);
     for (int i = 0; i < num; i++) normalize(before[i], m.width, width, false, TINY, past + (size_t)i * width);
     multiply<Y>(head.up_state, past, num, width, up);
     std::memset(h, 0, (size_t)num * inner * 4);
     for (int i = 0; i < num; i++)
       for (int column = 0; column < raw; column += COLUMNS) {
-        const float *of_token = m.up_token + tokens[i] * raw + column, *of_row = of_rows[i] + column;
+        const float *of_token = before_up + (size_t)i * raw + column, *of_row = of_rows[i] + column;
         F v[VECTORS];
         for (int j = 0; j < VECTORS; j++)
           v[j] = load<F>(up + (size_t)i * raw + column + j * LANES) + load<F>(of_row + j * LANES) + load<F>(of_token + j * LANES);
@@ -226,6 +253,7 @@ template <class T> struct Answers {
   // Logits (rows, V padded) of hidden states (rows, stride of D), capped if the model caps them. Those of tokens that are never
   // predicted are minus infinity.
   template <class Y> void project(const Head& head, const float* x, int rows, float* out) const {
+    if (head.ids) return project_some<Y>(head, x, rows, out);
     multiply<Y>(head.logits, x, rows, width, out);
     if (!m.gemma) return;
     const float cap = m.gemma->softcap;
@@ -235,6 +263,19 @@ template <class T> struct Answers {
         const F v = load<F>(at);
         store(at, v == all(NEVER) ? v : hyperbolic(v / cap) * cap);
       }
+  }
+
+  // The same where only some tokens are drawn.
+  template <class Y> void project_some(const Head& head, const float* x, int rows, float* out) const {
+    const size_t columns = head.logits.panels * COLUMNS;
+    static thread_local Scratch room;
+    room.begin(rows * columns * 4 + 64);
+    float* some = room.take<float>(rows * columns);
+    multiply<Y>(head.logits, x, rows, width, some);
+    std::fill(out, out + (size_t)rows * vocab, NEVER);
+    for (int row = 0; row < rows; row++)
+      for (int i = 0; i < head.num; i++) out[(size_t)row * vocab + head.ids[i]] = some[row * columns + i];
+    room.end();
   }
 
   // The same after the edits of the rows, which are made in x.

@@ -32,8 +32,13 @@ struct Experts {
 };
 
 // The vocabulary projection, whose bias is minus infinity for tokens that are never predicted; and the draft head: matrices
-// that are applied to a row, to the previous state, and to their activations.
-struct Head { Linear logits, up_row, up_state, down; };
+// that are applied to a row, to the previous state, to the previous token's embedding (or empty: see `up_token`), and to their
+// activations. `logits` may be those of `num` tokens alone, `ids`, and no other is drawn then; else `ids` is null.
+struct Head {
+  Linear logits, up_row, up_state, up_before, down;
+  const int32_t* ids;
+  int32_t num;
+};
 
 // What a layer of DiffusionGemma's core has beyond `Layer`: weights (D,) of the norms before and after the experts, and after the sum
 // of both branches; what the layer's results are multiplied by, in clean rows and in noisy ones; whether it is global; and its number
@@ -83,7 +88,7 @@ struct Model {
   const Layer* layers;
   Head exact;              // logits of rows, and chains whose tokens are committed
   Head drafting;           // the same in 8-bit numbers, for drafts, which are verified; empty without a draft head
-  const float* up_token;   // (V, up_row.panels * COLUMNS): products of the previous token; null without a draft head
+  const float* up_token;   // (V, up_row.panels * COLUMNS): products of the previous token; or null
   const float* confidence; // (2, D + 1): weights of the draft head's confidence; or null
   float confidence_bias[2];
   const ConceptHead* concepts;  // those of known and of discovered concepts; or null

@@ -1,0 +1,306 @@
+"""`daguerre train drafts --from MODEL`: a draft head for a frozen autoregressive model, in a folder of a few megabytes.
+
+Texts are those of `daguerre data self`, which may go on writing meanwhile: new ones are read first, at most half of a
+step. What the model computes of a text is kept on the disk, so a text is read again at the cost of the head alone.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from daguerre.errors import DataError, InputError, UnsupportedError
+from daguerre.model import Model
+from daguerre.models.bits import floats
+from daguerre.models.core.config import ModelConfig
+from daguerre.models.core.draft_head import ACCEPTED, DraftHead
+from daguerre.models.draft_files import fingerprint, save_draft_folder
+from daguerre.models.loading import model_folder, open_source
+from daguerre.train.checkpoint import CHECKPOINTS, find_checkpoint, load_checkpoint, save_checkpoint
+from daguerre.train.corpus.chat_text import ChatText, read_chat_texts
+from daguerre.train.drafts.loss import Frozen, StateRows, drafted, drafting_loss
+from daguerre.train.drafts.options import DraftOptions
+from daguerre.train.drafts.states import States, TextPlace
+from daguerre.train.optim import Average, lr_factor
+
+DRAFTS, STATES, LOG = "drafts", "states", "progress.jsonl"
+"""The folders of the head and of the states in that of a run, and its log."""
+HELD = 20
+"""One text in so many is held out."""
+MOST_HELD = 60
+"""Held-out texts that are measured."""
+FEWEST = 40
+"""Texts without which no run begins."""
+LOOK = 50
+"""Steps between two looks for texts that were written meanwhile."""
+MINUTES = 5.0
+"""Between two checkpoints."""
+CLIP, WARMUP = 1.0, 0.005
+"""The greatest norm of a gradient, and the share of the budget in which the rate rises. Muon would take as long for a
+step as all else on a CPU."""
+WANTED = 0.5, 0.45
+"""What the first two drafts of greedy text should reach by the stop test: below, more data alone will not help."""
+
+
+def frozen_of(model: Model, tokens: Sequence[int]) -> Frozen:
+    """What the head reads of a model, float32."""
+    held = model.denoiser.weights.outside(("embedding.weight", "output.weight"))
+    ids, (embedding, projection) = (
+        torch.tensor(tokens),
+        (
+            torch.from_numpy(floats(held[name]))
+            for name in ("embedding.weight", "embedding.weight" if model.config.tied else "output.weight")
+        ),
+    )
+    return Frozen(embedding, ids, projection[ids])
+
+
+def draft_tokens(texts: Sequence[ChatText], config: ModelConfig, num: int) -> tuple[int, ...]:
+    """The most frequent tokens of texts, at most `num`, ascending; those that no text has follow by their number, which
+    in most vocabularies is an order of frequency.
+    """
+    count = np.bincount(np.concatenate([text.new for text in texts]), minlength=config.vocab_size)
+    count[list(config.unpredictable_ids)] = -1
+    order = np.lexsort((np.arange(config.vocab_size), -count))
+    kept = order[: min(num, config.vocab_size - len(config.unpredictable_ids))]
+    return tuple(np.sort(kept).tolist())
+
+
+@dataclass
+class DraftProgress:
+    """How far a run is: steps, drafts that it has learned from, and seconds."""
+
+    step: int = 0
+    drafts: int = 0
+    seconds: float = 0.0
+    judged: bool = False
+
+
+class DraftRun:
+    """A run in a folder; `run` trains until the budget or the minutes are used up, or Ctrl-C."""
+
+    def __init__(
+        self,
+        model: Model,
+        files: Sequence[Path],
+        data: Path,
+        out: Path,
+        options: DraftOptions,
+        *,
+        resume: bool = False,
+        minutes: float | None = None,
+        say: Callable[[str], None] = print,
+    ) -> None:
+        config = model.config
+        if not config.can_draft or config.mask_id is not None or config.draft_head:
+            raise UnsupportedError(
+                "drafts are trained for an autoregressive model that has none yet, which this one is not"
+            )
+        checkpoint = find_checkpoint(out, resume)
+        self.model, self.data, self.out, self.options, self._say = model, data, out, options, say
+        self.name = files[0].name if len(files) == 1 else files[0].parent.name
+        self._fingerprint = fingerprint(files)
+        self.progress, self._minutes, self._began = DraftProgress(), minutes, time.monotonic()
+        self._texts = read_chat_texts(data)
+        if len(self._texts) < FEWEST:
+            raise DataError(f"{data} has {len(self._texts)} texts: write {FEWEST} or more with `daguerre data self`")
+        tensors, state = load_checkpoint(checkpoint) if checkpoint is not None else ({}, {})
+        tokens = state.get("draft_tokens") or draft_tokens(self._texts, config, options.vocabulary)
+        self.config = replace(config, draft_head=options.width, draft_tokens=tuple(tokens))
+        self.frozen, self.states = frozen_of(model, tokens), States(out / STATES, config.width)
+        self.trained = nn.Module()
+        self.head = self.trained.draft_head = make_head(self.config, options.seed)
+        self.optimizer = torch.optim.AdamW(self.trained.parameters(), lr=0.0, betas=(0.9, 0.95), weight_decay=0.0)
+        self.average = Average(self.trained, 0.998)
+        self._rng, self._generator = np.random.default_rng(options.seed), torch.Generator().manual_seed(options.seed)
+        if checkpoint is not None:
+            self._restore(tensors, state)
+
+    def _restore(self, tensors: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+        self.trained.load_state_dict(tensors["head"])
+        self.average.values, self.average.count = tensors["average"], state["averaged"]
+        self.optimizer.load_state_dict(tensors["optimizer"])
+        self._generator.set_state(tensors["generator"])
+        self._rng.bit_generator.state = state["order"]
+        self.progress = DraftProgress(**state["progress"])
+
+    def run(self) -> Path:
+        """Train; returns the folder of the head."""
+        stopped = SimpleNamespace(by=None)
+        before = signal.signal(signal.SIGINT, lambda *_: setattr(stopped, "by", "Ctrl-C"))
+        last = time.monotonic()
+        try:
+            while self.progress.drafts < self.options.drafts and not stopped.by and not self._out_of_time():
+                self._step()
+                if time.monotonic() - last > 60 * MINUTES:
+                    self.save()
+                    last = time.monotonic()
+        finally:
+            signal.signal(signal.SIGINT, before)
+        return self.save()
+
+    def _out_of_time(self) -> bool:
+        return self._minutes is not None and time.monotonic() - self._began > 60 * self._minutes
+
+    def _step(self) -> None:
+        began = time.monotonic()
+        rows = self._rows(self._chosen())
+        found = drafting_loss(self.head, self.frozen, rows, self.options.depth, self.options.kept, self._generator)
+        found.loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.trained.parameters(), CLIP)
+        factor = lr_factor(self.progress.drafts / self.options.drafts, WARMUP, self.options.decay)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.options.rate * factor
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.average.update(self.trained)
+        self.progress.step += 1
+        self.progress.drafts += found.num
+        self.progress.seconds += time.monotonic() - began
+
+    def _rows(self, places: Sequence[TextPlace]) -> StateRows:
+        return StateRows.of(self.states.read(places), [place.rows for place in places])
+
+    def _chosen(self) -> list[TextPlace]:
+        """The texts of a step: at most half of them are new, whose states are computed now."""
+        num, new = self.options.texts, list[TextPlace]()
+        if len(self.states.places) == len(self._texts) and self.progress.step % LOOK == 0:
+            self._texts = read_chat_texts(self.data)
+        while len(self.states.places) < len(self._texts) and len(new) < max(1, num // 2):
+            place = self.states.add(self.model, self._texts[len(self.states.places)])
+            if place.number % HELD:
+                new.append(place)
+        known = [place for place in self.states.places if place.number % HELD]
+        return new + [known[index] for index in self._rng.integers(len(known), size=num - len(new))]
+
+    @torch.no_grad()
+    def measured(self) -> dict[str, Any]:
+        """How often the drafts of held-out texts are accepted, by depth, each given that those before it are: greedy
+        ones of greedy texts; at temperature 1 at most, by overlap.
+        """
+        head = make_head(self.config, 0)
+        head.load_state_dict({name.removeprefix("draft_head."): value for name, value in self.average.values.items()})
+        held = [place for place in self.states.places if place.number % HELD == 0][-MOST_HELD:]
+        greedy = self._accepted(head, [place for place in held if not place.temperature])
+        return {"greedy": greedy[0], "sampled": self._accepted(head, held)[1], "held": len(held)}
+
+    def _accepted(self, head: DraftHead, places: Sequence[TextPlace]) -> tuple[list[float], list[float]]:
+        depth = self.options.depth
+        right, tried, overlap, num = (np.zeros(depth) for _ in range(4))
+        for place in places:
+            rows = self._rows([place])
+            reached = torch.ones(len(rows.token) + depth)
+            for k, one in enumerate(drafted(head, self.frozen, rows, depth)):
+                begin = one.row - k - 1
+                hit = self.frozen.tokens[one.log_draft.argmax(-1)] == rows.top[one.row]
+                tried[k] += float(reached[begin].sum())
+                reached[begin] *= hit.float()
+                right[k] += float(reached[begin].sum())
+                overlap[k] += float(one.overlap().sum())
+                num[k] += len(one.row)
+        return (right / tried.clip(1)).round(4).tolist(), (overlap / num.clip(1)).round(4).tolist()
+
+    def save(self) -> Path:
+        """Measure, write a checkpoint and the head, and a line of the log."""
+        progress, found = self.progress, self.measured()
+        tensors = {
+            "head": self.trained.state_dict(),
+            "average": self.average.values,
+            "optimizer": self.optimizer.state_dict(),
+            "generator": self._generator.get_state(),
+        }
+        state = {
+            "progress": asdict(progress),
+            "averaged": self.average.count,
+            "order": self._rng.bit_generator.state,
+            "draft_tokens": list(self.config.draft_tokens),
+        }
+        save_checkpoint(self.out / CHECKPOINTS, progress.step, tensors, state)
+        self._export(found)
+        line = asdict(progress) | {"texts": len(self.states.places), "rows": self._num_rows()} | found
+        with (self.out / LOG).open("a") as file:
+            file.write(json.dumps(line) + "\n")
+        speed = progress.drafts / max(progress.seconds, 1e-9)
+        left = (self.options.drafts - progress.drafts) / max(speed, 1e-9) / 3600
+        self._say(
+            f"{progress.drafts:,} drafts, {speed:,.0f} a second, {left:.1f} hours to go; {len(self.states.places):,} "
+            f"texts; accepted, greedy {found['greedy']}, at temperature 1 {found['sampled']}"
+        )
+        self._judge(found["greedy"])
+        return self.out / DRAFTS
+
+    def _num_rows(self) -> int:
+        return sum(place.rows for place in self.states.places)
+
+    def _judge(self, greedy: Sequence[float]) -> None:
+        """Say once, after the set number of drafts, whether it is worth going on."""
+        if self.progress.judged or not self.options.stop or self.progress.drafts < self.options.stop:
+            return
+        self.progress.judged = True
+        if all(found >= wanted for found, wanted in zip(greedy, WANTED, strict=False)):
+            self._say("the drafts are on their way: go on")
+        else:
+            self._say(
+                f"the first two drafts are accepted {greedy[:2]} of the time and should be {list(WANTED)} by now: "
+                "raise the rate or the width; more text alone will not help"
+            )
+
+    def _export(self, found: Mapping[str, Any]) -> None:
+        base = {"name": self.name, "sha256": self._fingerprint}
+        shape = {
+            "draft_head": self.config.draft_head,
+            "draft_tokens": list(self.config.draft_tokens),
+            "draft_acceptance": [found["greedy"], found["sampled"]],
+        }
+        trained = {
+            "texts": len(self.states.places),
+            "rows": self._num_rows(),
+            "drafts": self.progress.drafts,
+            "seconds": round(self.progress.seconds),
+            "options": asdict(self.options),
+        }
+        save_draft_folder(self.out / DRAFTS, self.average.values, base, shape, trained)
+
+
+def make_head(config: ModelConfig, seed: int) -> DraftHead:
+    """A fresh draft head, which returns hidden states unchanged."""
+    head, generator = DraftHead(config), torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        head.up.weight.normal_(0, head.up.in_features**-0.5, generator=generator)
+        head.down.weight.zero_()
+        if head.confidence is not None:
+            head.confidence.weight.zero_()
+            head.confidence.bias.fill_(ACCEPTED)
+    return head
+
+
+def train_drafts(
+    name: str,
+    data: Path,
+    out: Path,
+    options: DraftOptions,
+    *,
+    resume: bool = False,
+    minutes: float | None = None,
+    say: Callable[[str], None] = print,
+) -> Path:
+    """Train a draft head for a model by its name; returns its folder."""
+    from daguerre.model import load
+
+    if not data.is_dir():
+        raise InputError(f"there is no folder {data}: write texts with `daguerre data self --from {name} --out {data}`")
+    files = open_source(model_folder(name)).weight_files()
+    if not files:
+        raise UnsupportedError(f"drafts are trained for a publisher's model, and {name} is none")
+    model = load(name, drafts="none")
+    return DraftRun(model, files, data, out, options, resume=resume, minutes=minutes, say=say).run()

@@ -1,0 +1,213 @@
+"""Draft heads of published autoregressive models: they speed up a model whose own numbers they leave alone."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+pytest.importorskip("gguf")
+pytest.importorskip("torch")
+
+import daguerre
+from backends import needs_compiler
+from daguerre.canvas import Canvas
+from daguerre.engine.engine import Engine
+from daguerre.errors import CheckpointError, UnsupportedError
+from daguerre.model import Model
+from daguerre.models.core.draft_head import DraftHead
+from daguerre.models.draft_files import CONFIG, WEIGHTS, fingerprint, save_draft_folder
+from daguerre.models.forward import Rules
+from daguerre.models.loading import load_folder
+from daguerre.train.drafts.run import make_head
+
+DATA = Path(__file__).parents[1] / "data" / "gguf"
+FILES = ("llama-q4_k", "qwen2-q8_0", "qwen3-q6_k")
+TOKENS = tuple(range(10, 300, 3))
+PROMPT = list(range(20, 60))
+KINDS: list[dict[str, Any]] = [
+    {},
+    {"dtype": "float32", "quantize": "q8_0"},
+    {"dtype": "bfloat16", "quantize": "q4_0"},
+    {"backend": "torch", "dtype": "float32"},
+]
+
+
+def write(folder: Path, file: Path, seed: int = 1, **shape: Any) -> Path:
+    """A random draft head for a file."""
+    config = load_folder(file, defer=True, drafts="none").weights.config
+    shape = {"draft_head": 40, "draft_tokens": list(TOKENS)} | shape
+    head = make_head(replace(config, **shape), seed)
+    randomize(head)
+    tensors = {f"draft_head.{name}": value for name, value in head.state_dict().items()}
+    save_draft_folder(folder, tensors, {"name": file.name, "sha256": fingerprint([file])}, shape, {})
+    return folder
+
+
+def randomize(head: DraftHead) -> None:
+    import torch
+
+    with torch.no_grad():
+        head.down.weight.normal_(0, 0.3, generator=torch.Generator().manual_seed(3))
+
+
+@pytest.fixture(scope="module", params=FILES)
+def file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("models") / f"{request.param}.gguf"
+    shutil.copy(DATA / path.name, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def drafts(file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("drafts"), file)
+
+
+def cycle(model: Model, draft: np.ndarray, ahead: int) -> Any:
+    """A verifying forward's answer."""
+    session = model.denoiser.session(canvas_of(16))
+    canvas = canvas_of(16)
+    asking = session.cycle(canvas, draft, ahead, None, Rules(0.0), 0.0)
+    (forward,) = next(asking)
+    try:
+        asking.send(model.denoiser.backend.forward([forward]))
+    except StopIteration as stop:
+        return stop.value
+    raise AssertionError
+
+
+def canvas_of(num: int) -> Canvas:
+    tokens = np.array(PROMPT + [0] * num)
+    is_open = np.arange(len(tokens)) >= len(PROMPT)
+    return Canvas(tokens=tokens, open=is_open, span=(len(PROMPT), len(tokens)), gaps=((len(PROMPT), len(tokens)),))
+
+
+@needs_compiler
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_clean_rows_have_the_same_bits_with_drafts(file: Path, drafts: Path, kind: dict[str, Any]) -> None:
+    plain, drafting = daguerre.load(file, drafts="none", **kind), daguerre.load(file, drafts=drafts, **kind)
+    draft = np.array([21, 35, 48])
+
+    alone, beside = cycle(plain, draft, 0), cycle(drafting, draft, 4)
+
+    assert np.array_equal(alone.tokens, beside.tokens)
+    if kind.get("backend") != "torch":  # whose products promise no bits
+        assert np.array_equal(alone.probabilities, beside.probabilities)
+    assert len(beside.draft) and not len(alone.draft)
+    assert {*beside.draft.tolist()} <= {*TOKENS}
+    assert plain.nll("def f(x):\n    return x").value == drafting.nll("def f(x):\n    return x").value
+
+
+@needs_compiler
+@pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
+def test_texts_are_those_of_ar(file: Path, drafts: Path, temperature: float) -> None:
+    model = daguerre.load(file, drafts=drafts)
+    options: dict[str, Any] = {"temperature": temperature, "seed": 5, "heal": False}
+    plain = model.generate(PROMPT, 40, mode="ar", **options)
+
+    result = model.generate(PROMPT, 40, mode="speculative", drafter="head", block_size=4, **options)
+    events = list(model.stream(PROMPT, 40, mode="speculative", drafter="head", block_size=4, **options))
+
+    assert [token.text for token in result.tokens] == [token.text for token in plain.tokens]
+    assert events[-1].text == plain.text
+    assert result.usage.head_drafted
+
+
+@needs_compiler
+def test_native_drafts_are_those_of_the_modules(file: Path, drafts: Path) -> None:
+    """Up to near ties: the native head multiplies 8-bit numbers, and the rest are rounded otherwise, too."""
+    native, torch = (
+        daguerre.load(file, drafts=drafts, dtype="float32", backend=backend) for backend in ("native", "torch")
+    )
+    equal = 0
+    for first in range(20, 32):
+        draft = np.array([first, first + 7])
+        made = [cycle(model, draft, 4).draft for model in (native, torch)]
+        equal += int(np.array_equal(*made))
+    assert equal >= 9
+
+
+def test_drafts_beside_a_model_are_found_and_others_refused(file: Path, tmp_path: Path) -> None:
+    copy, other = tmp_path / file.name, tmp_path / "other.gguf"
+    shutil.copy(file, copy)
+    assert not load_folder(copy, defer=True).weights.config.draft_head
+    folder = write(tmp_path / f"{file.name}.drafts", copy)
+
+    assert load_folder(copy, defer=True).weights.config.draft_tokens == TOKENS
+    assert not load_folder(copy, defer=True, drafts="none").weights.config.draft_head
+
+    content = bytearray(file.read_bytes())
+    content[-7] ^= 1
+    other.write_bytes(content)
+    with pytest.raises(CheckpointError, match="these are other weights"):
+        load_folder(other, defer=True, drafts=folder)
+    shutil.copytree(folder, tmp_path / "other.gguf.drafts")
+    assert not load_folder(other, defer=True).weights.config.draft_head  # beside it: left out, with a warning
+
+
+def test_damaged_drafts_are_refused(file: Path, drafts: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(drafts, copy)
+    values = json.loads((copy / CONFIG).read_text())
+    (copy / CONFIG).write_text(json.dumps(values | {"shape": values["shape"] | {"draft_head": 48}}))
+    with pytest.raises(CheckpointError, match="other tensors"):
+        load_folder(file, defer=True, drafts=copy)
+    (copy / CONFIG).write_text(json.dumps(values | {"shape": values["shape"] | {"draft_tokens": [3, 2]}}))
+    with pytest.raises(CheckpointError, match="ascending"):
+        load_folder(file, defer=True, drafts=copy)
+    (copy / WEIGHTS).unlink()
+    with pytest.raises(CheckpointError, match="copy the whole folder"):
+        load_folder(file, defer=True, drafts=copy)
+
+
+def test_a_model_that_does_not_draft_is_refused(tmp_path: Path) -> None:
+    dream = tmp_path / "dream-q4_0.gguf"
+    shutil.copy(DATA / dream.name, dream)
+    folder = tmp_path / "drafts"
+    llama = write(folder, DATA / "llama-q4_k.gguf")
+    values = json.loads((llama / CONFIG).read_text())
+    values["base"]["sha256"] = fingerprint([dream])
+    (llama / CONFIG).write_text(json.dumps(values))
+    with pytest.raises(UnsupportedError, match="autoregressive"):
+        load_folder(dream, defer=True, drafts=llama)
+
+
+@needs_compiler
+def test_a_lora_adapter_is_merged_beside_drafts(file: Path, drafts: Path, tmp_path: Path) -> None:
+    width, name = 256, "base_model.model.model.layers.0.self_attn.o_proj.lora_"
+    rng = np.random.default_rng(0)
+    save_file(
+        {
+            f"{name}{key}.weight": rng.standard_normal(shape).astype(np.float32)
+            for key, shape in (("A", (4, width)), ("B", (width, 4)))
+        },
+        tmp_path / "adapter_model.safetensors",
+    )
+    (tmp_path / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 4, "lora_alpha": 8}))
+    text = "def f(x):\n    return x"
+    tuned, drafting = (
+        daguerre.load(file, adapter=tmp_path, drafts=chosen, dtype="float32") for chosen in ("none", drafts)
+    )
+
+    assert drafting.config.draft_head
+    assert tuned.nll(text).value == drafting.nll(text).value
+    assert tuned.nll(text).value != daguerre.load(file, drafts="none", dtype="float32").nll(text).value
+
+
+@needs_compiler
+def test_texts_of_a_batch_are_those_of_each_alone(file: Path, drafts: Path) -> None:
+    model = daguerre.load(file, drafts=drafts)
+    options: dict[str, Any] = {"temperature": 1.0, "heal": False}
+    with Engine(model) as engine:
+        how = {"mode": "speculative", "drafter": "head", "block_size": 3}
+        jobs = [engine.generate(PROMPT[number:], 24, seed=number, **how, **options) for number in range(5)]
+        together = [job.result() for job in jobs]
+    for number, result in enumerate(together):
+        assert result.text == model.generate(PROMPT[number:], 24, mode="ar", seed=number, **options).text
+    assert sum(result.usage.head_drafted for result in together)

@@ -1,0 +1,206 @@
+"""Training of a draft head for a frozen model: its loss, what it keeps on the disk, and its runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("gguf")
+
+import daguerre
+from daguerre.errors import DataError, InputError, UnsupportedError
+from daguerre.model import Model
+from daguerre.models.draft_files import read_draft_folder
+from daguerre.models.forward import DraftStep
+from daguerre.train.corpus.chat_text import TEXTS, ChatText
+from daguerre.train.drafts.loss import StateRows, drafted, drafting_loss, reach_weights
+from daguerre.train.drafts.options import DraftOptions, options_of
+from daguerre.train.drafts.run import HELD, DraftRun, draft_tokens, frozen_of, make_head
+from daguerre.train.drafts.states import States, TextPlace, record, states_of
+
+FILE = Path(__file__).parents[2] / "data" / "gguf" / "llama-q4_k.gguf"
+OPTIONS = DraftOptions(width=32, vocabulary=64, depth=3, texts=2, rate=2e-3, drafts=8000, stop=1000)
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return daguerre.load(FILE, drafts="none", dtype="float32")
+
+
+@pytest.fixture(scope="module")
+def texts() -> list[ChatText]:
+    rng = np.random.default_rng(0)
+
+    def ids(num: int) -> list[int]:
+        return rng.integers(10, 300, num).tolist()
+
+    return [ChatText(number, ids(6), ids(12 + number % 5), (0.0, 1.0)[number % 2]) for number in range(44)]
+
+
+@pytest.fixture(scope="module")
+def data(texts: list[ChatText], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("texts")
+    (folder / TEXTS).write_text("".join(json.dumps(asdict(text)) + "\n" for text in texts))
+    return folder
+
+
+@pytest.fixture
+def start(model: Model, data: Path) -> Callable[..., DraftRun]:
+    def make(out: Path, options: DraftOptions = OPTIONS, **more: Any) -> DraftRun:
+        return DraftRun(model, [FILE], data, out, options, **{"say": lambda line: None} | more)
+
+    return make
+
+
+def test_states_are_those_of_the_rows_that_predict_an_answer(
+    model: Model, texts: list[ChatText], tmp_path: Path
+) -> None:
+    text, kind = texts[3], record(model.config.width)
+    rows = states_of(model, text, kind)
+
+    assert rows["token"].tolist() == text.new
+    (read,) = model.denoiser.backend.forward([DraftStep(rows["hidden"].astype(np.float32))])
+    assert read.logits is not None
+    assert np.allclose(np.log(np.exp(read.logits.astype(np.float64)).sum(-1)), rows["log_sum"], atol=0.02)
+    alone = model.generate(text.prompt, 1, mode="ar", heal=False).trace.steps[0].decision.tokens
+    assert rows["top"][:1].tolist() == alone.tolist()
+
+    kept = States(tmp_path, model.config.width)
+    places = [kept.add(model, text) for text in texts[2:5]]
+    with (tmp_path / "rows.bin").open("ab") as file:
+        file.write(b"half a record")
+    again = States(tmp_path, model.config.width)
+    assert again.places == places
+    assert np.array_equal(again.read(places[1:2]), rows)
+    (tmp_path / "rows.bin").write_bytes(b"")
+    with pytest.raises(DataError, match="shorter"):
+        States(tmp_path, model.config.width)
+
+
+def test_drafts_are_those_of_the_head_one_by_one(model: Model, texts: list[ChatText]) -> None:
+    tokens = tuple(range(20, 84))
+    frozen, head = frozen_of(model, tokens), make_head(model_config(model, tokens), 1)
+    torch.nn.init.normal_(head.down.weight, std=0.2)
+    kind = record(model.config.width)
+    parts = [states_of(model, text, kind) for text in texts[:2]]
+    rows = StateRows.of(np.concatenate(parts), [len(part) for part in parts])
+
+    made = {
+        (k, int(one.row[index])): (one.state[index], one.log_draft[index], one.teacher[index])
+        for k, one in enumerate(drafted(head, frozen, rows, 3), 1)
+        for index in range(len(one.row))
+    }
+    num = 0
+    for first, size in ((0, len(parts[0])), (len(parts[0]), len(parts[1]))):
+        for at in range(first, first + size):
+            state = rows.hidden[at][None]
+            for k in range(1, 4):
+                if at + k >= first + size:
+                    break
+                state = head(rows.hidden[at][None], frozen.embedding[rows.token[at + k - 1]][None], state)
+                logits = state @ frozen.projection.T
+                (found, log_draft, teacher), num = made[k, at + k], num + 1
+                assert torch.allclose(found, state[0], atol=1e-4)
+                assert torch.allclose(log_draft, logits.log_softmax(-1)[0], atol=1e-4)
+                full = rows.hidden[at + k] @ frozen.projection.T - rows.log_sum[at + k]
+                assert torch.allclose(teacher, full.exp(), atol=1e-5)
+    assert num == len(made)
+
+
+def model_config(model: Model, tokens: tuple[int, ...]) -> Any:
+    from dataclasses import replace
+
+    return replace(model.config, draft_head=32, draft_tokens=tokens)
+
+
+def test_a_draft_that_is_the_model_loses_only_what_the_draft_tokens_lack() -> None:
+    """Where q = p the overlap is 1 and the loss its entropy's share; depths weigh by what depends on them."""
+    assert reach_weights([1.0, 1.0, 1.0]) == [3.0, 2.0, 1.0]
+    assert reach_weights([0.0, 0.0]) == [0.75, 0.25]
+
+
+def test_a_head_learns_the_models_own_distribution(start: Callable[..., DraftRun], tmp_path: Path) -> None:
+    said: list[str] = []
+    run = start(tmp_path / "run", DraftOptions(**asdict(OPTIONS) | {"vocabulary": 256}), say=said.append)
+    for text in run._texts:
+        run.states.add(run.model, text)
+    learned = [place for place in run.states.places if place.number % HELD]
+    before = accepted(run, learned)
+
+    folder = run.run()
+
+    after = json.loads((tmp_path / "run" / "progress.jsonl").read_text().splitlines()[-1])
+    assert all(accepted(run, learned) > before + 0.03)
+    assert after["drafts"] >= OPTIONS.drafts
+    assert "hours to go" in said[0]
+    assert any("go on" in line or "raise the rate" in line for line in said)
+    found = read_draft_folder(folder)
+    assert found.shape["draft_acceptance"] == [after["greedy"], after["sampled"]]
+    drafting = daguerre.load(FILE, drafts=folder, dtype="float32")
+    assert drafting.config.draft_head == 32
+
+
+def accepted(run: DraftRun, places: list[TextPlace]) -> np.ndarray:
+    """By depth, at most, at temperature 1."""
+    with torch.no_grad():
+        return np.array(run._accepted(run.head, places)[1])
+
+
+def test_a_resumed_run_ends_with_the_same_weights(start: Callable[..., DraftRun], tmp_path: Path) -> None:
+    options = DraftOptions(**asdict(OPTIONS) | {"drafts": 400})
+    start(tmp_path / "whole", options).run()
+    begun = start(tmp_path / "parts", options)
+    for _ in range(3):
+        begun._step()
+    begun.save()
+    with pytest.raises(InputError, match="--resume"):
+        start(tmp_path / "parts", options)
+    start(tmp_path / "parts", options, resume=True).run()
+
+    whole, parts = (tmp_path / name / "drafts" / "drafts.safetensors" for name in ("whole", "parts"))
+    assert whole.read_bytes() == parts.read_bytes()
+
+
+def test_draft_tokens_are_the_most_frequent_ones(model: Model) -> None:
+    texts = [ChatText(0, [5], [9, 9, 7, 7, 7, 200], 0.0)]
+    assert draft_tokens(texts, model.config, 2) == (7, 9)
+    assert draft_tokens(texts, model.config, 5)[-1] == 200
+    assert len(draft_tokens(texts, model.config, 10**6)) == model.config.vocab_size - len(
+        model.config.unpredictable_ids
+    )
+
+
+def test_what_cannot_be_trained_is_refused(
+    start: Callable[..., DraftRun], causal: Model, data: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(UnsupportedError, match="autoregressive"):
+        DraftRun(causal, [FILE], data, tmp_path / "a", OPTIONS)
+    few = tmp_path / "few"
+    few.mkdir()
+    (few / TEXTS).write_text("")
+    with pytest.raises(DataError, match="0 texts"):
+        DraftRun(daguerre.load(FILE, drafts="none"), [FILE], few, tmp_path / "b", OPTIONS)
+    with pytest.raises(InputError, match="width"):
+        options_of(["wdith=3"])
+    with pytest.raises(InputError, match="no number"):
+        options_of(["width=many"])
+    with pytest.raises(InputError, match="above 0"):
+        options_of(["depth=0"])
+
+
+def test_the_loss_has_a_gradient_for_the_head_alone(model: Model, texts: list[ChatText]) -> None:
+    tokens = tuple(range(20, 84))
+    frozen, head = frozen_of(model, tokens), make_head(model_config(model, tokens), 1)
+    part = states_of(model, texts[0], record(model.config.width))
+    found = drafting_loss(head, frozen, StateRows.of(part, [len(part)]), 3, 0.7, torch.Generator().manual_seed(0))
+    found.loss.backward()
+    assert head.down.weight.grad is not None and head.down.weight.grad.abs().sum() > 0
+    assert head.confidence is not None and head.confidence.weight.grad is not None
+    assert not any(isinstance(value, torch.Tensor) and value.requires_grad for value in vars(frozen).values())
