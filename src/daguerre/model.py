@@ -23,13 +23,12 @@ from daguerre.decoding.sample import OnStep
 from daguerre.decoding.text_spans import CharSpan
 from daguerre.errors import InputError, UnsupportedError, shown
 from daguerre.instructions import tasks_in
+from daguerre.models import draft_files
 from daguerre.models.bits import NumberType, number_type_of
 from daguerre.models.catalog import Catalog
 from daguerre.models.chat_prompt import chat_ids
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.denoiser import BackboneDenoiser, auto_numbers, native_is_default
-from daguerre.models.draft_files import NONE as NO_DRAFTS
-from daguerre.models.draft_files import is_model
 from daguerre.models.drafting_model import DraftingModel
 from daguerre.models.forward import Head
 from daguerre.models.load_options import DEFAULT_MODEL, BackendName, LoadOptions, Place, Quantization
@@ -88,6 +87,7 @@ ATTRIBUTE: dict[str, Kind] = {
 }
 CHAT_TOKENS = 512
 LOG = logging.getLogger("daguerre")
+KINDS = {"cpu": "processor", "cuda": "GPU"}
 T = TypeVar("T")
 
 
@@ -434,17 +434,16 @@ def load(
     adapter_folder = None if adapter is None else model_folder(adapter, what="an adapter")
     numbers = auto_numbers(device, backend) if dtype == "auto" else number_type_of(dtype)
     if dtype == "auto":
-        processor = {"cpu": "processor", "cuda": "GPU"}.get(device.partition(":")[0], "device")
-        LOG.info("computing in %s, which is fastest on this %s", numbers, processor)
+        LOG.info("computing in %s, which is fastest on this %s", numbers, KINDS.get(device.partition(":")[0], "device"))
     scaling = read_scaling(rope_scaling) if isinstance(rope_scaling, str | Mapping) else rope_scaling
-    defer, second = native_is_default(device, backend), is_model(drafts)
+    defer, second = native_is_default(device, backend), drafts if draft_files.is_model(drafts) else None
     loaded = load_folder(
         folder,
         numbers,
         device,
         family=family,
         adapter=adapter_folder,
-        drafts=NO_DRAFTS if second else drafts,
+        drafts=draft_files.NONE if second else drafts,
         tokenizer=tokenizer_folder(folder, tokenizer, family),
         rope_scaling=scaling,
         progress=progress,
@@ -460,8 +459,8 @@ def load(
     how: dict[str, Any] = {"backend": backend, "quantize": quantize, "experts": experts}
     model = _model_of(loaded, weights, calibrations, tasks=tasks_in(folder, adapter_folder), **how)
     _settle(model, threads, backend is not None or quantize is not None or defer)
-    if drafts is not None and second:
-        add_drafts(model, drafts, device=device, dtype=dtype, backend=backend, quantize=drafts_quantize or quantize)
+    if second is not None:
+        add_drafts(model, second, device=device, dtype=dtype, backend=backend, quantize=drafts_quantize or quantize)
     return model
 
 

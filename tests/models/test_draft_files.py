@@ -210,4 +210,4 @@ def test_texts_of_a_batch_are_those_of_each_alone(file: Path, drafts: Path) -> N
         together = [job.result() for job in jobs]
     for number, result in enumerate(together):
         assert result.text == model.generate(PROMPT[number:], 24, mode="ar", seed=number, **options).text
-    assert sum(result.usage.head_drafted for result in together)
+    assert model.generate(PROMPT, 24, seed=0, **how, **options).usage.head_drafted  # fewer where rows are shared
