@@ -8,10 +8,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from daguerre.arguments import Option, options_of
 from daguerre.decoding.modes import MODES, mode_options
 from daguerre.decoding.options import DecodeOptions
 from daguerre.files import atomic_write
+from daguerre.kinds import Option, options_of
 from daguerre.models.load_options import LoadOptions
 from daguerre.sampling.policies import POLICIES
 

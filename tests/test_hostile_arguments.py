@@ -15,9 +15,9 @@ import pytest
 import daguerre
 from concept_models import with_heads
 from daguerre import Canvas, Decision, Decode, Model, Operation, Pin, Steering, Tokenizer, Trace
-from daguerre.arguments import Kind, options_of
 from daguerre.decoding.request import CALLS
 from daguerre.errors import InputError
+from daguerre.kinds import Kind, options_of
 from daguerre.model import Operations
 from daguerre.models.chat_template import ChatTemplate
 from daguerre.sampling import constraints

@@ -10,9 +10,9 @@ from types import ModuleType
 
 import daguerre
 from daguerre import Decode
-from daguerre.arguments import options_of
 from daguerre.commands.options import LEFT_OUT, REQUEST
 from daguerre.decoding.modes import mode_options
+from daguerre.kinds import options_of
 from daguerre.models.load_options import LoadOptions
 from daguerre.sampling.policies import POLICIES
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from daguerre.arguments import Pairs
 from daguerre.errors import InputError, shown
+from daguerre.kinds import Pairs
 
 Span = tuple[int, int]
 Ints = np.ndarray

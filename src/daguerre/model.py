@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 import numpy as np
 
 from daguerre import scoring
-from daguerre.arguments import TEXT, Call, Instance, Kind, Variables, Whole, checks, options_of
 from daguerre.decoding.context import Showing
 from daguerre.decoding.defaults import CHAT_SAMPLING, with_sampling
 from daguerre.decoding.generate import MAX_TOKENS, OPERATIONS, Request, run, start, stream
@@ -23,6 +22,7 @@ from daguerre.decoding.sample import OnStep
 from daguerre.decoding.text_spans import CharSpan
 from daguerre.errors import InputError, UnsupportedError, shown
 from daguerre.instructions import tasks_in
+from daguerre.kinds import TEXT, Call, Instance, Kind, Variables, Whole, checks, options_of
 from daguerre.models import draft_files
 from daguerre.models.bits import NumberType, number_type_of
 from daguerre.models.catalog import Catalog

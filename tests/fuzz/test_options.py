@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from concept_models import with_heads
 from conftest import GEMMA
 from contracts.test_contract_11_pairs import OPERATIONS, lean_to_the_left
-from daguerre.arguments import options_of
 from daguerre.decoding.options import DecodeOptions
 from daguerre.decoding.pins import Pin
 from daguerre.decoding.request import CALLS
 from daguerre.errors import DaguerreError
+from daguerre.kinds import options_of
 from daguerre.model import Model
 from daguerre.models.core.config import FimTokens
 from daguerre.models.denoiser import CACHE_MODES

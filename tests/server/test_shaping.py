@@ -9,8 +9,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from daguerre.arguments import options_of
 from daguerre.decoding.request import Decode
+from daguerre.kinds import options_of
 from daguerre.server.protocol.chat import ChatBody
 from daguerre.server.protocol.common import Diffusion, Sampling
 from served import Json, asked, refused

@@ -15,7 +15,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from daguerre.arguments import options_of
+from daguerre.kinds import options_of
 from daguerre.models.load_options import LoadOptions
 
 OPTIONS = options_of(LoadOptions)

@@ -14,13 +14,13 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from daguerre.arguments import Option, Switch, options_of
 from daguerre.commands.loading import AsJson as AsJson
 from daguerre.commands.loading import parameters_of, takes_groups, with_parameters
 from daguerre.commands.streams import read_input
 from daguerre.commands.viewing import print_explained
 from daguerre.decoding.options import DecodeOptions, DrafterName
 from daguerre.errors import InputError
+from daguerre.kinds import Option, Switch, options_of
 
 DraftText = Annotated[
     str | None, typer.Option("--draft", help="What the output will likely be, to start from; `@FILE` reads a file.")

@@ -61,7 +61,7 @@ def is_common(option: Any) -> bool:
     for place, owner in DECLARED:
         module = sys.modules.get(place)  # where it is not imported, the command has none of its options
         if module is not None:
-            from daguerre.arguments import options_of
+            from daguerre.kinds import options_of
 
             declared = options_of(getattr(module, owner)).get(option.name)
             if declared is not None:

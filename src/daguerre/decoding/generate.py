@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
-from daguerre.arguments import TEXT, Instance, Kind
 from daguerre.canvas import Canvas
 from daguerre.decoding.context import HEALED, TOKEN_LENGTH, Context, Showing, choose, context_of, kept_files
 from daguerre.decoding.defaults import chosen
@@ -41,6 +40,7 @@ from daguerre.decoding.running import Running
 from daguerre.decoding.sample import OnStep, only_sample, run_samples, stream_events
 from daguerre.decoding.text_spans import MARK, CharSpan, find_spans, split_at, split_template
 from daguerre.errors import ContextError, InputError, UnsupportedError, shown
+from daguerre.kinds import TEXT, Instance, Kind
 from daguerre.models.catalog import Catalog
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.denoiser import Denoiser

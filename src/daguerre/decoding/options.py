@@ -12,7 +12,9 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from daguerre.arguments import (
+from daguerre.decoding.pins import Pin
+from daguerre.decoding.revision import ODDS, RevisionReading
+from daguerre.kinds import (
     MAYBE,
     NATS,
     POSITIVE,
@@ -30,8 +32,6 @@ from daguerre.arguments import (
     option,
     shared,
 )
-from daguerre.decoding.pins import Pin
-from daguerre.decoding.revision import ODDS, RevisionReading
 from daguerre.models import guidance as guiding
 from daguerre.models.chat_format import Thinks
 from daguerre.models.guidance import Guidance, Scorer, chained

@@ -11,9 +11,9 @@ from operator import index
 
 import numpy as np
 
-from daguerre.arguments import check_unicode
 from daguerre.canvas import Canvas, Decision, Span
 from daguerre.errors import InputError, shown
+from daguerre.kinds import check_unicode
 from daguerre.models.tokenizer import Tokenizer
 
 Interval = tuple[int, int | None]

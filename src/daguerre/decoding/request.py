@@ -7,7 +7,14 @@ from collections.abc import ItemsView, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from daguerre.arguments import (
+from daguerre.decoding.context import SHOWING, Context, Files
+from daguerre.decoding.drafters import Draft
+from daguerre.decoding.modes import MODES, choose_mode, mode_options
+from daguerre.decoding.options import CONSTRAINTS, DEFAULTS, IMPLIED, DecodeOptions, is_compiled
+from daguerre.decoding.plan import Mode
+from daguerre.decoding.sample import TIMED
+from daguerre.errors import InputError, UnsupportedError, no_concept_heads, shown, unknown
+from daguerre.kinds import (
     MAYBE,
     SHARE,
     SWITCH,
@@ -25,13 +32,6 @@ from daguerre.arguments import (
     check_unicode,
     options_of,
 )
-from daguerre.decoding.context import SHOWING, Context, Files
-from daguerre.decoding.drafters import Draft
-from daguerre.decoding.modes import MODES, choose_mode, mode_options
-from daguerre.decoding.options import CONSTRAINTS, DEFAULTS, IMPLIED, DecodeOptions, is_compiled
-from daguerre.decoding.plan import Mode
-from daguerre.decoding.sample import TIMED
-from daguerre.errors import InputError, UnsupportedError, no_concept_heads, shown, unknown
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.denoiser import check_cache
 from daguerre.models.stale import RULES

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from daguerre.arguments import TOKENS, Kind, Whole, checks
 from daguerre.canvas import Canvas, Decision
 from daguerre.decoding.pins import ordinary, pinning, place
 from daguerre.decoding.result import Result, StreamEvent, committed_text, draft_text
 from daguerre.decoding.sample import Sample, stream_events
 from daguerre.errors import InputError
+from daguerre.kinds import TOKENS, Kind, Whole, checks
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.trace import Event
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from daguerre.arguments import Call, Kind, Number
 from daguerre.canvas import Canvas, Decision, Span
 from daguerre.decoding.denoise import Clock, Deadline, Run
 from daguerre.decoding.plan import Plan
@@ -29,6 +28,7 @@ from daguerre.decoding.result import (
 )
 from daguerre.decoding.sampler import TokenSampler
 from daguerre.errors import InputError, no_concept_heads
+from daguerre.kinds import Call, Kind, Number
 from daguerre.models.catalog import Catalog
 from daguerre.models.denoiser import Denoiser
 from daguerre.models.drafting_model import DraftingModel, DraftingSession

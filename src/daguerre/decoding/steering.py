@@ -35,9 +35,9 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from daguerre.arguments import Instance, Number, OneOf, Several, Whole, check_unicode
 from daguerre.canvas import Canvas
 from daguerre.errors import DataError, InputError, shown, unknown
+from daguerre.kinds import Instance, Number, OneOf, Several, Whole, check_unicode
 from daguerre.models.catalog import Catalog
 from daguerre.models.heads import Heads
 from daguerre.models.json_files import parse_json

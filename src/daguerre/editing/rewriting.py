@@ -14,12 +14,12 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol
 
-from daguerre.arguments import TEXT
 from daguerre.decoding.context import TOKEN_LENGTH, choose
 from daguerre.decoding.result import Result, Usage
 from daguerre.decoding.text_spans import CharSpan, find_spans, split_at
 from daguerre.editing.answers import UnreadableAnswer, check_syntax, fence_for, language_of, read_region
 from daguerre.errors import ContextError, InputError, UnsupportedError
+from daguerre.kinds import TEXT
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.tokenizer import Tokenizer
 

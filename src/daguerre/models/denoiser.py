@@ -8,10 +8,10 @@ from itertools import chain
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol
 
-from daguerre.arguments import options_of
 from daguerre.canvas import Canvas
 from daguerre.errors import InputError, UnsupportedError, unknown
 from daguerre.extras import has_pytorch
+from daguerre.kinds import options_of
 from daguerre.models.backbone_session import BackboneSession
 from daguerre.models.backends.native_backend import INSTEAD, WAYS_OUT, NativeBackend, fastest_numbers
 from daguerre.models.backends.native_backend import can_compile as can_compile

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from daguerre.arguments import NOT_NEGATIVE, Call, Kind, OneOf
 from daguerre.canvas import Canvas
+from daguerre.kinds import NOT_NEGATIVE, Call, Kind, OneOf
 
 SCHEDULES: dict[str, Callable[[float], float]] = {
     "constant": lambda share: 1.0,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from daguerre.arguments import SWITCH, Call, OneOf, PathName, Words, option
+from daguerre.kinds import SWITCH, Call, OneOf, PathName, Words, option
 from daguerre.models.scaling import Extension, Scaling
 from daguerre.models.threads import Threads
 

@@ -12,9 +12,9 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from daguerre.arguments import WRONG, Kind
 from daguerre.errors import CheckpointError, InputError, UnsupportedError, shown
 from daguerre.extras import pytorch
+from daguerre.kinds import WRONG, Kind
 from daguerre.models.adapter_files import CONFIG as ADAPTER
 from daguerre.models.bits import number_type_of
 from daguerre.models.core.config import ModelConfig

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any
 
 import tokenizers
 
-from daguerre.arguments import check_unicode
 from daguerre.errors import DataError, InputError
+from daguerre.kinds import check_unicode
 from daguerre.models.hidden_text import hidden
 from daguerre.models.tokenizer import Tokenizer, encoding_of
 from daguerre.models.tokenizer_fields import panics_raised

@@ -13,8 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from daguerre.arguments import PathName
 from daguerre.errors import CheckpointError, DataError, InputError, shown
+from daguerre.kinds import PathName
 from daguerre.models.gguf.facts import gguf_facts, stored_kinds
 from daguerre.models.gguf.file import GgufFile
 from daguerre.models.gguf.header import Header, is_gguf, parts_of, read_header, size_of

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from daguerre.arguments import WRONG, Kind
 from daguerre.errors import CheckpointError, InputError, UnsupportedError, shown, unknown
+from daguerre.kinds import WRONG, Kind
 from daguerre.models.core.config import ModelConfig, RopeScaling
 
 KEYS = {

@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from daguerre.arguments import Kind, Whole
 from daguerre.errors import InputError
+from daguerre.kinds import Kind, Whole
 from daguerre.models.contention import num_cpus as num_cpus
 from daguerre.models.contention import set_num_threads
 from daguerre.models.forward import Backend, Forward, Hidden, Layout

@@ -19,9 +19,9 @@ from typing import Any
 
 import tokenizers
 
-from daguerre.arguments import OneOf, PathName, check_unicode
 from daguerre.errors import ContextError, DataError, InputError, UnsupportedError, shown
 from daguerre.files import atomic_write
+from daguerre.kinds import OneOf, PathName, check_unicode
 from daguerre.models.tokenizer_fields import panics_raised, parse_fields
 
 NAMED_SPECIALS = ("<pad>", "<bos>", "<eos>", "<mask>", "<null>")

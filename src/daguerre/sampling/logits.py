@@ -22,8 +22,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from daguerre.arguments import NOT_NEGATIVE, PROBABILITY, SHARE, Biases, Whole, check_fields, option
 from daguerre.errors import InputError
+from daguerre.kinds import NOT_NEGATIVE, PROBABILITY, SHARE, Biases, Whole, check_fields, option
 
 CACHED = 1 << 17
 """Numbers that are processed at a time: half a megabyte in float32."""

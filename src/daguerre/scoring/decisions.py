@@ -32,12 +32,12 @@ from itertools import pairwise
 
 import numpy as np
 
-from daguerre.arguments import TEXT, Instance, Several, Whole, check_fields
 from daguerre.canvas import Canvas
 from daguerre.decoding.context import TOKEN_LENGTH, Context, Showing, choose, context_of
 from daguerre.decoding.generate import ScoredQuestions
 from daguerre.decoding.result import Usage
 from daguerre.errors import InputError, UnsupportedError, shown, unknown
+from daguerre.kinds import TEXT, Instance, Several, Whole, check_fields
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import Forward, Layout, LogProbs
 from daguerre.models.rows import Tree, plan_rows, plan_tree

@@ -21,10 +21,10 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from daguerre.arguments import TOKENS, Kind, OneOf, Several, checks
 from daguerre.cancellation import current_cancellation
 from daguerre.decoding.request import Text
 from daguerre.errors import ContextError, InputError, no_concept_heads
+from daguerre.kinds import TOKENS, Kind, OneOf, Several, checks
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import Backend, Forward, Hidden, Layout
 from daguerre.models.heads import Heads

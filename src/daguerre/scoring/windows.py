@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from daguerre.arguments import SEED, TEXT, Kind, OneOf, Tokens, Whole, checks
 from daguerre.decoding.context import SHOWING, Showing
 from daguerre.errors import InputError
+from daguerre.kinds import SEED, TEXT, Kind, OneOf, Tokens, Whole, checks
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import Backend
 from daguerre.models.tokenizer import Tokenizer

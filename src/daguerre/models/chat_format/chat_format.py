@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from daguerre.arguments import Instance, Words, checks
+from daguerre.kinds import Instance, Words, checks
 from daguerre.models.chat_format import Thinks
 from daguerre.models.chat_format.deriving import Derived, derive
 from daguerre.models.chat_format.description import Format

@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from daguerre.arguments import Whole
 from daguerre.errors import CheckpointError, DaguerreError, unknown
+from daguerre.kinds import Whole
 from daguerre.models.core import limits
 from daguerre.models.core.gemma_shape import GemmaShape
 from daguerre.models.core.shapes import ConceptShape as ConceptShape

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-from daguerre.arguments import (
+from daguerre.errors import CheckpointError, InputError, shown
+from daguerre.kinds import (
     NOT_NEGATIVE,
     POSITIVE,
     SHARE,
@@ -22,7 +23,6 @@ from daguerre.arguments import (
     Words,
     check_fields,
 )
-from daguerre.errors import CheckpointError, InputError, shown
 
 MOST_LAYERS = 4096
 MOST_TOKENS = 1 << 22

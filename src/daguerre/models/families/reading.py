@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from daguerre.arguments import Number
 from daguerre.errors import CheckpointError, InputError, UnsupportedError, shown
+from daguerre.kinds import Number
 from daguerre.models.core.config import RopeScaling, Windows
 from daguerre.models.core.limits import MOST_LAYERS, MOST_POSITIONS, MOST_TOKENS
 from daguerre.models.families.base import Published

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from daguerre.arguments import Number, Whole, check_fields
 from daguerre.cancellation import Cancellation, began, current_cancellation
 from daguerre.errors import InputError
+from daguerre.kinds import Number, Whole, check_fields
 
 MAX_STATES = 250_000
 MAX_STEPS = 2_000_000

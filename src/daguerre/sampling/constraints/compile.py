@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from daguerre.arguments import Instance, Kind, NamedWords, OneOf, PathName, Several, Switch, Whole, Words, checks
 from daguerre.errors import InputError, UnsupportedError
+from daguerre.kinds import Instance, Kind, NamedWords, OneOf, PathName, Several, Switch, Whole, Words, checks
 from daguerre.models.chat_format import Thinks
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.sampling.constraints.answers import code_of, functions_dfa, tools_dfa

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from daguerre.arguments import Whole, check_fields
 from daguerre.errors import InputError, UnsupportedError
+from daguerre.kinds import Whole, check_fields
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from daguerre.arguments import NOT_NEGATIVE, OneOf, Whole, check_fields, option
 from daguerre.canvas import Decision
+from daguerre.kinds import NOT_NEGATIVE, OneOf, Whole, check_fields, option
 from daguerre.sampling.logits import Proposals
 from daguerre.sampling.random import ORDER, Counter
 

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from daguerre.arguments import POSITIVE, option
 from daguerre.canvas import Decision
+from daguerre.kinds import POSITIVE, option
 from daguerre.sampling.logits import Proposals
 from daguerre.sampling.policies.base import Policy, Progress, commit, top
 from daguerre.sampling.random import Counter

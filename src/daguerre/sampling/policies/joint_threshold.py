@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from daguerre.arguments import PROBABILITY, option
+from daguerre.kinds import PROBABILITY, option
 from daguerre.sampling.logits import Proposals
 from daguerre.sampling.policies.threshold import Threshold
 

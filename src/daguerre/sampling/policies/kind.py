@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from daguerre.arguments import Kind
 from daguerre.errors import unknown
+from daguerre.kinds import Kind
 from daguerre.sampling.policies import POLICIES, Policy
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from daguerre.arguments import PROBABILITY, option
 from daguerre.canvas import Decision
+from daguerre.kinds import PROBABILITY, option
 from daguerre.sampling.logits import Proposals
 from daguerre.sampling.policies.base import Policy, Progress, commit, top
 from daguerre.sampling.random import Counter

@@ -12,7 +12,6 @@ import numpy as np
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
 
-from daguerre.arguments import Option, options_of
 from daguerre.canvas import Canvas
 from daguerre.decoding.effort import effort_options
 from daguerre.decoding.options import DecodeOptions
@@ -20,6 +19,7 @@ from daguerre.decoding.pins import Pin
 from daguerre.decoding.request import Decode
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.http.errors import ApiError
+from daguerre.kinds import Option, options_of
 from daguerre.models.catalog import Catalog
 from daguerre.server.models import Served
 from daguerre.server.protocol.shaping import MAX_STOPS, check_stops, shaped

@@ -9,11 +9,11 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
-from daguerre.arguments import options_of
 from daguerre.decoding.effort import EFFORTS
 from daguerre.decoding.modes import MODES
 from daguerre.decoding.options import DecodeOptions
 from daguerre.http.pages import TYPES, page, page_file, static_pages
+from daguerre.kinds import options_of
 from daguerre.sampling.policies import POLICIES
 
 SHOWN = ("mode", "policy", "effort", "block_size", "steps", "threshold", "temperature", "seed")
