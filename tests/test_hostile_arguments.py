@@ -371,7 +371,7 @@ def test_an_option_refuses_what_it_cannot_be(subtests: pytest.Subtests, small: M
 
 
 LOADED = ("device", "dtype", "backend", "quantize", "experts", "threads", "revision", "family", "adapter")
-LOADED = (*LOADED, "tokenizer", "progress", "name", "rope_scaling", "tensor_parallel")
+LOADED = (*LOADED, "drafts", "drafts_quantize", "tokenizer", "progress", "name", "rope_scaling", "tensor_parallel")
 MADE = tuple(inspect.signature(Model).parameters)
 
 

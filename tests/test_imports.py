@@ -27,7 +27,7 @@ PACKAGE = "daguerre"
 
 # The runtime, from the bottom up. A part imports parts of its own layer or below; `daguerre` itself is the public API.
 LAYERS = (
-    ("arguments", "errors", "extras", "files", "lazily", "assets", "heldout", "cancellation"),
+    ("kinds", "errors", "extras", "files", "lazily", "assets", "heldout", "cancellation"),
     ("http",),
     ("canvas", "trace"),
     ("models", "noise", "sampling"),

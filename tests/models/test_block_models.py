@@ -79,7 +79,7 @@ def test_no_block_is_widened_and_answers_are_those_of_rounded_rows(
                 got = logits_of(model.denoiser.backend)
             assert model.denoiser.block_types == types and ", ".join(types) in repr(model)
             weights = model.denoiser.weights
-            assert isinstance(weights, FileWeights) and weights._module is None
+            assert isinstance(weights, FileWeights) and weights.made is None
             assert error(got, want) < 0.002
 
 

@@ -34,7 +34,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def in_files(model: Model) -> bool:
     """Whether a model has only packed weights in memory."""
     weights = model.denoiser.weights
-    return isinstance(weights, FileWeights) and weights._module is None
+    return isinstance(weights, FileWeights) and weights.made is None
 
 
 def test_only_the_packed_weights_are_in_memory(folders: dict[str, Path], subtests: pytest.Subtests) -> None:

@@ -176,11 +176,11 @@ def test_an_interrupted_command_says_what_is_kept(
         with monkeypatch.context() as patch:
             patch.setattr(self_text, name, lambda *_: interrupt_now())
             with pytest.raises(KeyboardInterrupt):
-                data_self(corpus, tmp_path / "own", tokens=200)
+                data_self(tmp_path / "own", corpus, tokens=200)
         said.append(capsys.readouterr().err)
     assert "stopped early; nothing was kept yet" in said[0]
     assert f"tokens are kept; the same command goes on from {tmp_path / 'own' / 'parts'}" in said[1]
-    data_self(corpus, tmp_path / "own", tokens=200)
+    data_self(tmp_path / "own", corpus, tokens=200)
     assert not (tmp_path / "own" / "parts").exists()
 
 

@@ -90,7 +90,12 @@ def is_draft_folder(path: Path) -> bool:
 
 def is_model(drafts: str | os.PathLike[str] | None) -> bool:
     """Whether what is to draft is a second model, and not a folder of drafts, or nothing."""
-    return drafts is not None and Path(drafts) != NONE and not is_draft_folder(Path(drafts).expanduser())
+    if drafts is None or Path(drafts) == NONE:
+        return False
+    try:
+        return not is_draft_folder(Path(drafts).expanduser())
+    except (OSError, RuntimeError, ValueError):  # what can be no path may be a name
+        return True
 
 
 def read_draft_folder(path: Path) -> DraftFolder:
