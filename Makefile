@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: help demo test test-all test-gpu part real durations test-eval ray saelens clients clients-short soak load fuzz sanitize bench lint wheels arm64
+.PHONY: help demo test test-all test-gpu part real durations test-eval ray saelens clients clients-short programs soak load fuzz sanitize bench lint wheels arm64
 
 help:
 	@echo "make demo        make .venv, install, and watch the default model complete and infill code"
@@ -20,6 +20,8 @@ help:
 	@echo "make ray         install Ray in an environment of its own and run its examples on a cluster of this machine"
 	@echo "make saelens     install SAELens (two gigabytes) in an environment of its own and read exported concept heads back"
 	@echo "make clients     install OpenAI's, Anthropic's, Inception's and other clients in an environment of their own and run them"
+	@echo "make programs    install aider, llm and other programs in environments of their own and run a task with each, before"
+	@echo "                 daguerre serve with a published code model (PROGRAMS=, RUN='--llama-server PATH --runs 3')"
 	@echo "make soak        100,000 calls of the library, then 10,000 requests to a server, many of them cancelled or wrong, then"
 	@echo "                 ten minutes of attacks beside honest clients: memory, answers, errors, shares"
 	@echo "make load        a published model under load: who waits for a long prompt, what a crowd gets, half an hour"
@@ -92,6 +94,12 @@ clients-short: export OMP_NUM_THREADS ?= 1
 clients-short: .venv/.dev .venv-clients/.short
 	.venv-clients/bin/python -m pytest -q -c tests/clients/pytest.ini --examples 8 tests/clients/test_openai_chat.py \
 	  tests/clients/test_openai_texts.py tests/clients/test_openai_responses.py tests/clients/test_openapi.py
+
+# Programs that people use. Vim and Emacs are the system's; a program that is missing is skipped, with its name.
+PROGRAMS ?= aider llm
+programs: export OMP_NUM_THREADS ?= 1
+programs: .venv/.dev $(PROGRAMS:%=.clients/%/.made)
+	$(BIN)/python -m pytest -q -c tests/clients/programs/pytest.ini tests/clients/programs -rs $(RUN)
 
 soak: export OMP_NUM_THREADS ?= 1
 soak: .venv/.dev
@@ -214,6 +222,14 @@ COMPILE := from daguerre.models.backends.library import library; library()
 .venv-clients/.all: .venv-clients/.made constraints-clients.txt
 	.venv-clients/bin/python -m pip --disable-pip-version-check install --quiet --requirement constraints-clients.txt
 	@touch .venv-clients/.short $@
+
+# Each program in an environment of its own, since their pins contradict each other.
+.clients/aider/.made: INSTALLED = aider-chat==0.86.2
+.clients/llm/.made: INSTALLED = llm==0.36
+.clients/aider/.made .clients/llm/.made:
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip --disable-pip-version-check install --quiet $(INSTALLED)
+	@touch $@
 
 .venv/.bench: .venv/.dev
 	CMAKE_ARGS="-DGGML_NATIVE=ON -DCMAKE_CXX_FLAGS='-fno-dse -fno-tree-dse'" $(PIP) llama-cpp-python  # GCC bug 114098: AMX
