@@ -26,9 +26,7 @@ models:
       maxTokens: 512
       temperature: 0
 """
-TOOLS = (
-    "Write Edit MultiEdit Bash Fetch Search List Checklist Subagent Skills AskQuestion UploadArtifact Status".split()
-)
+TOOLS = "AskQuestion Bash Checklist Diff Edit Fetch List MultiEdit Search Skills Status Subagent UploadArtifact Write"
 """Left out: a small model chooses best among few."""
 
 

@@ -16,7 +16,7 @@ Emacs = Callable[[str, str], str]
 
 @pytest.fixture
 def emacs(program: Callable[[str], Path], wire: Wire, home: Path, start: Callable[..., str]) -> Emacs:
-    """emacs(function, asked): runs a function of gptel.el in a folder of one file."""
+    """emacs(function, asked): runs a function of emacs.el in a folder of one file."""
     command = shutil.which("emacs") or pytest.skip("Emacs is not installed")
     paths = [program(f"plugins/{name}") for name in ("compat", "transient/lisp", "gptel")]
     (home / "work" / "prices.py").write_text(PRICES)
@@ -24,7 +24,7 @@ def emacs(program: Callable[[str], Path], wire: Wire, home: Path, start: Callabl
 
     def run(function: str, asked: str) -> str:
         environment = {"DAGUERRE_HOST": wire.url.removeprefix("http://"), "ASKED": asked}
-        script = Path(__file__).with_name("gptel.el")
+        script = Path(__file__).with_name("emacs.el")
         return start(command, "-Q", "--batch", *loaded, "-l", script, "-f", function, env=environment)
 
     return run

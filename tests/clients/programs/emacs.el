@@ -1,5 +1,6 @@
 ;; What a user of gptel sets, and three things that they do. Loaded by test_gptel.py, in a batch. -*- lexical-binding: t -*-
 (require 'gptel)
+(require 'gptel-openai)
 (require 'gptel-context)
 (require 'gptel-rewrite)
 
