@@ -13,6 +13,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +72,10 @@ START = {"daguerre": daguerre, "llama-server": llama_server}
 
 
 @pytest.fixture
-def wire(server: str, engine: str, run: int, request: pytest.FixtureRequest) -> Iterator[Wire]:
-    """A recording proxy before the server. What went over it must be valid when the task is done."""
+def wire(server: str, engine: str, run: int, home: Path, request: pytest.FixtureRequest) -> Iterator[Wire]:
+    """A recording proxy before the server. What went over it must be valid when the task is done, and is left in
+    `wire.json` in the home folder.
+    """
     begun = time.monotonic()
     described = None
     if engine == "daguerre":
@@ -80,6 +83,7 @@ def wire(server: str, engine: str, run: int, request: pytest.FixtureRequest) -> 
             described = json.load(answer)
     with recording(server) as one:
         yield one
+    (home / "wire.json").write_text(json.dumps([asdict(each) for each in one.exchanges], indent=1))
     faults = one.faults(described)
     keep(request, engine, run, one, faults, time.monotonic() - begun)
     assert not (faults and engine == "daguerre"), faults
