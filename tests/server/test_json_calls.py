@@ -39,6 +39,9 @@ CALLS: list[tuple[str, int]] = [
     (f"{CALL}\n{CALL}", 2),
     (f"[{CALL}, {CALL}]", 2),
     (f"```json\n[{CALL}]\n```", 1),
+    (f"{{{CALL}", 1),
+    (f"```json\n{{{CALL}}}\n```", 1),
+    (f"{{{CALL}}}\n{{{CALL}", 2),
 ]
 TEXTS = [
     f"Here it is: {CALL}",

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
+import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import httpx2
@@ -14,6 +17,8 @@ from daguerre.decoding.generate import Request
 from daguerre.engine.engine import Engine
 from daguerre.model import Model
 from daguerre.server.gaps import Cut
+from daguerre.server.protocol.llama import InfillBody
+from daguerre.server.routes.llama import _end_late
 
 NUM = 12
 PREFIX = "import os\n\ndef read(path):\n    with open(path) as f:\n"
@@ -120,6 +125,22 @@ def test_a_deadline_in_milliseconds_is_one_in_seconds(client: httpx2.Client, mon
     searched = ask(client, t_max_predict_ms=1)
     assert searched["stop"] is True
     assert asked == [0.000001, 0.001]
+
+
+def test_of_a_model_that_writes_lines_a_deadline_cuts_none() -> None:
+    """llama-server's rule, b11434: it counts from the first token, and waits for the end of a line."""
+    stopped = list[int]()
+    gap: Any = SimpleNamespace(job=SimpleNamespace(first=None, done=False, stop=stopped.append))
+    _end_late(gap, 0.25, "x = 1\n")
+    gap.job.first = time.perf_counter() - 1
+    _end_late(gap, 0.25, "x = ")
+    _end_late(gap, 60, "x = 1\n")
+    assert stopped == []
+    _end_late(gap, 0.25, "x = 1\n")
+    assert stopped == [0]
+    body = InfillBody(t_max_predict_ms=250)
+    assert (body.timeout(None, by_lines=True), body.line_seconds) == (None, 0.25)
+    assert InfillBody().line_seconds == math.inf
 
 
 def test_a_long_deadline_is_the_operator_s(serve: Callable[..., httpx2.Client]) -> None:

@@ -259,7 +259,7 @@ MOST_BLANKS = 256
 """An answer that begins with more white space is no call."""
 BEGUN = re.compile(
     r"\s*(?:```([a-z_]*)[ \t]*\n)?[\s\[]{0,64}"
-    r'(?:\{\s*(?:"([^"\\]*)("\s*(?::\s*(?:"([^"\\]*)("?))?)?)?)?)?'
+    r'(?:\{{1,2}\s*(?:"([^"\\]*)("\s*(?::\s*(?:"([^"\\]*)("?))?)?)?)?)?'
 )
 """The beginning of such an answer: a fence, brackets, and the first key with its value, either of which may be cut."""
 
@@ -335,10 +335,16 @@ class JsonCalls:
 
 
 def _values(text: str) -> list[Any]:
-    """JSON values, one after the other. ValueError for anything else."""
+    """JSON values, one after the other. ValueError for anything else.
+
+    An object's outer braces may be doubled, both or only the first: the chat template of Qwen2.5-Coder shows a call as
+    {{"name": ...}}, and the model copies that.
+    """
     decoder, out, at = json.JSONDecoder(), list[Any](), 0
     while at < len(text):
-        value, at = decoder.raw_decode(text, at)
+        doubled = text.startswith("{{", at)
+        value, at = decoder.raw_decode(text, at + doubled)
+        at += doubled and text.startswith("}", at)
         out.append(value)
         while at < len(text) and text[at] in " \t\r\n,;":
             at += 1

@@ -310,13 +310,18 @@ class _ObjectCall:
 
 
 def _members(source: IncomingText, call: _ObjectCall, within: bool = False) -> Steps[None]:
-    """The members of an object that is a call, or that one has within. Failed where they are not."""
+    """The members of an object that is a call, or that one has within. Failed where they are not. Its braces may be
+    doubled, as in `server.calls`.
+    """
     source.at += 1
+    doubled = (yield from source.choose(["{"])) >= 0
     while True:
         yield from source.blank()
         yield from source.choose([","])
         yield from source.blank()
         if (yield from source.choose(["}"])) >= 0:
+            if doubled:
+                yield from source.choose(["}"])
             return
         if not (yield from source.need()):
             if call.hard or call.report.num_calls:

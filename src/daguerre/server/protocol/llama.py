@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -43,7 +44,8 @@ class CompletionBody(Constrained):
 
     temperature           0 unless said otherwise, at which top_k, top_p, min_p and the samplers' order change nothing
     samplers, cache_prompt, id_slot, n_keep, t_max_prompt_ms   accepted: there is nothing to choose
-    t_max_predict_ms      the deadline of the whole text, in milliseconds
+    t_max_predict_ms      the deadline of the whole text, in milliseconds; a model that writes from the left may begin
+                          lines for so long after its first token, as llama.cpp has it: no line is cut
     n_indent              the text ends before a line with less white space than this
     response_fields       the only fields of the answer, each a path such as "timings/prompt_n"
     """
@@ -104,12 +106,19 @@ class CompletionBody(Constrained):
         }
         return validated(Sampling, values)
 
-    def timeout(self, longest: float | None) -> float | None:
-        """Seconds by which the text is finished. longest: what t_max_predict_ms is lowered to."""
+    def timeout(self, longest: float | None, by_lines: bool) -> float | None:
+        """Seconds by which the text is finished. longest: what t_max_predict_ms is lowered to; by_lines: that is no
+        deadline, but `line_seconds`.
+        """
         asked = self.t_max_predict_ms or 0
-        if self.daguerre.timeout is not None or asked <= 0:
+        if self.daguerre.timeout is not None or asked <= 0 or by_lines:
             return self.daguerre.timeout
         return min(asked / 1000, longest or asked)
+
+    @property
+    def line_seconds(self) -> float:
+        """How long after its first token a text may begin another line."""
+        return self.t_max_predict_ms / 1000 if (self.t_max_predict_ms or 0) > 0 else math.inf
 
 
 class InfillBody(CompletionBody):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
@@ -48,7 +49,8 @@ async def _serve(request: Request, body: CompletionBody) -> Response:
     gap = await asyncio.to_thread(_begin, served, body, request.state.owner, request.app.state.settings)
     if body.stream:
         return event_stream(guarded(_chunks(served, gap, body)))
-    result = gap.result(await result_of(request, gap.job))
+    reading = _end_by_lines(gap, body.line_seconds) if _by_lines(served) else None
+    result = gap.result(await result_of(request, gap.job, reading))
     return JSONResponse(_chosen(_whole(served, gap, result, body), body))
 
 
@@ -66,15 +68,36 @@ def _begin(served: Served, body: CompletionBody, owner: str, settings: Settings)
     sampling = body.sampling()
     with naming(NAMES):
         options = decode_options(sampling, served) | own.running() | {"owner": owner}
-        options |= {"timeout": body.timeout(settings.timeout), "stop": body.stops}
+        options |= {"timeout": body.timeout(settings.timeout, _by_lines(served)), "stop": body.stops}
         gap = EditorGap(before, after, body.asked, MAX_TOKENS, options, extra, body.n_indent)
         return begin_gap(served, gap, settings)
+
+
+def _by_lines(served: Served) -> bool:
+    """Whether a model writes from the left, line by line."""
+    config = served.model.config
+    return config.mask_id is None and config.process == "absorbing"
+
+
+async def _end_by_lines(gap: GapJob, seconds: float) -> None:
+    """End a text once it has a line's end, and it is so many seconds after its first token."""
+    async for event in gap.job.stream(every=False):
+        _end_late(gap, seconds, event.text)
+
+
+def _end_late(gap: GapJob, seconds: float, text: str) -> None:
+    """End a text that has a line's end, if it is so many seconds after its first token."""
+    first = gap.job.first
+    if "\n" in text and first is not None and time.perf_counter() > first + seconds and not gap.job.done:
+        gap.job.stop(0)
 
 
 async def _chunks(served: Served, gap: GapJob, body: CompletionBody) -> AsyncIterator[bytes]:
     part = {"index": 0, "id_slot": max(0, body.id_slot), "tokens": [], "stop": False}
     async with aclosing(gap.deltas()) as source:  # type: ignore[type-var]
         async for delta in source:
+            if delta.event is not None and _by_lines(served):
+                _end_late(gap, body.line_seconds, delta.event.text)
             if delta.text:
                 yield sse({**part, "content": delta.text, "tokens_evaluated": gap.job.plan.num_prompt})
             if delta.result is not None:
