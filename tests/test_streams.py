@@ -88,7 +88,7 @@ def test_closed_output_is_one_line_before_any_work() -> None:
 def test_closed_input_is_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert_one_line(*run(("decide", "-", "--yes", "a", "--no", "b"), "<&-"), "standard input is closed")
     monkeypatch.setattr(sys, "stdin", None)  # what a process has whose input is closed
-    monkeypatch.setattr(sys, "argv", ["daguerre", "chat"])
+    monkeypatch.setattr(sys, "argv", ["daguerre", "generate", "-"])
     with pytest.raises(SystemExit) as stopped:
         main()
     assert_one_line(int(stopped.value.code or 0), capsys.readouterr().err, "standard input is closed")
