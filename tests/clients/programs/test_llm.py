@@ -41,8 +41,10 @@ def test_answers_about_a_file(llm: Llm, wire: Wire) -> None:
 
 
 def test_calls_a_tool(llm: Llm, wire: Wire) -> None:
-    assert "137" in llm("--functions", CLOCK, "How many hours did Ada work this month? Use the tool.")
-    assert [one["role"] for one in wire.exchanges[-1].asked["messages"]][-1] == "tool"
+    llm("--functions", CLOCK, "--chain-limit", "3", "How many hours did Ada work this month?")
+    called, answered = wire.exchanges[1].asked["messages"][-2:]
+    assert called["tool_calls"][0]["function"]["name"] == "hours_at_work"
+    assert answered["content"] == "Ada worked 137 hours"
 
 
 def test_answers_by_a_schema(llm: Llm) -> None:
