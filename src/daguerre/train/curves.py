@@ -5,16 +5,15 @@ its loss, rewards, and how many pairs are in order; of a run on drawn answers th
 from __future__ import annotations
 
 import csv
-import io
 import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from daguerre.errors import DataError, MissingExtra
-from daguerre.files import atomic_write
+from daguerre.errors import DataError
 from daguerre.train.noising import NUM_LEVELS
+from daguerre.view.charts import new_figure, write_figure
 
 Columns = dict[str, np.ndarray]
 POINTS = 200
@@ -23,7 +22,7 @@ LEVELS = (("#f0a202", "o"), ("#d95d39", "s"), ("#8f0b1f", "D"), ("#e36bae", "^")
           ("#2a9fd6", "X"), ("#0b6e4f", "*"))  # fmt: skip
 """Color and marker of each noise level, and of each drawn position of a draft."""
 TRAIN, HELD, GRAY = "#9aa7b8", "#1f4e79", "#5c6670"
-SIZE, DPI = (13.0, 8.0), 110
+SIZE = (13.0, 8.0)
 
 
 def draw_curves(run: Path) -> Path:
@@ -31,16 +30,10 @@ def draw_curves(run: Path) -> Path:
 
     DataError when the run has no log yet; MissingExtra without matplotlib.
     """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtra("matplotlib", "train") from None
+    figure = new_figure(*SIZE)
     log, held = read_columns(run / "log.csv"), read_columns(run / "held.csv")
     if not log:
         raise DataError(f"{run} has no log.csv with a step in it: give the folder of a training run")
-    figure = Figure(figsize=SIZE, dpi=DPI, layout="constrained")
-    FigureCanvasAgg(figure)
     panels = figure.subplots(2, 2)
     drawn = (_next_token, _masked, _drafts, _speed)
     if "preference" in log:
@@ -55,10 +48,7 @@ def draw_curves(run: Path) -> Path:
         draw(panel, log, held)
     minutes, tokens = log["minutes"][-1], log["tokens"][-1]
     figure.suptitle(f"{run.resolve().name}: {tokens / 1e6:,.2f} million tokens in {minutes:,.1f} minutes", fontsize=13)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
-    with atomic_write(run / "curves.png") as file:
-        file.write(buffer.getvalue())
+    write_figure(figure, run / "curves.png")
     return run / "curves.png"
 
 
