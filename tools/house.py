@@ -38,10 +38,14 @@ def profile(frame, event, argument):
         calls += 1
 model = daguerre.load()
 model.generate("def f", max_tokens=8)  # what is made once, by the first call, is not counted
-sys.setprofile(profile)
-model.generate("def f", max_tokens=8)
-sys.setprofile(None)
-print(json.dumps([len({one[0] for one in crossed}), len(crossed), calls]))
+found = []
+for _ in range(5):  # nor what the clock adds, several times a second
+    crossed, calls = set(), 0
+    sys.setprofile(profile)
+    model.generate("def f", max_tokens=8)
+    sys.setprofile(None)
+    found.append([len({one[0] for one in crossed}), len(crossed), calls])
+print(json.dumps(min(found, key=lambda one: one[1])))
 """
 
 
