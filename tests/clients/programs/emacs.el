@@ -13,6 +13,14 @@
                       :key "none"
                       :models '((coder :capabilities (tool-use)))))
 
+(defun without-fence (begin end)
+  "Take the lines of a fence from an answer, which this model writes around code although it is told not to."
+  (save-restriction
+    (narrow-to-region begin end)
+    (goto-char (point-min))
+    (while (re-search-forward "^```.*\n?" nil t) (replace-match ""))))
+(add-hook 'gptel-post-rewrite-functions #'without-fence)
+
 (defvar asked (getenv "ASKED"))
 
 (defun until (done)

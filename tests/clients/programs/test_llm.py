@@ -41,7 +41,7 @@ def test_answers_about_a_file(llm: Llm, wire: Wire) -> None:
 
 
 def test_calls_a_tool(llm: Llm, wire: Wire) -> None:
-    llm("--functions", CLOCK, "--chain-limit", "3", "How many hours did Ada work this month?")
+    llm("--functions", CLOCK, "How many hours did Ada work this month?")
     called, answered = wire.exchanges[1].asked["messages"][-2:]
     assert called["tool_calls"][0]["function"]["name"] == "hours_at_work"
     assert answered["content"] == "Ada worked 137 hours"
