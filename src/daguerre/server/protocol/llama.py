@@ -118,7 +118,8 @@ class CompletionBody(Constrained):
     @property
     def line_seconds(self) -> float:
         """How long after its first token a text may begin another line."""
-        return self.t_max_predict_ms / 1000 if (self.t_max_predict_ms or 0) > 0 else math.inf
+        asked = self.t_max_predict_ms or 0
+        return asked / 1000 if asked > 0 else math.inf
 
 
 class InfillBody(CompletionBody):
