@@ -1,4 +1,4 @@
-;; What a user of gptel sets, and three things that they do. Loaded by test_gptel.py, in a batch. -*- lexical-binding: t -*-
+;; What a user of gptel sets, and three things that they do (test_gptel.py). -*- lexical-binding: t -*-
 (require 'gptel)
 (require 'gptel-openai)
 (require 'gptel-context)
