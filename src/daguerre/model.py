@@ -87,7 +87,7 @@ ATTRIBUTE: dict[str, Kind] = {
 }
 CHAT_TOKENS = 512
 LOG = logging.getLogger("daguerre")
-KINDS = {"cpu": "processor", "cuda": "GPU"}
+CHIPS = {"cpu": "processor", "cuda": "GPU"}
 T = TypeVar("T")
 
 
@@ -434,7 +434,7 @@ def load(
     adapter_folder = None if adapter is None else model_folder(adapter, what="an adapter")
     numbers = auto_numbers(device, backend) if dtype == "auto" else number_type_of(dtype)
     if dtype == "auto":
-        LOG.info("computing in %s, which is fastest on this %s", numbers, KINDS.get(device.partition(":")[0], "device"))
+        LOG.info("computing in %s, which is fastest on this %s", numbers, CHIPS.get(device.partition(":")[0], "device"))
     scaling = read_scaling(rope_scaling) if isinstance(rope_scaling, str | Mapping) else rope_scaling
     defer, second = native_is_default(device, backend), drafts if draft_files.is_model(drafts) else None
     loaded = load_folder(

@@ -39,6 +39,10 @@ from daguerre.decoding.text_spans import MARK
 from daguerre.editing.answers import UnreadableAnswer
 from daguerre.errors import InputError
 
+Effort = Annotated[
+    str, typer.Option("--effort", help="How many forwards an answer may take: instant, low, medium or high.")
+]
+SystemText = Annotated[str | None, typer.Option("--system", help="What the model is told first.")]
 OFFERED = "smollm2"
 """The model that a conversation without a name is offered."""
 
@@ -286,10 +290,8 @@ def _instructed(
 def chat(
     *,
     loading: Loading,
-    effort: Annotated[
-        str, typer.Option("--effort", help="How many forwards an answer may take: instant, low, medium or high.")
-    ] = "medium",
-    system: Annotated[str | None, typer.Option("--system", help="What the model is told first.")] = None,
+    effort: Effort = "medium",
+    system: SystemText = None,
     **options: Any,
 ) -> None:
     """Converse with a model in the terminal, by its own chat template; /help says what can be typed. Without --model,

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from daguerre.commands.asking import converse
+from daguerre.commands.asking import Effort, SystemText, converse
 from daguerre.commands.loading import Loading
 from daguerre.commands.options import makes_request, read_text
 from daguerre.errors import InputError
@@ -23,10 +23,8 @@ def run(
     ] = None,
     *,
     loading: Loading,
-    effort: Annotated[
-        str, typer.Option("--effort", help="How many forwards an answer may take: instant, low, medium or high.")
-    ] = "medium",
-    system: Annotated[str | None, typer.Option("--system", help="What the model is told first.")] = None,
+    effort: Effort = "medium",
+    system: SystemText = None,
     **options: Any,
 ) -> None:
     """Answer a question by a model, which is pulled if need be; without a question, converse."""

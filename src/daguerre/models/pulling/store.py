@@ -150,11 +150,3 @@ def remove(one: PulledModel) -> int:
     (one.folder / ABOUT).unlink()  # what is left after an interruption is found by nobody
     shutil.rmtree(one.folder, ignore_errors=True)
     return size
-
-
-def clear_unfinished() -> int:
-    """Delete what was interrupted; the bytes that it had."""
-    place = folder() / IN_WORK
-    size = sum(path.stat().st_size for path in place.glob("*/*") if path.is_file())
-    shutil.rmtree(place, ignore_errors=True)
-    return size

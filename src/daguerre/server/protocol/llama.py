@@ -44,8 +44,8 @@ class CompletionBody(Constrained):
 
     temperature           0 unless said otherwise, at which top_k, top_p, min_p and the samplers' order change nothing
     samplers, cache_prompt, id_slot, n_keep, t_max_prompt_ms   accepted: there is nothing to choose
-    t_max_predict_ms      the deadline of the whole text, in milliseconds; a model that writes from the left may begin
-                          lines for so long after its first token, as llama.cpp has it: no line is cut
+    t_max_predict_ms      the deadline of the whole text, in milliseconds; of a model that writes from the left it
+                          counts from the first token, and the first line is never cut, a later one may be
     n_indent              the text ends before a line with less white space than this
     response_fields       the only fields of the answer, each a path such as "timings/prompt_n"
     """
@@ -117,7 +117,7 @@ class CompletionBody(Constrained):
 
     @property
     def line_seconds(self) -> float:
-        """How long after its first token a text may begin another line."""
+        """How long after its first token a text that has a line's end goes on."""
         asked = self.t_max_predict_ms or 0
         return asked / 1000 if asked > 0 else math.inf
 
