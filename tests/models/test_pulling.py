@@ -123,10 +123,10 @@ def test_a_connection_that_breaks_off_is_made_again_from_there(hub: Hub) -> None
 
 def test_a_process_that_was_killed_is_continued_by_the_next(hub: Hub, tmp_path: Path) -> None:
     hub.held.add("model-Q4_K_M.gguf")
-    environment = os.environ | {"HF_ENDPOINT": hub.url, "DAGUERRE_CACHE": str(tmp_path / "cache")}
+    own = {"HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": "0", "DAGUERRE_CACHE": str(tmp_path / "cache")}
     code = f"from daguerre.models.pulling import bring, hub_files; hub_files.CHUNK = 1000; bring.path_of('hf:{NAME}')"
     source = str(Path(daguerre.__file__).parents[1])
-    child = subprocess.Popen([sys.executable, "-c", code], env=environment | {"PYTHONPATH": source})
+    child = subprocess.Popen([sys.executable, "-c", code], env=os.environ | own | {"PYTHONPATH": source})
     parts, half = tmp_path / "cache" / "models", (hub.folders[NAME] / "model-Q4_K_M.gguf").stat().st_size // 2
     deadline = time.monotonic() + 60
     while not any(part.stat().st_size for part in parts.glob(".in-work/*/*.part")) and time.monotonic() < deadline:

@@ -67,7 +67,6 @@ class Loading(ModelChoice):
     backend: BackendName = None
     quantize: QuantizeName = None
     dtype: DtypeName = "auto"
-    drafts: DraftsName = None
     drafts_quantize: DraftsQuantize = None
 
 
