@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,8 @@ from daguerre.models.loading import CONFIG, WEIGHTS, model_folder
 from daguerre.train.optim import LOW_RANK
 
 ROOT = Path(__file__).resolve().parents[1]
+WIDTH = 120
+"""Columns of a page."""
 DOCUMENTS = ("MODEL_CARD.md", "docs/canvas.md", "docs/speed.md", "docs/when-slower.md")
 RESULTS = ROOT / "benchmarks" / "results"
 SPEEDS = {
@@ -108,9 +111,19 @@ def rewritten(text: str, tasks: dict[str, Any]) -> str:
     def write(match: re.Match[str]) -> str:
         if match[2] not in TABLES:
             raise DataError(f"no table is called {match[2]!r}: choose one of {', '.join(TABLES)}")
-        return f"{match[1]}{TABLES[match[2]](tasks)}\n{match[3]}"
+        return f"{match[1]}{wrapped(TABLES[match[2]](tasks))}\n{match[3]}"
 
     return BLOCK.sub(write, text)
+
+
+def wrapped(text: str) -> str:
+    """Lines of at most WIDTH columns, but for those of tables."""
+    fill = textwrap.TextWrapper(WIDTH, break_long_words=False, break_on_hyphens=False)
+    out = list[str]()
+    for line in text.split("\n"):
+        fill.subsequent_indent = "  " if line.startswith("* ") else ""
+        out += [line] if line.startswith("|") or len(line) <= WIDTH else fill.wrap(line)
+    return "\n".join(out)
 
 
 def bars(tasks: dict[str, Any]) -> str:

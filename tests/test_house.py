@@ -18,6 +18,8 @@ BOUNDS = {
     "floors of decoding": 10,
     "modules that compare a mode's name": 0,
     "class names in two or more files": 10,
+    "pages over 250 lines": 0,
+    "lines of pages over 120 columns": 0,
 }
 """The most that each count may be."""
 

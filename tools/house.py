@@ -191,7 +191,17 @@ def words(root: Path) -> dict[str, float]:
     return {
         "words of documents": sum(len((root / name).read_text(encoding="utf-8").split()) for name in pages),
         "pages over 250 lines": sum(len(lines(root / name)) > 250 for name in pages),
+        "lines of pages over 120 columns": sum(len(line) > 120 for name in pages for line in prose(root / name)),
     }
+
+
+def prose(page: Path) -> Iterator[str]:
+    """The lines of a page that are no table and no code."""
+    code = False
+    for line in page.read_text(encoding="utf-8").splitlines():
+        code ^= line.startswith("```")
+        if not code and not line.startswith("|"):
+            yield line
 
 
 if __name__ == "__main__":

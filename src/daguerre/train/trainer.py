@@ -7,10 +7,9 @@ device and processor).
 
 from __future__ import annotations
 
-import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -36,6 +35,7 @@ from daguerre.train.report import Reporter, StepTotals
 from daguerre.train.shards import Shard, data_facts
 from daguerre.train.spending import SLOW, Spending
 from daguerre.train.stage import Stage
+from daguerre.train.stopping import stopped_by_signals
 from daguerre.train.trained_model import TrainedModel
 from daguerre.train.user_folder import files_read
 
@@ -244,19 +244,3 @@ class Trainer:
     def export(self) -> Path:
         """Write the averaged weights, or an adapter; the folder."""
         return self.trained.export(self.progress, self.shard.folder)
-
-
-@contextmanager
-def stopped_by_signals(ask: Callable[[], bool]) -> Iterator[None]:
-    """SIGINT and SIGTERM call `ask` inside the block, and interrupt at once where it says that it was asked before."""
-
-    def handle(number: int, frame: object) -> None:
-        if ask():
-            raise KeyboardInterrupt
-
-    before = {s: signal.signal(s, handle) for s in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

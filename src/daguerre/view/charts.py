@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from daguerre.errors import MissingExtra
 from daguerre.files import atomic_write
 
@@ -37,6 +39,29 @@ def write_figure(figure: Any, path: Path) -> None:
     """A figure as PNG; the file is whole, or as it was."""
     with atomic_write(path) as file:
         figure.savefig(file, format="png")
+
+
+def confidence_scale() -> Any:
+    """Confidence, 0 to 1, as a color: of viridis, without its darkest."""
+    from matplotlib import colormaps
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import ListedColormap, Normalize
+
+    return ScalarMappable(Normalize(0, 1), ListedColormap(colormaps["viridis"](np.linspace(0.25, 1, 256))))
+
+
+def rgba(color: str) -> tuple[float, float, float, float]:
+    """Red, green, blue and opacity of a color, 0 to 1."""
+    from matplotlib.colors import to_rgba
+
+    return to_rgba(color)
+
+
+def add_frame(axes: Any, corner: tuple[float, float], width: float, height: float, color: str) -> None:
+    """A frame around a rectangle, whose lower corner is given in the units of the axes."""
+    from matplotlib.patches import Rectangle
+
+    axes.add_patch(Rectangle(corner, width, height, fill=False, edgecolor=color, linewidth=2.2, zorder=3))
 
 
 def draw_parts(report: Mapping[str, Any], path: Path, pictures: Mapping[str, Callable[[Any, Any], None]]) -> list[Path]:

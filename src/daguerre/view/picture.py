@@ -19,7 +19,7 @@ from daguerre.canvas import Canvas
 from daguerre.decoding.result import Result
 from daguerre.errors import InputError
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.view.charts import new_figure, write_figure
+from daguerre.view.charts import add_frame, confidence_scale, new_figure, rgba, write_figure
 
 AROUND = 6
 """Given positions shown on either side of a gap."""
@@ -72,18 +72,9 @@ def figure_of(result: Result, tokenizer: Tokenizer) -> Any:
     axes.invert_yaxis()
     _marks(axes, result, (shown, edges), tokenizer)
     _edges(axes, states, (shown, edges), tokenizer)
-    figure.colorbar(_scale(), ax=axes, pad=0.01, fraction=0.03).set_label("confidence at commit")
+    figure.colorbar(confidence_scale(), ax=axes, pad=0.01, fraction=0.03).set_label("confidence at commit")
     _title(axes, result, states[-1], tokenizer.null_id)
     return figure
-
-
-def _scale() -> Any:
-    """Confidence, 0 to 1, as a color: of viridis, without its darkest."""
-    from matplotlib import colormaps
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import ListedColormap, Normalize
-
-    return ScalarMappable(Normalize(0, 1), ListedColormap(colormaps["viridis"](np.linspace(0.25, 1, 256))))
 
 
 def _shown(canvas: Canvas) -> np.ndarray:
@@ -96,9 +87,7 @@ def _shown(canvas: Canvas) -> np.ndarray:
 
 def _colors(result: Result, states: list[Canvas], shown: np.ndarray) -> np.ndarray:
     """Colors (steps + 1, positions, 4)."""
-    from matplotlib.colors import to_rgba
-
-    scale, sure = _scale(), np.full(len(states[0]), np.nan)
+    scale, sure = confidence_scale(), np.full(len(states[0]), np.nan)
     out = np.empty((len(states), len(shown), 4))
     steps = (None, *result.trace.steps)
     for row, (step, state) in enumerate(zip(steps, states, strict=True)):
@@ -106,9 +95,9 @@ def _colors(result: Result, states: list[Canvas], shown: np.ndarray) -> np.ndarr
             sure[step.decision.positions] = step.decision.confidence
             sure[step.decision.reopen] = np.nan
         out[row] = scale.to_rgba(np.nan_to_num(sure[shown]), norm=True)
-        out[row, np.isnan(sure[shown])] = to_rgba(GIVEN)
-        out[row, np.isnan(sure[shown]) & state.in_gap[shown]] = to_rgba(KEPT)
-        out[row, state.open[shown]] = to_rgba(OPEN)
+        out[row, np.isnan(sure[shown])] = rgba(GIVEN)
+        out[row, np.isnan(sure[shown]) & state.in_gap[shown]] = rgba(KEPT)
+        out[row, state.open[shown]] = rgba(OPEN)
     return out
 
 
@@ -131,8 +120,6 @@ def _letters(text: str) -> int:
 
 def _marks(axes: Any, result: Result, places: Places, tokenizer: Tokenizer) -> None:
     """The tokens of each step in their cells, and a frame around what it replaced or opened again."""
-    from matplotlib.patches import Rectangle
-
     shown, edges = places
     column = {position: index for index, position in enumerate(shown.tolist())}
     middle = (edges[1:] + edges[:-1]) / 2
@@ -146,10 +133,7 @@ def _marks(axes: Any, result: Result, places: Places, tokenizer: Tokenizer) -> N
                       **FONT)  # fmt: skip
         for position in [*decision.replace.tolist(), *decision.reopen.tolist()]:
             start, end = edges[column[position] :][:2]
-            frame = Rectangle(
-                (start, row - 0.5), end - start, 1, fill=False, edgecolor=CHANGED, linewidth=2.2, zorder=3
-            )
-            axes.add_patch(frame)
+            add_frame(axes, (start, row - 0.5), end - start, 1, CHANGED)
 
 
 def _edges(axes: Any, states: list[Canvas], places: Places, tokenizer: Tokenizer) -> None:
