@@ -19,6 +19,7 @@ from fastapi.responses import StreamingResponse
 
 from daguerre.engine.engine import Engine
 from daguerre.engine.job import Job
+from daguerre.errors import InputError
 from daguerre.http.settings import Settings
 from daguerre.model import Model
 from daguerre.sampling.constrained import COMPILERS
@@ -27,7 +28,7 @@ from daguerre.sampling.constraints.budget import Budget
 from daguerre.server.app import make_app
 from daguerre.server.bounds import COMPILING
 from daguerre.server.models import ModelPool
-from daguerre.server.streams import WAITING, deltas, event_stream
+from daguerre.server.streams import COMMENT, WAITING, deltas, event_stream, guarded
 from server.conftest import running
 from server.processes import wait_until
 
@@ -105,6 +106,39 @@ def test_a_client_that_never_reads_is_cut_off_and_holds_nothing(tiny: Model) -> 
             assert ask(url).status_code == 200
             wait_until(lambda: app.state.num_running == 0)
     assert sent[0] < 32 << 20  # what the system's buffers take
+
+
+def test_a_stream_that_has_nothing_to_send_says_that_it_is_there(tiny: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("daguerre.server.streams.SILENCE", 0.01)
+    heard, ended = threading.Event(), threading.Event()
+
+    async def silent() -> AsyncIterator[bytes]:
+        try:
+            yield b"data: 1\n\n"
+            await asyncio.to_thread(heard.wait, 60)
+            yield b"data: 2\n\n"
+            raise InputError("no third")
+        finally:
+            ended.set()
+
+    async def answer() -> StreamingResponse:
+        return event_stream(guarded(silent()))
+
+    with served(tiny) as (app, url):
+        app.add_api_route("/v1/silent", answer)
+        with httpx2.stream("GET", f"{url}/v1/silent", timeout=60) as response:
+            lines = [line for line in _told(response.iter_lines(), heard) if line]
+    assert lines[0] == "data: 1" and lines[1] == COMMENT.decode().strip()
+    assert [line for line in lines if line != lines[1]][1] == "data: 2" and "no third" in lines[-1]
+    assert ended.is_set()
+
+
+def _told(lines: Iterator[str], heard: threading.Event) -> Iterator[str]:
+    """The lines; the first comment is told."""
+    for line in lines:
+        if line.startswith(":"):
+            heard.set()
+        yield line
 
 
 def test_news_that_nobody_reads_are_not_piled_up(tiny: Model) -> None:

@@ -22,6 +22,10 @@ from daguerre.server.protocol.common import StreamOptions
 LOG = logging.getLogger("daguerre.server")
 T = TypeVar("T")
 DONE = b"data: [DONE]\n\n"
+SILENCE, COMMENT = 15.0, b": still here\n\n"
+"""Seconds without an event after which a stream sends a comment, which clients ignore (HTML Living Standard, 9.2.7), so
+that none of them, and no proxy, takes it for dead: of a text that may be a call, nothing is sent until it is whole.
+"""
 WAITING = 16
 """News that wait for a client to read; the texts of more are not made before it does."""
 
@@ -115,7 +119,38 @@ def json_answer(body: Any) -> Response:
 def event_stream(items: AsyncIterator[bytes], headers: dict[str, str] | None = None) -> StreamingResponse:
     """A response of server-sent events, none of which a proxy holds back."""
     extra = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no", **(headers or {})}
-    return ClosedStream(items, media_type="text/event-stream", headers=extra)
+    return ClosedStream(kept_alive(items), media_type="text/event-stream", headers=extra)
+
+
+async def kept_alive(items: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """A stream with a comment wherever nothing came for SILENCE seconds."""
+    queue = asyncio.Queue[bytes | BaseException](1)
+
+    async def read() -> None:
+        try:
+            async with aclosing(items) as source:  # type: ignore[type-var]
+                async for item in source:
+                    await queue.put(item)
+            await queue.put(StopAsyncIteration())
+        except Exception as error:
+            await queue.put(error)
+
+    reading = asyncio.create_task(read())
+    try:
+        while True:
+            try:
+                async with asyncio.timeout(SILENCE):
+                    item = await queue.get()
+            except TimeoutError:
+                item = COMMENT
+            if isinstance(item, StopAsyncIteration):
+                return
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        reading.cancel()
+        await asyncio.wait((reading,))
 
 
 def sse(data: Any, event: str | None = None) -> bytes:
