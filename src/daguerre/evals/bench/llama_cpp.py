@@ -102,7 +102,7 @@ class ServerEngine:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        self._url = f"http://127.0.0.1:{port}"
+        self.url = f"http://127.0.0.1:{port}"
         options = {"-m": model, "-c": context, "-t": threads, "-tb": threads, "-b": 512, "-ub": 512, "-np": 1,
                    "-ngl": 0, "--host": "127.0.0.1", "--port": port}  # fmt: skip
         command = [self._program, *(str(part) for option in options.items() for part in option), "--no-warmup"]
@@ -139,7 +139,7 @@ class ServerEngine:
         assert self._process is not None
         ends = time.monotonic() + STARTING
         while self._process.poll() is None and time.monotonic() < ends:
-            with suppress(OSError), urllib.request.urlopen(f"{self._url}/health", timeout=5):
+            with suppress(OSError), urllib.request.urlopen(f"{self.url}/health", timeout=5):
                 return
             time.sleep(0.02)
         raise DataError(f"{SERVER} does not start: {self._said().strip()[-300:]}")
@@ -157,7 +157,7 @@ class ServerEngine:
 
     def _events(self, asked: dict[str, Any]) -> Iterator[dict[str, Any]]:
         headers = {"Content-Type": "application/json"}
-        request = urllib.request.Request(f"{self._url}/completion", json.dumps(asked).encode(), headers)
+        request = urllib.request.Request(f"{self.url}/completion", json.dumps(asked).encode(), headers)
         try:
             with urllib.request.urlopen(request, timeout=STARTING) as answer:
                 for line in answer:
