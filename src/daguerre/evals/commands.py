@@ -29,8 +29,8 @@ EVALUATION: dict[str, Any] = {
         list[str] | None,
         typer.Option(
             help="bits, infill, draft, completion, steps, tokens, correction, edit, constrained, speculation, "
-            "deadline or decide; may be repeated. By default all that model and data allow. Or concepts, which is "
-            "measured only where it is named."
+            "deadline or decide; may be repeated. By default all that model and data allow. Or concepts or "
+            "instructions, which are measured only where they are named."
         ),
     ],
     "lines": Annotated[int | None, typer.Option(help="Lines to infill, complete and correct; 200 by default.")],
@@ -45,7 +45,8 @@ EVALUATION: dict[str, Any] = {
         int | None, typer.Option(help="Literals of each type, and arguments of calls, to fill in; 100 by default.")
     ],
     "prompts": Annotated[
-        int | None, typer.Option(help="Prompts for drafts and speculation to continue; 256 by default.")
+        int | None,
+        typer.Option(help="Prompts that drafts and speculation continue, and instructions answer; 256 by default."),
     ],
     "questions": Annotated[int | None, typer.Option(help="Questions of each kind to decide; 1000 by default.")],
     "concept_spans": Annotated[
@@ -64,6 +65,9 @@ EVALUATION: dict[str, Any] = {
     "corpus": Annotated[
         Path | None,
         typer.Option(help="Concepts: a folder of `daguerre data python`, for controls, alignment and more prompts."),
+    ],
+    "ifeval": Annotated[
+        Path | None, typer.Option(help="Instructions: the file of IFEval's prompts, input_data.jsonl.")
     ],
     "plain": Annotated[
         str | None,

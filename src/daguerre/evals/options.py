@@ -92,6 +92,8 @@ class EvalOptions:
     dtype, backend, quantize  of a model that is named, as in `daguerre.load`; "draft" is always computed by PyTorch
     revision, family, adapter, tokenizer, rope_scaling, drafts  likewise
 
+    ifeval          of task "instructions": the file of IFEval's prompts, of which as many as `prompts` says are drawn
+
     Of task "concepts" alone, None for none:
 
     plain   a model without concepts, whose hidden states are a control and whose bits per byte a reference (for the
@@ -115,6 +117,7 @@ class EvalOptions:
     tokenizer: str | None = None
     rope_scaling: str | None = None
     drafts: str | None = None
+    ifeval: Path | None = None
     plain: str | None = "default"
     twin: str | None = None
     corpus: Path | None = None

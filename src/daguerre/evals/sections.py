@@ -318,6 +318,26 @@ def _decide(task: Row) -> str:
     )
 
 
+def _instructions(task: Row) -> str:
+    readings = {"strictly": "strict", "loosely": "loose"}
+    rows = [
+        [read, *(share(task[f"{name}_{unit}"]["share"], task[f"{name}_{unit}"]["interval"]) for unit in
+                 ("prompts", "instructions"))]
+        for read, name in readings.items()
+    ]  # fmt: skip
+    each = [[name, str(row["num"]), f"{100 * row['loose']:.0f}"] for name, row in task["by_instruction"].items()]
+    left_out = f"{counted(task['left_out'], 'prompt')} that ask for a language (langdetect) were left out. "
+    return (
+        f"## Instructions\n\nIFEval, {counted(task['num'], 'prompt')}, greedy, at most {task['new_tokens']} tokens.\n\n"
+        + table(["read", "prompts, %", "instructions, %"], rows)
+        + "\n\nIn brackets: 95% intervals. "
+        + (left_out if task["left_out"] else "")
+        + f"{100 * task['ended']:.0f}% of the answers ended, after {task['tokens']:.0f} tokens on average, "
+        f"{task['tokens_per_forward']:.2f} a forward; {100 * task['repetition']:.1f}% of runs of four words stand in "
+        "their answer twice or more.\n\n" + table(["instruction", "number", "followed loosely, %"], each)
+    )
+
+
 SECTIONS: dict[str, Callable[[Any], str]] = {
     "bits": _bits,
     "infill": _infill,
@@ -332,4 +352,5 @@ SECTIONS: dict[str, Callable[[Any], str]] = {
     "deadline": _deadline,
     "decide": _decide,
     "concepts": concepts_section,
+    "instructions": _instructions,
 }

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from daguerre.evals.tasks.explaining import concepts
 from daguerre.evals.tasks.filling import constrained, correction, deadline, edit, infill, tokens
+from daguerre.evals.tasks.following import instructions
 from daguerre.evals.tasks.setup import Measure, Setup
 from daguerre.evals.tasks.writing import bits, completion, decide, draft, speculation, steps
 
@@ -26,7 +27,7 @@ TASKS: dict[str, Callable[[Setup], Measure]] = {
     "deadline": deadline,
     "decide": decide,
 }
-ASKED: dict[str, Callable[[Setup], Measure]] = {"concepts": concepts}
+ASKED: dict[str, Callable[[Setup], Measure]] = {"concepts": concepts, "instructions": instructions}
 """Measured only where they are named."""
 
 __all__ = ["ASKED", "TASKS", "Measure", "Setup"]
