@@ -159,10 +159,10 @@ def crowd(url: str, num: int, tokens: int, rounds: int) -> dict[str, float]:
 def reading(given: argparse.Namespace, num: int) -> dict[str, float]:
     """Seconds of a prompt with one thread and with two, in turns."""
     found: dict[int, list[float]] = {1: [], 2: []}
-    for threads in (1, 2):
-        with started(given, threads) as (url, _):
-            ids = tokens_of(url, source("decoding"), num + given.rounds)
-            for number in range(given.rounds):
+    with started(given, 1) as (one_thread, _), started(given, 2) as (two_threads, _):
+        ids = tokens_of(one_thread, source("decoding"), num + given.rounds)
+        for number in range(given.rounds):
+            for threads, url in ((1, one_thread), (2, two_threads)):
                 found[threads].append(Stream(url, ids[number : num + number], 1).done())
     one, two = (statistics.median(found[threads]) for threads in (1, 2))
     return {"tokens": num, "one": one, "two": two, "faster": one / two}
