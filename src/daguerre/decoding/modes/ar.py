@@ -190,10 +190,15 @@ def speculate(
         if apart is not None and run.sampler.constraint is None and start > first and apart.worth(draft, time):
             drafts.append((yield from _draft_apart(run, active, rules, min(apart.num, end - start - 1))))
             draft = best([draft, *drafts], end - start - 1, time)
-        step, masked = counts.forwards, (ahead, draft.ends(min(0.5, ahead * time / MIN_GAIN)) if ahead else ())
-        canvas, event, following = yield from cycle(run, active, draft, rules, masked, should_stop, step)
-        yield event
-        num, written = len(event.decision.tokens), event.decision.tokens
+        if ahead or len(draft):
+            step, masked = counts.forwards, (ahead, draft.ends(min(0.5, ahead * time / MIN_GAIN)) if ahead else ())
+            canvas, event, following = yield from cycle(run, active, draft, rules, masked, should_stop, step)
+            yield event
+            written = event.decision.tokens
+        else:  # as in mode "ar"
+            canvas, following = (yield from draw_one(run, active.at((start, start + 1)), rules)), NO_DRAFT
+            written = canvas.tokens[start : start + 1]
+        num = len(written)
         agreed = num - int(num > len(draft) or written[-1] != draft.tokens[num - 1])  # all but perhaps the last
         _count(counts, draft, agreed, looked, apart, beside)
         start += num
