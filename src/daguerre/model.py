@@ -415,6 +415,7 @@ def load(
     family: str | None = None,
     adapter: str | os.PathLike[str] | None = None,
     drafts: str | os.PathLike[str] | None = None,
+    concepts: str | os.PathLike[str] | None = None,
     drafts_quantize: Quantization | None = None,
     tokenizer: str | os.PathLike[str] | None = None,
     rope_scaling: str | Mapping[str, Any] | Extension | None = None,
@@ -443,7 +444,8 @@ def load(
         device,
         family=family,
         adapter=adapter_folder,
-        drafts=draft_files.NONE if second else drafts,
+        drafts="none" if second else drafts,
+        concepts=concepts,
         tokenizer=tokenizer_folder(folder, tokenizer, family),
         rope_scaling=scaling,
         progress=progress,
@@ -488,13 +490,5 @@ load.__doc__ = "\n\n".join([str(load.__doc__), *(f"    {name}: {one.says}" for n
 def _model_of(
     loaded: Loaded, weights: Backbone | ModelWeights, calibrations: Mapping[str, Calibration], **how: Any
 ) -> Model:
-    return Model(
-        weights,
-        loaded.tokenizer,
-        calibrations=calibrations,
-        family=loaded.family,
-        defaults=loaded.decode,
-        sampling=loaded.sampling,
-        concepts=loaded.concepts,
-        **how,
-    )
+    said: dict[str, Any] = {"family": loaded.family, "defaults": loaded.decode, "sampling": loaded.sampling}
+    return Model(weights, loaded.tokenizer, calibrations=calibrations, concepts=loaded.concepts, **said, **how)

@@ -90,7 +90,7 @@ class EvalOptions:
     workers         processes that examples are spread over, with the same results; "bits", "draft" and "speculation"
                     run in this one
     dtype, backend, quantize  of a model that is named, as in `daguerre.load`; "draft" is always computed by PyTorch
-    revision, family, adapter, tokenizer, rope_scaling, drafts  likewise
+    revision, family, adapter, tokenizer, rope_scaling, drafts, concepts  likewise
 
     Of task "concepts" alone, None for none:
 
@@ -115,6 +115,7 @@ class EvalOptions:
     tokenizer: str | None = None
     rope_scaling: str | None = None
     drafts: str | None = None
+    concepts: str | None = None
     plain: str | None = "default"
     twin: str | None = None
     corpus: Path | None = None
@@ -131,7 +132,7 @@ class EvalOptions:
     @property
     def chosen(self) -> dict[str, Any]:
         """Which model is meant, beside its name: options of `daguerre.load`."""
-        names = ("revision", "family", "adapter", "tokenizer", "rope_scaling", "drafts")
+        names = ("revision", "family", "adapter", "tokenizer", "rope_scaling", "drafts", "concepts")
         named = {name: getattr(self, name) for name in names}
         return {name: value for name, value in named.items() if value is not None}
 

@@ -210,6 +210,9 @@ def train(
     if recipe == DRAFTS:
         _train_drafts(start_from, data, out, overrides or [], resume, max_minutes, as_json)
         return
+    if recipe == HEADS and start_from is not None and is_published_model(start_from):
+        _train_heads(start_from, data, out, overrides or [], resume, max_minutes, as_json)
+        return
     from daguerre.train.run import run_training
 
     model = run_training(
@@ -227,7 +230,7 @@ def train(
         say_made(model, as_json, sample=recipe == TINY)
 
 
-TINY, ADAPTER, DRAFTS = "tiny", "adapter", "drafts"
+TINY, ADAPTER, DRAFTS, HEADS = "tiny", "adapter", "drafts", "heads"
 SAMPLE_TOKENS = 48
 
 
@@ -241,8 +244,9 @@ def _train_drafts(
     as_json: bool,
 ) -> None:
     """Train a draft head for an autoregressive model, and say where it is."""
-    from daguerre.train.drafts.options import options_of
+    from daguerre.train.drafts.options import DraftOptions
     from daguerre.train.drafts.run import train_drafts
+    from daguerre.train.settings import changed
 
     if model is None or len(data) != 1:
         raise InputError(
@@ -250,12 +254,46 @@ def _train_drafts(
             "daguerre train drafts --from MODEL --data TEXTS"
         )
     say, run = Console(stderr=True, highlight=False, markup=False, soft_wrap=True).print, out or Path("runs") / DRAFTS
-    folder = train_drafts(model, data[0], run, options_of(overrides), resume=resume, minutes=minutes, say=say)
+    folder = train_drafts(
+        model, data[0], run, changed(DraftOptions(), overrides), resume=resume, minutes=minutes, say=say
+    )
     if as_json:
         typer.echo(json.dumps({"drafts": str(folder)}))
         return
     typer.echo(f"drafts: {folder}")
     typer.echo(f"try it:  daguerre chat -m {shlex.quote(model)} --drafts {shlex.quote(str(folder))}", err=True)
+
+
+def is_published_model(name: str) -> bool:
+    """Whether a model is in a publisher's layout, which has no weights of its own to be trained with its heads."""
+    from daguerre.models.loading import model_folder, open_source
+
+    return open_source(model_folder(name)).is_published
+
+
+def _train_heads(
+    model: str,
+    data: list[Path],
+    out: Path | None,
+    overrides: list[str],
+    resume: bool,
+    minutes: float | None,
+    as_json: bool,
+) -> None:
+    """Train concept heads for a published model, and say where they are."""
+    from daguerre.train.heads.options import HeadOptions
+    from daguerre.train.heads.run import train_heads
+    from daguerre.train.settings import changed
+
+    say, run = Console(stderr=True, highlight=False, markup=False, soft_wrap=True).print, out or Path("runs") / HEADS
+    options = changed(HeadOptions(), overrides)
+    folder = train_heads(model, data, run, options, resume=resume, minutes=minutes, say=say)
+    if as_json:
+        typer.echo(json.dumps({"concepts": str(folder)}))
+        return
+    typer.echo(f"concepts: {folder}")
+    how = f"-m {shlex.quote(model)} --concepts {shlex.quote(str(folder))}"
+    typer.echo(f"try it:  daguerre generate {how} --explain 'def area(points):'", err=True)
 
 
 def recipe_and_data(

@@ -130,7 +130,7 @@ class ConceptLoss:
         y = batch.concepts[sequence, batch.origin[sequence, row]].float()
         with torch.autocast(hidden.device.type, enabled=False):
             h = hidden[sequence, row].float()
-            losses, z, alone = self._losses(model, h, y, masked, batch.seed)
+            losses, z, alone = self.losses_of(model, h, y, masked, batch.seed)
             losses["any"] = any_loss(z, y, spans_of(sequence, span, masked))
         composed = hidden
         if self.training:
@@ -148,7 +148,7 @@ class ConceptLoss:
         with torch.autocast(rows.hidden.device.type, enabled=False):
             masked = rows.kind == MASKED
             with only_heads(model):
-                losses, _, alone = self._losses(model, rows.hidden, rows.concepts.float(), masked, seed)
+                losses, _, alone = self.losses_of(model, rows.hidden, rows.concepts.float(), masked, seed)
                 # The first token of a text is read and never predicted.
                 said = ~torch.isin(rows.token, model.never)  # type: ignore[arg-type]
                 ce = F.cross_entropy(model.logits(alone[said]), rows.token[said], reduction="none")
@@ -162,7 +162,7 @@ class ConceptLoss:
     def _weighted(self, losses: Mapping[str, Tensor]) -> Tensor:
         return torch.stack([getattr(self.options, name) * loss for name, loss in losses.items()]).sum()
 
-    def _losses(
+    def losses_of(
         self, model: Backbone, h: Tensor, y: Tensor, masked: Tensor, seed: int
     ) -> tuple[dict[str, Tensor], Tensor, Tensor]:
         """Of rows (A, D) with labels (A, N): losses, logits of known concepts (A, N), and the rows' concepts alone."""
