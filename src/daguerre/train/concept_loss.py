@@ -79,6 +79,7 @@ class ConceptTraining(Section, place="concepts."):
     inject: float = _share("share of the run after which concepts are injected", 0.2)
     strength: float = key("logits by which an injected concept raises its top token", 4.0)
     detached: bool = key("the language loss does not train the discovered head", True)
+    labels_only: bool = key("weights of known concepts learn from labels alone, vectors from all losses", False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,7 +172,7 @@ class ConceptLoss:
         z, detached = heads.known_logits(h), h.detach()
         sparse = not self.training or self.share >= options.sparse
         weights = _kept(z.sigmoid(), options.kept_known if sparse else None)
-        known = heads.known_sum(weights)
+        known = heads.known_sum(weights.detach() if options.labels_only else weights)
         found = heads.discovered_logits(detached).sigmoid()
         discovered = heads.discovered_sum(_kept(found, options.kept_discovered if sparse else None))
         true_known = heads.known_sum(y)

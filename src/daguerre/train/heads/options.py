@@ -18,7 +18,7 @@ class HeadOptions:
     tokens      whose hidden states are computed and learned from; those that are held out come on top
     labeled     tokens that are labeled, of which those are chosen
     window      tokens of a text that the model reads at once
-    fewest      spans with each concept that are chosen, where there are as many
+    fewest      spans with each concept that are chosen at least, where there are as many
     held        tokens of held-out packages on which the heads are measured
     gigabytes   of hidden states on the disk, at most: fewer tokens are taken where they need more
     discovered  discovered concepts per known one
@@ -31,10 +31,10 @@ class HeadOptions:
     """
 
     tokens: int = 1_000_000
-    labeled: int = 6_000_000
+    labeled: int = 4_000_000
     window: int = 512
     fewest: int = 200
-    held: int = 32_000
+    held: int = 80_000
     gigabytes: float = 4.0
     discovered: int = 3
     rank: int = 192
@@ -44,7 +44,7 @@ class HeadOptions:
     words: int = 512
     vocabulary: int = 2048
     passes: float = 6.0
-    rate: float = 2e-3
+    rate: float = 4e-3
     decay: float = 0.7
     seed: int = 0
 
@@ -71,7 +71,7 @@ class HeadOptions:
         )
 
     def losses(self) -> ConceptTraining:
-        """The weights of losses; those of `recipes/heads.toml`."""
+        """The weights of losses; those of `recipes/heads.toml`, but for `labels_only`."""
         kept = {"kept_known": self.kept_known, "kept_discovered": self.kept_discovered - 1}
-        always = {"frozen": 1.0, "sparse": 0.0, "unforced": 0.0, "inject": 1.0}
+        always = {"frozen": 1.0, "sparse": 0.0, "unforced": 0.0, "inject": 1.0, "labels_only": True}
         return ConceptTraining(alignment=0.5, any=0.05, **always, **kept)  # type: ignore[arg-type]

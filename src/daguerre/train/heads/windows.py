@@ -29,6 +29,8 @@ from daguerre.train.heads.options import HeadOptions
 
 SHORTEST = 32
 """Tokens of a window, at least."""
+MOST_OF_FILE = 16
+"""Windows of one file, at most: evenly many of its parts."""
 MOST_OF_PACKAGE = 0.08
 """The largest share of the labeled tokens that one package may have, where there are FEW_PACKAGES or more."""
 FEW_PACKAGES = 13
@@ -195,10 +197,10 @@ def windows_of(text: str, tokenizer: Tokenizer, window: int, held: bool, file: i
     concepts = token_concepts(in_bytes(found.spans, text), ends - sizes, ends, taxonomy().num_ids)
     cuts = np.arange(0, len(ids), window)
     lengths = np.diff(np.append(cuts, len(ids))).astype(np.int32)
-    num = len(cuts) - (lengths[-1] < SHORTEST)
-    rows = int(lengths[:num].sum())
-    flags = (np.full(num, held), np.full(num, file, np.int32))
-    return Windows(ids[:rows], np.packbits(concepts[:rows], axis=1), lengths[:num], *flags)
+    num = len(cuts) - int(lengths[-1] < SHORTEST)
+    flags = (np.full(len(cuts), held), np.full(len(cuts), file, np.int32))
+    whole = Windows(ids, np.packbits(concepts, axis=1), lengths, *flags)
+    return whole.take(np.unique(np.linspace(0, num - 1, min(num, MOST_OF_FILE)).astype(int)))
 
 
 def choose(counts: np.ndarray, sizes: np.ndarray, options: HeadOptions) -> np.ndarray:
