@@ -124,6 +124,17 @@ def heads_of(source: ModelSource, chosen: Path | None) -> HeadFolder | None:
     return None
 
 
+def names_of(source: ModelSource) -> Catalog | None:
+    """The names of a model's concepts, its own or those of heads beside it, without its weights; None where it has
+    none.
+    """
+    shape = source.config().concepts
+    if shape is not None:
+        return read_catalog(source.path / NAMES, shape)
+    folder = heads_of(source, None)
+    return None if folder is None else folder.names()
+
+
 def with_heads(loaded: Loaded, chosen: Path | None, changed: bool = False) -> Loaded:
     """The model with concept heads; see `heads_of`. changed: an adapter was merged, so that none are for its weights.
 

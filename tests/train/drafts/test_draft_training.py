@@ -24,6 +24,7 @@ from daguerre.train.drafts.loss import StateRows, drafted, drafting_loss, reach_
 from daguerre.train.drafts.options import DraftOptions
 from daguerre.train.drafts.run import HELD, DraftRun, draft_tokens, frozen_of, make_head
 from daguerre.train.drafts.states import States, TextPlace, record, states_of
+from daguerre.train.settings import changed
 
 FILE = Path(__file__).parents[2] / "data" / "gguf" / "llama-q4_k.gguf"
 OPTIONS = DraftOptions(width=32, vocabulary=64, depth=3, texts=2, rate=2e-3, drafts=8000, stop=1000)
