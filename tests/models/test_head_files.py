@@ -206,3 +206,38 @@ def test_heads_are_not_of_a_model_with_an_adapter(file: Path, heads: Path, tmp_p
     with pytest.raises(UnsupportedError, match="without an adapter"):
         load_folder(file, defer=True, adapter=tmp_path, concepts=heads)
     assert load_folder(file, defer=True, adapter=tmp_path).concepts is None
+
+
+@needs_compiler
+def test_a_record_of_a_steered_answer_is_replayed(file: Path, heads: Path, tmp_path: Path) -> None:
+    pytest.importorskip("cryptography")
+    from daguerre.audit.keys import SigningKey
+    from daguerre.audit.recorder import Recorder
+    from daguerre.audit.verification import verify
+
+    key, ledger = SigningKey.make(tmp_path / "audit.key"), tmp_path / "audit.jsonl"
+    model = daguerre.load(file, concepts=heads, dtype="float32")
+    with Recorder(str(ledger), model, key, name=str(file)) as recorder:
+        recorder.generate(PROMPT, 8, forbid=["call"], explain=True, heal=False)
+
+    report = verify(ledger, model, public=key.public)
+    assert list(report.complaints()) == [] and report.num_replayed == 1
+
+
+@needs_compiler
+def test_a_server_explains_and_steers_with_heads(file: Path, heads: Path) -> None:
+    client = pytest.importorskip("fastapi.testclient")
+    from daguerre.server.app import make_app
+    from daguerre.server.models import ModelPool
+
+    model = daguerre.load(file, concepts=heads)
+    body = {"prompt": PROMPT, "max_tokens": 8, "temperature": 0, "daguerre": {"explain": True, "forbid": ["call"]}}
+    with client.TestClient(make_app(ModelPool({"m": lambda: model}))) as asked:
+        names = asked.get("/v1/daguerre/concepts").json()
+        answer = asked.post("/v1/completions", json=body)
+
+    assert "loop" in {one["name"] for one in names["data"]}
+    assert answer.status_code == 200, answer.text
+    (choice,) = answer.json()["choices"]
+    assert choice["text"] == model.generate(PROMPT, 8, forbid=["call"], temperature=0).text
+    assert "concepts" in json.dumps(answer.json()["choices"])

@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -170,7 +171,7 @@ def train(
         str | None,
         typer.Argument(
             help="tiny, small, refine, longer, settle, draft, verified, trajectory, concepts, full, adapt, lora, sft, "
-            "prefer, reinforce, distill, convert, drafts, or a .toml file (docs/recipes.md)."
+            "prefer, reinforce, distill, convert, drafts, heads, or a .toml file (docs/recipes.md)."
         ),
     ] = None,
     folder: Annotated[Path | None, typer.Argument(help="What to train on, as --data.")] = None,
@@ -207,11 +208,8 @@ def train(
     if sys.stderr.isatty():  # the first seconds are not silent
         reads = f" and reading {', '.join(map(str, data))}" if data and not resume else ""
         typer.echo(f"loading PyTorch{reads}", err=True)
-    if recipe == DRAFTS:
-        _train_drafts(start_from, data, out, overrides or [], resume, max_minutes, as_json)
-        return
-    if recipe == HEADS and start_from is not None and is_published_model(start_from):
-        _train_heads(start_from, data, out, overrides or [], resume, max_minutes, as_json)
+    if (beside := training_beside(recipe, start_from)) is not None:
+        beside(start_from, data, out, overrides or [], resume, max_minutes, as_json)
         return
     from daguerre.train.run import run_training
 
@@ -264,11 +262,13 @@ def _train_drafts(
     typer.echo(f"try it:  daguerre chat -m {shlex.quote(model)} --drafts {shlex.quote(str(folder))}", err=True)
 
 
-def is_published_model(name: str) -> bool:
-    """Whether a model is in a publisher's layout, which has no weights of its own to be trained with its heads."""
-    from daguerre.models.loading import model_folder, open_source
+def training_beside(recipe: str | None, start_from: str | None) -> Callable[..., None] | None:
+    """What trains a folder that lies beside a published model, which stays as it is; None for any other training."""
+    if recipe == HEADS and start_from is not None:
+        from daguerre.models.loading import model_folder, open_source
 
-    return open_source(model_folder(name)).is_published
+        return _train_heads if open_source(model_folder(start_from)).is_published else None
+    return _train_drafts if recipe == DRAFTS else None
 
 
 def _train_heads(

@@ -22,8 +22,8 @@ from daguerre.train.corpus.sources import Package
 from daguerre.train.heads.loss import DrawnWords, Normal, WordsOf, folded, fresh_heads, inner_shape, word_loss
 from daguerre.train.heads.options import HeadOptions
 from daguerre.train.heads.run import HeadRun, train_heads
-from daguerre.train.heads.states import FILE, States, states_of
-from daguerre.train.heads.windows import Windows, choose, labeled, make_windows, places_in, texts_at
+from daguerre.train.heads.states import FILE, WindowStates, states_of
+from daguerre.train.heads.windows import ChosenWindows, choose, labeled, make_windows, places_in, texts_at
 
 MODEL = Path(__file__).parents[2] / "data" / "gguf" / "llama-q4_k.gguf"
 SOURCE = Path(daguerre.__file__).parent / "concepts"
@@ -38,7 +38,7 @@ def model() -> Model:
 
 
 @pytest.fixture(scope="module")
-def windows(model: Model) -> Windows:
+def windows(model: Model) -> ChosenWindows:
     options = replace(OPTIONS, window=model.config.max_positions - 1)
     return make_windows([SOURCE], model.tokenizer, options, lambda done, asked: None)
 
@@ -64,7 +64,7 @@ def test_rare_concepts_are_chosen_before_others() -> None:
     assert counts[taken, 2].sum() == 8 and counts[taken, 1].sum() >= 20
 
 
-def test_windows_are_labeled_whole_and_packages_are_held_out(model: Model, windows: Windows) -> None:
+def test_windows_are_labeled_whole_and_packages_are_held_out(model: Model, windows: ChosenWindows) -> None:
     assert windows.held.any() and not windows.held.all()
     assert not {*windows.files[windows.held]} & set() and len(windows.tokens) == windows.sizes.sum()
     number, start = int(np.argmax(windows.sizes)), int(windows.starts[np.argmax(windows.sizes)])
@@ -92,16 +92,16 @@ def test_one_package_has_a_share_at_most(model: Model) -> None:
 
 
 def test_states_are_those_of_the_model_and_are_not_computed_twice(
-    model: Model, windows: Windows, tmp_path: Path
+    model: Model, windows: ChosenWindows, tmp_path: Path
 ) -> None:
     few = windows.take(np.arange(5))
-    states = States(tmp_path, few, model.config.width)
+    states = WindowStates(tmp_path, few, model.config.width)
     states.compute(model, lambda done, total, speed: False)
     part = (tmp_path / FILE).read_bytes()
     with (tmp_path / FILE).open("ab") as file:
         file.write(b"half a row")
 
-    again = States(tmp_path, few, model.config.width)
+    again = WindowStates(tmp_path, few, model.config.width)
     assert 0 < again.done < 5 or again.is_whole
     again.compute(model, lambda done, total, speed: True)
 
@@ -169,9 +169,9 @@ def test_a_run_makes_heads_and_is_measured(run: Path) -> None:
 
 
 def test_a_run_that_was_interrupted_goes_on(
-    model: Model, windows: Windows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: Model, windows: ChosenWindows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    states = States(tmp_path / "states", windows, model.config.width)
+    states = WindowStates(tmp_path / "states", windows, model.config.width)
     states.compute(model, lambda done, total, speed: True)
     base, quiet = {"name": "x", "sha256": ""}, {"say": lambda line: None}
     whole = HeadRun(model, states, base, tmp_path / "whole", OPTIONS, **quiet)

@@ -12,7 +12,6 @@ Letters: S cases, R scored rows, D width, N concepts.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,10 +28,11 @@ from daguerre.evals.concepts.detection import LOGISTIC, NAIVE_BAYES, OURS, ROWS,
 from daguerre.evals.concepts.features import Presence
 from daguerre.evals.concepts.metrics import log_any
 from daguerre.models.core.concept_heads import ConceptHeads
-from daguerre.models.head_files import CONCEPTS, WEIGHTS, read_head_folder
+from daguerre.models.head_files import CONCEPTS, WEIGHTS, HeadFolder, read_head_folder
+from daguerre.models.heads import Heads
 from daguerre.models.shards import SafetensorsFile
 from daguerre.train.heads.states import FILE
-from daguerre.train.heads.windows import Windows
+from daguerre.train.heads.windows import ChosenWindows
 
 COME, READ = Condition("to come", forecast=True), Condition("read")
 FEWEST = 3
@@ -50,7 +50,7 @@ class Spans:
     files: np.ndarray
 
     @classmethod
-    def of(cls, windows: Windows, held: bool) -> Spans:
+    def of(cls, windows: ChosenWindows, held: bool) -> Spans:
         """The spans of held-out windows, or of the others; the first token of a window is in none."""
         found = [
             (start, first, file)
@@ -66,22 +66,27 @@ class Spans:
         return Spans(self.starts[chosen], self.window_starts[chosen], self.files[chosen])
 
 
-def run_of(folder: Path) -> tuple[Windows, np.ndarray, ConceptHeads]:
-    """The windows of a run that have states, these, float16 (T, D), and its heads. InputError for a folder without."""
+def run_of(folder: Path) -> tuple[HeadFolder, ChosenWindows, np.ndarray]:
+    """The heads of a run, its windows that have states, and these, float16 (T, D). InputError for a folder without."""
     from daguerre.train.heads.run import HEADS, WINDOWS
 
     if not (folder / WINDOWS).is_file():
         raise InputError(f"{folder} is no run of `daguerre train heads`: name its folder")
-    kept, windows = read_head_folder(folder / HEADS), Windows.load(folder / WINDOWS)
-    stored = SafetensorsFile(kept.path / WEIGHTS).tensors()
-    width = stored[f"{CONCEPTS}known_predictor.weight"].shape[1]
+    kept, windows = read_head_folder(folder / HEADS), ChosenWindows.load(folder / WINDOWS)
+    width = int(SafetensorsFile(kept.path / WEIGHTS).tensors()[f"{CONCEPTS}known_predictor.weight"].shape[1])
     states = np.memmap(folder / "states" / FILE, np.float16, "r").reshape(-1, width)
     windows = windows.take(np.arange(np.searchsorted(np.cumsum(windows.sizes), len(states), side="right")))
-    heads = ConceptHeads(width, kept.shape)
+    return kept, windows, states
+
+
+def heads_in(kept: HeadFolder) -> ConceptHeads:
+    """The heads of a folder, as modules."""
+    stored = SafetensorsFile(kept.path / WEIGHTS).tensors()
+    heads = ConceptHeads(int(stored[f"{CONCEPTS}known_predictor.weight"].shape[1]), kept.shape)
     heads.load_state_dict(
         {name.removeprefix(CONCEPTS): torch.from_numpy(one.read("float32").copy()) for name, one in stored.items()}
     )
-    return windows, states, heads
+    return heads
 
 
 def measure_heads(
@@ -90,7 +95,8 @@ def measure_heads(
     """How well the heads of a run tell concepts apart: figures of both conditions, as `detection.condition_figures`.
     most: training spans that controls learn from.
     """
-    windows, states, heads = run_of(folder)
+    kept, windows, states = run_of(folder)
+    heads = heads_in(kept)
     test, train = Spans.of(windows, held=True), Spans.of(windows, held=False).some(most)
     if not len(test.starts):
         raise InputError(f"{folder} has no held-out text: train on folders with held-out packages")
@@ -105,10 +111,9 @@ def measure_heads(
             scores[name] = _control(name, windows, states, train, test, condition, sets)
         labels = labels_of(windows, test)
         conditions.append(condition_figures(condition, scores, labels, files, seed))
-    trained = json.loads((folder / "concepts" / "heads_config.json").read_text(encoding="utf-8"))
     return {
-        "base": trained["base"],
-        "trained": trained["trained"],
+        "base": dict(kept.base),
+        "trained": dict(kept.trained),
         "taxonomy": taxonomy().sha256,
         "span": SPAN,
         "cases": len(test.starts),
@@ -116,6 +121,47 @@ def measure_heads(
         "training_cases": len(train.starts),
         "conditions": conditions,
     }
+
+
+def measure_shares(folder: Path, heads: Heads, most: int = 4000) -> dict[str, float]:
+    """What share of the logits of held-out tokens goes through concepts, and what is lost without the residual.
+
+    With k, u and e a row's known, discovered and residual parts times the row of the vocabulary projection of the token
+    that follows, absolute: `aggregated` is the mean of (k + u) / (k + u + e), `known` of k / (k + u + e), and `single`
+    the first with each concept's own part, absolute, in place of their sum. `nats` are lost of each token's likelihood
+    where e is left out, `nats_whole` are those of the whole row.
+    """
+    _, windows, states = run_of(folder)
+    held = np.flatnonzero(rows_inside(windows))
+    rows = held[np.unique(np.linspace(0, len(held) - 1, min(most, len(held))).astype(int))]
+    parts, num = list[np.ndarray](), heads.shape.kept_known
+    for some in np.array_split(rows, max(1, len(rows) // 250)):
+        hidden, token = states[some].astype(np.float32), windows.tokens[some + 1].astype(np.int64)
+        kept, projected = heads.kept(hidden), heads.rows(token)
+        each = kept.weights * heads.effects(token, kept.concepts)
+        known, found = np.abs(each[:, :num].sum(axis=1)), np.abs(each[:, num:].sum(axis=1))
+        rest, single = np.abs((kept.residual * projected).sum(axis=1)), np.abs(each).sum(axis=1)
+        whole = known + found + rest
+        nats = [_nats(heads, one, token) for one in (hidden - kept.residual, hidden)]
+        parts.append(np.stack([(known + found) / whole, known / whole, single / (single + rest), *nats]))
+    aggregated, of_known, single_share, alone, nats_whole = np.concatenate(parts, axis=1).mean(axis=1).tolist()
+    shares = {"aggregated": aggregated, "known": of_known, "single": single_share}
+    return shares | {"nats": alone - nats_whole, "nats_whole": nats_whole, "rows": float(len(rows))}
+
+
+def rows_inside(windows: ChosenWindows) -> np.ndarray:
+    """Which rows of held-out windows have a token that follows, bool (T,)."""
+    inside = np.repeat(windows.held, windows.sizes)
+    inside[np.cumsum(windows.sizes) - 1] = False
+    return inside
+
+
+def _nats(heads: Heads, hidden: np.ndarray, token: np.ndarray) -> np.ndarray:
+    """-log P of tokens (A,) by hidden states (A, D)."""
+    every = np.arange(heads.config.vocab_size)
+    logits = torch.from_numpy(hidden) @ torch.from_numpy(heads.rows(every)).T + torch.from_numpy(heads.bias(every))
+    out: np.ndarray = torch.nn.functional.cross_entropy(logits, torch.from_numpy(token), reduction="none").numpy()
+    return out
 
 
 def rows_at(spans: Spans, condition: Condition) -> np.ndarray:
@@ -132,7 +178,7 @@ def scores_of(heads: ConceptHeads, states: np.ndarray, spans: Spans, condition: 
     return torch.cat(parts).numpy()
 
 
-def labels_of(windows: Windows, spans: Spans) -> np.ndarray:
+def labels_of(windows: ChosenWindows, spans: Spans) -> np.ndarray:
     """Which concepts a token of each span has, bool (S, N)."""
     places = spans.starts[:, None] + np.arange(SPAN)
     bits = np.bitwise_or.reduce(windows.labels[places], axis=1)
@@ -140,7 +186,7 @@ def labels_of(windows: Windows, spans: Spans) -> np.ndarray:
 
 
 def _control(
-    name: str, windows: Windows, states: np.ndarray, train: Spans, test: Spans, condition: Condition, sets: Sets
+    name: str, windows: ChosenWindows, states: np.ndarray, train: Spans, test: Spans, condition: Condition, sets: Sets
 ) -> Fitted:
     if name == ROWS:
         return row_probe(states[rows_at(train, condition)], states[rows_at(test, condition)], sets)
@@ -148,7 +194,7 @@ def _control(
     return naive_bayes(*features, sets) if name == NAIVE_BAYES else logistic(*features, sets)
 
 
-def presence(windows: Windows, both: tuple[Spans, Spans], condition: Condition) -> tuple[Presence, Presence]:
+def presence(windows: ChosenWindows, both: tuple[Spans, Spans], condition: Condition) -> tuple[Presence, Presence]:
     """Which tokens were seen before each span, and in it, of those that are in FEWEST training spans."""
     seen = [[_seen(windows, *place, condition) for place in zip(s.starts, s.window_starts, strict=True)] for s in both]
     count = np.bincount(np.concatenate(seen[0]))
@@ -162,7 +208,7 @@ def presence(windows: Windows, both: tuple[Spans, Spans], condition: Condition) 
     )
 
 
-def _seen(windows: Windows, start: int, first: int, condition: Condition) -> np.ndarray:
+def _seen(windows: ChosenWindows, start: int, first: int, condition: Condition) -> np.ndarray:
     """The tokens before a span, twice their number, and those in it, twice their number and one."""
     before = np.unique(windows.tokens[max(first, start - PREFIX) : start]).astype(np.int64)
     inside = np.unique(windows.tokens[start : start + SPAN - int(condition.forecast)]).astype(np.int64)

@@ -33,7 +33,7 @@ TINY = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class NormalRows:
     """hidden float32 (A, D), normal; token int64 (A,), which follows; read, come bool (A, N): the concepts of the token
     that was read, and of the one that follows.
     """
@@ -94,7 +94,7 @@ class DrawnWords(nn.Module):
 
 
 def heads_loss(
-    loss: ConceptLoss, model: DrawnWords, rows: Rows, whole: Rows, span: Tensor, words: int
+    loss: ConceptLoss, model: DrawnWords, rows: NormalRows, whole: NormalRows, span: Tensor, words: int
 ) -> tuple[Tensor, dict[str, float]]:
     """The loss of rows, and its parts. whole, span: all rows of a text, and the spans (A,) that they count to; words:
     of so many rows, the first, the loss over words is taken.

@@ -31,10 +31,19 @@ from daguerre.models.head_files import CONCEPTS, MOST_BYTES, save_head_folder
 from daguerre.models.loading import model_folder, open_source
 from daguerre.train.checkpoint import CHECKPOINTS, find_checkpoint, list_checkpoints, load_checkpoint, save_checkpoint
 from daguerre.train.concept_loss import ConceptLoss
-from daguerre.train.heads.loss import DrawnWords, Normal, Rows, WordsOf, folded, fresh_heads, heads_loss, inner_shape
+from daguerre.train.heads.loss import (
+    DrawnWords,
+    Normal,
+    NormalRows,
+    WordsOf,
+    folded,
+    fresh_heads,
+    heads_loss,
+    inner_shape,
+)
 from daguerre.train.heads.options import HeadOptions
-from daguerre.train.heads.states import States
-from daguerre.train.heads.windows import Windows, make_windows
+from daguerre.train.heads.states import WindowStates
+from daguerre.train.heads.windows import ChosenWindows, make_windows
 from daguerre.train.noising import IGNORE
 from daguerre.train.optim import Average, lr_factor
 
@@ -66,7 +75,7 @@ class HeadRun:
     def __init__(
         self,
         model: Model,
-        states: States,
+        states: WindowStates,
         base: Mapping[str, str],
         out: Path,
         options: HeadOptions,
@@ -152,7 +161,7 @@ class HeadRun:
             group["lr"] = options.rate * lr_factor(self.share, WARMUP, options.decay)
         rows = self._rows(np.sort(self._rng.choice(self._train, options.rows)))
         order = torch.from_numpy(self._rng.permutation(options.rows))
-        rows = Rows(*(getattr(rows, name)[order] for name in ("hidden", "token", "read", "come")))
+        rows = NormalRows(*(getattr(rows, name)[order] for name in ("hidden", "token", "read", "come")))
         loss, parts = self._loss(rows)
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(self.heads.parameters(), CLIP)
@@ -163,7 +172,7 @@ class HeadRun:
         self.progress.seconds += time.monotonic() - began
         return parts
 
-    def _loss(self, rows: Rows) -> tuple[torch.Tensor, dict[str, float]]:
+    def _loss(self, rows: NormalRows) -> tuple[torch.Tensor, dict[str, float]]:
         options, usable = self.options, self.words_usable
         words = np.union1d(rows.token[: options.words].numpy(), self._rng.choice(usable, options.vocabulary))
         self.heads.draw(torch.from_numpy(words))
@@ -176,11 +185,11 @@ class HeadRun:
         start = int(self.windows.starts[number])
         return np.arange(start, start + int(self.windows.sizes[number]) - 1)
 
-    def _rows(self, places: np.ndarray) -> Rows:
+    def _rows(self, places: np.ndarray) -> NormalRows:
         windows = self.windows
         hidden = self.heads.normal(torch.from_numpy(self.states.all[places].astype(np.float32)))
         token = torch.from_numpy(windows.tokens[places + 1].astype(np.int64))
-        return Rows(hidden, token, *(torch.from_numpy(windows.concepts(places + ahead)) for ahead in (0, 1)))
+        return NormalRows(hidden, token, *(torch.from_numpy(windows.concepts(places + ahead)) for ahead in (0, 1)))
 
     @torch.no_grad()
     def measured(self) -> dict[str, float]:
@@ -227,7 +236,7 @@ class HeadRun:
         return self.out / HEADS
 
 
-def rows_of(windows: Windows, held: bool) -> np.ndarray:
+def rows_of(windows: ChosenWindows, held: bool) -> np.ndarray:
     """The rows, int64, of windows that are held out, or of the others; but for the last of each window."""
     inside = np.repeat(windows.held == held, windows.sizes)
     inside[np.cumsum(windows.sizes) - 1] = False
@@ -269,7 +278,7 @@ def train_heads(
     model = load(name, drafts="none", concepts="none")
     check_model(model, options)
     windows = _windows(model, sources, out, options, resume, say)
-    states = States(out / "states", windows, model.config.width)
+    states = WindowStates(out / "states", windows, model.config.width)
     say_hours(model, states, options, minutes, say)
     until = None if minutes is None else began + 60 * minutes * STATES_SHARE
     states.compute(model, _shown(say, until))
@@ -300,13 +309,13 @@ def check_model(model: Model, options: HeadOptions) -> None:
 
 def _windows(
     model: Model, sources: Sequence[Path], out: Path, options: HeadOptions, resume: bool, say: Callable[[str], None]
-) -> Windows:
+) -> ChosenWindows:
     """The windows of a run, made if they are not there. InputError for other ones than the options say."""
     kept, record = out / WINDOWS, asdict(options)
     if kept.exists():
         if not resume:
             raise InputError(f"{out} has a run: go on with --resume, or give another --out")
-        return Windows.load(kept)
+        return ChosenWindows.load(kept)
     options = replace(options, window=min(options.window, model.config.max_positions - len(model.config.first)))
     most = int(options.gigabytes * 1e9 / (2 * model.config.width))
     if most < options.tokens + options.held:
@@ -327,7 +336,7 @@ def _windows(
 
 
 def say_hours(
-    model: Model, states: States, options: HeadOptions, minutes: float | None, say: Callable[[str], None]
+    model: Model, states: WindowStates, options: HeadOptions, minutes: float | None, say: Callable[[str], None]
 ) -> None:
     """Say how long a run will take, by the speed of the next windows' states."""
     if states.is_whole:

@@ -18,17 +18,17 @@ import numpy as np
 from daguerre.errors import DataError
 from daguerre.model import Model
 from daguerre.models.forward import Forward, Hidden, Layout
-from daguerre.train.heads.windows import Windows
+from daguerre.train.heads.windows import ChosenWindows
 
 FILE = "states.f16"
 AT_ONCE = 2048
 """Rows that the backend computes together, at most."""
 
 
-class States:
+class WindowStates:
     """The states of windows in a folder. DataError for a file that is longer than theirs."""
 
-    def __init__(self, folder: Path, windows: Windows, width: int) -> None:
+    def __init__(self, folder: Path, windows: ChosenWindows, width: int) -> None:
         self.path, self.windows, self.width = folder / FILE, windows, width
         folder.mkdir(parents=True, exist_ok=True)
         self._ends = np.cumsum(windows.sizes, dtype=np.int64)
@@ -74,7 +74,7 @@ class States:
         return np.memmap(self.path, np.float16, "r", shape=(self.rows, self.width))
 
 
-def states_of(model: Model, windows: Windows, number: int) -> np.ndarray:
+def states_of(model: Model, windows: ChosenWindows, number: int) -> np.ndarray:
     """The states of a window's rows, float16 (T', D)."""
     start, first = windows.starts[number], model.config.first
     ids = np.array([*first, *windows.tokens[start : start + windows.sizes[number]]], np.int64)

@@ -42,7 +42,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, eq=False)
-class Windows:
+class ChosenWindows:
     """Labeled windows, one after the other.
 
     tokens   int32 (T,), without <bos>
@@ -67,13 +67,13 @@ class Windows:
         """The concepts of some tokens (A,), bool (A, N)."""
         return np.unpackbits(self.labels[places], axis=1, count=taxonomy().num_ids).astype(bool)
 
-    def take(self, which: np.ndarray) -> Windows:
+    def take(self, which: np.ndarray) -> ChosenWindows:
         """Some of the windows, int64 (W',)."""
         starts = self.starts
         places = [np.arange(starts[each], starts[each] + self.sizes[each]) for each in which.tolist()]
         rows = np.concatenate(places) if places else np.zeros(0, np.int64)
         of_windows = (self.sizes[which], self.held[which], self.files[which])
-        return Windows(self.tokens[rows], self.labels[rows], *of_windows)
+        return ChosenWindows(self.tokens[rows], self.labels[rows], *of_windows)
 
     def counts(self) -> np.ndarray:
         """In how many spans of CHUNK tokens each window has each concept, uint8 (W, N)."""
@@ -90,7 +90,7 @@ class Windows:
             np.savez(file, **{each.name: getattr(self, each.name) for each in fields(self)})
 
     @classmethod
-    def load(cls, path: Path) -> Windows:
+    def load(cls, path: Path) -> ChosenWindows:
         """DataError for a damaged file."""
         try:
             with np.load(path, allow_pickle=False) as held:
@@ -99,7 +99,9 @@ class Windows:
             raise DataError(f"{path} is damaged ({error}): remove it, and it is made again") from None
 
 
-def make_windows(sources: Sequence[Path], tokenizer: Tokenizer, options: HeadOptions, progress: Progress) -> Windows:
+def make_windows(
+    sources: Sequence[Path], tokenizer: Tokenizer, options: HeadOptions, progress: Progress
+) -> ChosenWindows:
     """The windows that are chosen of the Python files of folders; without any, of the standard library and the
     installed packages. progress: called with the tokens that are labeled, and all. DataError where there is no text.
     """
@@ -157,9 +159,9 @@ def labeled(
     held: bool,
     progress: Callable[[int], None] = lambda _: None,
     share: float = 1.0,
-) -> Windows:
+) -> ChosenWindows:
     """The windows of documents that parse, until they have so many tokens, of which one package has at most `share`."""
-    of_package, done, parts = Counter[str](), 0, list[Windows]()
+    of_package, done, parts = Counter[str](), 0, list[ChosenWindows]()
     for number, document in enumerate(documents):
         if done >= most:
             break
@@ -174,16 +176,18 @@ def labeled(
     return joined(parts)
 
 
-def joined(parts: Sequence[Windows]) -> Windows:
+def joined(parts: Sequence[ChosenWindows]) -> ChosenWindows:
     """The windows of several parts."""
     if not parts:
         width = -(-taxonomy().num_ids // 8)
         flags = (np.zeros(0, bool), np.zeros(0, np.int32))
-        return Windows(np.zeros(0, np.int32), np.zeros((0, width), np.uint8), np.zeros(0, np.int32), *flags)
-    return Windows(*(np.concatenate([getattr(part, each.name) for part in parts]) for each in fields(Windows)))
+        return ChosenWindows(np.zeros(0, np.int32), np.zeros((0, width), np.uint8), np.zeros(0, np.int32), *flags)
+    return ChosenWindows(
+        *(np.concatenate([getattr(part, each.name) for part in parts]) for each in fields(ChosenWindows))
+    )
 
 
-def windows_of(text: str, tokenizer: Tokenizer, window: int, held: bool, file: int) -> Windows | None:
+def windows_of(text: str, tokenizer: Tokenizer, window: int, held: bool, file: int) -> ChosenWindows | None:
     """The windows of a text; None for one that does not parse, is too short, or that the tokenizer changes."""
     found = label(text)
     if not found.certain:
@@ -199,7 +203,7 @@ def windows_of(text: str, tokenizer: Tokenizer, window: int, held: bool, file: i
     lengths = np.diff(np.append(cuts, len(ids))).astype(np.int32)
     num = len(cuts) - int(lengths[-1] < SHORTEST)
     flags = (np.full(len(cuts), held), np.full(len(cuts), file, np.int32))
-    whole = Windows(ids, np.packbits(concepts, axis=1), lengths, *flags)
+    whole = ChosenWindows(ids, np.packbits(concepts, axis=1), lengths, *flags)
     return whole.take(np.unique(np.linspace(0, num - 1, min(num, MOST_OF_FILE)).astype(int)))
 
 
