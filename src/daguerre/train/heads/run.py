@@ -163,7 +163,7 @@ class HeadRun:
         order = torch.from_numpy(self._rng.permutation(options.rows))
         rows = NormalRows(*(getattr(rows, name)[order] for name in ("hidden", "token", "read", "come")))
         loss, parts = self._loss(rows)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         torch.nn.utils.clip_grad_norm_(self.heads.parameters(), CLIP)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
