@@ -438,16 +438,15 @@ def load(
         LOG.info("computing in %s, which is fastest on this %s", numbers, CHIPS.get(device.partition(":")[0], "device"))
     scaling = read_scaling(rope_scaling) if isinstance(rope_scaling, str | Mapping) else rope_scaling
     defer, second = native_is_default(device, backend), drafts if draft_files.is_model(drafts) else None
-    named: dict[str, Any] = {"adapter": adapter_folder, "drafts": "none" if second else drafts, "concepts": concepts}
+    named: dict[str, Any] = {"family": family, "adapter": adapter_folder, "concepts": concepts, "progress": progress}
     loaded = load_folder(
         folder,
         numbers,
         device,
         **named,
-        family=family,
+        drafts="none" if second else drafts,
         tokenizer=tokenizer_folder(folder, tokenizer, family),
         rope_scaling=scaling,
-        progress=progress,
         defer=defer,
     )
     weights: Backbone | ModelWeights = loaded.weights
