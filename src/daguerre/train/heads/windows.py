@@ -169,7 +169,8 @@ def labeled(
             continue
         one = windows_of(document.text, tokenizer, window, held, number)
         if one is not None:
-            parts.append(one)
+            fits = int((np.cumsum(one.sizes) <= most - done).sum())
+            parts.append(one := one.take(np.arange(max(1, fits))))
             of_package[document.package] += len(one.tokens)
             done += len(one.tokens)
             progress(done)
