@@ -415,6 +415,7 @@ def load(
     family: str | None = None,
     adapter: str | os.PathLike[str] | None = None,
     drafts: str | os.PathLike[str] | None = None,
+    concepts: str | os.PathLike[str] | None = None,
     drafts_quantize: Quantization | None = None,
     tokenizer: str | os.PathLike[str] | None = None,
     rope_scaling: str | Mapping[str, Any] | Extension | None = None,
@@ -437,16 +438,15 @@ def load(
         LOG.info("computing in %s, which is fastest on this %s", numbers, CHIPS.get(device.partition(":")[0], "device"))
     scaling = read_scaling(rope_scaling) if isinstance(rope_scaling, str | Mapping) else rope_scaling
     defer, second = native_is_default(device, backend), drafts if draft_files.is_model(drafts) else None
+    named: dict[str, Any] = {"family": family, "adapter": adapter_folder, "concepts": concepts, "progress": progress}
     loaded = load_folder(
         folder,
         numbers,
         device,
-        family=family,
-        adapter=adapter_folder,
-        drafts=draft_files.NONE if second else drafts,
+        **named,
+        drafts="none" if second else drafts,
         tokenizer=tokenizer_folder(folder, tokenizer, family),
         rope_scaling=scaling,
-        progress=progress,
         defer=defer,
     )
     weights: Backbone | ModelWeights = loaded.weights
@@ -488,13 +488,5 @@ load.__doc__ = "\n\n".join([str(load.__doc__), *(f"    {name}: {one.says}" for n
 def _model_of(
     loaded: Loaded, weights: Backbone | ModelWeights, calibrations: Mapping[str, Calibration], **how: Any
 ) -> Model:
-    return Model(
-        weights,
-        loaded.tokenizer,
-        calibrations=calibrations,
-        family=loaded.family,
-        defaults=loaded.decode,
-        sampling=loaded.sampling,
-        concepts=loaded.concepts,
-        **how,
-    )
+    said: dict[str, Any] = {"family": loaded.family, "defaults": loaded.decode, "sampling": loaded.sampling}
+    return Model(weights, loaded.tokenizer, calibrations=calibrations, concepts=loaded.concepts, **said, **how)

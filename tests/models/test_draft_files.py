@@ -21,8 +21,9 @@ from daguerre.canvas import Canvas
 from daguerre.engine.engine import Engine
 from daguerre.errors import CheckpointError, UnsupportedError
 from daguerre.model import Model
+from daguerre.models.added_weights import fingerprint
 from daguerre.models.core.draft_head import DraftHead
-from daguerre.models.draft_files import CONFIG, WEIGHTS, fingerprint, save_draft_folder
+from daguerre.models.draft_files import CONFIG, WEIGHTS, save_draft_folder
 from daguerre.models.forward import Rules
 from daguerre.models.loading import load_folder
 from daguerre.train.drafts.run import make_head

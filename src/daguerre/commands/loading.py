@@ -36,6 +36,7 @@ Revision = Annotated[str | None, _option("revision")]
 FamilyName = Annotated[str | None, _option("family")]
 AdapterName = Annotated[str | None, _option("adapter")]
 DraftsName = Annotated[str | None, _option("drafts")]
+ConceptsName = Annotated[str | None, _option("concepts")]
 DraftsQuantize = Annotated[str | None, _option("drafts_quantize")]
 TokenizerName = Annotated[str | None, _option("tokenizer")]
 RopeScaling = Annotated[str | None, _option("rope_scaling")]
@@ -51,6 +52,7 @@ class ModelChoice:
     family: FamilyName = None
     adapter: AdapterName = None
     drafts: DraftsName = None
+    concepts: ConceptsName = None
     tokenizer: TokenizerName = None
     rope_scaling: RopeScaling = None
 

@@ -12,7 +12,16 @@ from typing import Annotated, Any
 
 import typer
 
-from daguerre.commands.loading import BackendName, DraftsQuantize, DtypeName, QuantizeName, fetch, load, takes_groups
+from daguerre.commands.loading import (
+    BackendName,
+    ConceptsName,
+    DraftsQuantize,
+    DtypeName,
+    QuantizeName,
+    fetch,
+    load,
+    takes_groups,
+)
 from daguerre.errors import InputError, MissingExtra
 
 KEYS = "DAGUERRE_API_KEYS"
@@ -40,6 +49,7 @@ class Computing:
         typer.Option("--drafts", "--drafter", help="A second model, of the same vocabulary, that drafts for each."),
     ] = None
     drafts_quantize: DraftsQuantize = None
+    concepts: ConceptsName = None
 
 
 @dataclass(frozen=True, kw_only=True)

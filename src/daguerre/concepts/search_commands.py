@@ -101,11 +101,10 @@ def documents(paths: Iterable[Path], skipped: list[Path]) -> Iterator[Any]:
 
 def _concepts_in(name: str) -> Any:
     """The concepts of a model that have names, without its weights."""
-    from daguerre.models.catalog import FILE, read_catalog
+    from daguerre.models.head_files import names_of
     from daguerre.models.loading import model_folder, open_source
 
-    folder = model_folder(name, weights=False)
-    shape = open_source(folder).config().concepts
-    if shape is None:
+    catalog = names_of(open_source(model_folder(name, weights=False)))
+    if catalog is None:
         raise no_concept_heads()
-    return read_catalog(folder / FILE, shape).concepts
+    return catalog.concepts

@@ -12,7 +12,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from daguerre.errors import no_concept_heads, unknown
 from daguerre.files import cache_folder
-from daguerre.models.catalog import FILE, Catalog, read_catalog
+from daguerre.models.catalog import Catalog
+from daguerre.models.head_files import heads_of, names_of
 from daguerre.models.loading import model_folder, open_source
 from daguerre.scoring.concept_index import FOLDER, ConceptIndex
 from daguerre.scoring.concept_search import (
@@ -61,13 +62,12 @@ def _is_indexed(chosen: Any) -> bool:
 
 def _described(chosen: Any, by: str) -> tuple[Catalog | None, ConceptIndex | None]:
     """The catalog and the index of a model, without its weights."""
-    folder, kept = model_folder(chosen.model, chosen.revision), cache_folder()
-    source = open_source(folder)
-    shape, tokenizer = source.config().concepts, source.tokenizer()
-    if shape is None or tokenizer is None or kept is None:
+    source, kept = open_source(model_folder(chosen.model, chosen.revision)), cache_folder()
+    catalog, tokenizer, beside = names_of(source), source.tokenizer(), heads_of(source, None)
+    if catalog is None or tokenizer is None or kept is None:
         return None, None
-    name = f"{source.weights_hash()} {tokenizer.sha256}"
-    return read_catalog(folder / FILE, shape), ConceptIndex(kept / FOLDER, name, by)  # type: ignore[arg-type]
+    name = " ".join([source.weights_hash(), tokenizer.sha256, *([] if beside is None else [beside.sha256()])])
+    return catalog, ConceptIndex(kept / FOLDER, name, by)  # type: ignore[arg-type]
 
 
 def _tables(

@@ -90,7 +90,7 @@ class EvalOptions:
     workers         processes that examples are spread over, with the same results; "bits", "draft" and "speculation"
                     run in this one
     dtype, backend, quantize  of a model that is named, as in `daguerre.load`; "draft" is always computed by PyTorch
-    revision, family, adapter, tokenizer, rope_scaling, drafts  likewise
+    revision, family, adapter, tokenizer, rope_scaling, drafts, concepts  likewise
 
     ifeval          of task "instructions": the file of IFEval's prompts, of which as many as `prompts` says are drawn
 
@@ -117,6 +117,7 @@ class EvalOptions:
     tokenizer: str | None = None
     rope_scaling: str | None = None
     drafts: str | None = None
+    concepts: str | None = None
     ifeval: Path | None = None
     plain: str | None = "default"
     twin: str | None = None
@@ -134,7 +135,7 @@ class EvalOptions:
     @property
     def chosen(self) -> dict[str, Any]:
         """Which model is meant, beside its name: options of `daguerre.load`."""
-        names = ("revision", "family", "adapter", "tokenizer", "rope_scaling", "drafts")
+        names = ("revision", "family", "adapter", "tokenizer", "rope_scaling", "drafts", "concepts")
         named = {name: getattr(self, name) for name in names}
         return {name: value for name, value in named.items() if value is not None}
 

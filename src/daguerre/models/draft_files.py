@@ -6,8 +6,6 @@ Another model is refused: its states would be noise to the head.
 
 from __future__ import annotations
 
-import copy
-import hashlib
 import logging
 import os
 from collections.abc import Mapping, Sequence
@@ -17,11 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from daguerre.errors import CheckpointError, DaguerreError, UnsupportedError
 from daguerre.files import write_json
+from daguerre.models.added_weights import NONE, AddedWeights, fingerprint, write_added
 from daguerre.models.core.config import ModelConfig
-from daguerre.models.core.parameters import parameter_shapes
 from daguerre.models.json_files import read_json
-from daguerre.models.model_weights import DeferredWeights, InBlocks, ModelWeights, Part, Parts
-from daguerre.models.shards import SafetensorsFile
 from daguerre.models.sources import Loaded
 
 if TYPE_CHECKING:
@@ -29,13 +25,9 @@ if TYPE_CHECKING:
 
 CONFIG, WEIGHTS = "draft_config.json", "drafts.safetensors"
 HEAD = "draft_head."
-NONE = Path("none")
-"""What stands for no drafts."""
 SHIPPED = "drafts"
 """The folder of the package's drafts among its assets, each in a folder of the model's name."""
 LOG = logging.getLogger("daguerre")
-SAMPLES, SAMPLE = 64, 1 << 18
-"""How many places of the weights a fingerprint reads, and how many bytes at each."""
 
 
 @dataclass(frozen=True)
@@ -68,21 +60,6 @@ class DraftFolder:
             )
 
 
-def fingerprint(paths: Sequence[Path]) -> str:
-    """SHA-256 of files' sizes and of samples of their content, which tells weights from others: all of files of
-    gigabytes would take seconds at every start.
-    """
-    digest = hashlib.sha256()
-    for path in paths:
-        size = path.stat().st_size
-        digest.update(str(size).encode())
-        with path.open("rb") as file:
-            for number in range(SAMPLES):
-                file.seek(number * max(0, size - SAMPLE) // (SAMPLES - 1))
-                digest.update(file.read(SAMPLE))
-    return digest.hexdigest()
-
-
 def is_draft_folder(path: Path) -> bool:
     """Whether there is a draft head in a folder."""
     return (path / CONFIG).is_file()
@@ -113,15 +90,7 @@ def save_draft_folder(
     path: Path, tensors: Mapping[str, Tensor], base: Mapping[str, str], shape: Mapping[str, Any], trained: Any
 ) -> None:
     """Write a draft head, in bfloat16; each file appears when it is whole, the config last."""
-    import torch
-    from safetensors.torch import save
-
-    from daguerre.files import atomic_write
-
-    path.mkdir(parents=True, exist_ok=True)
-    content = save({name: tensor.detach().to(torch.bfloat16).contiguous() for name, tensor in tensors.items()})
-    with atomic_write(path / WEIGHTS) as file:
-        file.write(content)
+    write_added(path / WEIGHTS, tensors)
     write_json(path / CONFIG, {"base": dict(base), "shape": dict(shape), "trained": trained})
 
 
@@ -136,7 +105,13 @@ def with_drafts(loaded: Loaded, chosen: Path | None) -> Loaded:
         return loaded
     if chosen is not None:
         folder.check_base(loaded.source.weight_files())
-    weights = DraftedWeights(loaded.weights, folder)
+    config = loaded.weights.config
+    if not config.can_draft or config.draft_head or config.mask_id is not None:
+        raise UnsupportedError(
+            f"{folder.path} has drafts for an autoregressive model, and this one drafts by itself, or cannot: "
+            "leave out drafts"
+        )
+    weights = AddedWeights(loaded.weights, folder.config(config), folder.path / WEIGHTS, HEAD)
     if loaded.weights.made is not None:
         weights.module()
     return replace(loaded, weights=weights)
@@ -152,57 +127,3 @@ def _found(loaded: Loaded) -> DraftFolder | None:
                 return folder
             LOG.warning("%s drafts for other weights: it is left out", place)
     return None
-
-
-class DraftedWeights(DeferredWeights):
-    """Weights of a model with those of a draft head."""
-
-    def __init__(self, weights: ModelWeights, folder: DraftFolder) -> None:
-        if not weights.config.can_draft or weights.config.draft_head or weights.config.mask_id is not None:
-            raise UnsupportedError(
-                f"{folder.path} has drafts for an autoregressive model, and this one drafts by itself, or cannot: "
-                "leave out drafts"
-            )
-        self.config, self.numbers = folder.config(weights.config), weights.numbers
-        self.device = weights.device
-        self._weights, self._folder = weights, folder
-        self._check(SafetensorsFile(folder.path / WEIGHTS).tensors())
-
-    def _check(self, stored: Mapping[str, Any]) -> None:
-        wanted = {name: shape for name, shape in parameter_shapes(self.config).items() if name.startswith(HEAD)}
-        if {name: tuple(one.shape) for name, one in stored.items()} != wanted:
-            raise CheckpointError(
-                f"{self._folder.path / WEIGHTS} has other tensors than its config says: copy it again"
-            )
-
-    @property
-    def paths(self) -> list[Path]:
-        """The files that hold them."""
-        return [*self._weights.paths, self._folder.path / WEIGHTS]
-
-    @property
-    def stored_bits(self) -> float | None:
-        """Bits of a weight as it is stored, where some matrices are in blocks."""
-        return self._weights.stored_bits
-
-    def exact(self) -> ModelWeights:
-        """The same weights, where they can be read again as float32."""
-        exact = copy.copy(self)
-        exact._weights = self._weights.exact()
-        exact.numbers = exact._weights.numbers
-        return exact
-
-    def as_stored(self) -> Parts:
-        """The same weights, of which matrices in blocks are rows of these."""
-        stored = self._weights.as_stored()
-        return InBlocks(self, lambda layer: self._with_head(layer, stored.part(layer)))
-
-    def part(self, layer: int | None) -> Part:
-        """The weights of a part."""
-        return self._with_head(layer, self._weights.part(layer))
-
-    def _with_head(self, layer: int | None, part: Part) -> Part:
-        if layer is None:
-            tensors = SafetensorsFile(self._folder.path / WEIGHTS).tensors()
-            part |= {name: one.read(self.numbers) for name, one in tensors.items()}
-        return part

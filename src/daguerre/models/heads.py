@@ -60,6 +60,12 @@ class Heads(ABC):
         """Logits (A, N) of the known concepts in hidden states (A, D)."""
 
     @abstractmethod
+    def read_logits(self, hidden: np.ndarray) -> np.ndarray:
+        """Logits (A, N) of the known concepts of the tokens that rows with hidden states (A, D) have read, where the
+        shape `reads`.
+        """
+
+    @abstractmethod
     def weights(self, hidden: np.ndarray) -> np.ndarray:
         """The weights (A, C) of all concepts in hidden states (A, D): 0 for those that are not kept."""
 
@@ -115,6 +121,11 @@ class ArrayHeads(Heads):
         """Logits of known concepts; see `Heads`."""
         h = hidden.astype(np.float32, copy=False)
         return self._product("known_predictor", h, self.shape.known).clip(-CLAMP, CLAMP)
+
+    def read_logits(self, hidden: np.ndarray) -> np.ndarray:
+        """Logits of known concepts of tokens that were read; see `Heads`."""
+        h = hidden.astype(np.float32, copy=False)
+        return self._product("read_predictor", h, self.shape.known).clip(-CLAMP, CLAMP)
 
     def weights(self, hidden: np.ndarray) -> np.ndarray:
         """Weights of all concepts; see `Heads`."""
@@ -203,7 +214,7 @@ class ArrayHeads(Heads):
         return out if bias is None else out + floats(bias[:num])
 
 
-LAYERS = ("known_predictor", "discovered_down", "discovered_up", "discovered_basis")
+LAYERS = ("known_predictor", "discovered_down", "discovered_up", "discovered_basis", "read_predictor")
 TABLES = ("known_embedding", "discovered_coefficients")
 CONCEPTS = (
     *(f"concepts.{name}.weight" for name in (*LAYERS, *TABLES)),

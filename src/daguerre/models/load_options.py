@@ -86,6 +86,13 @@ class LoadOptions:
         model of the same vocabulary, named as models are, or none. By default the folder beside the model that has its
         name and `.drafts`. It changes no text, only the time.""",
     )
+    concepts: str | os.PathLike[str] | None = option(
+        None,
+        PathName(none=True),
+        """The concept heads of a published model, which explain and steer it (docs/concepts.md): a folder of `daguerre
+        train heads`, or none. By default the folder beside the model that has its name and `.concepts`. They change no
+        text by themselves.""",
+    )
     drafts_quantize: Quantization | None = option(
         None, OneOf(known=get_args(Quantization), none=True), "quantize of the second model; None: as of the model."
     )

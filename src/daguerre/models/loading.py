@@ -19,6 +19,7 @@ from daguerre.models.adapter_files import CONFIG as ADAPTER
 from daguerre.models.bits import number_type_of
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.draft_files import with_drafts
+from daguerre.models.head_files import with_heads
 from daguerre.models.hub import is_name, pull, pull_tokenizer
 from daguerre.models.json_files import read_json
 from daguerre.models.load_options import DEFAULT_MODEL, BackendName, Quantization
@@ -68,6 +69,7 @@ def load_folder(
     family: str | None = None,
     adapter: str | os.PathLike[str] | None = None,
     drafts: str | os.PathLike[str] | None = None,
+    concepts: str | os.PathLike[str] | None = None,
     tokenizer: str | os.PathLike[str] | None = None,
     rope_scaling: Extension | None = None,
     progress: Progress | None = None,
@@ -79,6 +81,7 @@ def load_folder(
     family     the name of a family, where the files do not say it
     adapter    the folder of a LoRA adapter, which is merged
     drafts     the folder of drafts, or "none"; by default those beside the model (`daguerre.models.draft_files`)
+    concepts   the folder of concept heads, or "none"; by default those beside the model (`daguerre.models.head_files`)
     tokenizer  the folder of the tokenizer, for a checkpoint that has none
     rope_scaling  how its positions are scaled, and become more
     progress   called with the bytes that were read, and all
@@ -95,7 +98,9 @@ def load_folder(
     loaded = source.load(numbers, str(device), adapter=adapter_path, progress=progress, defer=defer)
     if rope_scaling is not None:
         loaded.weights.rescale(rope_scaling)
-    return with_drafts(loaded, None if drafts is None else named_path(drafts, "a folder of drafts"))
+    loaded = with_drafts(loaded, None if drafts is None else named_path(drafts, "a folder of drafts"))
+    heads = None if concepts is None else named_path(concepts, "a folder of concept heads")
+    return with_heads(loaded, heads, changed=adapter is not None)
 
 
 def named_path(name: str | os.PathLike[str], what: str) -> Path:

@@ -4,8 +4,9 @@ A text is read in spans of SPAN tokens (blocks of a model with blocks; the whole
 text before it, with nothing masked. These are the rows by which decoding would predict the span's tokens: a token's
 concepts are those of the row that predicts it, and that row sees the token. Exceptions: in reordered context a row sees
 the tokens up to its own; in a shifted model the last token of a span, and behind a clean anchor the first of a block,
-have no row that sees them. A text longer than the model's context is read in windows, of which a quarter was read
-before.
+have no row that sees them. With heads that `read` (`models.core.shapes.ConceptShape`) a token's known concepts are
+those that its own clean row has read. A text longer than the model's context is read in windows, of which a quarter was
+read before.
 
 How strongly a unit, a function or a file, has a concept:
 
@@ -39,7 +40,7 @@ from daguerre.models.core.config import ModelConfig
 from daguerre.models.core.shapes import CLAMP
 from daguerre.models.denoiser import Denoiser
 from daguerre.models.forward import Hidden
-from daguerre.models.heads import Heads
+from daguerre.models.heads import Heads, largest, sigmoid
 from daguerre.models.session import Asking, compute, together
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.scoring.embedding import clean_forward
@@ -308,11 +309,11 @@ class ConceptReader:
     def _window(self, ids: Sequence[int], seen: int) -> Asking[np.ndarray]:
         """What the tokens of a window have but for the first `seen`, (T', J)."""
         config, first = self.config, len(self.config.first)
-        offset = int(config.shift)
+        offset = int(config.shift and not self.heads.shape.reads)
         begin, end = max(first + seen, offset), first + len(ids)
         if begin >= end:
             return np.zeros((0, self.num_concepts), dtype=np.float32)
-        if config.context in ("full", "reordered"):
+        if config.context in ("full", "reordered") or self.heads.shape.reads:
             forward = clean_forward(config, ids)
             forward.wanted = np.arange(begin - offset, end - offset, dtype=np.int32)
             (answer,) = yield [forward]
@@ -330,7 +331,16 @@ class ConceptReader:
     def _of(self, hidden: np.ndarray) -> np.ndarray:
         """The values (A, J) of hidden states (A, D)."""
         values = self.heads.weights(hidden) if self.by == "mean" else self.heads.logits(hidden)
+        if self.heads.shape.reads:
+            read = self.heads.read_logits(hidden)
+            values[:, : read.shape[1]] = self._kept(read) if self.by == "mean" else read
         return values if self._numbers is None else values[:, self._numbers]
+
+    def _kept(self, logits: np.ndarray) -> np.ndarray:
+        """The weights of logits (A, N) of known concepts, 0 for those that a row does not keep."""
+        out, places = np.zeros_like(logits), largest(logits, self.heads.shape.kept_known)
+        np.put_along_axis(out, places, sigmoid(np.take_along_axis(logits, places, axis=-1)), axis=-1)
+        return out
 
 
 def windows(num: int, most: int, again: int) -> Iterator[tuple[int, int, int]]:

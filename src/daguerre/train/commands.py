@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -170,7 +171,7 @@ def train(
         str | None,
         typer.Argument(
             help="tiny, small, refine, longer, settle, draft, verified, trajectory, concepts, full, adapt, lora, sft, "
-            "prefer, reinforce, distill, convert, drafts, or a .toml file (docs/recipes.md)."
+            "prefer, reinforce, distill, convert, drafts, heads, or a .toml file (docs/recipes.md)."
         ),
     ] = None,
     folder: Annotated[Path | None, typer.Argument(help="What to train on, as --data.")] = None,
@@ -207,8 +208,8 @@ def train(
     if sys.stderr.isatty():  # the first seconds are not silent
         reads = f" and reading {', '.join(map(str, data))}" if data and not resume else ""
         typer.echo(f"loading PyTorch{reads}", err=True)
-    if recipe == DRAFTS:
-        _train_drafts(start_from, data, out, overrides or [], resume, max_minutes, as_json)
+    if (beside := training_beside(recipe, start_from)) is not None:
+        beside(start_from, data, out, overrides or [], resume, max_minutes, as_json)
         return
     from daguerre.train.run import run_training
 
@@ -227,7 +228,7 @@ def train(
         say_made(model, as_json, sample=recipe == TINY)
 
 
-TINY, ADAPTER, DRAFTS = "tiny", "adapter", "drafts"
+TINY, ADAPTER, DRAFTS, HEADS = "tiny", "adapter", "drafts", "heads"
 SAMPLE_TOKENS = 48
 
 
@@ -241,8 +242,9 @@ def _train_drafts(
     as_json: bool,
 ) -> None:
     """Train a draft head for an autoregressive model, and say where it is."""
-    from daguerre.train.drafts.options import options_of
+    from daguerre.train.drafts.options import DraftOptions
     from daguerre.train.drafts.run import train_drafts
+    from daguerre.train.settings import changed
 
     if model is None or len(data) != 1:
         raise InputError(
@@ -250,12 +252,48 @@ def _train_drafts(
             "daguerre train drafts --from MODEL --data TEXTS"
         )
     say, run = Console(stderr=True, highlight=False, markup=False, soft_wrap=True).print, out or Path("runs") / DRAFTS
-    folder = train_drafts(model, data[0], run, options_of(overrides), resume=resume, minutes=minutes, say=say)
+    folder = train_drafts(
+        model, data[0], run, changed(DraftOptions(), overrides), resume=resume, minutes=minutes, say=say
+    )
     if as_json:
         typer.echo(json.dumps({"drafts": str(folder)}))
         return
     typer.echo(f"drafts: {folder}")
     typer.echo(f"try it:  daguerre chat -m {shlex.quote(model)} --drafts {shlex.quote(str(folder))}", err=True)
+
+
+def training_beside(recipe: str | None, start_from: str | None) -> Callable[..., None] | None:
+    """What trains a folder that lies beside a published model, which stays as it is; None for any other training."""
+    if recipe == HEADS and start_from is not None:
+        from daguerre.models.loading import model_folder, open_source
+
+        return _train_heads if open_source(model_folder(start_from)).is_published else None
+    return _train_drafts if recipe == DRAFTS else None
+
+
+def _train_heads(
+    model: str,
+    data: list[Path],
+    out: Path | None,
+    overrides: list[str],
+    resume: bool,
+    minutes: float | None,
+    as_json: bool,
+) -> None:
+    """Train concept heads for a published model, and say where they are."""
+    from daguerre.train.heads.options import HeadOptions
+    from daguerre.train.heads.run import train_heads
+    from daguerre.train.settings import changed
+
+    say, run = Console(stderr=True, highlight=False, markup=False, soft_wrap=True).print, out or Path("runs") / HEADS
+    options = changed(HeadOptions(), overrides)
+    folder = train_heads(model, data, run, options, resume=resume, minutes=minutes, say=say)
+    if as_json:
+        typer.echo(json.dumps({"concepts": str(folder)}))
+        return
+    typer.echo(f"concepts: {folder}")
+    how = f"-m {shlex.quote(model)} --concepts {shlex.quote(str(folder))}"
+    typer.echo(f"try it:  daguerre generate {how} --explain 'def area(points):'", err=True)
 
 
 def recipe_and_data(

@@ -79,6 +79,7 @@ class ConceptTraining(Section, place="concepts."):
     inject: float = _share("share of the run after which concepts are injected", 0.2)
     strength: float = key("logits by which an injected concept raises its top token", 4.0)
     detached: bool = key("the language loss does not train the discovered head", True)
+    labels_only: bool = key("weights of known concepts learn from labels alone, vectors from all losses", False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +131,7 @@ class ConceptLoss:
         y = batch.concepts[sequence, batch.origin[sequence, row]].float()
         with torch.autocast(hidden.device.type, enabled=False):
             h = hidden[sequence, row].float()
-            losses, z, alone = self._losses(model, h, y, masked, batch.seed)
+            losses, z, alone = self.losses_of(model, h, y, masked, batch.seed)
             losses["any"] = any_loss(z, y, spans_of(sequence, span, masked))
         composed = hidden
         if self.training:
@@ -148,7 +149,7 @@ class ConceptLoss:
         with torch.autocast(rows.hidden.device.type, enabled=False):
             masked = rows.kind == MASKED
             with only_heads(model):
-                losses, _, alone = self._losses(model, rows.hidden, rows.concepts.float(), masked, seed)
+                losses, _, alone = self.losses_of(model, rows.hidden, rows.concepts.float(), masked, seed)
                 # The first token of a text is read and never predicted.
                 said = ~torch.isin(rows.token, model.never)  # type: ignore[arg-type]
                 ce = F.cross_entropy(model.logits(alone[said]), rows.token[said], reduction="none")
@@ -162,7 +163,7 @@ class ConceptLoss:
     def _weighted(self, losses: Mapping[str, Tensor]) -> Tensor:
         return torch.stack([getattr(self.options, name) * loss for name, loss in losses.items()]).sum()
 
-    def _losses(
+    def losses_of(
         self, model: Backbone, h: Tensor, y: Tensor, masked: Tensor, seed: int
     ) -> tuple[dict[str, Tensor], Tensor, Tensor]:
         """Of rows (A, D) with labels (A, N): losses, logits of known concepts (A, N), and the rows' concepts alone."""
@@ -171,7 +172,7 @@ class ConceptLoss:
         z, detached = heads.known_logits(h), h.detach()
         sparse = not self.training or self.share >= options.sparse
         weights = _kept(z.sigmoid(), options.kept_known if sparse else None)
-        known = heads.known_sum(weights)
+        known = heads.known_sum(weights.detach() if options.labels_only else weights)
         found = heads.discovered_logits(detached).sigmoid()
         discovered = heads.discovered_sum(_kept(found, options.kept_discovered if sparse else None))
         true_known = heads.known_sum(y)

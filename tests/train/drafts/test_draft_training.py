@@ -21,9 +21,10 @@ from daguerre.models.draft_files import read_draft_folder
 from daguerre.models.forward import DraftStep
 from daguerre.train.corpus.chat_text import TEXTS, ChatText
 from daguerre.train.drafts.loss import StateRows, drafted, drafting_loss, reach_weights
-from daguerre.train.drafts.options import DraftOptions, options_of
+from daguerre.train.drafts.options import DraftOptions
 from daguerre.train.drafts.run import HELD, DraftRun, draft_tokens, frozen_of, make_head
 from daguerre.train.drafts.states import States, TextPlace, record, states_of
+from daguerre.train.settings import changed
 
 FILE = Path(__file__).parents[2] / "data" / "gguf" / "llama-q4_k.gguf"
 OPTIONS = DraftOptions(width=32, vocabulary=64, depth=3, texts=2, rate=2e-3, drafts=8000, stop=1000)
@@ -188,11 +189,11 @@ def test_what_cannot_be_trained_is_refused(
     with pytest.raises(DataError, match="0 texts"):
         DraftRun(daguerre.load(FILE, drafts="none"), [FILE], few, tmp_path / "b", OPTIONS)
     with pytest.raises(InputError, match="width"):
-        options_of(["wdith=3"])
+        changed(DraftOptions(), ["wdith=3"])
     with pytest.raises(InputError, match="no number"):
-        options_of(["width=many"])
+        changed(DraftOptions(), ["width=many"])
     with pytest.raises(InputError, match="above 0"):
-        options_of(["depth=0"])
+        changed(DraftOptions(), ["depth=0"])
 
 
 def test_the_loss_has_a_gradient_for_the_head_alone(model: Model, texts: list[ChatText]) -> None:

@@ -57,6 +57,7 @@ class ConceptHeads(nn.Module):
         self.discovered_up = nn.Linear(shape.rank, discovered, bias=shape.bias)
         self.discovered_coefficients = nn.Embedding(discovered, shape.rank)
         self.discovered_basis = nn.Linear(shape.rank, width, bias=False)
+        self.read_predictor = nn.Linear(width, known, bias=shape.bias) if shape.reads else None
 
     def known_logits(self, hidden: Tensor) -> Tensor:
         """Logits (..., N) of the known concepts of hidden states (..., D)."""
@@ -66,6 +67,13 @@ class ConceptHeads(nn.Module):
         """Logits (..., M) of the discovered concepts of hidden states (..., D)."""
         inner = _linear(self.discovered_down, hidden.float())
         return _linear(self.discovered_up, inner)[..., : self.shape.discovered].clamp(-CLAMP, CLAMP)
+
+    def read_logits(self, hidden: Tensor) -> Tensor:
+        """Logits (..., N) of the known concepts of the tokens that rows with hidden states (..., D) have read. They are
+        outside of the decomposition. Only where the shape `reads`.
+        """
+        assert self.read_predictor is not None
+        return _linear(self.read_predictor, hidden.float())[..., : self.shape.known].clamp(-CLAMP, CLAMP)
 
     def known_sum(self, weights: Tensor) -> Tensor:
         """sum_c w_c K_c, (..., D), of weights (..., N) of all known concepts."""

@@ -112,6 +112,7 @@ CONCEPTS: dict[str, Kind] = {
     **dict.fromkeys(("known", "discovered", "rank", "kept_known", "kept_discovered"), SIZE),
     **dict.fromkeys(("spare_known", "spare_discovered"), ABSENT),
     "bias": SWITCH,
+    "reads": SWITCH,
     "taxonomy": Words(),
 }
 FIM: dict[str, Kind] = {

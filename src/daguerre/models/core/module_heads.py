@@ -36,6 +36,11 @@ class ModuleHeads(Heads):
         return _array(self._heads.known_logits(self._given(hidden)))
 
     @torch.inference_mode()
+    def read_logits(self, hidden: np.ndarray) -> np.ndarray:
+        """Logits of known concepts of tokens that were read; see `Heads`."""
+        return _array(self._heads.read_logits(self._given(hidden)))
+
+    @torch.inference_mode()
     def weights(self, hidden: np.ndarray) -> np.ndarray:
         """Weights of all concepts; see `Heads`."""
         return _array(self._heads.weights(self._given(hidden)))

@@ -99,6 +99,7 @@ def _concepts(width: int, shape: ConceptShape) -> Shapes:
         **within("discovered_up", linear(shape.rank, discovered, shape.bias)),
         "discovered_coefficients.weight": (discovered, shape.rank),
         **within("discovered_basis", linear(shape.rank, width)),
+        **(within("read_predictor", linear(width, known, shape.bias)) if shape.reads else {}),
     }
 
 

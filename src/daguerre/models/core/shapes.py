@@ -124,6 +124,7 @@ class ConceptShape:
     known, discovered            how many concepts have a name, and how many were found in training
     rank                         of the matrices of the discovered concepts
     kept_known, kept_discovered  how many concepts a hidden state has: those of the largest weights
+    reads                        a map of its own says which known concepts the token has that a row has read
     bias                         the weights of concepts are computed with a bias
     spare_known, spare_discovered   rows that a published checkpoint's matrices have beyond their concepts
     taxonomy                     SHA-256 of the taxonomy whose numbers the known concepts have; "": another one
@@ -134,6 +135,7 @@ class ConceptShape:
     rank: int
     kept_known: int = 32
     kept_discovered: int = 64
+    reads: bool = False
     bias: bool = True
     spare_known: int = 0
     spare_discovered: int = 0

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, fields
 
-from daguerre.errors import InputError, unknown
+from daguerre.errors import InputError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,20 +40,3 @@ class DraftOptions:
                 raise InputError(f"{each.name} must be above 0, not {value}")
         if self.kept > 1 or self.decay > 1:
             raise InputError("kept and decay are shares, at most 1")
-
-
-def options_of(overrides: Sequence[str], options: DraftOptions | None = None) -> DraftOptions:
-    """The options with changes such as "width=512". InputError for what is none."""
-    options, kinds = options or DraftOptions(), {name: type(value) for name, value in asdict(DraftOptions()).items()}
-    values: dict[str, Any] = {}
-    for one in overrides:
-        name, _, value = one.partition("=")
-        if name not in kinds:
-            raise unknown("setting", name, kinds)
-        try:
-            values[name] = kinds[name](value)
-        except ValueError:
-            raise InputError(
-                f"{name}={value} is no number: give one, such as {name}={getattr(options, name)}"
-            ) from None
-    return replace(options, **values)

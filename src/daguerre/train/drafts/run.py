@@ -21,10 +21,11 @@ from torch import nn
 
 from daguerre.errors import DataError, InputError, UnsupportedError
 from daguerre.model import Model
+from daguerre.models.added_weights import fingerprint
 from daguerre.models.bits import floats
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.core.draft_head import ACCEPTED, DraftHead
-from daguerre.models.draft_files import fingerprint, save_draft_folder
+from daguerre.models.draft_files import save_draft_folder
 from daguerre.models.loading import model_folder, open_source
 from daguerre.train.checkpoint import CHECKPOINTS, find_checkpoint, load_checkpoint, save_checkpoint
 from daguerre.train.corpus.chat_text import ChatText, read_chat_texts

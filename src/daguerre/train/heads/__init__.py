@@ -1,0 +1,1 @@
+"""Training of concept heads for a frozen published model, on labeled Python."""

@@ -1,0 +1,77 @@
+"""The settings of `daguerre train heads --from MODEL`, given as `--set name=value`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from daguerre.errors import InputError
+from daguerre.models.core.shapes import ConceptShape
+from daguerre.train.concept_loss import ConceptTraining
+
+MAY_BE_ZERO = ("seed",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadOptions:
+    """How concept heads are trained for a published model.
+
+    tokens      whose hidden states are computed and learned from; those that are held out come on top
+    labeled     tokens that are labeled, of which those are chosen
+    window      tokens of a text that the model reads at once
+    fewest      spans with each concept that are chosen at least, where there are as many
+    held        tokens of held-out packages on which the heads are measured
+    gigabytes   of hidden states on the disk, at most: fewer tokens are taken where they need more
+    discovered  discovered concepts per known one
+    rank        of the discovered concepts' weights
+    kept_known, kept_discovered   concepts that a row keeps
+    rows        of a step; `words` of them have the loss over words, with `vocabulary` of all tokens, drawn anew
+    passes      over all rows; the rate falls to 0 over the last `decay` of them
+    rate        learning rate of AdamW
+    seed        of the weights, and of what is drawn
+    """
+
+    tokens: int = 1_000_000
+    labeled: int = 4_000_000
+    window: int = 512
+    fewest: int = 200
+    held: int = 80_000
+    gigabytes: float = 4.0
+    discovered: int = 3
+    rank: int = 192
+    kept_known: int = 32
+    kept_discovered: int = 128
+    rows: int = 2048
+    words: int = 512
+    vocabulary: int = 2048
+    passes: float = 6.0
+    rate: float = 4e-3
+    decay: float = 0.7
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if value < 0 or (value == 0 and each.name not in MAY_BE_ZERO):
+                raise InputError(f"{each.name} must be above 0, not {value}")
+        if self.decay > 1:
+            raise InputError("decay is a share, at most 1")
+        if self.words > self.rows or self.rank < 2 or self.kept_discovered < 2:
+            raise InputError("words are some of the rows, and rank and kept_discovered are 2 or more")
+
+    def shape(self, num: int, taxonomy: str) -> ConceptShape:
+        """The shape of heads for so many known concepts of a taxonomy."""
+        return ConceptShape(
+            known=num,
+            discovered=self.discovered * num,
+            rank=self.rank,
+            kept_known=self.kept_known,
+            kept_discovered=self.kept_discovered,
+            reads=True,
+            taxonomy=taxonomy,
+        )
+
+    def losses(self) -> ConceptTraining:
+        """The weights of losses; those of `recipes/heads.toml`, but for `labels_only`."""
+        kept = {"kept_known": self.kept_known, "kept_discovered": self.kept_discovered - 1}
+        always = {"frozen": 1.0, "sparse": 0.0, "unforced": 0.0, "inject": 1.0, "labels_only": True}
+        return ConceptTraining(alignment=0.5, any=0.05, **always, **kept)  # type: ignore[arg-type]

@@ -1,0 +1,366 @@
+"""`daguerre train heads --from MODEL`: concept heads for a published model that stays as it is.
+
+A run has three parts, each of which goes on where it was interrupted: files are labeled and windows chosen (WINDOWS),
+the model computes their hidden states (`states`), and the heads learn from these. The folder of the heads is made at
+the end, and at every checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+
+from daguerre.concepts.labels import CHUNK
+from daguerre.concepts.taxonomy import taxonomy
+from daguerre.concepts.texts import catalog_of
+from daguerre.errors import DataError, InputError, UnsupportedError
+from daguerre.model import Model
+from daguerre.models.added_weights import fingerprint
+from daguerre.models.bits import floats
+from daguerre.models.core.parameters import parameter_shapes
+from daguerre.models.head_files import CONCEPTS, MOST_BYTES, save_head_folder
+from daguerre.models.loading import model_folder, open_source
+from daguerre.train.checkpoint import CHECKPOINTS, find_checkpoint, list_checkpoints, load_checkpoint, save_checkpoint
+from daguerre.train.concept_loss import ConceptLoss
+from daguerre.train.heads.loss import (
+    DrawnWords,
+    Normal,
+    NormalRows,
+    WordsOf,
+    folded,
+    fresh_heads,
+    heads_loss,
+    inner_shape,
+)
+from daguerre.train.heads.options import HeadOptions
+from daguerre.train.heads.states import WindowStates
+from daguerre.train.heads.windows import ChosenWindows, make_windows
+from daguerre.train.noising import IGNORE
+from daguerre.train.optim import Average, lr_factor
+
+HEADS, WINDOWS, OPTIONS, LOG = "concepts", "windows.npz", "options.json", "progress.jsonl"
+"""The folder of the heads in that of a run, and its files."""
+SAMPLE = 20_000
+"""Rows by which states are made normal, and at a time counted."""
+MINUTES = 5.0
+"""Between two checkpoints."""
+CLIP, WARMUP, DECAY_OF_AVERAGE = 1.0, 0.01, 0.99
+STATES_SHARE = 0.6
+"""Of a budget in minutes, the share that states may take."""
+
+
+@dataclass
+class HeadProgress:
+    """How far a run is: steps, and seconds of learning."""
+
+    step: int = 0
+    seconds: float = 0.0
+
+
+class HeadRun:
+    """A run in a folder, whose states are there; `run` trains until the passes or the minutes are used up, or Ctrl-C.
+
+    base  the model's name, and the fingerprint of its weights
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        states: WindowStates,
+        base: Mapping[str, str],
+        out: Path,
+        options: HeadOptions,
+        *,
+        resume: bool = False,
+        minutes: float | None = None,
+        say: Callable[[str], None] = print,
+    ) -> None:
+        self.out, self.options, self._base, self._say = out, options, dict(base), say
+        self.states, self.windows = states, states.windows.take(np.arange(states.done))
+        known = taxonomy()
+        self.shape = options.shape(known.num_ids, known.sha256)
+        self._rng, self.progress = np.random.default_rng(options.seed), HeadProgress()
+        self._minutes, self._began = minutes, time.monotonic()
+        self._train, self._held = rows_of(self.windows, held=False), rows_of(self.windows, held=True)
+        if not len(self._train):
+            raise DataError("no states were computed yet that heads could learn from: give the run more minutes")
+        normal = Normal.of(self._sample())
+        self.words = WordsOf(self._parts(), known.num_ids, model.config.vocab_size)
+        self.words_usable = model.config.ordinary_ids
+        read = np.concatenate([labels for _, labels in self._parts(1)])
+        heads = fresh_heads(
+            model.config.width, inner_shape(self.shape), self.words.prevalence, read.mean(axis=0), options.seed
+        )
+        self.heads = DrawnWords(heads, *projection_of(model), normal)
+        self.optimizer = torch.optim.AdamW(heads.parameters(), lr=0.0, betas=(0.9, 0.98), weight_decay=0.0)
+        self.average = Average(heads, DECAY_OF_AVERAGE)
+        self.loss = ConceptLoss(options.losses(), training=True)
+        checkpoint = find_checkpoint(out, resume) if list_checkpoints(out / CHECKPOINTS) else None
+        if checkpoint is not None:
+            self._restore(*load_checkpoint(checkpoint))
+
+    @property
+    def steps(self) -> int:
+        """How many steps there are, where no minutes end the run first."""
+        return max(1, round(self.options.passes * len(self._train) / self.options.rows))
+
+    def _sample(self) -> torch.Tensor:
+        some = np.sort(np.random.default_rng(0).choice(self._train, min(SAMPLE, len(self._train)), replace=False))
+        return torch.from_numpy(self.states.all[some].astype(np.float32))
+
+    def _parts(self, most: int | None = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """The tokens of the rows to learn from, and their concepts, SAMPLE at a time."""
+        for start in range(0, len(self._train), SAMPLE)[:most]:
+            places = self._train[start : start + SAMPLE] + 1
+            yield self.windows.tokens[places], self.windows.concepts(places)
+
+    def _restore(self, tensors: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+        self.heads.concepts.load_state_dict(tensors["heads"])
+        self.average.values, self.average.count = tensors["average"], state["averaged"]
+        self.optimizer.load_state_dict(tensors["optimizer"])
+        self._rng.bit_generator.state = state["order"]
+        self.progress = HeadProgress(**state["progress"])
+
+    def run(self) -> Path:
+        """Train; returns the folder of the heads."""
+        stopped = SimpleNamespace(by=None)
+        before = signal.signal(signal.SIGINT, lambda *_: setattr(stopped, "by", "Ctrl-C"))
+        last = time.monotonic()
+        try:
+            while self.share < 1 and not stopped.by:
+                parts = self._step()
+                if self.progress.step == 10 or time.monotonic() - last > 60 * MINUTES:
+                    self._tell(parts)
+                if time.monotonic() - last > 60 * MINUTES:
+                    self.save()
+                    last = time.monotonic()
+        finally:
+            signal.signal(signal.SIGINT, before)
+        return self.save()
+
+    @property
+    def share(self) -> float:
+        """How much of the run is over."""
+        share = self.progress.step / self.steps
+        if self._minutes is None:
+            return share
+        return max(share, (time.monotonic() - self._began) / (60 * self._minutes))
+
+    def _step(self) -> dict[str, float]:
+        began, options = time.monotonic(), self.options
+        for group in self.optimizer.param_groups:
+            group["lr"] = options.rate * lr_factor(self.share, WARMUP, options.decay)
+        rows = self._rows(np.sort(self._rng.choice(self._train, options.rows)))
+        order = torch.from_numpy(self._rng.permutation(options.rows))
+        rows = NormalRows(*(getattr(rows, name)[order] for name in ("hidden", "token", "read", "come")))
+        loss, parts = self._loss(rows)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.heads.parameters(), CLIP)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.average.update(self.heads.concepts)
+        self.progress.step += 1
+        self.progress.seconds += time.monotonic() - began
+        return parts
+
+    def _loss(self, rows: NormalRows) -> tuple[torch.Tensor, dict[str, float]]:
+        options, usable = self.options, self.words_usable
+        words = np.union1d(rows.token[: options.words].numpy(), self._rng.choice(usable, options.vocabulary))
+        self.heads.draw(torch.from_numpy(words))
+        loss = replace(self.loss, tokens=self.words.drawn(words), share=min(self.share, 0.999))
+        whole = self._window(int(self._rng.choice(np.flatnonzero(~self.windows.held))))
+        return heads_loss(loss, self.heads, rows, self._rows(whole), spans_of(len(whole)), options.words)
+
+    def _window(self, number: int) -> np.ndarray:
+        """The rows of a window but the last, whose following token is not known."""
+        start = int(self.windows.starts[number])
+        return np.arange(start, start + int(self.windows.sizes[number]) - 1)
+
+    def _rows(self, places: np.ndarray) -> NormalRows:
+        windows = self.windows
+        hidden = self.heads.normal(torch.from_numpy(self.states.all[places].astype(np.float32)))
+        token = torch.from_numpy(windows.tokens[places + 1].astype(np.int64))
+        return NormalRows(hidden, token, *(torch.from_numpy(windows.concepts(places + ahead)) for ahead in (0, 1)))
+
+    @torch.no_grad()
+    def measured(self) -> dict[str, float]:
+        """The losses of held-out rows with the averaged weights, by name; empty where there are none."""
+        if not len(self._held):
+            return {}
+        kept = {name: value.clone() for name, value in self.heads.concepts.state_dict().items()}
+        self.heads.concepts.load_state_dict(self.average.values)
+        rng, self._rng = self._rng, np.random.default_rng(1)
+        found = self._loss(self._rows(np.sort(self._rng.choice(self._held, self.options.rows))))[1]
+        self._rng = rng
+        self.heads.concepts.load_state_dict(kept)
+        return {name: round(value, 4) for name, value in found.items()}
+
+    def _tell(self, parts: Mapping[str, float]) -> None:
+        progress = self.progress
+        left = (1 / max(self.share, 1e-9) - 1) * progress.seconds / 3600
+        shown = ", ".join(f"{name} {value:.3f}" for name, value in parts.items())
+        self._say(f"step {progress.step:,} of {self.steps:,}, {left:.2f} hours to go: {shown}")
+
+    def save(self) -> Path:
+        """Measure, write a checkpoint and the heads, and a line of the log."""
+        found = self.measured()
+        tensors = {
+            "heads": self.heads.concepts.state_dict(),
+            "average": self.average.values,
+            "optimizer": self.optimizer.state_dict(),
+        }
+        order = self._rng.bit_generator.state
+        state = {"progress": asdict(self.progress), "averaged": self.average.count, "order": order}
+        save_checkpoint(self.out / CHECKPOINTS, self.progress.step, tensors, state)
+        trained = {
+            "rows": len(self._train),
+            "windows": int((~self.windows.held).sum()),
+            "steps": self.progress.step,
+            "seconds": round(self.progress.seconds),
+            "held_out": found,
+            "options": asdict(self.options),
+        }
+        weights = folded(self.average.values, self.heads.normal)
+        save_head_folder(self.out / HEADS, weights, self._base, self.shape, catalog_of(self.shape), trained)
+        with (self.out / LOG).open("a") as file:
+            file.write(json.dumps(asdict(self.progress) | found) + "\n")
+        return self.out / HEADS
+
+
+def rows_of(windows: ChosenWindows, held: bool) -> np.ndarray:
+    """The rows, int64, of windows that are held out, or of the others; but for the last of each window."""
+    inside = np.repeat(windows.held == held, windows.sizes)
+    inside[np.cumsum(windows.sizes) - 1] = False
+    return np.flatnonzero(inside)
+
+
+def spans_of(num: int) -> torch.Tensor:
+    """To which span of CHUNK rows the rows of a window count, int64; IGNORE: to none, behind the last whole one."""
+    place = torch.arange(num)
+    return torch.where(place < num // CHUNK * CHUNK, place // CHUNK, IGNORE)
+
+
+def projection_of(model: Model) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """The vocabulary projection of a model and its bias, float32."""
+    name = "embedding.weight" if model.config.tied else "output.weight"
+    part = model.denoiser.weights.outside((name, "output.bias"))
+    bias = part.get("output.bias")
+    return torch.from_numpy(floats(part[name])), None if bias is None else torch.from_numpy(floats(bias))
+
+
+def train_heads(
+    name: str,
+    sources: Sequence[Path],
+    out: Path,
+    options: HeadOptions,
+    *,
+    resume: bool = False,
+    minutes: float | None = None,
+    say: Callable[[str], None] = print,
+) -> Path:
+    """Train concept heads for a published model by its name, on the Python of folders; returns the heads' folder.
+
+    UnsupportedError for a model that cannot have any; InputError for a run that is there and not to be resumed.
+    """
+    from daguerre.model import load
+
+    began = time.monotonic()
+    files = open_source(model_folder(name)).weight_files()
+    model = load(name, drafts="none", concepts="none")
+    check_model(model, options)
+    windows = _windows(model, sources, out, options, resume, say)
+    states = WindowStates(out / "states", windows, model.config.width)
+    say_hours(model, states, options, minutes, say)
+    until = None if minutes is None else began + 60 * minutes * STATES_SHARE
+    states.compute(model, _shown(say, until))
+    if not states.is_whole and until is None:
+        raise DataError(f"not all states are there: resume the run in {out}")
+    base = {"name": files[0].name if len(files) == 1 else files[0].parent.name, "sha256": fingerprint(files)}
+    left = None if minutes is None else max(0.1, minutes - (time.monotonic() - began) / 60)
+    return HeadRun(model, states, base, out, options, resume=resume, minutes=left, say=say).run()
+
+
+def check_model(model: Model, options: HeadOptions) -> None:
+    """UnsupportedError unless heads can be trained for a model; InputError for heads that would be too large."""
+    config = model.config
+    if not config.can_draft or config.mask_id is not None or config.concepts is not None or model.family is None:
+        raise UnsupportedError(
+            "concept heads of their own are trained for a published autoregressive model without any, which this one "
+            "is not: for a model in Daguerre's layout see `recipes/heads.toml`"
+        )
+    model.tokenizer.require_bytes("training concept heads")
+    config = replace(config, concepts=options.shape(taxonomy().num_ids, taxonomy().sha256))
+    shapes = {name: shape for name, shape in parameter_shapes(config).items() if name.startswith(CONCEPTS)}
+    size = 2 * sum(int(np.prod(shape)) for shape in shapes.values())
+    if size > MOST_BYTES:
+        raise InputError(
+            f"these heads would take {size / 1e6:.1f} MB, and {MOST_BYTES / 1e6:.0f} is the most: lower rank"
+        )
+
+
+def _windows(
+    model: Model, sources: Sequence[Path], out: Path, options: HeadOptions, resume: bool, say: Callable[[str], None]
+) -> ChosenWindows:
+    """The windows of a run, made if they are not there. InputError for other ones than the options say."""
+    kept, record = out / WINDOWS, asdict(options)
+    if kept.exists():
+        if not resume:
+            raise InputError(f"{out} has a run: go on with --resume, or give another --out")
+        return ChosenWindows.load(kept)
+    options = replace(options, window=min(options.window, model.config.max_positions - len(model.config.first)))
+    most = int(options.gigabytes * 1e9 / (2 * model.config.width))
+    if most < options.tokens + options.held:
+        options = replace(options, tokens=max(1, most - options.held))
+        say(f"{options.gigabytes:g} GB hold the states of {most:,} tokens: {options.tokens:,} are taken")
+    out.mkdir(parents=True, exist_ok=True)
+    told = [time.monotonic()]
+
+    def progress(done: int, asked: int) -> None:
+        if time.monotonic() - told[0] > 10:
+            told[0] = time.monotonic()
+            say(f"labeled {done / 1e6:.2f} of {asked / 1e6:.2f} million tokens")
+
+    windows = make_windows(sources, model.tokenizer, options, progress)
+    (out / OPTIONS).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    windows.save(kept)
+    return windows
+
+
+def say_hours(
+    model: Model, states: WindowStates, options: HeadOptions, minutes: float | None, say: Callable[[str], None]
+) -> None:
+    """Say how long a run will take, by the speed of the next windows' states."""
+    if states.is_whole:
+        return
+    began = time.monotonic()
+    speed = states.add(model) / (time.monotonic() - began)
+    num, total = int((~states.windows.held).sum()), int(states.windows.sizes.sum())
+    hours = (total - states.rows) / speed / 3600
+    limit = "" if minutes is None else f"; the run ends after {minutes:g} minutes, with the states that it then has"
+    say(
+        f"{total:,} tokens in {num:,} windows to learn from and {len(states.windows.sizes) - num:,} held out: their "
+        f"states take {hours:.2f} hours ({speed:,.0f} tokens a second) and {2 * model.config.width * total / 1e9:.1f} "
+        f"GB, and about a third of that time follows for the heads{limit}"
+    )
+
+
+def _shown(say: Callable[[str], None], until: float | None) -> Callable[[int, int, float], bool]:
+    """What tells how many states there are, every half minute, and ends at a time."""
+    told = [time.monotonic()]
+
+    def shown(done: int, total: int, speed: float) -> bool:
+        if time.monotonic() - told[0] > 30:
+            told[0] = time.monotonic()
+            say(f"states {done:,} of {total:,}, {(total - done) / speed / 3600:.2f} hours to go")
+        return until is None or time.monotonic() < until
+
+    return shown

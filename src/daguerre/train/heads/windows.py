@@ -1,0 +1,231 @@
+"""Which text concept heads learn from: files of Python, labeled whole, and of their windows those that are chosen.
+
+A fixed list names packages that are held out (`train.corpus.sources.heldout_splits`); where none of them is there, one
+file in ten is. A concept is in a window as often as it is in spans of CHUNK tokens. Windows with rare concepts are
+chosen first, so that each has enough spans where the files have them, and the others at random.
+
+Letters: T tokens, W windows, N concepts, P bytes of N bits.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from zlib import crc32
+
+import numpy as np
+
+from daguerre.concepts.labels import CHUNK, in_bytes, label, token_concepts
+from daguerre.concepts.taxonomy import taxonomy
+from daguerre.errors import DataError
+from daguerre.files import atomic_write
+from daguerre.models.tokenizer import Tokenizer
+from daguerre.train.corpus.document import CorpusDocument
+from daguerre.train.corpus.harvest import harvest
+from daguerre.train.corpus.sources import Package, find_packages, heldout_splits, normalize
+from daguerre.train.heads.options import HeadOptions
+
+SHORTEST = 32
+"""Tokens of a window, at least."""
+MOST_OF_FILE = 16
+"""Windows of one file, at most: evenly many of its parts."""
+MOST_OF_PACKAGE = 0.08
+"""The largest share of the labeled tokens that one package may have, where there are FEW_PACKAGES or more."""
+FEW_PACKAGES = 13
+HELD_OUT = 10
+"""One file in so many is held out where no package is."""
+RARE = 0.6
+"""The largest share of the rows that is chosen for rare concepts."""
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class ChosenWindows:
+    """Labeled windows, one after the other.
+
+    tokens   int32 (T,), without <bos>
+    labels   uint8 (T, P): the concepts of each token, as bits
+    sizes    int32 (W,): tokens of each window
+    held     bool (W,): it is held out
+    files    int32 (W,): the number of its file
+    """
+
+    tokens: np.ndarray
+    labels: np.ndarray
+    sizes: np.ndarray
+    held: np.ndarray
+    files: np.ndarray
+
+    @property
+    def starts(self) -> np.ndarray:
+        """Where each window begins, int64 (W,)."""
+        return np.cumsum(self.sizes, dtype=np.int64) - self.sizes
+
+    def concepts(self, places: np.ndarray) -> np.ndarray:
+        """The concepts of some tokens (A,), bool (A, N)."""
+        return np.unpackbits(self.labels[places], axis=1, count=taxonomy().num_ids).astype(bool)
+
+    def take(self, which: np.ndarray) -> ChosenWindows:
+        """Some of the windows, int64 (W',)."""
+        starts = self.starts
+        places = [np.arange(starts[each], starts[each] + self.sizes[each]) for each in which.tolist()]
+        rows = np.concatenate(places) if places else np.zeros(0, np.int64)
+        of_windows = (self.sizes[which], self.held[which], self.files[which])
+        return ChosenWindows(self.tokens[rows], self.labels[rows], *of_windows)
+
+    def counts(self) -> np.ndarray:
+        """In how many spans of CHUNK tokens each window has each concept, uint8 (W, N)."""
+        out = np.zeros((len(self.sizes), taxonomy().num_ids), np.uint8)
+        for number, (start, size) in enumerate(zip(self.starts.tolist(), self.sizes.tolist(), strict=True)):
+            edges = np.arange(start, start + size, CHUNK)
+            bits = np.bitwise_or.reduceat(self.labels[start : start + size], edges - start, axis=0)
+            out[number] = np.unpackbits(bits, axis=1, count=out.shape[1]).sum(axis=0)
+        return out
+
+    def save(self, path: Path) -> None:
+        """Write them to a file, which appears when it is whole."""
+        with atomic_write(path) as file:
+            np.savez(file, **{each.name: getattr(self, each.name) for each in fields(self)})
+
+    @classmethod
+    def load(cls, path: Path) -> ChosenWindows:
+        """DataError for a damaged file."""
+        try:
+            with np.load(path, allow_pickle=False) as held:
+                return cls(**{each.name: held[each.name] for each in fields(cls)})
+        except (OSError, ValueError, KeyError) as error:
+            raise DataError(f"{path} is damaged ({error}): remove it, and it is made again") from None
+
+
+def make_windows(
+    sources: Sequence[Path], tokenizer: Tokenizer, options: HeadOptions, progress: Progress
+) -> ChosenWindows:
+    """The windows that are chosen of the Python files of folders; without any, of the standard library and the
+    installed packages. progress: called with the tokens that are labeled, and all. DataError where there is no text.
+    """
+    packages = packages_of(sources)
+    train, held = places_in(packages, options.seed)
+    share = MOST_OF_PACKAGE if len(packages) >= FEW_PACKAGES else 1.0
+    asked, seen = options.labeled + options.held, set[str]()
+    rest = labeled(texts_at(held, seen), tokenizer, options.held, options.window, True, lambda n: progress(n, asked))
+    done, texts = len(rest.tokens), texts_at(train, seen)
+    found = labeled(
+        texts, tokenizer, options.labeled, options.window, False, lambda n: progress(done + n, asked), share
+    )
+    if not len(found.sizes):
+        raise DataError("there is no Python in these folders that can be learned from: give --data with other ones")
+    chosen = np.random.default_rng(options.seed).permutation(choose(found.counts(), found.sizes, options))
+    return joined([rest, found.take(chosen)])
+
+
+def packages_of(sources: Sequence[Path]) -> list[Package]:
+    """The packages in folders, or all that are installed."""
+    given = bool(sources)
+    found = find_packages(sources, stdlib=not given, installed=not given)
+    return [one for one in found if isinstance(one, Package)]
+
+
+Place = tuple[Package, str]
+"""A file of a package."""
+
+
+def places_in(packages: Sequence[Package], seed: int) -> tuple[list[Place], list[Place]]:
+    """The files to learn from, and those that are held out, in a random order."""
+    places = [(package, file) for package in packages for file in package.files]
+    places = [places[number] for number in np.random.default_rng(seed).permutation(len(places)).tolist()]
+    packaged = heldout_splits()
+    held = [place for place in places if normalize(place[0].name) in packaged]
+    held = held or [place for place in places if crc32(place[1].encode()) % HELD_OUT == 0]
+    out = {(package.name, file) for package, file in held}
+    return [place for place in places if (place[0].name, place[1]) not in out], held
+
+
+def texts_at(places: Sequence[Place], seen: set[str]) -> Iterator[CorpusDocument]:
+    """The files that pass the corpus filters, read when they are asked for; of equal ones the first."""
+    for package, file in places:
+        for document in harvest(replace(package, files=(file,)), signatures=False).documents:
+            if document.sha256 not in seen:
+                seen.add(document.sha256)
+                yield document
+
+
+def labeled(
+    documents: Iterable[CorpusDocument],
+    tokenizer: Tokenizer,
+    most: int,
+    window: int,
+    held: bool,
+    progress: Callable[[int], None] = lambda _: None,
+    share: float = 1.0,
+) -> ChosenWindows:
+    """The windows of documents that parse, until they have so many tokens, of which one package has at most `share`."""
+    of_package, done, parts = Counter[str](), 0, list[ChosenWindows]()
+    for number, document in enumerate(documents):
+        if done >= most:
+            break
+        if of_package[document.package] >= share * most:
+            continue
+        one = windows_of(document.text, tokenizer, window, held, number)
+        if one is not None:
+            fits = int((np.cumsum(one.sizes) <= most - done).sum())
+            parts.append(one := one.take(np.arange(max(1, fits))))
+            of_package[document.package] += len(one.tokens)
+            done += len(one.tokens)
+            progress(done)
+    return joined(parts)
+
+
+def joined(parts: Sequence[ChosenWindows]) -> ChosenWindows:
+    """The windows of several parts."""
+    if not parts:
+        width = -(-taxonomy().num_ids // 8)
+        flags = (np.zeros(0, bool), np.zeros(0, np.int32))
+        return ChosenWindows(np.zeros(0, np.int32), np.zeros((0, width), np.uint8), np.zeros(0, np.int32), *flags)
+    return ChosenWindows(
+        *(np.concatenate([getattr(part, each.name) for part in parts]) for each in fields(ChosenWindows))
+    )
+
+
+def windows_of(text: str, tokenizer: Tokenizer, window: int, held: bool, file: int) -> ChosenWindows | None:
+    """The windows of a text; None for one that does not parse, is too short, or that the tokenizer changes."""
+    found = label(text)
+    if not found.certain:
+        return None
+    ids = np.array(tokenizer.encode_plain(text), np.int32)
+    pieces = [tokenizer.token_bytes(token) for token in ids.tolist()]
+    if len(ids) < SHORTEST or b"".join(pieces) != text.encode():
+        return None
+    sizes = np.array([len(piece) for piece in pieces])
+    ends = np.cumsum(sizes)
+    concepts = token_concepts(in_bytes(found.spans, text), ends - sizes, ends, taxonomy().num_ids)
+    cuts = np.arange(0, len(ids), window)
+    lengths = np.diff(np.append(cuts, len(ids))).astype(np.int32)
+    num = len(cuts) - int(lengths[-1] < SHORTEST)
+    flags = (np.full(len(cuts), held), np.full(len(cuts), file, np.int32))
+    whole = ChosenWindows(ids, np.packbits(concepts, axis=1), lengths, *flags)
+    return whole.take(np.unique(np.linspace(0, num - 1, min(num, MOST_OF_FILE)).astype(int)))
+
+
+def choose(counts: np.ndarray, sizes: np.ndarray, options: HeadOptions) -> np.ndarray:
+    """Which windows are taken, int64, ascending: for each concept, the rarest first, those with it that have the most
+    concepts that still lack spans, until it has `fewest`; and then others at random.
+    """
+    total, have = counts.sum(axis=0, dtype=np.int64), np.zeros(counts.shape[1], np.int64)
+    taken, rows, rng = np.zeros(len(counts), bool), 0, np.random.default_rng(options.seed)
+    for concept in np.argsort(total, kind="stable"):
+        lacking = have < np.minimum(options.fewest, total)
+        if not lacking[concept] or rows > RARE * options.tokens:
+            continue
+        some = np.flatnonzero((counts[:, concept] > 0) & ~taken)
+        for number in some[np.argsort(-(counts[some][:, lacking] > 0).sum(axis=1), kind="stable")].tolist():
+            if have[concept] >= options.fewest or rows > RARE * options.tokens:
+                break
+            taken[number], have, rows = True, have + counts[number], rows + int(sizes[number])
+    for number in rng.permutation(len(counts)).tolist():
+        if rows >= options.tokens:
+            break
+        if not taken[number]:
+            taken[number], rows = True, rows + int(sizes[number])
+    return np.flatnonzero(taken)

@@ -1,0 +1,201 @@
+"""Training of concept heads for a published model: which text is chosen, the loss, and runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("gguf")
+
+import daguerre
+from daguerre.concepts.taxonomy import taxonomy
+from daguerre.errors import InputError, UnsupportedError
+from daguerre.evals.concepts.heads import LOGISTIC, NAIVE_BAYES, measure_heads, measure_shares
+from daguerre.model import Model
+from daguerre.models.core.concept_heads import ConceptHeads
+from daguerre.models.head_files import read_head_folder
+from daguerre.train.corpus.sources import Package
+from daguerre.train.heads.loss import DrawnWords, Normal, WordsOf, folded, fresh_heads, inner_shape, word_loss
+from daguerre.train.heads.options import HeadOptions
+from daguerre.train.heads.run import HeadRun, train_heads
+from daguerre.train.heads.states import FILE, WindowStates, states_of
+from daguerre.train.heads.windows import ChosenWindows, choose, labeled, make_windows, places_in, texts_at
+
+MODEL = Path(__file__).parents[2] / "data" / "gguf" / "llama-q4_k.gguf"
+SOURCE = Path(daguerre.__file__).parent / "concepts"
+SMALL = {"rows": 128, "words": 32, "vocabulary": 64, "rank": 12, "kept_known": 8, "kept_discovered": 24}
+OPTIONS = HeadOptions(tokens=4000, labeled=8000, held=3000, passes=2, discovered=1, **SMALL)
+SHAPE = inner_shape(OPTIONS.shape(384, ""))
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return daguerre.load(MODEL, concepts="none")
+
+
+@pytest.fixture(scope="module")
+def windows(model: Model) -> ChosenWindows:
+    options = replace(OPTIONS, window=model.config.max_positions - 1)
+    return make_windows([SOURCE], model.tokenizer, options, lambda done, asked: None)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("run")
+    train_heads(str(MODEL), [SOURCE], out, OPTIONS, say=lambda line: None)
+    return out
+
+
+def test_rare_concepts_are_chosen_before_others() -> None:
+    rng = np.random.default_rng(0)
+    counts = np.zeros((400, 3), np.uint8)
+    counts[:, 0] = 4
+    counts[rng.permutation(400)[:60], 1] = 1
+    counts[rng.permutation(400)[:8], 2] = 1
+    options = HeadOptions(tokens=100 * 64, fewest=20)
+
+    taken = choose(counts, np.full(400, 64), options)
+
+    assert len(taken) == 100
+    assert counts[taken, 2].sum() == 8 and counts[taken, 1].sum() >= 20
+
+
+def test_windows_are_labeled_whole_and_packages_are_held_out(model: Model, windows: ChosenWindows) -> None:
+    assert windows.held.any() and not windows.held.all()
+    assert len(windows.tokens) == windows.sizes.sum() and windows.sizes[windows.held].sum() < OPTIONS.held + 256
+    number, start = int(np.argmax(windows.sizes)), int(windows.starts[np.argmax(windows.sizes)])
+    ids = windows.tokens[start : start + windows.sizes[number]]
+    text, found = model.tokenizer.decode(ids.tolist()), windows.concepts(np.arange(start, start + len(ids)))
+    name = taxonomy().named("docstring").id
+    assert found[:, name].any() == ('"""' in text)
+    assert windows.counts().max() <= -(-int(windows.sizes.max()) // 64)
+
+    packages = [Package(name, "", "MIT", SOURCE, ("texts.py", "names.py")) for name in ("requests", "other")]
+    train, held = places_in(packages, 0)
+    names = {package.name for package, _ in held}
+    assert names and {package.name for package, _ in train}.isdisjoint(names)
+    seen = set[str]()
+    assert len([*texts_at([*train, *held], seen)]) == 2  # the same two files in both packages
+
+
+def test_one_package_has_a_share_at_most(model: Model) -> None:
+    files = tuple(path.name for path in sorted(SOURCE.glob("*.py")))
+    documents = list(texts_at([(Package("big", "", "MIT", SOURCE, files), name) for name in files], set()))
+    whole = labeled(documents, model.tokenizer, 20_000, 256, False)
+    shared = labeled(documents, model.tokenizer, 20_000, 256, False, share=0.1)
+    assert len(shared.tokens) < 0.5 * len(whole.tokens)
+
+
+def test_states_are_those_of_the_model_and_are_not_computed_twice(
+    model: Model, windows: ChosenWindows, tmp_path: Path
+) -> None:
+    few = windows.take(np.arange(5))
+    states = WindowStates(tmp_path, few, model.config.width)
+    states.compute(model, lambda done, total, speed: False)
+    part = (tmp_path / FILE).read_bytes()
+    with (tmp_path / FILE).open("ab") as file:
+        file.write(b"half a row")
+
+    again = WindowStates(tmp_path, few, model.config.width)
+    assert 0 < again.done < 5 or again.is_whole
+    again.compute(model, lambda done, total, speed: True)
+
+    assert (tmp_path / FILE).read_bytes()[: len(part)] == part
+    expected = np.concatenate([states_of(model, few, number) for number in range(5)])
+    assert np.array_equal(again.all, expected)
+
+
+def test_folded_heads_are_those_of_normal_rows() -> None:
+    every = replace(OPTIONS.shape(384, ""), kept_known=384, kept_discovered=384)  # rounding may swap kept concepts
+    heads = fresh_heads(32, inner_shape(every), np.full(384, 0.1), np.full(384, 0.2), 0)
+    h = 5 * torch.randn(400, 32, generator=torch.Generator().manual_seed(0)) * torch.linspace(0.2, 3, 32) + 2
+    normal = Normal.of(h)
+    plain = ConceptHeads(32, every)
+    plain.load_state_dict({n.removeprefix("concepts."): w for n, w in folded(heads.state_dict(), normal).items()})
+
+    inner, outer = heads.decompose(normal(h)), plain.decompose(h)
+
+    assert torch.allclose(plain.known_logits(h), heads.known_logits(normal(h)), atol=0.02)
+    assert torch.allclose(plain.read_logits(h), heads.read_logits(normal(h)), atol=0.02)
+    expected = (inner.known + inner.discovered) * normal.scale + normal.mean
+    assert (outer.known + outer.discovered - expected).abs().max() < 0.05 * h.abs().max()
+    assert (outer.discovered_ids == plain.shape.known + plain.shape.discovered - 1).any(dim=1).all()
+
+
+def test_the_loss_over_words_is_least_where_logits_are_equal() -> None:
+    heads = fresh_heads(16, SHAPE, np.full(384, 0.1), np.full(384, 0.1), 0)
+    generator = torch.Generator().manual_seed(0)
+    projection = torch.randn(200, 16, generator=generator)
+    model = DrawnWords(heads, projection, None, Normal(torch.ones(16), torch.full((16,), 2.0)))
+    model.draw(torch.arange(0, 200, 3))
+    x = torch.randn(8, 16, generator=generator)
+
+    assert torch.allclose(model.logits(x), (2 * x + 1) @ projection[::3].T, atol=1e-4)
+    assert float(word_loss(model, x, x)) == pytest.approx(0, abs=1e-6)
+    assert float(word_loss(model, x, x + 0.1)) > 1e-4
+    raised = model.promoted(torch.eye(16))
+    assert torch.allclose(raised, 2 * (projection[::3] - projection.mean(dim=0)).T, atol=1e-5)
+
+
+def test_drawn_tokens_have_what_the_text_says_of_them() -> None:
+    tokens, labels = np.array([3, 3, 3, 3, 3, 5, 5, 5, 5, 5, 5, 5]), np.zeros((12, 2), bool)
+    labels[:5, 0] = labels[10:, 1] = True
+    of = WordsOf([(tokens[:6], labels[:6]), (tokens[6:], labels[6:])], 2, 9)
+
+    found = of.drawn(np.array([3, 5, 8]))
+
+    assert of.prevalence.tolist() == pytest.approx([5 / 12, 2 / 12])
+    assert found.usual.tolist() == pytest.approx([5 / 12, 7 / 12, 0])
+    assert found.given.tolist() == [[1, 0, 0], [0, 1, 0]]
+    assert found.liked.tolist() == [[True, False, False], [False, False, False]]
+    assert found.most.tolist() == pytest.approx([np.log(12 / 5), 0])
+
+
+def test_a_run_makes_heads_and_is_measured(run: Path) -> None:
+    folder = read_head_folder(run / "concepts")
+    assert folder.shape == replace(OPTIONS.shape(384, taxonomy().sha256)) and folder.trained["steps"] > 10
+    model = daguerre.load(MODEL, concepts=folder.path)
+    assert model.generate("def f(x):\n    ", 4, explain=True).concepts is not None
+
+    report = measure_heads(run, controls=(NAIVE_BAYES, LOGISTIC))
+
+    assert model.denoiser.heads is not None
+    shares = measure_shares(run, model.denoiser.heads, 50)
+
+    assert 0 < shares["known"] < shares["aggregated"] < 1 and shares["rows"] == 50
+    assert [each["condition"] for each in report["conditions"]] == ["to come", "read"]
+    assert [one["name"] for one in report["conditions"][0]["scorers"]][1:] == [NAIVE_BAYES, LOGISTIC]
+
+
+def test_a_run_that_was_interrupted_goes_on(
+    model: Model, windows: ChosenWindows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states = WindowStates(tmp_path / "states", windows, model.config.width)
+    states.compute(model, lambda done, total, speed: True)
+    base, quiet = {"name": "x", "sha256": ""}, {"say": lambda line: None}
+    whole = HeadRun(model, states, base, tmp_path / "whole", OPTIONS, **quiet)
+    whole.run()
+    halves = HeadRun(model, states, base, tmp_path / "halves", OPTIONS, **quiet)
+    for _ in range(5):
+        halves._step()
+    halves.save()
+
+    resumed = HeadRun(model, states, base, tmp_path / "halves", OPTIONS, resume=True, **quiet)
+    assert resumed.progress.step == 5
+    resumed.run()
+
+    for name, value in whole.average.values.items():
+        assert torch.equal(value, resumed.average.values[name]), name
+
+
+def test_what_cannot_be_trained_is_refused(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="--resume"):
+        train_heads(str(MODEL), [SOURCE], run, OPTIONS)
+    with pytest.raises(InputError, match="lower rank"):
+        train_heads(str(MODEL), [SOURCE], tmp_path, replace(OPTIONS, rank=9000))
+    with pytest.raises(UnsupportedError, match="published autoregressive"):
+        train_heads(str(MODEL.with_name("dream-q4_0.gguf")), [SOURCE], tmp_path, OPTIONS)
