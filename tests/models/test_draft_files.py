@@ -1,4 +1,4 @@
-"""Draft heads of published autoregressive models: they speed up a model whose own numbers they leave alone."""
+"""Drafts of published autoregressive models, by a head, by rows, or both: they leave the model's own numbers alone."""
 
 from __future__ import annotations
 
@@ -22,13 +22,21 @@ from daguerre.engine.engine import Engine
 from daguerre.errors import CheckpointError, UnsupportedError
 from daguerre.model import Model
 from daguerre.models.core.draft_head import DraftHead
+from daguerre.models.core.parameters import parameter_shapes
 from daguerre.models.draft_files import CONFIG, WEIGHTS, fingerprint, save_draft_folder
 from daguerre.models.forward import Rules
 from daguerre.models.loading import load_folder
 from daguerre.train.drafts.run import make_head
 
 DATA = Path(__file__).parents[1] / "data" / "gguf"
-FILES = ("llama-q4_k", "qwen2-q8_0", "qwen3-q6_k")
+ROWS = {"draft_rank": 8, "draft_rows": "learned", "draft_matrices": ["qkv", "out", "gate_up", "down"]}
+MADE: dict[str, tuple[str, dict[str, Any]]] = {
+    "head": ("llama-q4_k", {"draft_head": 40}),
+    "rows": ("qwen2-q8_0", ROWS),
+    "both": ("qwen3-q6_k", ROWS | {"draft_head": 40, "draft_matrices": ["qkv", "down"]}),
+    "random": ("llama-q4_k", ROWS | {"draft_rows": "random", "draft_split": True}),
+}
+"""Which model has which drafts."""
 TOKENS = tuple(range(10, 300, 3))
 PROMPT = list(range(20, 60))
 KINDS: list[dict[str, Any]] = [
@@ -40,12 +48,20 @@ KINDS: list[dict[str, Any]] = [
 
 
 def write(folder: Path, file: Path, seed: int = 1, **shape: Any) -> Path:
-    """A random draft head for a file."""
+    """Random drafts for a file, by default of a head."""
+    import torch
+
     config = load_folder(file, defer=True, drafts="none").weights.config
-    shape = {"draft_head": 40, "draft_tokens": list(TOKENS)} | shape
-    head = make_head(replace(config, **shape), seed)
-    randomize(head)
-    tensors = {f"draft_head.{name}": value for name, value in head.state_dict().items()}
+    shape = (shape or {"draft_head": 40}) | {"draft_tokens": list(TOKENS)}
+    whole, generator = replace(config, **shape), torch.Generator().manual_seed(seed)
+    before, tensors = parameter_shapes(config), dict[str, torch.Tensor]()
+    for name, size in parameter_shapes(whole).items():
+        if name not in before:
+            tensors[name] = torch.randn(size, generator=generator) * size[-1] ** -0.5
+    if whole.draft_head:
+        head = make_head(whole, seed)
+        randomize(head)
+        tensors |= {f"draft_head.{name}": value for name, value in head.state_dict().items()}
     save_draft_folder(folder, tensors, {"name": file.name, "sha256": fingerprint([file])}, shape, {})
     return folder
 
@@ -57,16 +73,21 @@ def randomize(head: DraftHead) -> None:
         head.down.weight.normal_(0, 0.3, generator=torch.Generator().manual_seed(3))
 
 
-@pytest.fixture(scope="module", params=FILES)
-def file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("models") / f"{request.param}.gguf"
+@pytest.fixture(scope="module", params=MADE)
+def kind_of_drafts(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def file(kind_of_drafts: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("models") / f"{MADE[kind_of_drafts][0]}.gguf"
     shutil.copy(DATA / path.name, path)
     return path
 
 
 @pytest.fixture(scope="module")
-def drafts(file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write(tmp_path_factory.mktemp("drafts"), file)
+def drafts(kind_of_drafts: str, file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("drafts"), file, **MADE[kind_of_drafts][1])
 
 
 def cycle(model: Model, draft: np.ndarray, ahead: int) -> Any:
@@ -195,7 +216,7 @@ def test_a_lora_adapter_is_merged_beside_drafts(file: Path, drafts: Path, tmp_pa
         daguerre.load(file, adapter=tmp_path, drafts=chosen, dtype="float32") for chosen in ("none", drafts)
     )
 
-    assert drafting.config.draft_head
+    assert drafting.config.draft_head or drafting.config.draft_rank
     assert tuned.nll(text).value == drafting.nll(text).value
     assert tuned.nll(text).value != daguerre.load(file, drafts="none", dtype="float32").nll(text).value
 

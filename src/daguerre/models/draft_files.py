@@ -1,4 +1,5 @@
-"""The folder of a draft head for a published autoregressive model (`daguerre train drafts`): CONFIG and WEIGHTS.
+"""The folder of drafts for a published autoregressive model (`daguerre train drafts`): CONFIG and WEIGHTS. It has a draft
+head, low-rank weights of rows that draft, or both.
 
 It is read beside the model that it was trained for, whose own weights and distributions stay as they are, to the bit.
 Another model is refused: its states would be noise to the head.
@@ -20,7 +21,7 @@ from daguerre.files import write_json
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.core.parameters import parameter_shapes
 from daguerre.models.json_files import read_json
-from daguerre.models.model_weights import DeferredWeights, InBlocks, ModelWeights, Part, Parts
+from daguerre.models.model_weights import DeferredWeights, InBlocks, ModelWeights, Part, Parts, layer_of
 from daguerre.models.shards import SafetensorsFile
 from daguerre.models.sources import Loaded
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 CONFIG, WEIGHTS = "draft_config.json", "drafts.safetensors"
-HEAD = "draft_head."
 NONE = Path("none")
 """What stands for no drafts."""
 SHIPPED = "drafts"
@@ -40,7 +40,7 @@ SAMPLES, SAMPLE = 64, 1 << 18
 
 @dataclass(frozen=True)
 class DraftFolder:
-    """The folder of a draft head: what its config says, and where its weights are.
+    """A folder of drafts: what its config says, and where its weights are.
 
     base      the model it was trained for, by its name, and the fingerprint of its weights
     shape     the fields of the model's config that it adds
@@ -84,7 +84,7 @@ def fingerprint(paths: Sequence[Path]) -> str:
 
 
 def is_draft_folder(path: Path) -> bool:
-    """Whether there is a draft head in a folder."""
+    """Whether there are drafts in a folder."""
     return (path / CONFIG).is_file()
 
 
@@ -102,7 +102,7 @@ def read_draft_folder(path: Path) -> DraftFolder:
     """CheckpointError, in one line, for a folder that is none, or damaged."""
     values = read_json(path / CONFIG, hint=f"drafts have {CONFIG} and {WEIGHTS}", required=True)
     base, shape = values.get("base"), values.get("shape")
-    if not isinstance(base, Mapping) or not isinstance(shape, Mapping) or not shape.get("draft_head"):
+    if not isinstance(base, Mapping) or not isinstance(shape, Mapping) or not (shape.get("draft_head") or shape.get("draft_rank")):
         raise CheckpointError(f"{path / CONFIG} does not say which drafts it has, and for which model: copy it again")
     if not (path / WEIGHTS).is_file():
         raise CheckpointError(f"{path} has no {WEIGHTS}: copy the whole folder")
@@ -112,7 +112,7 @@ def read_draft_folder(path: Path) -> DraftFolder:
 def save_draft_folder(
     path: Path, tensors: Mapping[str, Tensor], base: Mapping[str, str], shape: Mapping[str, Any], trained: Any
 ) -> None:
-    """Write a draft head, in bfloat16; each file appears when it is whole, the config last."""
+    """Write drafts, in bfloat16; each file appears when it is whole, the config last."""
     import torch
     from safetensors.torch import save
 
@@ -155,7 +155,7 @@ def _found(loaded: Loaded) -> DraftFolder | None:
 
 
 class DraftedWeights(DeferredWeights):
-    """Weights of a model with those of a draft head."""
+    """Weights of a model with those of drafts."""
 
     def __init__(self, weights: ModelWeights, folder: DraftFolder) -> None:
         if not weights.config.can_draft or weights.config.draft_head or weights.config.mask_id is not None:
@@ -166,10 +166,10 @@ class DraftedWeights(DeferredWeights):
         self.config, self.numbers = folder.config(weights.config), weights.numbers
         self.device = weights.device
         self._weights, self._folder = weights, folder
-        self._check(SafetensorsFile(folder.path / WEIGHTS).tensors())
+        self._check(SafetensorsFile(folder.path / WEIGHTS).tensors(), parameter_shapes(weights.config))
 
-    def _check(self, stored: Mapping[str, Any]) -> None:
-        wanted = {name: shape for name, shape in parameter_shapes(self.config).items() if name.startswith(HEAD)}
+    def _check(self, stored: Mapping[str, Any], before: Mapping[str, Any]) -> None:
+        wanted = {name: shape for name, shape in parameter_shapes(self.config).items() if name not in before}
         if {name: tuple(one.shape) for name, one in stored.items()} != wanted:
             raise CheckpointError(
                 f"{self._folder.path / WEIGHTS} has other tensors than its config says: copy it again"
@@ -195,14 +195,13 @@ class DraftedWeights(DeferredWeights):
     def as_stored(self) -> Parts:
         """The same weights, of which matrices in blocks are rows of these."""
         stored = self._weights.as_stored()
-        return InBlocks(self, lambda layer: self._with_head(layer, stored.part(layer)))
+        return InBlocks(self, lambda layer: stored.part(layer) | self._drafts(layer))
 
     def part(self, layer: int | None) -> Part:
         """The weights of a part."""
-        return self._with_head(layer, self._weights.part(layer))
+        return self._weights.part(layer) | self._drafts(layer)
 
-    def _with_head(self, layer: int | None, part: Part) -> Part:
-        if layer is None:
-            tensors = SafetensorsFile(self._folder.path / WEIGHTS).tensors()
-            part |= {name: one.read(self.numbers) for name, one in tensors.items()}
-        return part
+    def _drafts(self, layer: int | None) -> Part:
+        tensors = SafetensorsFile(self._folder.path / WEIGHTS).tensors()
+        named = ((layer_of(name), one) for name, one in tensors.items())
+        return {name: one.read(self.numbers) for (number, name), one in named if number == layer}

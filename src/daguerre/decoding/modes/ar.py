@@ -247,7 +247,7 @@ def _commit_forced(
 def _masked_rows(run: Run, most: int) -> int:
     """How many masked rows follow a place of a draft."""
     config, settings, num = run.plan.config, run.plan.decode, most
-    if settings.drafter in ("lookup", "second") or (config.mask_id is None and not config.draft_head):
+    if settings.drafter in ("lookup", "second") or not (config.has_draft_rows or config.draft_head):
         return 0
     if settings.drafter == "auto":
         num = worth_drafting(config, settings.temperature, num, row_time(run.crowd), head_time(run.crowd))
