@@ -125,19 +125,33 @@ def test_clean_rows_have_the_same_bits_with_drafts(file: Path, drafts: Path, kin
     assert plain.nll("def f(x):\n    return x").value == drafting.nll("def f(x):\n    return x").value
 
 
+CUTS: list[dict[str, Any]] = [
+    {"temperature": 0.0},
+    {"temperature": 0.0, "repetition_penalty": 1.3, "no_repeat_ngram_size": 3},
+    {"temperature": 0.7, "top_p": 0.9, "min_p": 0.02},
+    {"temperature": 0.7, "min_p": 0.1, "top_k": 40, "no_repeat_ngram_size": 2},
+    {"temperature": 1.0},
+    {"temperature": 1.0, "top_p": 0.8, "repetition_penalty": 1.2},
+]
+
+
 @needs_compiler
-@pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
-def test_texts_are_those_of_ar(file: Path, drafts: Path, temperature: float) -> None:
-    model = daguerre.load(file, drafts=drafts)
-    options: dict[str, Any] = {"temperature": temperature, "seed": 5, "heal": False}
-    plain = model.generate(PROMPT, 40, mode="ar", **options)
+@pytest.mark.parametrize("backend", ["native", "torch"])
+def test_texts_are_those_of_ar(file: Path, drafts: Path, backend: str) -> None:
+    """Token for token, whole and streamed, whatever the drafts are and however many."""
+    model = daguerre.load(file, drafts=drafts, backend=backend, dtype="float32")
+    drafted = 0
+    for number, cut in enumerate(CUTS):
+        options: dict[str, Any] = {"seed": number, "heal": False} | cut
+        plain = model.generate(PROMPT, 40, mode="ar", **options)
+        for how in ({"drafter": "head", "block_size": 4}, {"drafter": "head", "block_size": 2}, {"drafter": "auto"}):
+            result = model.generate(PROMPT, 40, mode="speculative", **how, **options)
+            events = list(model.stream(PROMPT, 40, mode="speculative", **how, **options))
 
-    result = model.generate(PROMPT, 40, mode="speculative", drafter="head", block_size=4, **options)
-    events = list(model.stream(PROMPT, 40, mode="speculative", drafter="head", block_size=4, **options))
-
-    assert [token.text for token in result.tokens] == [token.text for token in plain.tokens]
-    assert events[-1].text == plain.text
-    assert result.usage.head_drafted
+            assert [token.text for token in result.tokens] == [token.text for token in plain.tokens], (cut, how)
+            assert events[-1].text == plain.text
+            drafted += result.usage.head_drafted
+    assert drafted > 100
 
 
 @needs_compiler
@@ -224,11 +238,14 @@ def test_a_lora_adapter_is_merged_beside_drafts(file: Path, drafts: Path, tmp_pa
 @needs_compiler
 def test_texts_of_a_batch_are_those_of_each_alone(file: Path, drafts: Path) -> None:
     model = daguerre.load(file, drafts=drafts)
-    options: dict[str, Any] = {"temperature": 1.0, "heal": False}
+    how = {"mode": "speculative", "drafter": "head", "block_size": 3}
     with Engine(model) as engine:
-        how = {"mode": "speculative", "drafter": "head", "block_size": 3}
-        jobs = [engine.generate(PROMPT[number:], 24, seed=number, **how, **options) for number in range(5)]
+        jobs = [
+            engine.generate(PROMPT[number:], 24, seed=number, heal=False, **how, **CUTS[number % 6])
+            for number in range(12)
+        ]
         together = [job.result() for job in jobs]
     for number, result in enumerate(together):
-        assert result.text == model.generate(PROMPT[number:], 24, mode="ar", seed=number, **options).text
-    assert model.generate(PROMPT, 24, seed=0, **how, **options).usage.head_drafted  # fewer where rows are shared
+        alone = model.generate(PROMPT[number:], 24, mode="ar", seed=number, heal=False, **CUTS[number % 6])
+        assert result.text == alone.text
+    assert model.generate(PROMPT, 24, heal=False, **how).usage.head_drafted  # fewer where rows are shared

@@ -102,7 +102,11 @@ def read_draft_folder(path: Path) -> DraftFolder:
     """CheckpointError, in one line, for a folder that is none, or damaged."""
     values = read_json(path / CONFIG, hint=f"drafts have {CONFIG} and {WEIGHTS}", required=True)
     base, shape = values.get("base"), values.get("shape")
-    if not isinstance(base, Mapping) or not isinstance(shape, Mapping) or not (shape.get("draft_head") or shape.get("draft_rank")):
+    if (
+        not isinstance(base, Mapping)
+        or not isinstance(shape, Mapping)
+        or not (shape.get("draft_head") or shape.get("draft_rank"))
+    ):
         raise CheckpointError(f"{path / CONFIG} does not say which drafts it has, and for which model: copy it again")
     if not (path / WEIGHTS).is_file():
         raise CheckpointError(f"{path} has no {WEIGHTS}: copy the whole folder")

@@ -279,7 +279,9 @@ def plan_verification(
     assert num_draft < end - start, "a draft ends before the last position of its span"
     steps = min(ahead, end - start - num_draft - 1)
     ahead = ahead if masked else 0
-    position, sees, mask, groups = _masked_rows(num_draft, ahead, min(end - start, num_draft + ahead + 2), ends, in_order)
+    position, sees, mask, groups = _masked_rows(
+        num_draft, ahead, min(end - start, num_draft + ahead + 2), ends, in_order
+    )
     read, position = num_draft + 1, start + position
     ready = Layout(position, np.int32(start) + sees, read, None, mask if len(mask) > read else None)
     groups = groups if masked else np.arange(num_draft + 2, dtype=np.int32) * np.int32(steps)
