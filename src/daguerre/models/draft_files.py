@@ -1,5 +1,5 @@
-"""The folder of drafts for a published autoregressive model (`daguerre train drafts`): CONFIG and WEIGHTS. It has a draft
-head, low-rank weights of rows that draft, or both.
+"""The folder of drafts for a published autoregressive model (`daguerre train drafts`): CONFIG and WEIGHTS. It has a
+draft head, low-rank weights of rows that draft, or both.
 
 It is read beside the model that it was trained for, whose own weights and distributions stay as they are, to the bit.
 Another model is refused: its states would be noise to the head.

@@ -27,8 +27,8 @@ from daguerre.models.session import compute
 from daguerre.train.corpus.chat_text import TEXTS, ChatText
 from daguerre.train.drafts.loss import StateRows, drafted, drafting_loss, reach_weights
 from daguerre.train.drafts.options import DraftOptions, options_of
-from daguerre.train.drafts.run import HELD, DraftRun, draft_tokens, frozen_of, make_head
 from daguerre.train.drafts.rows import Groups, RowDrafts, backbone_with_rows, learning
+from daguerre.train.drafts.run import HELD, DraftRun, draft_tokens, frozen_of, make_head
 from daguerre.train.drafts.states import States, TextPlace, record, states_of
 
 FILE = Path(__file__).parents[2] / "data" / "gguf" / "llama-q4_k.gguf"

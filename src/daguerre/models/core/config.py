@@ -131,9 +131,9 @@ class ModelConfig(ModelShape):
     one of these consists has weights of its own, of this rank. A model without masks may have rows of drafts, too, each
     of which sees those before it: they read a vector that was trained (`draft_rows` "learned"), or random tokens (as
     Uno's, arXiv 2609.04010). Without these its draft head reads the clean row that drew the last token. `draft_tokens`,
-    ascending, are all that drafts consist of; empty: every token. `draft_acceptance` has the measured chances, at temperatures
-    0 and 1, that the tokens of a draft are accepted, each given that those before it are; empty if they were not
-    measured.
+    ascending, are all that drafts consist of; empty: every token. `draft_acceptance` has the measured chances, at
+    temperatures 0 and 1, that the tokens of a draft are accepted, each given that those before it are; empty if they
+    were not measured.
 
     `expand_id` is the token that makes two masked positions of one; in such a model the gap filler, at a masked
     position, deletes it (DreamOn, arXiv 2602.01326). Only mode "expand" draws it.
@@ -239,8 +239,8 @@ class ModelConfig(ModelShape):
         rows = self.draft_rows != "none"
         if rows and (self.mask_id is not None or not self.can_draft or not self.draft_rank or self.windows):
             raise CheckpointError(
-                "draft_rows belongs to an autoregressive model without masks and windows, and needs a draft_rank: correct "
-                "the config, or leave out drafts"
+                "draft_rows belongs to an autoregressive model without masks and windows, and needs a draft_rank: "
+                "correct the config, or leave out drafts"
             )
         if self.draft_rank and not (self.draft_head or self.masks_in_place or rows):
             raise CheckpointError("draft_rank is a rank, 0 or more, and needs a `draft_head`: drafts go through both")

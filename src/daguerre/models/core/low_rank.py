@@ -18,8 +18,8 @@ DraftRows = Tensor | EllipsisType | None
 
 
 class LowRank(nn.Module):
-    """A matrix (O, I) of a low rank that is added to another one, as the product of `b` (O, D) and `a` (D, I), and while
-    it is trained of a `scale`.
+    """A matrix (O, I) of a low rank that is added to another one, as the product of `b` (O, D) and `a` (D, I),
+    and while it is trained of a `scale`.
     """
 
     scale = 1.0

@@ -113,9 +113,9 @@ def drafting_loss(
     rows: StateRows,
     generator: torch.Generator,
 ) -> DraftLoss:
-    """The mean over the drafts of all depths of  w_k [c CE(p_k, q_k) + (1-c) 2 (1 - a_k)],  a_k = sum min(p_k, q_k), and
-    the loss of the head's confidence. w_k, of mean 1, is the expected number of tokens that depend on depth k by the mean acceptance of each
-    depth (`train.acceptance.suffix_weights`, over the batch).
+    """The mean over drafts of  w_k [c CE(p_k, q_k) + (1-c) 2 (1 - a_k)],  a_k = sum min(p_k, q_k), and the loss of the
+    head's confidence. w_k, of mean 1, is the expected number of tokens that depend on depth k by the mean acceptance of
+    each depth (`train.acceptance.suffix_weights`, over the batch).
     """
     overlaps = [one.overlap() for one in depths]
     weights = reach_weights([float(each.detach().mean()) for each in overlaps])

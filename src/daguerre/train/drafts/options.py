@@ -9,7 +9,6 @@ from typing import Any
 from daguerre.errors import InputError, unknown
 from daguerre.models.core.config import DRAFT_PARTS
 
-
 KINDS = ("head", "rows", "both")
 
 

@@ -1,10 +1,10 @@
-"""Drafts by rows behind a text of a frozen autoregressive model (`ModelConfig.draft_rows`): what they are computed from,
-and which weights learn.
+"""Drafts by rows behind a text of a frozen autoregressive model (`ModelConfig.draft_rows`): what they are computed
+from, and which weights learn.
 
 Behind random places of a text there are groups of rows, as in a verifying forward: those behind the clean row at
-position a are at a+1 .. a+L, and see the clean rows up to a and the rows of their group before them. The k-th row drafts
-the token at a+k+1: its hidden state has the distribution q_k, or with a draft head the state that the head computes from
-it, the token at a+k and the state before, of which the first is that of the clean row.
+position a are at a+1 .. a+L, and see the clean rows up to a and the rows of their group before them. The k-th row
+drafts the token at a+k+1: its hidden state has the distribution q_k, or with a draft head the state that the head
+computes from it, the token at a+k and the state before, of which the first is that of the clean row.
 
 Letters: R rows, G groups, D width.
 """

@@ -1,5 +1,5 @@
-"""`daguerre train drafts --from MODEL`: drafts for a frozen autoregressive model, by a head, by rows behind the text, or
-both, in a folder of a few megabytes.
+"""`daguerre train drafts --from MODEL`: drafts for a frozen autoregressive model, by a head, by rows behind the text,
+or both, in a folder of a few megabytes.
 
 Texts are those of `daguerre data self`, which may go on writing meanwhile: new ones are read first, at most half of a
 step. What the model computes of a text is kept on the disk, so a head reads a text again at its own cost alone; rows
@@ -123,11 +123,9 @@ class DraftRun:
         self.frozen, self.states = frozen_of(model, tokens), States(out / STATES, config.width)
         self.head = make_head(self.config, options.seed) if self.config.draft_head else None
         self.by_rows = self._rows_of(model) if self.config.has_draft_rows else None
-        self.trained = nn.Module()
-        if self.by_rows is None:
+        self.trained = nn.Module() if self.by_rows is None else learning(self.by_rows.backbone)
+        if self.head is not None:
             self.trained.draft_head = self.head
-        else:
-            self.trained = learning(self.by_rows.backbone)
         groups = [
             {"params": [x for name, x in self.trained.named_parameters() if is_head(name) is head], "rate": rate}
             for head, rate in ((True, options.rate), (False, options.row_rate))
