@@ -11,6 +11,7 @@ import copy
 import hashlib
 import logging
 import os
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,9 +21,10 @@ from daguerre.errors import CheckpointError, DaguerreError, UnsupportedError
 from daguerre.files import write_json
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.core.parameters import parameter_shapes
+from daguerre.models.draft_adapters import SplitFactors, adapter_factors, adapter_files, adapter_values, is_adapter
 from daguerre.models.json_files import read_json
 from daguerre.models.model_weights import DeferredWeights, InBlocks, ModelWeights, Part, Parts, layer_of
-from daguerre.models.shards import SafetensorsFile
+from daguerre.models.shards import SafetensorsFile, Stored
 from daguerre.models.sources import Loaded
 
 if TYPE_CHECKING:
@@ -59,13 +61,26 @@ class DraftFolder:
         except (DaguerreError, TypeError) as error:
             raise CheckpointError(f"{self.path / CONFIG} does not fit the model: {error}") from None
 
+    def fits(self, paths: Sequence[Path]) -> bool:
+        """Whether it was trained for these weights. An adapter does not say that: then their shapes have to do."""
+        return "sha256" not in self.base or fingerprint(paths) == self.base["sha256"]
+
     def check_base(self, paths: Sequence[Path]) -> None:
         """CheckpointError for weights that it was not trained for."""
-        if fingerprint(paths) != self.base.get("sha256"):
+        if not self.fits(paths):
             raise CheckpointError(
                 f"{self.path} drafts for {self.base.get('name', 'another model')}, and these are other weights: load "
                 "that file, or train drafts for this one with `daguerre train drafts`"
             )
+
+    @property
+    def paths(self) -> list[Path]:
+        """The files of its weights."""
+        return adapter_files(self.path) if is_adapter(self.path) else [self.path / WEIGHTS]
+
+    def tensors(self, config: ModelConfig) -> Mapping[str, Stored | SplitFactors]:
+        """Its weights for a model with this config, by name."""
+        return adapter_factors(self.path, config) if is_adapter(self.path) else SafetensorsFile(self.paths[0]).tensors()
 
 
 def fingerprint(paths: Sequence[Path]) -> str:
@@ -85,7 +100,7 @@ def fingerprint(paths: Sequence[Path]) -> str:
 
 def is_draft_folder(path: Path) -> bool:
     """Whether there are drafts in a folder."""
-    return (path / CONFIG).is_file()
+    return (path / CONFIG).is_file() or is_adapter(path)
 
 
 def is_model(drafts: str | os.PathLike[str] | None) -> bool:
@@ -100,6 +115,9 @@ def is_model(drafts: str | os.PathLike[str] | None) -> bool:
 
 def read_draft_folder(path: Path) -> DraftFolder:
     """CheckpointError, in one line, for a folder that is none, or damaged."""
+    if is_adapter(path):
+        values = adapter_values(path)
+        return DraftFolder(path, values["base"], values["shape"], {})
     values = read_json(path / CONFIG, hint=f"drafts have {CONFIG} and {WEIGHTS}", required=True)
     base, shape = values.get("base"), values.get("shape")
     if (
@@ -152,7 +170,7 @@ def _found(loaded: Loaded) -> DraftFolder | None:
     for place in (path.with_name(f"{path.name}.drafts"), Path(__file__).parents[1] / "assets" / SHIPPED / path.name):
         if is_draft_folder(place):
             folder = read_draft_folder(place)
-            if fingerprint(loaded.source.weight_files()) == folder.base.get("sha256"):
+            if folder.fits(loaded.source.weight_files()):
                 return folder
             LOG.warning("%s drafts for other weights: it is left out", place)
     return None
@@ -170,19 +188,22 @@ class DraftedWeights(DeferredWeights):
         self.config, self.numbers = folder.config(weights.config), weights.numbers
         self.device = weights.device
         self._weights, self._folder = weights, folder
-        self._check(SafetensorsFile(folder.path / WEIGHTS).tensors(), parameter_shapes(weights.config))
+        self._drafts = defaultdict[int | None, dict[str, Stored | SplitFactors]](dict)
+        stored = folder.tensors(self.config)
+        for name, one in stored.items():
+            layer, inner = layer_of(name)
+            self._drafts[layer][inner] = one
+        self._check(stored, parameter_shapes(weights.config))
 
     def _check(self, stored: Mapping[str, Any], before: Mapping[str, Any]) -> None:
         wanted = {name: shape for name, shape in parameter_shapes(self.config).items() if name not in before}
         if {name: tuple(one.shape) for name, one in stored.items()} != wanted:
-            raise CheckpointError(
-                f"{self._folder.path / WEIGHTS} has other tensors than its config says: copy it again"
-            )
+            raise CheckpointError(f"{self._folder.paths[0]} has other tensors than its config says: copy it again")
 
     @property
     def paths(self) -> list[Path]:
         """The files that hold them."""
-        return [*self._weights.paths, self._folder.path / WEIGHTS]
+        return [*self._weights.paths, *self._folder.paths]
 
     @property
     def stored_bits(self) -> float | None:
@@ -199,13 +220,11 @@ class DraftedWeights(DeferredWeights):
     def as_stored(self) -> Parts:
         """The same weights, of which matrices in blocks are rows of these."""
         stored = self._weights.as_stored()
-        return InBlocks(self, lambda layer: stored.part(layer) | self._drafts(layer))
+        return InBlocks(self, lambda layer: stored.part(layer) | self._read(layer))
 
     def part(self, layer: int | None) -> Part:
         """The weights of a part."""
-        return self._weights.part(layer) | self._drafts(layer)
+        return self._weights.part(layer) | self._read(layer)
 
-    def _drafts(self, layer: int | None) -> Part:
-        tensors = SafetensorsFile(self._folder.path / WEIGHTS).tensors()
-        named = ((layer_of(name), one) for name, one in tensors.items())
-        return {name: one.read(self.numbers) for (number, name), one in named if number == layer}
+    def _read(self, layer: int | None) -> Part:
+        return {name: one.read(self.numbers) for name, one in self._drafts[layer].items()}

@@ -71,6 +71,8 @@ class Autoregressive(Mode):
         size = 1  # the most tokens of a forward
         if "drafter" in self.options:
             own = config.block_size if config.masks_in_place else None
+            if config.draft_rows != "none":
+                own = 1 + len(config.draft_acceptance[0]) if config.draft_acceptance else None
             size = run.plan.decode.block_size or own or DEFAULT_SIZE
         given = None
         if run.plan.draft is not None:
