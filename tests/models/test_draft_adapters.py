@@ -18,7 +18,7 @@ import daguerre
 from backends import needs_compiler
 from daguerre.canvas import Canvas
 from daguerre.errors import CheckpointError, UnsupportedError
-from daguerre.models.backbone_session import BackboneSession, row_tokens
+from daguerre.models.backbone_session import BackboneSession, random_tokens
 from daguerre.models.backends.native_backend import NativeBackend
 from daguerre.models.backends.torch_backend import TorchBackend
 from daguerre.models.core.config import ModelConfig
@@ -88,7 +88,7 @@ def test_rows_are_those_of_the_merged_model_behind_a_text_of_the_plain_one(
     cache, given, rows = plain.cache(num), np.array(PROMPT), np.arange(num, num + ahead)
     text = Layout(np.arange(num), np.arange(1, num + 1, dtype=np.int32), num)
     (seed,) = plain.forward([Forward(given, text, cache, np.array([num - 1], np.int32), Hidden())])
-    noise = row_tokens(load_folder(FILE, defer=True, drafts=folder).weights.config, rows)
+    noise = random_tokens(load_folder(FILE, defer=True, drafts=folder).weights.config, rows)
     assert len({*noise.tolist()}) == ahead
     layout = Layout(rows, np.full(ahead, num, np.int32), 0, mask=np.tri(ahead, dtype=bool))
     (drafted,) = merged.forward([Forward(noise, layout, cache, np.arange(ahead, dtype=np.int32), Hidden())])

@@ -314,7 +314,7 @@ class ModelConfig(ModelShape):
         """Whether the draft head reads clean rows, since there are no others."""
         return self.draft_head > 0 and not self.has_draft_rows
 
-    @property
+    @cached_property
     def has_draft_rows(self) -> bool:
         """Whether there are rows that draft: masked ones, or others."""
         return self.mask_id is not None or self.draft_rows != "none"

@@ -19,7 +19,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from daguerre.models.backbone_session import row_tokens
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.batched import BatchCache, BatchLayout, Rows, run_batch
 from daguerre.models.core.config import ModelConfig
@@ -138,7 +137,7 @@ class RowDrafts:
         number = torch.arange(len(groups.place)).repeat_interleave(groups.length)
         begin = (groups.length.cumsum(0) - groups.length).repeat_interleave(groups.length)
         position = place + 1 + torch.arange(len(place)) - begin
-        tokens = torch.from_numpy(row_tokens(backbone.config, position.numpy()))
+        tokens = torch.full_like(position, backbone.config.placeholder)  # in whose place they read a vector
         labels = Rows.make(position[None], span=number[None], horizon=place[None] + 1)
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=native_dtype() == torch.bfloat16):
             with torch.no_grad():
