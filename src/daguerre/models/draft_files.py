@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from daguerre.errors import CheckpointError, DaguerreError, UnsupportedError
 from daguerre.files import write_json
+from daguerre.models.adapter_files import CONFIG as ADAPTER
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.core.parameters import parameter_shapes
 from daguerre.models.draft_adapters import SplitFactors, adapter_factors, adapter_files, adapter_values, is_adapter
@@ -75,8 +76,8 @@ class DraftFolder:
 
     @property
     def paths(self) -> list[Path]:
-        """The files of its weights."""
-        return adapter_files(self.path) if is_adapter(self.path) else [self.path / WEIGHTS]
+        """The files of its weights, and of an adapter the one that has their scale."""
+        return [*adapter_files(self.path), self.path / ADAPTER] if is_adapter(self.path) else [self.path / WEIGHTS]
 
     def tensors(self, config: ModelConfig) -> Mapping[str, Stored | SplitFactors]:
         """Its weights for a model with this config, by name."""

@@ -21,6 +21,7 @@ from daguerre.model import Model
 from daguerre.models.backbone_session import BackboneSession
 from daguerre.models.backends.torch_backend import TorchBackend
 from daguerre.models.core.low_rank import LowRank
+from daguerre.models.core.parameters import num_parameters
 from daguerre.models.draft_files import read_draft_folder
 from daguerre.models.forward import DraftStep
 from daguerre.models.session import compute
@@ -197,6 +198,15 @@ def test_rows_are_trained_as_a_verifying_forward_computes_them(
             want = torch.from_numpy(logits)[list(tokens)].log_softmax(-1)
             near = 1e-3 if kind == "rows" else 0.2  # a head begins with a state that was computed with rounded numbers
             assert torch.allclose(one.log_draft[index], want, atol=near), (k, place)
+
+
+@pytest.mark.parametrize("kind", ["head", "rows", "both"])
+def test_drafts_of_a_model_of_135_million_weights_take_ten_megabytes_at_most(kind: str, model: Model) -> None:
+    """The shape of SmolLM2-135M, and the options by default; the folder has two bytes a weight."""
+    shape = {"width": 576, "num_layers": 30, "num_heads": 9, "num_kv_heads": 3, "head_width": 64, "mlp_width": 1536}
+    before = replace(model.config, **shape)
+    after = replace(before, **DraftOptions(kind=kind).shape())
+    assert 1e6 < 2 * (num_parameters(after) - num_parameters(before)) < 10e6
 
 
 def test_groups_are_of_random_lengths_and_end_with_the_text() -> None:

@@ -248,6 +248,8 @@ class ModelConfig(ModelShape):
         for name in self.draft_matrices:
             if name not in DRAFT_PARTS:
                 raise unknown("matrix of draft_matrices", name, DRAFT_PARTS)
+        if "gate_up" in self.draft_matrices and not self.gated_mlp:
+            raise CheckpointError("draft_matrices: gate_up belongs to a gated MLP: leave it out")
 
     def _check_positions(self) -> None:
         if self.num_heads % self.num_kv_heads:

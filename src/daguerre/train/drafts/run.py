@@ -40,8 +40,8 @@ DRAFTS, STATES, LOG = "drafts", "states", "progress.jsonl"
 """The folders of the head and of the states in that of a run, and its log."""
 HELD = 20
 """One text in so many is held out."""
-MOST_HELD = 60
-"""Held-out texts that are measured."""
+MOST_HELD, MOST_HELD_BY_ROWS = 60, 8
+"""Held-out texts that are measured; those of rows are computed through the model."""
 FEWEST = 40
 """Texts without which no run begins."""
 LOOK = 50
@@ -230,7 +230,8 @@ class DraftRun:
         """
         now = {name: value.clone() for name, value in self.trained.state_dict().items()}
         self.trained.load_state_dict(self.average.values)
-        held = [place for place in self.states.places if place.number % HELD == 0][-MOST_HELD:]
+        most = MOST_HELD if self.by_rows is None else MOST_HELD_BY_ROWS
+        held = [place for place in self.states.places if place.number % HELD == 0][-most:]
         greedy = self._accepted([place for place in held if not place.temperature])
         found = {"greedy": greedy[0], "sampled": self._accepted(held)[1], "held": len(held)}
         self.trained.load_state_dict(now)
