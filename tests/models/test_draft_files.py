@@ -1,4 +1,4 @@
-"""Draft heads of published autoregressive models: they speed up a model whose own numbers they leave alone."""
+"""Drafts of published autoregressive models, by a head, by rows, or both: they leave the model's own numbers alone."""
 
 from __future__ import annotations
 
@@ -23,13 +23,21 @@ from daguerre.errors import CheckpointError, UnsupportedError
 from daguerre.model import Model
 from daguerre.models.added_weights import fingerprint
 from daguerre.models.core.draft_head import DraftHead
+from daguerre.models.core.parameters import parameter_shapes
 from daguerre.models.draft_files import CONFIG, WEIGHTS, save_draft_folder
 from daguerre.models.forward import Rules
 from daguerre.models.loading import load_folder
 from daguerre.train.drafts.run import make_head
 
 DATA = Path(__file__).parents[1] / "data" / "gguf"
-FILES = ("llama-q4_k", "qwen2-q8_0", "qwen3-q6_k")
+ROWS = {"draft_rank": 8, "draft_rows": "learned", "draft_matrices": ["qkv", "out", "gate_up", "down"]}
+MADE: dict[str, tuple[str, dict[str, Any]]] = {
+    "head": ("llama-q4_k", {"draft_head": 40}),
+    "rows": ("qwen2-q8_0", ROWS),
+    "both": ("qwen3-q6_k", ROWS | {"draft_head": 40, "draft_matrices": ["qkv", "down"]}),
+    "random": ("llama-q4_k", ROWS | {"draft_rows": "random", "draft_split": True}),
+}
+"""Which model has which drafts."""
 TOKENS = tuple(range(10, 300, 3))
 PROMPT = list(range(20, 60))
 KINDS: list[dict[str, Any]] = [
@@ -41,12 +49,20 @@ KINDS: list[dict[str, Any]] = [
 
 
 def write(folder: Path, file: Path, seed: int = 1, **shape: Any) -> Path:
-    """A random draft head for a file."""
+    """Random drafts for a file, by default of a head."""
+    import torch
+
     config = load_folder(file, defer=True, drafts="none").weights.config
-    shape = {"draft_head": 40, "draft_tokens": list(TOKENS)} | shape
-    head = make_head(replace(config, **shape), seed)
-    randomize(head)
-    tensors = {f"draft_head.{name}": value for name, value in head.state_dict().items()}
+    shape = (shape or {"draft_head": 40}) | {"draft_tokens": list(TOKENS)}
+    whole, generator = replace(config, **shape), torch.Generator().manual_seed(seed)
+    before, tensors = parameter_shapes(config), dict[str, torch.Tensor]()
+    for name, size in parameter_shapes(whole).items():
+        if name not in before:
+            tensors[name] = torch.randn(size, generator=generator) * size[-1] ** -0.5
+    if whole.draft_head:
+        head = make_head(whole, seed)
+        randomize(head)
+        tensors |= {f"draft_head.{name}": value for name, value in head.state_dict().items()}
     save_draft_folder(folder, tensors, {"name": file.name, "sha256": fingerprint([file])}, shape, {})
     return folder
 
@@ -58,16 +74,21 @@ def randomize(head: DraftHead) -> None:
         head.down.weight.normal_(0, 0.3, generator=torch.Generator().manual_seed(3))
 
 
-@pytest.fixture(scope="module", params=FILES)
-def file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("models") / f"{request.param}.gguf"
+@pytest.fixture(scope="module", params=MADE)
+def kind_of_drafts(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def file(kind_of_drafts: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("models") / f"{MADE[kind_of_drafts][0]}.gguf"
     shutil.copy(DATA / path.name, path)
     return path
 
 
 @pytest.fixture(scope="module")
-def drafts(file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write(tmp_path_factory.mktemp("drafts"), file)
+def drafts(kind_of_drafts: str, file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("drafts"), file, **MADE[kind_of_drafts][1])
 
 
 def cycle(model: Model, draft: np.ndarray, ahead: int) -> Any:
@@ -105,19 +126,33 @@ def test_clean_rows_have_the_same_bits_with_drafts(file: Path, drafts: Path, kin
     assert plain.nll("def f(x):\n    return x").value == drafting.nll("def f(x):\n    return x").value
 
 
+CUTS: list[dict[str, Any]] = [
+    {"temperature": 0.0},
+    {"temperature": 0.0, "repetition_penalty": 1.3, "no_repeat_ngram_size": 3},
+    {"temperature": 0.7, "top_p": 0.9, "min_p": 0.02},
+    {"temperature": 0.7, "min_p": 0.1, "top_k": 40, "no_repeat_ngram_size": 2},
+    {"temperature": 1.0},
+    {"temperature": 1.0, "top_p": 0.8, "repetition_penalty": 1.2},
+]
+
+
 @needs_compiler
-@pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
-def test_texts_are_those_of_ar(file: Path, drafts: Path, temperature: float) -> None:
-    model = daguerre.load(file, drafts=drafts)
-    options: dict[str, Any] = {"temperature": temperature, "seed": 5, "heal": False}
-    plain = model.generate(PROMPT, 40, mode="ar", **options)
+@pytest.mark.parametrize("backend", ["native", "torch"])
+def test_texts_are_those_of_ar(file: Path, drafts: Path, backend: str) -> None:
+    """Token for token, whole and streamed, whatever the drafts are and however many."""
+    model = daguerre.load(file, drafts=drafts, backend=backend, dtype="float32")
+    drafted = 0
+    for number, cut in enumerate(CUTS):
+        options: dict[str, Any] = {"seed": number, "heal": False} | cut
+        plain = model.generate(PROMPT, 40, mode="ar", **options)
+        for how in ({"drafter": "head", "block_size": 4}, {"drafter": "head", "block_size": 2}, {"drafter": "auto"}):
+            result = model.generate(PROMPT, 40, mode="speculative", **how, **options)
+            events = list(model.stream(PROMPT, 40, mode="speculative", **how, **options))
 
-    result = model.generate(PROMPT, 40, mode="speculative", drafter="head", block_size=4, **options)
-    events = list(model.stream(PROMPT, 40, mode="speculative", drafter="head", block_size=4, **options))
-
-    assert [token.text for token in result.tokens] == [token.text for token in plain.tokens]
-    assert events[-1].text == plain.text
-    assert result.usage.head_drafted
+            assert [token.text for token in result.tokens] == [token.text for token in plain.tokens], (cut, how)
+            assert events[-1].text == plain.text
+            drafted += result.usage.head_drafted
+    assert drafted > 100
 
 
 @needs_compiler
@@ -196,7 +231,7 @@ def test_a_lora_adapter_is_merged_beside_drafts(file: Path, drafts: Path, tmp_pa
         daguerre.load(file, adapter=tmp_path, drafts=chosen, dtype="float32") for chosen in ("none", drafts)
     )
 
-    assert drafting.config.draft_head
+    assert drafting.config.draft_head or drafting.config.draft_rank
     assert tuned.nll(text).value == drafting.nll(text).value
     assert tuned.nll(text).value != daguerre.load(file, drafts="none", dtype="float32").nll(text).value
 
@@ -204,11 +239,14 @@ def test_a_lora_adapter_is_merged_beside_drafts(file: Path, drafts: Path, tmp_pa
 @needs_compiler
 def test_texts_of_a_batch_are_those_of_each_alone(file: Path, drafts: Path) -> None:
     model = daguerre.load(file, drafts=drafts)
-    options: dict[str, Any] = {"temperature": 1.0, "heal": False}
+    how = {"mode": "speculative", "drafter": "head", "block_size": 3}
     with Engine(model) as engine:
-        how = {"mode": "speculative", "drafter": "head", "block_size": 3}
-        jobs = [engine.generate(PROMPT[number:], 24, seed=number, **how, **options) for number in range(5)]
+        jobs = [
+            engine.generate(PROMPT[number:], 24, seed=number, heal=False, **how, **CUTS[number % 6])
+            for number in range(12)
+        ]
         together = [job.result() for job in jobs]
     for number, result in enumerate(together):
-        assert result.text == model.generate(PROMPT[number:], 24, mode="ar", seed=number, **options).text
-    assert model.generate(PROMPT, 24, seed=0, **how, **options).usage.head_drafted  # fewer where rows are shared
+        alone = model.generate(PROMPT[number:], 24, mode="ar", seed=number, heal=False, **CUTS[number % 6])
+        assert result.text == alone.text
+    assert model.generate(PROMPT, 24, heal=False, **how).usage.head_drafted  # fewer where rows are shared

@@ -29,6 +29,8 @@ SHAPES: dict[str, dict[str, Any]] = {
     "wide": {"draft_rank": 64, "width": 256, "num_heads": 2, "num_kv_heads": 2, "mlp_width": 704},
     "biases": {"draft_rank": 70, "norm": "layer", "gated_mlp": False, "activation": "gelu"} | BIASES,
     "one matrix": {"draft_rank": 128, "draft_matrices": ("out",), "rope_scaling": SCALED},
+    "split": {"draft_rank": 24, "draft_matrices": ("qkv", "gate_up"), "draft_split": True},
+    "first": {"draft_rank": 70, "draft_matrices": ("gate_up",), "norm": "layer", "mlp_bias": True},
     "post": {"draft_rank": 24, "norm": "layer", "norm_placement": "post", "norm_eps": 1e-3},
 }
 """Ranks within a panel, of one panel and of two."""
@@ -47,7 +49,7 @@ def backbones(make_model: Any) -> dict[str, Backbone]:
                 weight.add_(0.3 * torch.randn(weight.shape, generator=random))
             if key.endswith("_draft.b.weight"):
                 weight.normal_(0, 0.7 * weight.shape[1] ** -0.5, generator=random)
-            if key.endswith(("out_draft.b.weight", "down_draft.b.weight")):
+            if key.endswith(("out_draft.b.weight", "down_draft.b.weight", "gate_up_draft.b.weight")):
                 weight.mul_(10.0)
     return out
 
@@ -119,7 +121,7 @@ def test_drafts_are_near_the_reference_with_smaller_numbers(
 @every_isa
 def test_a_draft_has_the_bits_that_it_has_alone(backbones: Any, isa: str, subtests: pytest.Subtests) -> None:
     """Beside requests that draft and such that do not, in another order in each batch, on up to three threads."""
-    for shape in ["wide", "biases", "one matrix"]:
+    for shape in ["wide", "biases", "one matrix", "split"]:
         with subtests.test(shape):
             for dtype, quantize in kinds():
                 backend = NativeBackend(copy.deepcopy(backbones[shape]).to(dtype), quantize)
@@ -141,7 +143,7 @@ def test_all_other_rows_are_computed_as_without_low_rank_weights(
     backbones: Any, isa: str, subtests: pytest.Subtests
 ) -> None:
     """To the bit: clean rows beside drafts, what is cached of them, and all rows of a forward that does not draft."""
-    for shape in ["wide", "post", "one matrix"]:
+    for shape in ["wide", "post", "one matrix", "first"]:
         with subtests.test(shape):
             whole = backbones[shape]
             without = Backbone(replace(whole.config, draft_rank=0)).requires_grad_(False)

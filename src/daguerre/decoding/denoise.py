@@ -24,6 +24,7 @@ from daguerre.decoding.result import has_ended, num_as_drafted
 from daguerre.decoding.sampler import TokenSampler, evidence_at
 from daguerre.models.drafting_model import DraftingSession
 from daguerre.models.forward import Logits
+from daguerre.models.row_times import RowTimes
 from daguerre.models.rows import index_range
 from daguerre.models.session import Asking, Counts, Session
 from daguerre.sampling.logits import Proposals, biased, softmax
@@ -96,6 +97,7 @@ class Run:
 
     counts  what the sample has computed: those of the session
     crowd   how many texts are written in its forwards, with this one: whoever computes them changes it
+    row_times  what rows were measured to take; None: by the table of the processor
     second  the session of a second model, which drafts; and how that is asked, which a scorer may change
     """
 
@@ -105,6 +107,7 @@ class Run:
     deadline: Deadline
     counts: Counts
     crowd: int = 1
+    row_times: RowTimes | None = None
     second: tuple[DraftingSession, Session] | None = None
     _last_end: tuple[object, bool] = field(default=(None, False))
 

@@ -230,8 +230,8 @@ def worth_drafting(config: ModelConfig, temperature: float, most: int, row_time:
     cold, warm = config.draft_acceptance or UNKNOWN_ACCEPTANCE
     share, tokens, reached, fastest, out = min(temperature, 1.0), 1.0, 1.0, WORTH_DRAFTING, 0
     base, each = 1 + CYCLE_TIME, head_time * bool(config.draft_head) + (1 + MASKED_PLACES) * row_time
-    if config.draft_head and config.mask_id is None:
-        base, each = 1, head_time + row_time  # a published model, whose step hides what else a cycle takes
+    if config.mask_id is None:  # a published model, whose step hides what else a cycle takes
+        base, each = 1, head_time * bool(config.draft_head) + (1 + MASKED_PLACES * config.has_draft_rows) * row_time
     if config.masks_in_place:
         base, each = 2 + CYCLE_TIME, 2 * row_time  # a draft takes a forward of its own
     for num, (greedy, sampled) in enumerate(zip(cold[:most], warm[:most], strict=True), start=1):

@@ -105,7 +105,8 @@ class Sample:
             sampler = replace(sampler, by_step=True, reads=decode.commit_policy.reads, as_drawn=decode.ranks_as_drawn)
         self._searched = plan.searched if sample == 0 else None
         self.deadline = Deadline(timeout, clock, 0.0 if self._searched is None else self._searched.seconds)
-        self._run, self._cut = Run(plan, session, sampler, self.deadline, session.counts, second=second), False
+        times = getattr(self.backend, "row_times", None)  # which others than the native one do not keep
+        self._run, self._cut = Run(plan, session, sampler, self.deadline, session.counts, 1, times, second), False
         self._steps = self.plan.mode.run(self._run, plan.canvas)
 
     @property

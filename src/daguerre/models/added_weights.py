@@ -1,4 +1,4 @@
-"""Weights that a folder adds to a published model, whose own stay as they are to the bit: those of a draft head
+"""Weights that a folder adds to a published model, whose own stay as they are to the bit: those of drafts
 (`models.draft_files`) or of concept heads (`models.head_files`). A folder names the model that it was trained for, and
 is refused for another: that one's hidden states would be noise to it.
 """
@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import copy
 import hashlib
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
 
 from daguerre.errors import CheckpointError
 from daguerre.files import atomic_write
+from daguerre.models.bits import NumberType
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.core.parameters import parameter_shapes
-from daguerre.models.model_weights import OUTSIDE, DeferredWeights, InBlocks, ModelWeights, Part, Parts
-from daguerre.models.shards import SafetensorsFile
+from daguerre.models.model_weights import DeferredWeights, InBlocks, ModelWeights, Part, Parts, layer_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -53,29 +56,44 @@ def write_added(path: Path, tensors: Mapping[str, Tensor]) -> None:
         file.write(content)
 
 
+class Added(Protocol):
+    """A weight that is added: a tensor of a file, or what is made of several."""
+
+    @property
+    def shape(self) -> Sequence[int]:
+        """Its sizes."""
+
+    def read(self, numbers: NumberType) -> np.ndarray:
+        """The numbers, in a type."""
+
+
 class AddedWeights(DeferredWeights):
-    """The weights of a model with those of a file.
+    """The weights of a model with those of files.
 
-    config   of both together
-    begins   what the names of the added weights begin with; they belong to no layer
+    config  of both together
+    paths   the files that hold the added ones; the first is named in errors
+    added   those, by name
 
-    CheckpointError where the file has other tensors than the config says.
+    CheckpointError where other weights are added than the config says.
     """
 
-    def __init__(self, weights: ModelWeights, config: ModelConfig, path: Path, begins: str) -> None:
+    def __init__(
+        self, weights: ModelWeights, config: ModelConfig, paths: Sequence[Path], added: Mapping[str, Added]
+    ) -> None:
         self.config, self.numbers, self.device = config, weights.numbers, weights.device
-        self._weights, self._path, self._begins = weights, path, begins
-        self._check(SafetensorsFile(path).tensors())
-
-    def _check(self, stored: Mapping[str, Any]) -> None:
-        wanted = {name: shape for name, shape in parameter_shapes(self.config).items() if name.startswith(self._begins)}
-        if {name: tuple(one.shape) for name, one in stored.items()} != wanted:
-            raise CheckpointError(f"{self._path} has other tensors than its config says: copy it again")
+        self._weights, self._paths, self._added = weights, paths, defaultdict[int | None, dict[str, Added]](dict)
+        before = parameter_shapes(weights.config)
+        wanted = {name: shape for name, shape in parameter_shapes(config).items() if name not in before}
+        if {name: tuple(one.shape) for name, one in added.items()} != wanted:
+            raise CheckpointError(f"{paths[0]} has other tensors than its config says: copy it again")
+        for name, one in added.items():
+            layer, inner = layer_of(name)
+            self._added[layer][inner] = one
 
     @property
     def paths(self) -> list[Path]:
         """The files that hold them."""
-        return [*self._weights.paths, self._path]
+        return [*self._weights.paths, *self._paths]
 
     @property
     def stored_bits(self) -> float | None:
@@ -92,14 +110,11 @@ class AddedWeights(DeferredWeights):
     def as_stored(self) -> Parts:
         """The same weights, of which matrices in blocks are rows of these."""
         stored = self._weights.as_stored()
-        return InBlocks(self, lambda layer: self._with_added(layer, stored.part(layer)))
+        return InBlocks(self, lambda layer: stored.part(layer) | self._read(layer))
 
     def part(self, layer: int | None) -> Part:
         """The weights of a part."""
-        return self._with_added(layer, self._weights.part(layer))
+        return self._weights.part(layer) | self._read(layer)
 
-    def _with_added(self, layer: int | None, part: Part) -> Part:
-        if layer is OUTSIDE:
-            tensors = SafetensorsFile(self._path).tensors()
-            part |= {name: one.read(self.numbers) for name, one in tensors.items()}
-        return part
+    def _read(self, layer: int | None) -> Part:
+        return {name: one.read(self.numbers) for name, one in self._added[layer].items()}

@@ -115,7 +115,9 @@ class BackboneSession:
         self, canvas: Canvas, draft: np.ndarray, ahead: int, ends: tuple[int, ...] | None = None
     ) -> Asking[Verification]:
         """The distributions of a draft and of the positions after it; see `Session`."""
-        plan, groups = plan_verification(canvas, len(draft), ahead, ends, self.config.mask_id is not None)
+        config = self.config
+        known = config.has_draft_rows, config.mask_id is None
+        plan, groups = plan_verification(canvas, len(draft), ahead, ends, *known)
         (answer,) = yield [self._verifying(canvas, plan, draft, Hidden(), groups)]
         assert answer.hidden is not None
         hidden, groups = answer.hidden, groups + len(draft) + 1
@@ -139,7 +141,9 @@ class BackboneSession:
         """Verify, draw, accept and draft; see `Session`."""
         assert canvas.span is not None
         positions = index_range(canvas.span[0], canvas.span[0] + len(draft) + 1)
-        plan, groups = plan_verification(canvas, len(draft), ahead, ends, self.config.mask_id is not None)
+        config = self.config
+        known = config.has_draft_rows, config.mask_id is None
+        plan, groups = plan_verification(canvas, len(draft), ahead, ends, *known)
         (answer,) = yield [self._verifying(canvas, plan, draft, Cycle(rules, positions, draft, groups, worth), groups)]
         return answer
 
@@ -209,10 +213,11 @@ class BackboneSession:
 
     def _verifying(self, canvas: Canvas, plan: RowPlan, draft: np.ndarray, ask: Ask, groups: np.ndarray) -> Forward:
         """The forward of `verify`. Wanted rows in order: the clean rows that are read, then the masked rows of each; in
-        a model without masks each clean row again, as often as its group says, since its draft head reads that.
+        a model without rows that draft each clean row again, as often as its group says: its draft head reads that.
         """
         assert canvas.span is not None and canvas.continues and not (self.config.masks_in_place and len(plan.noisy))
-        masks = _masks(self.config.placeholder, len(plan.noisy))
+        random = self.config.draft_rows == "random"
+        masks = random_tokens(self.config, plan.noisy) if random else _masks(self.config.placeholder, len(plan.noisy))
         wanted = index_range(plan.num_clean - plan.num_read, plan.num_clean + len(masks), np.int32)
         if not len(masks) and groups[-1]:
             wanted = np.concatenate([wanted, np.repeat(wanted, np.diff(groups))])
@@ -296,6 +301,12 @@ def _gathered(found: Sequence[tuple[np.ndarray, Answer]]) -> Answer:
             if part is not None:
                 getattr(out, name)[rows] = part
     return out
+
+
+def random_tokens(config: ModelConfig, positions: np.ndarray) -> np.ndarray:
+    """Tokens of rows that draft at these positions, int64, each a function of its position."""
+    ids, spread = config.ordinary_ids, (positions + 1) * 0x9E3779B1 % (1 << 32)  # a Weyl sequence
+    return ids[spread * len(ids) >> 32]
 
 
 @lru_cache(maxsize=256)

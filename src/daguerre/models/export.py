@@ -37,6 +37,7 @@ TOKENIZER_CLASS = "PreTrainedTokenizerFast"
 SHAPE = "width num_layers num_heads num_kv_heads mlp_width max_positions head_width qk_norm qkv_bias out_bias mlp_bias"
 MORE = "tied norm_eps activation rope_theta rope_scaling vocab_size eos_id end_ids bos_id pad_id reserved_ids"
 LEFT = "context shift block_size anchor mask_id null_id expand_id draft_head draft_rank draft_matrices draft_acceptance"
+LEFT += " draft_split draft_rows draft_tokens"
 CARRIED = frozenset((SHAPE + " " + MORE + " " + LEFT + " masks_in_place concepts fim ends_loops").split())
 """Fields of a config that are written, or that concern what is left out; all others must have their defaults."""
 

@@ -20,6 +20,7 @@ from daguerre.models.catalog import FILE as NAMES
 from daguerre.models.catalog import Catalog, read_catalog
 from daguerre.models.core.shapes import ConceptShape
 from daguerre.models.json_files import read_json
+from daguerre.models.shards import SafetensorsFile
 from daguerre.models.sources import Loaded, ModelSource
 
 if TYPE_CHECKING:
@@ -153,7 +154,8 @@ def with_heads(loaded: Loaded, chosen: Path | None, changed: bool = False) -> Lo
     if config.concepts is not None:
         raise UnsupportedError(f"the model has concept heads of its own: leave out {folder.path}")
     config = replace(config, concepts=folder.shape)
-    weights = AddedWeights(loaded.weights, config, folder.path / WEIGHTS, CONCEPTS)
+    path = folder.path / WEIGHTS
+    weights = AddedWeights(loaded.weights, config, [path], SafetensorsFile(path).tensors())
     if loaded.weights.made is not None:
         weights.module()
     return replace(loaded, weights=weights, concepts=folder.names())

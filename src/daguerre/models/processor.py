@@ -83,9 +83,14 @@ HEAD_TIMES = {"avx2": 0.05, "avx512": 0.05, "avx512_vnni": 0.05, "avx512_bf16": 
 def row_time(crowd: int = 1) -> float:
     """What a further row takes, as a share of what a text's step of mode "ar" does: the entry of ROW_TIMES for the
     instruction set in use, the largest for one that has none. In a crowd of N texts, whose steps share the time in
-    which weights are read, a row takes more of it: N r / (1 + (N - 1) r). Which set is in use is looked up once.
+    which weights are read, a row takes more of it (`in_crowd`). Which set is in use is looked up once.
     """
     alone = ROW_TIMES.get(instruction_set(), max(ROW_TIMES.values()))
+    return in_crowd(alone, crowd)
+
+
+def in_crowd(alone: float, crowd: int) -> float:
+    """The share of a row in a crowd of N texts, of the share of one that is alone: N r / (1 + (N - 1) r)."""
     return crowd * alone / (1 + (crowd - 1) * alone)
 
 

@@ -258,21 +258,30 @@ def _between_segments(canvas: Canvas, offset: int) -> RowPlan:
 
 
 def plan_verification(
-    canvas: Canvas, num_draft: int, ahead: int, ends: tuple[int, ...] | None = None, masked: bool = True
+    canvas: Canvas,
+    num_draft: int,
+    ahead: int,
+    ends: tuple[int, ...] | None = None,
+    masked: bool = True,
+    in_order: bool = False,
 ) -> tuple[RowPlan, np.ndarray]:
     """Rows that verify a draft at the start of the active span: the anchor and the draft as clean rows, and for those
     of them whose numbers are in `ends` (None: for all) `ahead` masked rows, which see the clean rows up to it. If the
     draft is rejected at some position, the clean rows after it are wrong, and the next call discards them from the
     cache. Also returns where the masked rows of each clean row begin, and the end, int32 (num_draft + 2,).
 
-    masked: False for a model without masks, whose draft head has steps where others have masked rows, behind every row
+    masked: False for a model without rows that draft, whose draft head has steps where others have masked rows, behind
+            every row
+    in_order  a masked row sees those before it alone, and not those behind it, too
     """
     assert canvas.span is not None
     start, end = canvas.span
     assert num_draft < end - start, "a draft ends before the last position of its span"
     steps = min(ahead, end - start - num_draft - 1)
     ahead = ahead if masked else 0
-    position, sees, mask, groups = _masked_rows(num_draft, ahead, min(end - start, num_draft + ahead + 2), ends)
+    position, sees, mask, groups = _masked_rows(
+        num_draft, ahead, min(end - start, num_draft + ahead + 2), ends, in_order
+    )
     read, position = num_draft + 1, start + position
     ready = Layout(position, np.int32(start) + sees, read, None, mask if len(mask) > read else None)
     groups = groups if masked else np.arange(num_draft + 2, dtype=np.int32) * np.int32(steps)
@@ -288,7 +297,7 @@ def plan_draft(start: int, num: int) -> RowPlan:
 
 @lru_cache(maxsize=1024)
 def _masked_rows(
-    num_draft: int, ahead: int, room: int, ends: tuple[int, ...] | None
+    num_draft: int, ahead: int, room: int, ends: tuple[int, ...] | None, in_order: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Of the clean rows that are read in a verification and the masked rows: positions, relative to the start of a
     span of `room` positions; ends of the keys that they see outside the mask, relative to the same; and the mask over
@@ -300,7 +309,10 @@ def _masked_rows(
     groups = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
     place = np.repeat(np.arange(num_draft + 1), sizes)
     num_read = num_draft + 1
-    mask = np.concatenate([np.arange(num_read) <= place[:, None], place[:, None] == place], axis=1)
+    within = place[:, None] == place
+    if in_order:
+        within &= _up_to_each(len(place))
+    mask = np.concatenate([np.arange(num_read) <= place[:, None], within], axis=1)
     position = np.concatenate([np.arange(-1, num_draft), *each])
     sees = np.concatenate([np.arange(num_read), np.full(len(place), -1)]).astype(np.int32)
     return position, sees, np.concatenate([_unseen(num_read, mask.shape[1]), mask]), groups

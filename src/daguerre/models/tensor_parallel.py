@@ -85,9 +85,10 @@ def splits_of(config: ModelConfig, group: Any) -> dict[str, MatrixSplit]:
         for name, split in (
             ("attention.qkv_draft.b", MatrixSplit(0, heads, group)),
             ("attention.out_draft.a", MatrixSplit(1, heads[:1], group)),
+            ("mlp.gate_up_draft.b", MatrixSplit(0, sizes, group)),
             ("mlp.down_draft.a", MatrixSplit(1, inner, group)),
         ):
-            if config.draft_rank_of(name.partition(".")[2].partition("_")[0]):
+            if config.draft_rank_of(name.partition(".")[2].partition("_draft")[0]):
                 out[f"layers.{layer}.{name}.weight"] = split
     return out
 

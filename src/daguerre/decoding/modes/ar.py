@@ -71,6 +71,8 @@ class Autoregressive(Mode):
         size = 1  # the most tokens of a forward
         if "drafter" in self.options:
             own = config.block_size if config.masks_in_place else None
+            if config.draft_rows != "none":
+                own = 1 + len(config.draft_acceptance[0]) if config.draft_acceptance else None
             size = run.plan.decode.block_size or own or DEFAULT_SIZE
         given = None
         if run.plan.draft is not None:
@@ -171,9 +173,10 @@ def speculate(
     apart, counts = _apart(run, size - 1) if run.plan.config.masks_in_place else None, run.counts
     right, tried = 1, 2  # of places in the caller's draft that were guessed after a difference
     while start < end and not should_stop(canvas):
-        if crowd != run.crowd:
-            crowd, time = run.crowd, row_time(run.crowd)
-            ahead = 0 if apart is not None else _masked_rows(run, size - 1)
+        if crowd != run.crowd or run.row_times is not None:
+            crowd = run.crowd
+            time = row_time(crowd) if run.row_times is None else run.row_times.share(crowd)
+            ahead = 0 if apart is not None else _masked_rows(run, size - 1, time)
         if run.sampler.constraint is not None:
             canvas, num = yield from _commit_forced(run, canvas.at((start, end)), rules, should_stop)
             start, following = start + num, following.after(canvas.tokens[start : start + num])
@@ -249,19 +252,19 @@ def _commit_forced(
     return canvas, end - start
 
 
-def _masked_rows(run: Run, most: int) -> int:
-    """How many masked rows follow a place of a draft."""
+def _masked_rows(run: Run, most: int, time: float) -> int:
+    """How many masked rows follow a place of a draft, each of which takes this share of a step of mode "ar"."""
     config, settings, num = run.plan.config, run.plan.decode, most
-    if settings.drafter in ("lookup", "second") or (config.mask_id is None and not config.draft_head):
+    if settings.drafter in ("lookup", "second") or not (config.has_draft_rows or config.draft_head):
         return 0
     if settings.drafter == "auto":
-        num = worth_drafting(config, settings.temperature, num, row_time(run.crowd), head_time(run.crowd))
+        num = worth_drafting(config, settings.temperature, num, time, head_time(run.crowd))
     return num
 
 
 def _apart(run: Run, most: int) -> Apart:
     """When a draft takes a forward of its own."""
-    settings, num = run.plan.decode, _masked_rows(run, most)
+    settings, num = run.plan.decode, _masked_rows(run, most, row_time(run.crowd))
     return Apart(run.plan.config, settings.temperature, num, num > 0 and settings.drafter == "head")
 
 

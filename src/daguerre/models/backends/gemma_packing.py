@@ -79,7 +79,7 @@ def _layer(config: ModelConfig, number: int, layer: View, packing: Packing) -> i
         packing.linear(lambda: behind(layer.within("attention_norm"), attention.within("qkv"))),
         packing.linear(lambda: behind(None, attention.within("out"))),
         *pack_mlp(layer.within("mlp"), layer.within("mlp_norm"), packing),
-        *(no_draft, no_draft, no_draft),
+        *(no_draft, no_draft, no_draft, no_draft),
         packing.hold(lambda: _weights_of_heads(config.num_heads, config.key_shapes[number][0], attention)),
         *(weight("attention_norm"), weight("mlp_norm")),
         *(weight("after_attention_norm"), None, weight("after_mlp_norm"), None),

@@ -89,7 +89,7 @@ class LayerStruct(ctypes.Structure):
 
     _fields_ = [
         *_fields("qkv out up down", LinearStruct),
-        *_fields("qkv_draft out_draft down_draft", LowRankStruct),
+        *_fields("qkv_draft out_draft up_draft down_draft", LowRankStruct),
         *_fields("qk_weight before_attention before_mlp attention_weight attention_bias mlp_weight mlp_bias", Pointer),
         ("router", LinearStruct),
         ("expert_bias", Pointer),
@@ -155,6 +155,7 @@ class ModelStruct(ctypes.Structure):
         ("experts", ExpertsStruct),
         ("embedding", Pointer),
         ("tokens", LinearStruct),
+        ("draft_row", Pointer),
         *_fields("learned final_weight final_bias cos sin sliding_cos sliding_sin query_scale", Pointer),
         ("layers", ctypes.POINTER(LayerStruct)),
         *_fields("exact drafting", HeadStruct),

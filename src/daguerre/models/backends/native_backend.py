@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import time
 from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,7 @@ from daguerre.models.load_options import Place, Quantization
 from daguerre.models.model_weights import ModelWeights, weights_of
 from daguerre.models.processor import LEVELS, instruction_set
 from daguerre.models.rounded_weights import RoundedWeights
+from daguerre.models.row_times import RowTimes
 
 if TYPE_CHECKING:
     from daguerre.models.core.backbone import Backbone
@@ -97,6 +99,7 @@ class NativeBackend:
         adaptive = config.adaptive_width and config.time_input
         self._modulations = Modulations.of(weights) if adaptive else None
         self._level = LevelVector.of(weights) if config.time_input and not adaptive else None
+        self.row_times = RowTimes() if config.can_draft and config.mask_id is None else None
         self._width, self._vocab = round_up(config.width, COLUMNS), round_up(config.vocab_size, COLUMNS)
 
     @property
@@ -118,6 +121,7 @@ class NativeBackend:
         """An answer to each request of the batch; see `Backend`."""
         forwards, answers = [one for one in batch if isinstance(one, Forward)], list[Answer]()
         if forwards:
+            began = time.thread_time()
             call = NativeCall(self.config, self.level, self._edits, forwards, self._answering is not None)
             with CONTENTION.computing(call.threads, call.rows):
                 failed = self._library.daguerre_forward(self._this, call.given, *call.made)
@@ -127,6 +131,8 @@ class NativeBackend:
                 if one.cache is not None:
                     one.cache.commit(one.layout.num_clean)  # type: ignore[attr-defined]
             answers = call.answers()
+            if self.row_times is not None:
+                self.row_times.took(call.rows, sum(len(one.wanted) for one in forwards), time.thread_time() - began)
         if len(forwards) == len(batch) and self._answering is None:
             return answers
         left = iter(answers)

@@ -103,7 +103,7 @@ def pack_around(weights: Parts, part: View, packing: Packing) -> interface.Model
     head = part.within("draft_head") if config.draft_head else None
     tokens, confidence, confidence_bias = None, None, CONFIDENCE_BIAS()
     if head is not None:
-        if not config.drafts_clean:
+        if config.mask_id is not None:
             tokens = hold(lambda: _products_of_tokens(head.floats("up.weight"), part.floats("embedding.weight")))
         if head.has("confidence"):
             confidence = hold(lambda: head.floats("confidence.weight"))
@@ -116,7 +116,7 @@ def pack_around(weights: Parts, part: View, packing: Packing) -> interface.Model
     if not apart:
         rows = exact.logits if config.tied else small.linear(lambda: (part["embedding.weight"], None))
     drafting = interface.HeadStruct()
-    if head is not None:
+    if head is not None or config.draft_tokens:
         same = rounds and not config.draft_tokens
         drafting = exact if same else _head(config, part, packing.of("int8"), config.draft_tokens)
     return interface.ModelStruct(
@@ -131,6 +131,7 @@ def pack_around(weights: Parts, part: View, packing: Packing) -> interface.Model
         _experts(config, packing),
         hold(lambda: part["embedding.weight"]) if apart else None,
         rows,
+        held(part, "draft_embedding.weight", packing),
         held(part, "position_embedding.weight", packing),
         held(final, "weight", packing),
         held(final, "bias", packing),
@@ -229,6 +230,7 @@ def _layer(config: ModelConfig, number: int, layer: View, packing: Packing) -> i
         *pack_mlp(mlp, before[1], packing),
         _low_rank(attention, "qkv_draft", before[0], packing),
         _low_rank(attention, "out_draft", None, packing),
+        _low_rank(mlp, "gate_up_draft", before[1], packing, gates),
         _low_rank(mlp, "down_draft", None, packing),
         packing.hold(lambda: _weights_of_heads(config, attention)),
         *(None if norm is None else held(norm, "weight", packing) for norm in before),
@@ -255,15 +257,27 @@ def as_it_is(weight: np.ndarray) -> np.ndarray:
     return weight
 
 
-def _low_rank(module: View, name: str, norm: View | None, packing: Packing) -> interface.LowRankStruct:
-    """Low-rank weights behind a norm; empty ones where there are none."""
+def _in_q8_0(weight: np.ndarray) -> BlockRows:
+    """A matrix rounded to blocks."""
+    return in_q8_0(in_floats(weight))
+
+
+def unordered(weight: Any, bias: np.ndarray | None) -> Matrix:
+    """A matrix and its bias as they are."""
+    return weight, bias
+
+
+def _low_rank(
+    module: View, name: str, norm: View | None, packing: Packing, order: Callable[..., Matrix] = unordered
+) -> interface.LowRankStruct:
+    """Low-rank weights behind a norm, of a matrix whose rows are put in an order; empty ones where there are none."""
     if not module.has(name):
         return interface.LowRankStruct()
     weights = module.within(name)
-    rows = in_q8_0 if packing.numbers == "stored" else as_it_is  # of one kind with the matrix that they are added to
+    rows = _in_q8_0 if packing.numbers == "stored" else as_it_is  # of one kind with the matrix that they are added to
     return interface.LowRankStruct(
         packing.linear(lambda: (rows(weights["a.weight"]), behind(norm, weights.within("a"))[1])),
-        packing.linear(lambda: (rows(weights["b.weight"]), None), narrow=True),
+        packing.linear(lambda: order(rows(weights["b.weight"]), None), narrow=True),
         round_up(min(weights.shape("a.weight")[0], COLUMNS), QUARTER) // QUARTER,
     )
 
@@ -314,14 +328,14 @@ def _head(config: ModelConfig, part: View, packing: Packing, tokens: tuple[int, 
     else:
         logits, ids = packing.linear(lambda: (matrix["weight"], _never(config, part))), None
     if not config.draft_head:
-        return interface.HeadStruct(logits)
+        return interface.HeadStruct(logits, ids=ids, num=len(tokens))
     head, width = part.within("draft_head"), config.width
 
     def columns(start: int) -> Matrix:
         return interleaved(head["up.weight"])[:, start : start + width], None
 
     row, state = (packing.linear(partial(columns, start)) for start in (0, 2 * width))
-    before = packing.linear(partial(columns, width)) if config.drafts_clean else interface.LinearStruct()
+    before = packing.linear(partial(columns, width)) if config.mask_id is None else interface.LinearStruct()
     down = packing.linear(lambda: (head["down.weight"], None))
     return interface.HeadStruct(logits, row, state, before, down, ids, len(tokens))
 

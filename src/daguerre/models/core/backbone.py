@@ -114,11 +114,12 @@ class MLP(nn.Module):
             self.up = nn.Linear(config.width, inner, bias=config.mlp_bias)
         self.gated = config.gated_mlp
         self.down = nn.Linear(inner, config.width, bias=config.mlp_bias)
+        self.gate_up_draft = low_rank(self.gate_up, config.draft_rank_of("gate_up")) if config.gated_mlp else None
         self.down_draft = low_rank(self.down, config.draft_rank_of("down"))
 
     def forward(self, x: Tensor, drafts: DraftRows = None) -> Tensor:
         if self.gated:
-            gate, up = self.gate_up(x).chunk(2, dim=-1)
+            gate, up = add_low_rank(self.gate_up(x), x, self.gate_up_draft, drafts).chunk(2, dim=-1)
             x = self.activation(gate) * up
         else:
             x = self.activation(self.up(x))
@@ -215,6 +216,7 @@ class Backbone(nn.Module):
         self.config = config
         self.deferred: WeightLoader | None = None
         self.embedding = nn.Embedding(config.vocab_size, config.width)
+        self.draft_embedding = nn.Embedding(1, config.width) if config.draft_rows == "learned" else None
         learned = config.positions == "learned"
         self.position_embedding = nn.Embedding(config.max_positions, config.width) if learned else None
         self.layers = nn.ModuleList(self.layer_class(config, number) for number in range(config.num_layers))
@@ -246,6 +248,8 @@ class Backbone(nn.Module):
         x = self.embedding(tokens)
         if self.config.embedding_scale != 1:
             x = x * torch.full((), self.config.embedding_scale, dtype=x.dtype, device=x.device)
+        if self.draft_embedding is not None and drafting is not None:
+            x = torch.where(drafting[..., None], self.draft_embedding.weight[0], x)
         if self.position_embedding is not None:
             x = x + self.position_embedding(position)
         if self.time_input is not None:

@@ -117,7 +117,7 @@ class BatchLayout:
 
     `plain`: the clean rows of each example are one causal run (one document, one segment, positions in order), so no
     mask is needed. `seen` is a boolean (B or 1, R, R) mask that further restricts the pairs that the rule allows; only
-    for a forward without a cache.
+    for a forward without a cache. `in_order`: a noisy row sees those of its span before it alone.
     """
 
     rows: Rows
@@ -126,6 +126,7 @@ class BatchLayout:
     block_size: int | None = None
     plain: bool = False
     seen: Tensor | None = None
+    in_order: bool = False
 
     @classmethod
     def causal(
@@ -153,6 +154,8 @@ class BatchLayout:
             mask = allowed(self.rows[start:stop], keys[:num_keys], self.context, self.block_size)
             if window is not None:
                 mask = mask & (keys.position[:, None, :num_keys] > self.rows.position[:, start:stop, None] - window)
+            if self.in_order:
+                mask = mask & (keys.position[:, None, :num_keys] <= self.rows.position[:, start:stop, None])
             if self.seen is not None:
                 assert past == 0
                 mask = mask & self.seen[:, start:stop, :num_keys]

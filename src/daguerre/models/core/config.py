@@ -29,8 +29,11 @@ Placement = Literal["pre", "post", "both"]
 Activation = Literal["silu", "gelu", "gelu_tanh"]
 Positions = Literal["rotary", "learned"]
 NormScope = Literal["head", "all"]
+DraftRows = Literal["none", "learned", "random"]
 DRAFT_MATRICES = ("qkv", "out", "down")
-"""The matrices of a layer that low-rank weights of drafts may be added to."""
+"""The matrices of a layer that low-rank weights of drafts are added to."""
+DRAFT_PARTS = {"qkv": 3, "out": 1, "gate_up": 2, "down": 1}
+"""Those that they may be added to, and of how many published matrices each consists."""
 PARTS = {
     "rope_scaling": RopeScaling,
     "windows": Windows,
@@ -124,11 +127,13 @@ class ModelConfig(ModelShape):
 
     `draft_head` is the inner width of the draft head, 0 without one; `draft_rank` is the rank of the low-rank weights
     that act on the noisy rows of drafts alone, 0 without, and `draft_matrices` those that have them: the first or last
-    matrix of attention, the last one of the MLP. The draft head of a model without masks reads the clean row that drew
-    the last token, in place of masked rows. `draft_tokens`, ascending, are all that drafts consist of; empty: every
-    token. `draft_acceptance` has the measured chances, at temperatures
-    0 and 1, that the tokens of a draft are accepted, each given that those before it are; empty if they were not
-    measured.
+    matrix of attention, the first (`gate_up`) or last one of the MLP. With `draft_split` each published matrix of which
+    one of these consists has weights of its own, of this rank. A model without masks may have rows of drafts, too, each
+    of which sees those before it: they read a vector that was trained (`draft_rows` "learned"), or random tokens (as
+    Uno's, arXiv 2609.04010). Without these its draft head reads the clean row that drew the last token. `draft_tokens`,
+    ascending, are all that drafts consist of; empty: every token. `draft_acceptance` has the measured chances, at
+    temperatures 0 and 1, that the tokens of a draft are accepted, each given that those before it are; empty if they
+    were not measured.
 
     `expand_id` is the token that makes two masked positions of one; in such a model the gap filler, at a masked
     position, deletes it (DreamOn, arXiv 2602.01326). Only mode "expand" draws it.
@@ -158,6 +163,8 @@ class ModelConfig(ModelShape):
     draft_head: int = 0
     draft_rank: int = 0
     draft_matrices: tuple[str, ...] = DRAFT_MATRICES
+    draft_split: bool = False
+    draft_rows: DraftRows = "none"
     draft_tokens: tuple[int, ...] = ()
     draft_acceptance: tuple[tuple[float, ...], ...] = ()
     masks_in_place: bool = False
@@ -229,12 +236,20 @@ class ModelConfig(ModelShape):
             raise CheckpointError("a model with `draft_head` needs causal context and a shift: others do not draft")
         if self.masks_in_place and (self.draft_head or not self.can_draft):
             raise CheckpointError("masks_in_place belongs to causal context with a shift, and no draft_head")
-        if self.draft_rank and not (self.draft_head or self.masks_in_place):
+        rows = self.draft_rows != "none"
+        if rows and (self.mask_id is not None or not self.can_draft or not self.draft_rank or self.windows):
+            raise CheckpointError(
+                "draft_rows belongs to an autoregressive model without masks and windows, and needs a draft_rank: "
+                "correct the config, or leave out drafts"
+            )
+        if self.draft_rank and not (self.draft_head or self.masks_in_place or rows):
             raise CheckpointError("draft_rank is a rank, 0 or more, and needs a `draft_head`: drafts go through both")
         limits.check_draft_tokens(self.vocab_size, self.draft_tokens)
         for name in self.draft_matrices:
-            if name not in DRAFT_MATRICES:
-                raise unknown("matrix of draft_matrices", name, DRAFT_MATRICES)
+            if name not in DRAFT_PARTS:
+                raise unknown("matrix of draft_matrices", name, DRAFT_PARTS)
+        if "gate_up" in self.draft_matrices and not self.gated_mlp:
+            raise CheckpointError("draft_matrices: gate_up belongs to a gated MLP: leave it out")
 
     def _check_positions(self) -> None:
         if self.num_heads % self.num_kv_heads:
@@ -298,8 +313,13 @@ class ModelConfig(ModelShape):
 
     @property
     def drafts_clean(self) -> bool:
-        """Whether the draft head reads clean rows, since there are no masked ones."""
-        return self.draft_head > 0 and self.mask_id is None
+        """Whether the draft head reads clean rows, since there are no others."""
+        return self.draft_head > 0 and not self.has_draft_rows
+
+    @cached_property
+    def has_draft_rows(self) -> bool:
+        """Whether there are rows that draft: masked ones, or others."""
+        return self.mask_id is not None or self.draft_rows != "none"
 
     @property
     def has_confidence(self) -> bool:
@@ -318,7 +338,8 @@ class ModelConfig(ModelShape):
 
     def draft_rank_of(self, matrix: str) -> int:
         """The rank of a matrix's low-rank weights; 0 if it has none."""
-        return self.draft_rank if matrix in self.draft_matrices else 0
+        parts = DRAFT_PARTS[matrix] if self.draft_split else 1
+        return self.draft_rank * parts if matrix in self.draft_matrices else 0
 
     @property
     def unpredictable_ids(self) -> tuple[int, ...]:

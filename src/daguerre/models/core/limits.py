@@ -46,6 +46,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "activation": ("silu", "gelu", "gelu_tanh"),
     "positions": ("rotary", "learned"),
     "qk_norm_scope": ("head", "all"),
+    "draft_rows": ("none", "learned", "random"),
 }
 """The allowed values of each of these fields."""
 
@@ -54,7 +55,7 @@ CONFIG: dict[str, Kind] = {
     **dict.fromkeys(
         (
             *("shift", "time_input", "qk_norm", "qkv_bias", "out_bias", "mlp_bias", "tied", "output_bias", "norm_bias"),
-            *("gated_mlp", "masks_in_place"),
+            *("gated_mlp", "masks_in_place", "draft_split"),
         ),
         SWITCH,
     ),

@@ -18,7 +18,11 @@ DraftRows = Tensor | EllipsisType | None
 
 
 class LowRank(nn.Module):
-    """A matrix (O, I) of a low rank that is added to another one, as the product of `b` (O, D) and `a` (D, I)."""
+    """A matrix (O, I) of a low rank that is added to another one, as the product of `b` (O, D) and `a` (D, I),
+    and while it is trained of a `scale`.
+    """
+
+    scale = 1.0
 
     def __init__(self, num_in: int, num_out: int, rank: int) -> None:
         super().__init__()
@@ -35,7 +39,7 @@ class LowRank(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """What is added to a matrix's results, (..., O), for its inputs (..., I)."""
         out: Tensor = self.b(self.a(x))
-        return out
+        return out if self.scale == 1 else out * self.scale
 
 
 def add_low_rank(y: Tensor, x: Tensor, low_rank: LowRank | None, rows: DraftRows) -> Tensor:

@@ -67,6 +67,8 @@ def _outside(config: ModelConfig) -> Shapes:
     """What belongs to no layer."""
     width, adaptive = config.width, config.adaptive_width
     out: Shapes = {"embedding.weight": (config.vocab_size, width)}
+    if config.draft_rows == "learned":
+        out["draft_embedding.weight"] = 1, width
     if config.positions == "learned":
         out["position_embedding.weight"] = config.max_positions, width
     out |= within("final_norm", _norm(config))
@@ -156,6 +158,7 @@ def _mlp(config: ModelConfig, inner: int) -> Shapes:
     up, num = ("gate_up", 2 * inner) if config.gated_mlp else ("up", inner)
     out = within(up, linear(config.width, num, config.mlp_bias))
     out |= within("down", linear(inner, config.width, config.mlp_bias))
+    out |= _low_rank(config, "gate_up", config.width, num) if config.gated_mlp else {}
     return out | _low_rank(config, "down", inner, config.width)
 
 

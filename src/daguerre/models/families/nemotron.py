@@ -29,21 +29,21 @@ Nothing bans the mask (100) there; here it is never predicted.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from daguerre.errors import CheckpointError
 from daguerre.models.core.config import ModelConfig, RopeScaling
 from daguerre.models.families.base import Bundled, Change, Family, Piece, Published, Weights, as_floats
 from daguerre.models.families.llama import LLAMA, ROTARY_BUFFER, llama_pieces, llama_shape
-from daguerre.models.families.reading import Values, mask_of, number, refuse, unsupported, vocabulary, whole
+from daguerre.models.families.peft import rank_of, scale_of
+from daguerre.models.families.reading import Values, mask_of, number, refuse, vocabulary, whole
 
 MASK, END, BLOCK = 100, 11, 32
 PARADIGMS = ("bidirectional", "autoregressive")
 NAMES = replace(LLAMA, output="diffusion_head")
-PREFIX, ADAPTER = "encoder.", "linear_spec_lora"
+PREFIX, ADAPTER, TARGETS = "encoder.", "linear_spec_lora", ("o_proj",)
+WHERE = f"{ADAPTER}/adapter_config.json"
 ACCEPTANCE = {True: 0.854, False: 0.817}
 """The chance a that a token of a draft is right if those before it are, with and without the adapter, at temperature 0:
 1 + a + ... + a^31 are the 6.8 and 5.5 tokens that a block of 32 commits on average (arXiv 2607.05722)."""
@@ -65,7 +65,7 @@ def _read(published: Published) -> ModelConfig:
         shift=True,
         masks_in_place=True,
         block_size=block,
-        draft_rank=_rank(adapter) if adapter else 0,
+        draft_rank=rank_of(adapter, WHERE, TARGETS) if adapter else 0,
         draft_matrices=("out",),
         draft_acceptance=tuple((chance,) * (block - 1) for chance in (ACCEPTANCE[bool(adapter)], ACCEPTANCE_AT_ONE)),
         **tokens,
@@ -84,29 +84,6 @@ def _with_query_scale(config: Values, scaling: RopeScaling | None) -> RopeScalin
     return replace(scaling, original_positions=original, query_beta=beta)
 
 
-def _rank(adapter: Values) -> int:
-    """The rank of a bundled adapter. UnsupportedError for one that is more than two matrices beside o_proj."""
-    plain: dict[str, tuple[Any, ...]] = dict.fromkeys(
-        ("use_dora", "fan_in_fan_out", "lora_bias", "rank_pattern", "alpha_pattern", "modules_to_save"), (False, {}, [])
-    )
-    for key, values in ({"peft_type": ("LORA",), "bias": ("none",)} | plain).items():
-        if adapter.get(key) is not None and adapter[key] not in values:
-            raise unsupported(f"{key}={adapter[key]!r} in {ADAPTER}/adapter_config.json")
-    modules = adapter.get("target_modules") or ["o_proj"]
-    named = modules if isinstance(modules, list) else [str(modules)]
-    if not all(str(name).endswith("o_proj") for name in named):
-        raise unsupported(f"target_modules={modules!r} in {ADAPTER}/adapter_config.json")
-    if type(adapter.get("r")) is not int or adapter["r"] < 1:
-        raise CheckpointError(f"{ADAPTER}/adapter_config.json has no rank r: copy the file again")
-    return int(adapter["r"])
-
-
-def _scale(adapter: Values) -> float:
-    """What an adapter's product is multiplied by: alpha / r, or alpha / sqrt(r) (rsLoRA, arXiv 2312.03732)."""
-    rank = _rank(adapter)
-    return number(adapter, "lora_alpha", 8.0) / (math.sqrt(rank) if adapter.get("use_rslora") else rank)
-
-
 def _pieces(config: ModelConfig) -> list[Piece]:
     return llama_pieces(config, PREFIX, NAMES)
 
@@ -118,7 +95,7 @@ def _adapter_pieces(config: ModelConfig, adapter: Mapping[str, Any]) -> list[Pie
         theirs = f"base_model.model.{PREFIX}layers.{layer}.self_attn.o_proj.lora_"
         ours = f"layers.{layer}.attention.out_draft."
         out.append(Piece(f"{theirs}A.weight", f"{ours}a.weight"))
-        out.append(Piece(f"{theirs}B.weight", f"{ours}b.weight", change=_times(_scale(adapter))))
+        out.append(Piece(f"{theirs}B.weight", f"{ours}b.weight", change=_times(scale_of(adapter, config.draft_rank))))
     return out
 
 

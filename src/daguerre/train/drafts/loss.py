@@ -1,4 +1,4 @@
-"""The loss of a draft head that reads clean rows: how likely each of its tokens is accepted.
+"""The loss of drafts: how likely each of their tokens is accepted; and the drafts of a head that reads clean rows.
 
 The clean row at place a of a text has the state h_a, and the text goes on with the token x_a. The head's k-th state
 s_k, k = 1 .. K, is computed from h_a, the token x_(a+k-1) and the state before it, s_0 = h_a; it has the draft's
@@ -10,7 +10,7 @@ Letters: R rows, N drafts of a depth, D width, S draft tokens.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -107,13 +107,16 @@ class DraftLoss:
 
 
 def drafting_loss(
-    head: DraftHead, frozen: Frozen, rows: StateRows, depth: int, kept: float, generator: torch.Generator
+    depths: Sequence[DepthDrafts],
+    head: DraftHead | None,
+    frozen: Frozen,
+    rows: StateRows,
+    generator: torch.Generator,
 ) -> DraftLoss:
     """The mean over drafts of  w_k [c CE(p_k, q_k) + (1-c) 2 (1 - a_k)],  a_k = sum min(p_k, q_k), and the loss of the
-    confidence. w_k, of mean 1, is the expected number of tokens that depend on depth k by the mean acceptance of each
-    depth (`train.acceptance.suffix_weights`, over the batch).
+    head's confidence. w_k, of mean 1, is the expected number of tokens that depend on depth k by the mean acceptance of
+    each depth (`train.acceptance.suffix_weights`, over the batch).
     """
-    depths = list(drafted(head, frozen, rows, depth, kept, generator))
     overlaps = [one.overlap() for one in depths]
     weights = reach_weights([float(each.detach().mean()) for each in overlaps])
     scale = sum(w * len(each) for w, each in zip(weights, overlaps, strict=True))
@@ -121,7 +124,8 @@ def drafting_loss(
     for weight, one, overlap in zip(weights, depths, overlaps, strict=True):
         ce = -(one.teacher * one.log_draft).sum(-1)
         total = total + weight / scale * (CROSS_ENTROPY * ce + (1 - CROSS_ENTROPY) * 2 * (1 - overlap)).sum()
-        total = total + confidence_loss(head, frozen, rows, one, generator) / len(depths)
+        if head is not None:
+            total = total + confidence_loss(head, frozen, rows, one, generator) / len(depths)
     return DraftLoss(total, sum(map(len, overlaps)), float(sum(each.detach().sum() for each in overlaps)))
 
 

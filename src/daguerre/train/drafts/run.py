@@ -1,7 +1,9 @@
-"""`daguerre train drafts --from MODEL`: a draft head for a frozen autoregressive model, in a folder of a few megabytes.
+"""`daguerre train drafts --from MODEL`: drafts for a frozen autoregressive model, by a head, by rows behind the text,
+or both, in a folder of a few megabytes.
 
 Texts are those of `daguerre data self`, which may go on writing meanwhile: new ones are read first, at most half of a
-step. What the model computes of a text is kept on the disk, so a text is read again at the cost of the head alone.
+step. What the model computes of a text is kept on the disk, so a head reads a text again at its own cost alone; rows
+are computed through the model, and a text's clean rows with them.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,8 +31,9 @@ from daguerre.models.draft_files import save_draft_folder
 from daguerre.models.loading import model_folder, open_source
 from daguerre.train.checkpoint import CHECKPOINTS, find_checkpoint, load_checkpoint, save_checkpoint
 from daguerre.train.corpus.chat_text import ChatText, read_chat_texts
-from daguerre.train.drafts.loss import Frozen, StateRows, drafted, drafting_loss
+from daguerre.train.drafts.loss import DepthDrafts, Frozen, StateRows, drafted, drafting_loss
 from daguerre.train.drafts.options import DraftOptions
+from daguerre.train.drafts.rows import RowDrafts, backbone_with_rows, learning
 from daguerre.train.drafts.states import States, TextPlace
 from daguerre.train.optim import Average, lr_factor
 
@@ -38,8 +41,8 @@ DRAFTS, STATES, LOG = "drafts", "states", "progress.jsonl"
 """The folders of the head and of the states in that of a run, and its log."""
 HELD = 20
 """One text in so many is held out."""
-MOST_HELD = 60
-"""Held-out texts that are measured."""
+MOST_HELD, MOST_HELD_BY_ROWS = 60, 8
+"""Held-out texts that are measured; those of rows are computed through the model."""
 FEWEST = 40
 """Texts without which no run begins."""
 LOOK = 50
@@ -117,15 +120,29 @@ class DraftRun:
             raise DataError(f"{data} has {len(self._texts)} texts: write {FEWEST} or more with `daguerre data self`")
         tensors, state = load_checkpoint(checkpoint) if checkpoint is not None else ({}, {})
         tokens = state.get("draft_tokens") or draft_tokens(self._texts, config, options.vocabulary)
-        self.config = replace(config, draft_head=options.width, draft_tokens=tuple(tokens))
+        self.config = replace(config, **options.shape(), draft_tokens=tuple(tokens))
         self.frozen, self.states = frozen_of(model, tokens), States(out / STATES, config.width)
-        self.trained = nn.Module()
-        self.head = self.trained.draft_head = make_head(self.config, options.seed)
-        self.optimizer = torch.optim.AdamW(self.trained.parameters(), lr=0.0, betas=(0.9, 0.95), weight_decay=0.0)
+        self.head = make_head(self.config, options.seed) if self.config.draft_head else None
+        self.by_rows = self._rows_of(model) if self.config.has_draft_rows else None
+        self.trained = nn.Module() if self.by_rows is None else learning(self.by_rows.backbone)
+        if self.head is not None:
+            self.trained.draft_head = self.head
+        groups = [
+            {"params": [x for name, x in self.trained.named_parameters() if is_head(name) is head], "rate": rate}
+            for head, rate in ((True, options.rate), (False, options.row_rate))
+        ]
+        groups = [group for group in groups if group["params"]]
+        self.optimizer = torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.95), weight_decay=0.0)
         self.average = Average(self.trained, 0.998)
         self._rng, self._generator = np.random.default_rng(options.seed), torch.Generator().manual_seed(options.seed)
         if checkpoint is not None:
             self._restore(tensors, state)
+
+    def _rows_of(self, model: Model) -> RowDrafts:
+        weights, options = model.denoiser.weights, self.options
+        backbone = backbone_with_rows(weights, self.config, options.seed, options.multiplier)
+        backbone.draft_head = self.head
+        return RowDrafts(backbone, self.frozen, options.groups)
 
     def _restore(self, tensors: Mapping[str, Any], state: Mapping[str, Any]) -> None:
         self.trained.load_state_dict(tensors["head"])
@@ -155,19 +172,42 @@ class DraftRun:
 
     def _step(self) -> None:
         began = time.monotonic()
-        rows = self._rows(self._chosen())
-        found = drafting_loss(self.head, self.frozen, rows, self.options.depth, self.options.kept, self._generator)
+        places, options = self._chosen(), self.options
+        rows = self._rows(places)
+        depths = list(self._drafted(places, rows, self._depth(), options.kept, self._generator))
+        found = drafting_loss(depths, self.head, self.frozen, rows, self._generator)
         found.loss.backward()
         torch.nn.utils.clip_grad_norm_(self.trained.parameters(), CLIP)
         factor = lr_factor(self.progress.drafts / self.options.drafts, WARMUP, self.options.decay)
         for group in self.optimizer.param_groups:
-            group["lr"] = self.options.rate * factor
+            group["lr"] = group["rate"] * factor
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.average.update(self.trained)
         self.progress.step += 1
         self.progress.drafts += found.num
         self.progress.seconds += time.monotonic() - began
+
+    def _depth(self) -> int:
+        """How long drafts are now: those by rows grow."""
+        most, share = self.options.depth, self.progress.drafts / self.options.drafts
+        if self.by_rows is None or share >= self.options.growth:
+            return most
+        return min(most, 2 + int((most - 1) * share / self.options.growth))
+
+    def _drafted(
+        self,
+        places: Sequence[TextPlace],
+        rows: StateRows,
+        depth: int,
+        kept: float = 1.0,
+        generator: torch.Generator | None = None,
+    ) -> Iterator[DepthDrafts]:
+        if self.by_rows is None:
+            assert self.head is not None
+            return drafted(self.head, self.frozen, rows, depth, kept, generator)
+        texts = {text.number: text for text in self._texts}
+        return self.by_rows.drafted([texts[place.number] for place in places], rows, depth, kept, generator)
 
     def _rows(self, places: Sequence[TextPlace]) -> StateRows:
         return StateRows.of(self.states.read(places), [place.rows for place in places])
@@ -189,19 +229,22 @@ class DraftRun:
         """How often the drafts of held-out texts are accepted, by depth, each given that those before it are: greedy
         ones of greedy texts; at temperature 1 at most, by overlap.
         """
-        head = make_head(self.config, 0)
-        head.load_state_dict({name.removeprefix("draft_head."): value for name, value in self.average.values.items()})
-        held = [place for place in self.states.places if place.number % HELD == 0][-MOST_HELD:]
-        greedy = self._accepted(head, [place for place in held if not place.temperature])
-        return {"greedy": greedy[0], "sampled": self._accepted(head, held)[1], "held": len(held)}
+        now = {name: value.clone() for name, value in self.trained.state_dict().items()}
+        self.trained.load_state_dict(self.average.values)
+        most = MOST_HELD if self.by_rows is None else MOST_HELD_BY_ROWS
+        held = [place for place in self.states.places if place.number % HELD == 0][-most:]
+        greedy = self._accepted([place for place in held if not place.temperature])
+        found = {"greedy": greedy[0], "sampled": self._accepted(held)[1], "held": len(held)}
+        self.trained.load_state_dict(now)
+        return found
 
-    def _accepted(self, head: DraftHead, places: Sequence[TextPlace]) -> tuple[list[float], list[float]]:
+    def _accepted(self, places: Sequence[TextPlace]) -> tuple[list[float], list[float]]:
         depth = self.options.depth
         right, tried, overlap, num = (np.zeros(depth) for _ in range(4))
         for place in places:
             rows = self._rows([place])
             reached = torch.ones(len(rows.token) + depth)
-            for k, one in enumerate(drafted(head, self.frozen, rows, depth)):
+            for k, one in enumerate(self._drafted([place], rows, depth)):
                 begin = one.row - k - 1
                 hit = self.frozen.tokens[one.log_draft.argmax(-1)] == rows.top[one.row]
                 tried[k] += float(reached[begin].sum())
@@ -253,13 +296,13 @@ class DraftRun:
         else:
             self._say(
                 f"the first two drafts are accepted {greedy[:2]} of the time and should be {list(WANTED)} by now: "
-                "raise the rate or the width; more text alone will not help"
+                "raise the rate, and the width of a head or the multiplier of rows; more text alone will not help"
             )
 
     def _export(self, found: Mapping[str, Any]) -> None:
         base = {"name": self.name, "sha256": self._fingerprint}
         shape = {
-            "draft_head": self.config.draft_head,
+            **self.options.shape(),
             "draft_tokens": list(self.config.draft_tokens),
             "draft_acceptance": [found["greedy"], found["sampled"]],
         }
@@ -270,7 +313,16 @@ class DraftRun:
             "seconds": round(self.progress.seconds),
             "options": asdict(self.options),
         }
-        save_draft_folder(self.out / DRAFTS, self.average.values, base, shape, trained)
+        scale = {
+            name: self.options.multiplier if name.endswith("_draft.b.weight") else 1.0 for name in self.average.values
+        }
+        tensors = {name: value * scale[name] for name, value in self.average.values.items()}
+        save_draft_folder(self.out / DRAFTS, tensors, base, shape, trained)
+
+
+def is_head(name: str) -> bool:
+    """Whether a parameter is one of a draft head."""
+    return name.startswith("draft_head.")
 
 
 def make_head(config: ModelConfig, seed: int) -> DraftHead:
@@ -295,7 +347,7 @@ def train_drafts(
     minutes: float | None = None,
     say: Callable[[str], None] = print,
 ) -> Path:
-    """Train a draft head for a model by its name; returns its folder."""
+    """Train drafts for a model by its name; returns their folder."""
     from daguerre.model import load
 
     if not data.is_dir():

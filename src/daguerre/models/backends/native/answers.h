@@ -73,7 +73,7 @@ template <class T> struct Answers {
     }
     if (!chains.empty()) draw_sequentially<T>(m.exact, chains);
     if (drafts.empty()) return;
-    if (has_head()) draw_sequentially<Int8>(m.drafting, drafts);
+    if (m.drafting.logits.panels) draw_sequentially<Int8>(m.drafting, drafts);
     else draw_sequentially<T>(m.exact, drafts);
   }
 

@@ -59,6 +59,7 @@ struct Drafts {
   const std::vector<int32_t>& rows;
   float* low;     // (draft rows, rank, padded): A x
   Inputs inputs;  // of the product with B
+  float* added;   // (draft rows, panels of the MLP's first matrix): B A x, which is added before activations
 };
 
 template <class T, class C> struct Stack {
@@ -76,16 +77,18 @@ template <class T, class C> struct Stack {
     const int num_drafts = std::max(draft_rows.size(), last_draft_rows.size());
     const int rank = num_drafts ? draft_panels() * COLUMNS : 0;
     const size_t room_rows = round_up(most, BLOCK) + (num_drafts ? BLOCK : 0), draft_room_rows = round_up(num_drafts, BLOCK);
+    const size_t numbers_added = (size_t)num_drafts * m.layers[0].up_draft.b.panels * COLUMNS;
     static thread_local Scratch room;
     room.begin(4 * ((size_t)most * (2 * width + all_heads + inner + qkv_width + 1) + room_rows * longest * T::PARTS + 2 * rows + kept +
-                    draft_room_rows * (rank + rank * T::PARTS + 1)) + 64 * 14);
+                    draft_room_rows * (rank + rank * T::PARTS + 1) + numbers_added) + 64 * 15);
     float *x = room.take<float>((size_t)most * width), *units = room.take<float>((size_t)most * width);
     float *y = room.take<float>((size_t)most * all_heads), *h = room.take<float>((size_t)most * inner);
     float* qkv = room.take<float>((size_t)rows * qkv_width);
     const Inputs inputs = {room.take<uint32_t>(room_rows * longest * T::PARTS), room.take<float>(most)};
     float* low = room.take<float>(draft_room_rows * rank);
     const Inputs low_inputs = {room.take<uint32_t>(draft_room_rows * rank * T::PARTS), room.take<float>(draft_room_rows)};
-    const Drafts drafts = {draft_rows, low, low_inputs}, last_drafts = {last_draft_rows, low, low_inputs};
+    float* added = room.take<float>(numbers_added);
+    const Drafts drafts = {draft_rows, low, low_inputs, added}, last_drafts = {last_draft_rows, low, low_inputs, added};
     float* factors = room.take<float>(2 * rows);
     uint32_t* memory = room.take<uint32_t>(kept);
     std::memset(y, 0, (size_t)most * all_heads * 4);
@@ -139,7 +142,19 @@ template <class T, class C> struct Stack {
         if (layer.up.panels) {
           float* inside = mixed ? mixture.shared : h;
           const int stride = mixed ? mixture.shared_stride : inner;
+          const int added_stride = layer.up_draft.b.panels * COLUMNS;
+          std::vector<int32_t> draft_of;  // the number of each row among those of drafts, or -1; empty where nothing is added
+          if (add_before(worker, layer.up_draft, inputs, here)) {
+            draft_of.assign(num, -1);
+            for (int i = 0; i < (int)here.rows.size(); i++) draft_of[here.rows[i]] = i;
+          }
           product<T>(worker, layer.up, inputs, num, [&](int row, int panel, const F* v) {
+            F sum[VECTORS];
+            if (!draft_of.empty() && draft_of[row] >= 0) {
+              const float* more = here.added + (size_t)draft_of[row] * added_stride + panel * COLUMNS;
+              for (int j = 0; j < VECTORS; j++) sum[j] = v[j] + load<F>(more + j * LANES);
+              v = sum;
+            }
             if (m.gated) return gate(v, m.activation, inside + (size_t)row * stride + panel * (COLUMNS / 2));
             float* to = inside + (size_t)row * stride + panel * COLUMNS;
             for (int j = 0; j < VECTORS; j++) store(to + j * LANES, activated(v[j], m.activation));
@@ -170,10 +185,10 @@ template <class T, class C> struct Stack {
     room.end();
   }
 
-  // Panels of the low-rank weights' first matrices, which have one rank; 0 if there are none.
+  // The most panels of the low-rank weights' first matrices; 0 if there are none.
   int draft_panels() const {
     const Layer& layer = m.layers[0];
-    return std::max({layer.qkv_draft.a.panels, layer.out_draft.a.panels, layer.down_draft.a.panels});
+    return std::max({layer.qkv_draft.a.panels, layer.out_draft.a.panels, layer.up_draft.a.panels, layer.down_draft.a.panels});
   }
 
   // The rows of drafts, ascending: as rows of the batch, or, for the last layer, of its wanted rows.
@@ -194,7 +209,7 @@ template <class T, class C> struct Stack {
   // replaced by it, or with `add` increased. A x is computed beside the product with the matrix, B A x behind it.
   void multiply(const Worker& worker, const Linear& matrix, const LowRank& draft, const Inputs& inputs, int rows, const Drafts& drafts,
                 float* to, int stride, bool add) const {
-    const int num = draft.a.panels ? drafts.rows.size() : 0, some = num > 0, rank = draft.a.panels * COLUMNS;
+    const int num = draft.a.panels ? drafts.rows.size() : 0, some = num > 0;
 #pragma omp for schedule(static)
     for (int i = 0; i < matrix.panels + some; i++) {
       if (i >= some) {
@@ -204,18 +219,7 @@ template <class T, class C> struct Stack {
         });
         continue;
       }
-      for (int from = 0, end; from < num; from = end) {  // adjacent rows at once
-        for (end = from + 1; end < num && drafts.rows[end] == drafts.rows[end - 1] + 1;) end++;
-        const int shift = drafts.rows[from] - from;
-        for (int panel = 0; panel < draft.a.panels; panel++)
-          multiply_panel<T>(worker, draft.a, inputs, drafts.rows[from], end - from, panel, [&](int row, int panel, const F* v) {
-            float* low = drafts.low + (size_t)(row - shift) * rank + panel * COLUMNS;
-            std::memcpy(low, v, draft.quarters * QUARTER * 4);
-            std::fill(low + draft.quarters * QUARTER, low + COLUMNS, 0.0f);
-          }, draft.quarters);
-      }
-      for (int row = 0; row < num; row++)
-        put_row<T>(drafts.low + (size_t)row * rank, draft.b, drafts.inputs, row);
+      multiply_low(worker, draft, inputs, drafts);
     }
     if (!some) return;
     const NarrowTiles tiles(worker, draft.b.words);
@@ -225,13 +229,44 @@ template <class T, class C> struct Stack {
     });
   }
 
+  // A x of the rows of drafts, as inputs of the product with B; by one thread.
+  void multiply_low(const Worker& worker, const LowRank& draft, const Inputs& inputs, const Drafts& drafts) const {
+    const int num = drafts.rows.size(), rank = draft.a.panels * COLUMNS;
+    for (int from = 0, end; from < num; from = end) {  // adjacent rows at once
+      for (end = from + 1; end < num && drafts.rows[end] == drafts.rows[end - 1] + 1;) end++;
+      const int shift = drafts.rows[from] - from;
+      for (int panel = 0; panel < draft.a.panels; panel++)
+        multiply_panel<T>(worker, draft.a, inputs, drafts.rows[from], end - from, panel, [&](int row, int panel, const F* v) {
+          float* low = drafts.low + (size_t)(row - shift) * rank + panel * COLUMNS;
+          std::memcpy(low, v, draft.quarters * QUARTER * 4);
+          std::fill(low + draft.quarters * QUARTER, low + COLUMNS, 0.0f);
+        }, draft.quarters);
+    }
+    for (int row = 0; row < num; row++) put_row<T>(drafts.low + (size_t)row * rank, draft.b, drafts.inputs, row);
+  }
+
+  // B A x of the rows of drafts, into `Drafts::added`, for a matrix whose results are not kept as they are; false if there is none.
+  bool add_before(const Worker& worker, const LowRank& draft, const Inputs& inputs, const Drafts& drafts) const {
+    const int num = draft.a.panels ? drafts.rows.size() : 0, stride = draft.b.panels * COLUMNS;
+    if (!num) return false;
+#pragma omp single
+    multiply_low(worker, draft, inputs, drafts);
+    const NarrowTiles tiles(worker, draft.b.words);
+    product<T>(worker, draft.b, drafts.inputs, num, [&](int row, int panel, const F* v) {
+      float* at = drafts.added + (size_t)row * stride + panel * COLUMNS;
+      for (int j = 0; j < VECTORS; j++) store(at + j * LANES, v[j]);
+    });
+    return true;
+  }
+
   // The rows' embeddings, padded with zeros to the stride.
   void embed(const std::vector<int32_t>& part_of, float* x) const {
 #pragma omp for schedule(static)
     for (int row = 0; row < b.rows; row++) {
       float* to = x + (size_t)row * width;
       const C* from = static_cast<const C*>(m.embedding) + b.tokens[row] * (int64_t)m.width;
-      const float *added = m.adaptive ? nullptr : b.parts[part_of[row]].added, *learned = m.learned ? m.learned + b.position[row] * m.width : nullptr;
+      const Part& part = b.parts[part_of[row]];
+      const float *added = m.adaptive ? nullptr : part.added, *learned = m.learned ? m.learned + b.position[row] * m.width : nullptr;
       if (m.embedding) {
         for (int i = 0; i < width; i += LANES) store(to + i, i < m.width ? widen(from + i, m.width - i) : F{});
       } else {
@@ -240,6 +275,7 @@ template <class T, class C> struct Stack {
       }
       if (m.embedding_scale != 1)
         for (int i = 0; i < m.width; i++) to[i] *= m.embedding_scale;
+      if (m.draft_row && part.drafting && row - part.first >= part.clean) std::memcpy(to, m.draft_row, (size_t)m.width * 4);
       for (const float* more : {added, learned})
         if (more)
           for (int i = 0; i < m.width; i++) to[i] += more[i];

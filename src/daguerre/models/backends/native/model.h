@@ -13,7 +13,7 @@ enum Normed : int32_t { NO_HEAD, EACH_HEAD, ALL_HEADS };  // what QK-norm divide
 
 struct Layer {
   Linear qkv, out, up, down;  // in a gated model `up` holds gates and values; up and down may be empty beside experts
-  LowRank qkv_draft, out_draft, down_draft;  // added for the rows of drafts alone; or empty
+  LowRank qkv_draft, out_draft, up_draft, down_draft;  // added for the rows of drafts alone; or empty
   const float* qk_weight;     // (N + K, H)
   const float *before_attention, *before_mlp;  // (D,) of norms before products; null without them, and in an adaptive model
   const float *attention_weight, *attention_bias, *mlp_weight, *mlp_bias;  // (D,) of post-norms, or null
@@ -80,6 +80,7 @@ struct Model {
   Experts experts;
   const void* embedding;                   // (V, D), or null
   Linear tokens;                           // the same packed, in numbers of the vocabulary projection, which may be this matrix; or empty
+  const float* draft_row;                  // (D,): what the rows of drafts read in place of tokens; or null
   const float* learned;                    // (positions, D), or null
   const float *final_weight, *final_bias;  // (D,); the bias may be null
   const float *cos, *sin;                  // (positions, rotary / 2) each; or null
@@ -87,7 +88,7 @@ struct Model {
   const float* query_scale;                // (positions,): what queries are multiplied by; or null
   const Layer* layers;
   Head exact;              // logits of rows, and chains whose tokens are committed
-  Head drafting;           // the same in 8-bit numbers, for drafts, which are verified; empty without a draft head
+  Head drafting;           // the same in 8-bit numbers, for drafts, which are verified; or empty: `exact` has them, too
   const float* up_token;   // (V, up_row.panels * COLUMNS): products of the previous token; or null
   const float* confidence; // (2, D + 1): weights of the draft head's confidence; or null
   float confidence_bias[2];
