@@ -371,7 +371,17 @@ def test_an_option_refuses_what_it_cannot_be(subtests: pytest.Subtests, small: M
 
 
 LOADED = ("device", "dtype", "backend", "quantize", "experts", "threads", "revision", "family", "adapter")
-LOADED = (*LOADED, "drafts", "drafts_quantize", "tokenizer", "progress", "name", "rope_scaling", "tensor_parallel")
+LOADED = (
+    *LOADED,
+    "drafts",
+    "drafts_quantize",
+    "concepts",
+    "tokenizer",
+    "progress",
+    "name",
+    "rope_scaling",
+    "tensor_parallel",
+)
 MADE = tuple(inspect.signature(Model).parameters)
 
 

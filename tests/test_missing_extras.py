@@ -50,8 +50,10 @@ WITH_TORCH: list[tuple[str, Any, tuple[str, str]]] = [
     ("lm_eval", "evals.lm_eval: adapter()", ("lm-eval", "eval")),
 ]
 """Commands and functions whose modules import PyTorch."""
-ELSEWHERE = {("mcp", "litellm"), ("torch", "torch")}
-"""What tests/router/test_litellm_api.py and tests/test_without_torch.py prove; bench is for tests/evals/bench."""
+ELSEWHERE = {("mcp", "litellm"), ("torch", "torch"), ("langdetect", "eval")}
+"""What tests/router/test_litellm_api.py, tests/test_without_torch.py and tests/evals/test_following.py prove; bench is
+for tests/evals/bench.
+"""
 SCRIPT = """
 import asyncio, importlib, io, json, sys
 from contextlib import redirect_stderr

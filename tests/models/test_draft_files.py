@@ -27,6 +27,8 @@ from daguerre.models.core.parameters import parameter_shapes
 from daguerre.models.draft_files import CONFIG, WEIGHTS, save_draft_folder
 from daguerre.models.forward import Rules
 from daguerre.models.loading import load_folder
+from daguerre.models.processor import in_crowd
+from daguerre.models.row_times import RowTimes
 from daguerre.train.drafts.run import make_head
 
 DATA = Path(__file__).parents[1] / "data" / "gguf"
@@ -72,6 +74,12 @@ def randomize(head: DraftHead) -> None:
 
     with torch.no_grad():
         head.down.weight.normal_(0, 0.3, generator=torch.Generator().manual_seed(3))
+
+
+@pytest.fixture(autouse=True)
+def row_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A further row takes little, whatever this machine has to do: how much is drafted does not depend on it."""
+    monkeypatch.setattr(RowTimes, "share", lambda self, crowd=1: in_crowd(0.05, crowd))
 
 
 @pytest.fixture(scope="module", params=MADE)
@@ -249,4 +257,4 @@ def test_texts_of_a_batch_are_those_of_each_alone(file: Path, drafts: Path) -> N
     for number, result in enumerate(together):
         alone = model.generate(PROMPT[number:], 24, mode="ar", seed=number, heal=False, **CUTS[number % 6])
         assert result.text == alone.text
-    assert model.generate(PROMPT, 24, heal=False, **how).usage.head_drafted  # fewer where rows are shared
+    assert model.generate(PROMPT, 24, heal=False, min_tokens=24, **how).usage.head_drafted

@@ -274,7 +274,7 @@ def test_explained_and_steered_draws_stay_in_the_backend(backbones: Any, tokeniz
         kinds.append([type(one.ask).__name__ for one in recorded.backend.forwards])
         assert len(recorded.backend.forwards) == sum(map(len, recorded.backend.batches))
     assert kinds[0] == kinds[1] == kinds[2]
-    assert set(kinds[0]) == {"Cycle", "SequentialDraws"}
+    assert set(kinds[0]) == {"Cycle", "Draws", "SequentialDraws"}
 
 
 def test_the_positions_that_rows_predict_are_those_that_were_asked_for(

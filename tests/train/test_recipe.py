@@ -72,7 +72,7 @@ def test_a_recipe_names_every_part_of_a_model(tmp_path: Path, tokenizer: Tokeniz
     facts_of_text = {"vocab_size", "mask_id", "eos_id", "bos_id", "pad_id", "null_id", "end_ids", "noise_ids"}
     facts_of_text |= {"reserved_ids", "expand_id", "fim", "ends_loops"}
     apart = {"draft_head", "draft_rank", "draft_matrices", "draft_acceptance", "masks_in_place", "concepts"}
-    apart |= {"draft_tokens"}
+    apart |= {"draft_tokens", "draft_rows", "draft_split"}
     assert {field.name for field in fields(ModelConfig)} - facts_of_text - apart == shape
 
 

@@ -54,7 +54,7 @@ template <class T, class C> struct Whole {
       matrices.push_back({make((HEADS + 2 * KV_HEADS) * HEAD, WIDTH, 5), make(WIDTH, HEADS * HEAD, 6), Matrix<T>(up), make(WIDTH, INNER, 8)});
     }
     for (const Matrices& own : matrices)
-      layers.push_back({own.qkv.linear, own.out.linear, own.up.linear, own.down.linear, {}, {}, {}, qk.data(), before[0].data(), before[1].data(),
+      layers.push_back({own.qkv.linear, own.out.linear, own.up.linear, own.down.linear, {}, {}, {}, {}, qk.data(), before[0].data(), before[1].data(),
                         nullptr, nullptr, nullptr, nullptr});
     for (int layer = 0; layer < LAYERS && mixed; layer++) add_experts(layer);
     for (int layer = 0; layer < LAYERS && mixed; layer++) {
