@@ -32,7 +32,8 @@ WAIT = 300_000
 def page(browser: Any) -> Iterator[Any]:
     pool = ModelPool({name: lambda name=name: load(name) for name in NAMES})
     pages = Pages(browser, lambda page: None)
-    with running(make_app(pool)) as url:
+    with pytest.MonkeyPatch.context() as impatient, running(make_app(pool)) as url:
+        impatient.setattr("daguerre.server.streams.SILENCE", 0.2)  # so that streams have comments
         page = pages.take(1280, 1000)
         page.goto(url)
         expect(page.locator("#model option")).to_have_count(len(NAMES))

@@ -109,7 +109,7 @@ async function* events(stream) {
     if (done) return;
     const parts = (rest + value).split("\n\n");
     rest = parts.pop();
-    for (const part of parts) yield parsed(part);
+    for (const part of parts) if (!part.startsWith(":")) yield parsed(part);  // a comment, that it is still there
   }
 }
 
