@@ -7,6 +7,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
+class StopRequest:
+    """Whether a run was asked to stop after its step; calling it asks, and says whether that was asked before."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def __call__(self) -> bool:
+        before, self.asked = self.asked, True
+        return before
+
+
 @contextmanager
 def stopped_by_signals(ask: Callable[[], bool]) -> Iterator[None]:
     """SIGINT and SIGTERM call `ask` inside the block, and interrupt at once where it says that it was asked before."""

@@ -9,12 +9,10 @@ are computed through the model, and a text's clean rows with them.
 from __future__ import annotations
 
 import json
-import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -36,6 +34,7 @@ from daguerre.train.drafts.options import DraftOptions
 from daguerre.train.drafts.rows import RowDrafts, backbone_with_rows, learning
 from daguerre.train.drafts.states import States, TextPlace
 from daguerre.train.optim import Average, lr_factor
+from daguerre.train.stopping import StopRequest, stopped_by_signals
 
 DRAFTS, STATES, LOG = "drafts", "states", "progress.jsonl"
 """The folders of the head and of the states in that of a run, and its log."""
@@ -154,17 +153,13 @@ class DraftRun:
 
     def run(self) -> Path:
         """Train; returns the folder of the head."""
-        stopped = SimpleNamespace(by=None)
-        before = signal.signal(signal.SIGINT, lambda *_: setattr(stopped, "by", "Ctrl-C"))
-        last = time.monotonic()
-        try:
-            while self.progress.drafts < self.options.drafts and not stopped.by and not self._out_of_time():
+        stop, last = StopRequest(), time.monotonic()
+        with stopped_by_signals(stop):
+            while self.progress.drafts < self.options.drafts and not stop.asked and not self._out_of_time():
                 self._step()
                 if time.monotonic() - last > 60 * MINUTES:
                     self.save()
                     last = time.monotonic()
-        finally:
-            signal.signal(signal.SIGINT, before)
         return self.save()
 
     def _out_of_time(self) -> bool:

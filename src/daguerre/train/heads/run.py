@@ -8,12 +8,10 @@ the end, and at every checkpoint.
 from __future__ import annotations
 
 import json
-import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -46,6 +44,7 @@ from daguerre.train.heads.states import WindowStates
 from daguerre.train.heads.windows import ChosenWindows, make_windows
 from daguerre.train.noising import IGNORE
 from daguerre.train.optim import Average, lr_factor
+from daguerre.train.stopping import StopRequest, stopped_by_signals
 
 HEADS, WINDOWS, OPTIONS, LOG = "concepts", "windows.npz", "options.json", "progress.jsonl"
 """The folder of the heads in that of a run, and its files."""
@@ -132,19 +131,15 @@ class HeadRun:
 
     def run(self) -> Path:
         """Train; returns the folder of the heads."""
-        stopped = SimpleNamespace(by=None)
-        before = signal.signal(signal.SIGINT, lambda *_: setattr(stopped, "by", "Ctrl-C"))
-        last = time.monotonic()
-        try:
-            while self.share < 1 and not stopped.by:
+        stop, last = StopRequest(), time.monotonic()
+        with stopped_by_signals(stop):
+            while self.share < 1 and not stop.asked:
                 parts = self._step()
                 if self.progress.step == 10 or time.monotonic() - last > 60 * MINUTES:
                     self._tell(parts)
                 if time.monotonic() - last > 60 * MINUTES:
                     self.save()
                     last = time.monotonic()
-        finally:
-            signal.signal(signal.SIGINT, before)
         return self.save()
 
     @property
