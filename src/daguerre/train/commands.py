@@ -244,7 +244,7 @@ def _train_drafts(
     """Train a draft head for an autoregressive model, and say where it is."""
     from daguerre.train.drafts.options import DraftOptions
     from daguerre.train.drafts.run import train_drafts
-    from daguerre.train.settings import changed
+    from daguerre.train.settings import options_of
 
     if model is None or len(data) != 1:
         raise InputError(
@@ -252,9 +252,8 @@ def _train_drafts(
             "daguerre train drafts --from MODEL --data TEXTS"
         )
     say, run = Console(stderr=True, highlight=False, markup=False, soft_wrap=True).print, out or Path("runs") / DRAFTS
-    folder = train_drafts(
-        model, data[0], run, changed(DraftOptions(), overrides), resume=resume, minutes=minutes, say=say
-    )
+    options = options_of(DraftOptions, run, overrides, resume)
+    folder = train_drafts(model, data[0], run, options, resume=resume, minutes=minutes, say=say)
     if as_json:
         typer.echo(json.dumps({"drafts": str(folder)}))
         return
@@ -283,10 +282,10 @@ def _train_heads(
     """Train concept heads for a published model, and say where they are."""
     from daguerre.train.heads.options import HeadOptions
     from daguerre.train.heads.run import train_heads
-    from daguerre.train.settings import changed
+    from daguerre.train.settings import options_of
 
     say, run = Console(stderr=True, highlight=False, markup=False, soft_wrap=True).print, out or Path("runs") / HEADS
-    options = changed(HeadOptions(), overrides)
+    options = options_of(HeadOptions, run, overrides, resume)
     folder = train_heads(model, data, run, options, resume=resume, minutes=minutes, say=say)
     if as_json:
         typer.echo(json.dumps({"concepts": str(folder)}))

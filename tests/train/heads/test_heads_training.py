@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,17 +15,20 @@ pytest.importorskip("gguf")
 
 import daguerre
 from daguerre.concepts.taxonomy import taxonomy
-from daguerre.errors import InputError, UnsupportedError
+from daguerre.errors import CheckpointError, InputError, UnsupportedError
 from daguerre.evals.concepts.heads import LOGISTIC, NAIVE_BAYES, measure_heads, measure_shares
 from daguerre.model import Model
 from daguerre.models.core.concept_heads import ConceptHeads
 from daguerre.models.head_files import read_head_folder
 from daguerre.train.corpus.sources import Package
+from daguerre.train.drafts.options import DraftOptions
 from daguerre.train.heads.loss import DrawnWords, Normal, WordsOf, folded, fresh_heads, inner_shape, word_loss
 from daguerre.train.heads.options import HeadOptions
 from daguerre.train.heads.run import HeadRun, train_heads
 from daguerre.train.heads.states import FILE, WindowStates, states_of
 from daguerre.train.heads.windows import ChosenWindows, choose, labeled, make_windows, places_in, texts_at
+from daguerre.train.settings import FILE as FILE_OF_OPTIONS
+from daguerre.train.settings import keep_options, options_of
 
 MODEL = Path(__file__).parents[2] / "data" / "gguf" / "llama-q4_k.gguf"
 SOURCE = Path(daguerre.__file__).parent / "concepts"
@@ -190,6 +195,35 @@ def test_a_run_that_was_interrupted_goes_on(
 
     for name, value in whole.average.values.items():
         assert torch.equal(value, resumed.average.values[name]), name
+
+
+def test_ctrl_c_ends_a_run_after_its_step(model: Model, windows: ChosenWindows, tmp_path: Path) -> None:
+    states = WindowStates(tmp_path / "states", windows, model.config.width)
+    states.compute(model, lambda done, total, speed: True)
+    run = HeadRun(model, states, {"name": "x"}, tmp_path, OPTIONS, say=lambda line: None)
+    step = run._step
+
+    def interrupted() -> dict[str, float]:
+        signal.raise_signal(signal.SIGINT)
+        return step()
+
+    run._step = interrupted  # type: ignore[method-assign]
+    assert read_head_folder(run.run()).trained["steps"] == 1
+    assert HeadRun(model, states, {"name": "x"}, tmp_path, OPTIONS, resume=True).progress.step == 1
+
+
+@pytest.mark.parametrize("made", [HeadOptions, DraftOptions])
+def test_a_resumed_run_has_its_own_options(made: Any, tmp_path: Path) -> None:
+    keep_options(tmp_path, made(rank=4, rate=0.5))
+    assert options_of(made, tmp_path, ["rate=0.25"], resume=True) == made(rank=4, rate=0.25)
+    assert options_of(made, tmp_path, ["rank=4"], resume=True).rate == 0.5
+    assert options_of(made, tmp_path, ["rank=5"], resume=False) == made(rank=5)
+    assert options_of(made, tmp_path / "new", ["rank=5"], resume=True) == made(rank=5)
+    with pytest.raises(InputError, match="began with rank=4: leave rank out"):
+        options_of(made, tmp_path, ["rank=5"], resume=True)
+    (tmp_path / FILE_OF_OPTIONS).write_text('{"rink": 3}')
+    with pytest.raises(CheckpointError, match="rink"):
+        options_of(made, tmp_path, [], resume=True)
 
 
 def test_what_cannot_be_trained_is_refused(run: Path, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from daguerre.models.head_files import CONCEPTS, WEIGHTS, HeadFolder, read_head_
 from daguerre.models.heads import Heads
 from daguerre.models.shards import SafetensorsFile
 from daguerre.train.heads.states import FILE
-from daguerre.train.heads.windows import ChosenWindows
+from daguerre.train.heads.windows import ChosenWindows, rows_of
 
 COME, READ = Condition("to come", forecast=True), Condition("read")
 FEWEST = 3
@@ -132,7 +132,7 @@ def measure_shares(folder: Path, heads: Heads, most: int = 4000) -> dict[str, fl
     where e is left out, `nats_whole` are those of the whole row.
     """
     _, windows, states = run_of(folder)
-    held = np.flatnonzero(rows_inside(windows))
+    held = rows_of(windows, held=True)
     rows = held[np.unique(np.linspace(0, len(held) - 1, min(most, len(held))).astype(int))]
     parts, num = list[np.ndarray](), heads.shape.kept_known
     for some in np.array_split(rows, max(1, len(rows) // 250)):
@@ -147,13 +147,6 @@ def measure_shares(folder: Path, heads: Heads, most: int = 4000) -> dict[str, fl
     aggregated, of_known, single_share, alone, nats_whole = np.concatenate(parts, axis=1).mean(axis=1).tolist()
     shares = {"aggregated": aggregated, "known": of_known, "single": single_share}
     return shares | {"nats": alone - nats_whole, "nats_whole": nats_whole, "rows": float(len(rows))}
-
-
-def rows_inside(windows: ChosenWindows) -> np.ndarray:
-    """Which rows of held-out windows have a token that follows, bool (T,)."""
-    inside = np.repeat(windows.held, windows.sizes)
-    inside[np.cumsum(windows.sizes) - 1] = False
-    return inside
 
 
 def _nats(heads: Heads, hidden: np.ndarray, token: np.ndarray) -> np.ndarray:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from daguerre.errors import InputError, unknown
 from daguerre.models.core.config import DRAFT_PARTS
+from daguerre.train.settings import check_positive
 
 KINDS = ("head", "rows", "both")
 
@@ -33,6 +34,7 @@ class DraftOptions:
     seed        of the weights and the order of texts
     """
 
+    begins: ClassVar = ("kind", "width", "rank", "matrices", "multiplier", "vocabulary", "seed")
     kind: str = "head"
     width: int = 768
     rank: int = 8
@@ -52,12 +54,7 @@ class DraftOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            value = getattr(self, each.name)
-            if isinstance(value, str):
-                continue
-            if value < 0 or (value == 0 and each.name not in ("seed", "decay", "stop", "growth")):
-                raise InputError(f"{each.name} must be above 0, not {value}")
+        check_positive(self, ("seed", "decay", "stop", "growth"))
         if self.kept > 1 or self.decay > 1 or self.growth > 1:
             raise InputError("kept, decay and growth are shares, at most 1")
         if self.kind not in KINDS:

@@ -34,6 +34,7 @@ from daguerre.train.drafts.options import DraftOptions
 from daguerre.train.drafts.rows import RowDrafts, backbone_with_rows, learning
 from daguerre.train.drafts.states import States, TextPlace
 from daguerre.train.optim import Average, lr_factor
+from daguerre.train.settings import keep_options
 from daguerre.train.stopping import StopRequest, stopped_by_signals
 
 DRAFTS, STATES, LOG = "drafts", "states", "progress.jsonl"
@@ -351,4 +352,6 @@ def train_drafts(
     if not files:
         raise UnsupportedError(f"drafts are trained for a publisher's model, and {name} is none")
     model = load(name, drafts="none")
-    return DraftRun(model, files, data, out, options, resume=resume, minutes=minutes, say=say).run()
+    run = DraftRun(model, files, data, out, options, resume=resume, minutes=minutes, say=say)
+    keep_options(out, options)
+    return run.run()

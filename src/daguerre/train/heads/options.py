@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from typing import ClassVar
 
 from daguerre.errors import InputError
 from daguerre.models.core.shapes import ConceptShape
 from daguerre.train.concept_loss import ConceptTraining
-
-MAY_BE_ZERO = ("seed",)
+from daguerre.train.settings import check_positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +30,10 @@ class HeadOptions:
     seed        of the weights, and of what is drawn
     """
 
+    begins: ClassVar = (
+        "tokens", "labeled", "window", "fewest", "held", "gigabytes", "discovered", "rank", "kept_known",
+        "kept_discovered", "seed",
+    )  # fmt: skip
     tokens: int = 1_000_000
     labeled: int = 4_000_000
     window: int = 512
@@ -49,10 +53,7 @@ class HeadOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            value = getattr(self, each.name)
-            if value < 0 or (value == 0 and each.name not in MAY_BE_ZERO):
-                raise InputError(f"{each.name} must be above 0, not {value}")
+        check_positive(self, ("seed",))
         if self.decay > 1:
             raise InputError("decay is a share, at most 1")
         if self.words > self.rows or self.rank < 2 or self.kept_discovered < 2:

@@ -41,12 +41,13 @@ from daguerre.train.heads.loss import (
 )
 from daguerre.train.heads.options import HeadOptions
 from daguerre.train.heads.states import WindowStates
-from daguerre.train.heads.windows import ChosenWindows, make_windows
+from daguerre.train.heads.windows import ChosenWindows, make_windows, rows_of
 from daguerre.train.noising import IGNORE
 from daguerre.train.optim import Average, lr_factor
+from daguerre.train.settings import keep_options
 from daguerre.train.stopping import StopRequest, stopped_by_signals
 
-HEADS, WINDOWS, OPTIONS, LOG = "concepts", "windows.npz", "options.json", "progress.jsonl"
+HEADS, WINDOWS, LOG = "concepts", "windows.npz", "progress.jsonl"
 """The folder of the heads in that of a run, and its files."""
 SAMPLE = 20_000
 """Rows by which states are made normal, and at a time counted."""
@@ -231,13 +232,6 @@ class HeadRun:
         return self.out / HEADS
 
 
-def rows_of(windows: ChosenWindows, held: bool) -> np.ndarray:
-    """The rows, int64, of windows that are held out, or of the others; but for the last of each window."""
-    inside = np.repeat(windows.held == held, windows.sizes)
-    inside[np.cumsum(windows.sizes) - 1] = False
-    return np.flatnonzero(inside)
-
-
 def spans_of(num: int) -> torch.Tensor:
     """To which span of CHUNK rows the rows of a window count, int64; IGNORE: to none, behind the last whole one."""
     place = torch.arange(num)
@@ -273,6 +267,7 @@ def train_heads(
     model = load(name, drafts="none", concepts="none")
     check_model(model, options)
     windows = _windows(model, sources, out, options, resume, say)
+    keep_options(out, options)
     states = WindowStates(out / "states", windows, model.config.width)
     say_hours(model, states, options, minutes, say)
     until = None if minutes is None else began + 60 * minutes * STATES_SHARE
@@ -305,8 +300,8 @@ def check_model(model: Model, options: HeadOptions) -> None:
 def _windows(
     model: Model, sources: Sequence[Path], out: Path, options: HeadOptions, resume: bool, say: Callable[[str], None]
 ) -> ChosenWindows:
-    """The windows of a run, made if they are not there. InputError for other ones than the options say."""
-    kept, record = out / WINDOWS, asdict(options)
+    """The windows of a run, made if they are not there. InputError for a run that is there and not to be resumed."""
+    kept = out / WINDOWS
     if kept.exists():
         if not resume:
             raise InputError(f"{out} has a run: go on with --resume, or give another --out")
@@ -325,7 +320,6 @@ def _windows(
             say(f"labeled {done / 1e6:.2f} of {asked / 1e6:.2f} million tokens")
 
     windows = make_windows(sources, model.tokenizer, options, progress)
-    (out / OPTIONS).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     windows.save(kept)
     return windows
 

@@ -208,6 +208,13 @@ def windows_of(text: str, tokenizer: Tokenizer, window: int, held: bool, file: i
     return whole.take(np.unique(np.linspace(0, num - 1, min(num, MOST_OF_FILE)).astype(int)))
 
 
+def rows_of(windows: ChosenWindows, held: bool) -> np.ndarray:
+    """The rows, int64, of windows that are held out, or of the others; but for the last of each window."""
+    inside = np.repeat(windows.held == held, windows.sizes)
+    inside[np.cumsum(windows.sizes) - 1] = False
+    return np.flatnonzero(inside)
+
+
 def choose(counts: np.ndarray, sizes: np.ndarray, options: HeadOptions) -> np.ndarray:
     """Which windows are taken, int64, ascending: for each concept, the rarest first, those with it that have the most
     concepts that still lack spans, until it has `fewest`; and then others at random.
