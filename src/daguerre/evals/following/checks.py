@@ -20,9 +20,8 @@ FENCE = re.compile(r"\A```(?:json|JSON|Json)?\s*(.*?)\s*(?:```)?\Z", re.DOTALL)
 CHOICES = ("My answer is yes.", "My answer is no.", "My answer is maybe.")
 
 
-def holds(number: int, relation: str | None, bound: int | None) -> bool:
+def holds(number: int, relation: str, bound: int) -> bool:
     """Whether a number is "less than" or "at least" the bound."""
-    assert bound is not None
     return number < bound if relation == "less than" else number >= bound
 
 
