@@ -106,7 +106,8 @@ class Sample:
         self._searched = plan.searched if sample == 0 else None
         self.deadline = Deadline(timeout, clock, 0.0 if self._searched is None else self._searched.seconds)
         times = getattr(self.backend, "row_times", None)  # which others than the native one do not keep
-        self._run, self._cut = Run(plan, session, sampler, self.deadline, session.counts, 1, times, second), False
+        self._run = Run(plan, session, sampler, self.deadline, session.counts, row_times=times, second=second)
+        self._cut = False
         self._steps = self.plan.mode.run(self._run, plan.canvas)
 
     @property
