@@ -22,11 +22,21 @@ from daguerre.models.core.concept_heads import ConceptHeads
 from daguerre.models.head_files import read_head_folder
 from daguerre.train.corpus.sources import Package
 from daguerre.train.drafts.options import DraftOptions
+from daguerre.train.heads import windows as module
 from daguerre.train.heads.loss import DrawnWords, Normal, WordsOf, folded, fresh_heads, inner_shape, word_loss
 from daguerre.train.heads.options import HeadOptions
 from daguerre.train.heads.run import HeadRun, train_heads
 from daguerre.train.heads.states import FILE, WindowStates, states_of
-from daguerre.train.heads.windows import ChosenWindows, choose, labeled, make_windows, places_in, texts_at
+from daguerre.train.heads.windows import (
+    ChosenWindows,
+    LabeledFiles,
+    choose,
+    labeled,
+    make_windows,
+    places_in,
+    texts_at,
+    windows_of,
+)
 from daguerre.train.settings import FILE as FILE_OF_OPTIONS
 from daguerre.train.settings import keep_options, options_of
 
@@ -43,9 +53,10 @@ def model() -> Model:
 
 
 @pytest.fixture(scope="module")
-def windows(model: Model) -> ChosenWindows:
+def windows(model: Model, tmp_path_factory: pytest.TempPathFactory) -> ChosenWindows:
     options = replace(OPTIONS, window=model.config.max_positions - 1)
-    return make_windows([SOURCE], model.tokenizer, options, lambda done, asked: None)
+    kept = LabeledFiles(tmp_path_factory.mktemp("labeled"))
+    return make_windows([SOURCE], model.tokenizer, options, lambda done, asked: None, kept)
 
 
 @pytest.fixture(scope="module")
@@ -87,12 +98,37 @@ def test_windows_are_labeled_whole_and_packages_are_held_out(model: Model, windo
     assert len([*texts_at([*train, *held], seen)]) == 2  # the same two files in both packages
 
 
-def test_one_package_has_a_share_at_most(model: Model) -> None:
+def test_one_package_has_a_share_at_most(model: Model, tmp_path: Path) -> None:
+    kept = LabeledFiles(tmp_path)
     files = tuple(path.name for path in sorted(SOURCE.glob("*.py")))
     documents = list(texts_at([(Package("big", "", "MIT", SOURCE, files), name) for name in files], set()))
-    whole = labeled(documents, model.tokenizer, 20_000, 256, False)
-    shared = labeled(documents, model.tokenizer, 20_000, 256, False, share=0.1)
+    whole = labeled(documents, model.tokenizer, 20_000, 256, False, kept)
+    shared = labeled(documents, model.tokenizer, 20_000, 256, False, kept, share=0.1)
     assert len(shared.tokens) < 0.5 * len(whole.tokens)
+
+
+def test_a_file_that_was_labeled_is_not_labeled_again(
+    model: Model, windows: ChosenWindows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options, calls = replace(OPTIONS, window=model.config.max_positions - 1), list[str]()
+
+    def interrupted(text: str, *how: Any) -> ChosenWindows | None:
+        calls.append(text)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return windows_of(text, *how)
+
+    monkeypatch.setattr(module, "windows_of", interrupted)
+    for _ in range(2):
+        kept = LabeledFiles(tmp_path / "labeled")
+        try:
+            again = make_windows([SOURCE], model.tokenizer, options, lambda done, asked: None, kept)
+        except KeyboardInterrupt:
+            assert len(calls) == 4
+    assert len(calls) == len(set(calls)) + 1, "the one that was interrupted alone"
+    assert np.array_equal(again.tokens, windows.tokens) and np.array_equal(again.labels, windows.labels)
+    kept.remove()
+    assert not (tmp_path / "labeled").exists()
 
 
 def test_states_are_those_of_the_model_and_are_not_computed_twice(

@@ -41,7 +41,7 @@ from daguerre.train.heads.loss import (
 )
 from daguerre.train.heads.options import HeadOptions
 from daguerre.train.heads.states import WindowStates
-from daguerre.train.heads.windows import ChosenWindows, make_windows, rows_of
+from daguerre.train.heads.windows import ChosenWindows, LabeledFiles, make_windows, rows_of
 from daguerre.train.noising import IGNORE
 from daguerre.train.optim import Average, lr_factor
 from daguerre.train.settings import keep_options
@@ -319,8 +319,10 @@ def _windows(
             told[0] = time.monotonic()
             say(f"labeled {done / 1e6:.2f} of {asked / 1e6:.2f} million tokens")
 
-    windows = make_windows(sources, model.tokenizer, options, progress)
+    files = LabeledFiles(out / "labeled")
+    windows = make_windows(sources, model.tokenizer, options, progress, files)
     windows.save(kept)
+    files.remove()
     return windows
 
 

@@ -9,9 +9,11 @@ Letters: T tokens, W windows, N concepts, P bytes of N bits.
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from zlib import crc32
 
@@ -99,8 +101,30 @@ class ChosenWindows:
             raise DataError(f"{path} is damaged ({error}): remove it, and it is made again") from None
 
 
+class LabeledFiles:
+    """Labeled files that are kept in a folder until windows are chosen, so that an interruption loses one at most."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def of(self, name: str, make: Callable[[], ChosenWindows | None]) -> ChosenWindows | None:
+        """The windows of a file by a name for its text and how it is cut, made if they are not there; None for a file
+        without.
+        """
+        path = self._folder / f"{name}.npz"
+        if not path.exists():
+            (make() or joined([])).save(path)
+        found = ChosenWindows.load(path)
+        return found if len(found.sizes) else None
+
+    def remove(self) -> None:
+        """Delete them."""
+        shutil.rmtree(self._folder)
+
+
 def make_windows(
-    sources: Sequence[Path], tokenizer: Tokenizer, options: HeadOptions, progress: Progress
+    sources: Sequence[Path], tokenizer: Tokenizer, options: HeadOptions, progress: Progress, kept: LabeledFiles
 ) -> ChosenWindows:
     """The windows that are chosen of the Python files of folders; without any, of the standard library and the
     installed packages. progress: called with the tokens that are labeled, and all. DataError where there is no text.
@@ -109,10 +133,12 @@ def make_windows(
     train, held = places_in(packages, options.seed)
     share = MOST_OF_PACKAGE if len(packages) >= FEW_PACKAGES else 1.0
     asked, seen = options.labeled + options.held, set[str]()
-    rest = labeled(texts_at(held, seen), tokenizer, options.held, options.window, True, lambda n: progress(n, asked))
+    rest = labeled(
+        texts_at(held, seen), tokenizer, options.held, options.window, True, kept, lambda n: progress(n, asked)
+    )
     done, texts = len(rest.tokens), texts_at(train, seen)
     found = labeled(
-        texts, tokenizer, options.labeled, options.window, False, lambda n: progress(done + n, asked), share
+        texts, tokenizer, options.labeled, options.window, False, kept, lambda n: progress(done + n, asked), share
     )
     if not len(found.sizes):
         raise DataError("there is no Python in these folders that can be learned from: give --data with other ones")
@@ -157,6 +183,7 @@ def labeled(
     most: int,
     window: int,
     held: bool,
+    kept: LabeledFiles,
     progress: Callable[[int], None] = lambda _: None,
     share: float = 1.0,
 ) -> ChosenWindows:
@@ -167,7 +194,8 @@ def labeled(
             break
         if of_package[document.package] >= share * most:
             continue
-        one = windows_of(document.text, tokenizer, window, held, number)
+        name = f"{document.sha256}-{window}-{int(held)}-{number}"
+        one = kept.of(name, partial(windows_of, document.text, tokenizer, window, held, number))
         if one is not None:
             fits = int((np.cumsum(one.sizes) <= most - done).sum())
             parts.append(one := one.take(np.arange(max(1, fits))))
