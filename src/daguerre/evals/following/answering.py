@@ -57,7 +57,7 @@ def read_prompts(path: Path) -> list[FollowPrompt]:
     DataError for another file.
     """
     out = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
         try:
             row = json.loads(line)
             pairs = zip(row["instruction_id_list"], row["kwargs"], strict=True)
