@@ -1,5 +1,5 @@
-"""The C++ kernels against plain loops (`native/check.cpp`): on every instruction set of this machine, and for 64-bit
-ARM where a compiler for it and an emulator are installed.
+"""The C++ kernels against plain loops (`native/check.cpp`): on every instruction set of this machine, as they are for
+AMX (`native/emulated.h`), and for 64-bit ARM where a compiler for it and an emulator are installed.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ HERE = {isa: ("-O1", *flags_of(isa)) for isa in ISAS}
 """Compiled in half the time that the backend's -O3 takes, which other tests run."""
 if "avx_vnni" in cpu_flags():
     HERE["avx2 with 8-bit products"] = (*HERE["avx2"], "-mavxvnni")
+if "avx2" in HERE:
+    EMULATED = "-march=x86-64-v3", "-include", str(DRIVER.with_name("emulated.h"))
+    HERE["AMX with its instructions as plain loops"] = ("-O1", *EMULATED)
 ARM = {
     "plain NEON": ("-march=armv8-a",),
     "products of signed numbers": ("-march=armv8.2-a+dotprod",),

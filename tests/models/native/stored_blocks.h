@@ -95,15 +95,17 @@ inline void check_blocks(int number, int packed, int num_in) {
   const int most = 33, stride = groups * blocks::PARTS;
   Rows inputs = random_rows(most, 32 * groups, 1);
   for (int i = 0; i < num_in; i++) inputs[3][i] = 0, inputs[4][i] *= i ? 1 : 4000, inputs[5][i] = i % 2 ? 1 : -1, inputs[6][i] = 1e-38f;
-  std::vector<uint32_t> codes((size_t)most * stride);
+  std::vector<uint32_t> codes((size_t)round_up(most, BLOCK) * stride);
   for (int row = 0; row < most; row++) {
     std::fill(inputs[row].begin() + num_in, inputs[row].end(), 0.0f);
     Blocks::row(inputs[row].data(), 32 * groups, &codes[(size_t)row * stride]);
   }
-  for (int num : {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, most}) {
+  const Linear linear = {to.data(), nullptr, nullptr, nullptr, groups, 1, quarters, 4};
+  const Worker worker;
+  for (int num : {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 16, 17, 28, 30, BLOCK, most}) {
     std::vector<F> out((size_t)num * blocks::QV);
-    blocks::by_number(packed, [&](auto type) {
-      blocks::multiply<decltype(type)>(codes.data(), stride, to.data(), groups, num, out.data(), blocks::QV);
+    multiply_panel<Blocks>(worker, linear, {codes.data(), nullptr}, 0, num, 0, [&](int row, int, const F* sums) {
+      std::copy(sums, sums + blocks::QV, &out[(size_t)row * blocks::QV]);
     });
     for (int row = 0; row < num; row++)
       for (int i = 0; i < 13; i++) {

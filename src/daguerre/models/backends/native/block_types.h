@@ -21,6 +21,8 @@
 #define SIGNED_BY_SIGNED    // products of four signed numbers, in one instruction or in several
 #endif
 
+constexpr int TILED = 12;  // rows from which on AMX's tiles multiply 4-bit matrices, and blocks, faster than vectors; estimated of blocks
+
 // Where a quarter's words begin, counted from those of its matrix, and its type by ggml's number. One more tells where they end.
 struct Quarter { int64_t at; int32_t type, none; };
 

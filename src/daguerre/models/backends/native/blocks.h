@@ -110,60 +110,51 @@ inline void exact_sums(const uint32_t* a, int stride, const Codes& codes, const 
 #endif
 }
 
+// The whole of a group, times all scales but that of its inputs, from exact sums: of the group, or of each half in types that have
+// HALVES. Where pairs of products are summed, those of Q6_K come joined already.
+template <class Q> inline I whole_of(const uint32_t* about, I first, I second, const I (*factor)[QV], int j) {
+  if constexpr (!Q::HALVES) return first - shift_of_zero<Q>((int32_t)about[SUM]);
+#if defined(PAIRS_OF_PRODUCTS)
+  return first - (joined(bytes(about[SUMS]), factor[2][j]) << Q::ZERO);
+#else
+  return (first - shift_of_zero<Q>((int16_t)about[SUMS])) * factor[0][j] +
+         (second - shift_of_zero<Q>((int16_t)(about[SUMS] >> 16))) * factor[1][j];
+#endif
+}
+
+// Adds the exact sums of a group of inputs, `about` whose codes are words behind them, to a row's sums with vector j of columns.
+template <class Q> inline void add_sums(const uint32_t* about, I first, I second, const Head<Q>& head, int group, int j, F& sum) {
+  const float scale = bits<float>(about[SCALE]);
+  if constexpr (Q::HALVES && !Q::K) {
+    for (int half = 0; half < 2; half++) {
+      const int of_inputs = (int16_t)(about[SUMS] >> (16 * half)), at = 2 * group + half;
+      const F whole = __builtin_convertvector((half ? second : first) - shift_of_zero<Q>(of_inputs), F);
+      sum = fused(whole * head.scale[at][j], all(scale), sum);
+      sum = fused(head.low[at][j], all(scale * (float)of_inputs), sum);
+    }
+  } else {
+    const I whole = whole_of<Q>(about, first, second, head.factor + (Q::HALVES ? 3 * group : 0), j);
+    sum = fused(__builtin_convertvector(whole, F) * head.scale[group][j], all(scale), sum);
+    if constexpr (Q::MINIMUM) sum = fused(head.low[group][j], all(bits<float>(about[LOW])), sum);
+  }
+}
+
 // Adds a group to the sums of rows.
 template <class Q, int NUM, class Codes>
 inline void add_group(const uint32_t* a, int stride, const Codes& codes, const Head<Q>& head, int group, F (&sums)[NUM][QV]) {
-  if constexpr (Q::HALVES && !Q::K) {
-    I exact[2][NUM][QV];
-    exact_sums<Q, NUM, 0, UNITS / 2>(a, stride, codes, head.factor, exact[0]);
-    exact_sums<Q, NUM, UNITS / 2, UNITS>(a, stride, codes, head.factor, exact[1]);
-    for (int row = 0; row < NUM; row++) {
-      const uint32_t* about = a + row * stride;
-      const float scale = bits<float>(about[SCALE]);
-      for (int half = 0; half < 2; half++) {
-        const int sum = (int16_t)(about[SUMS] >> (16 * half)), at = 2 * group + half;
-        for (int j = 0; j < QV; j++) {
-          const F whole = __builtin_convertvector(exact[half][row][j] - shift_of_zero<Q>(sum), F);
-          sums[row][j] = fused(whole * head.scale[at][j], all(scale), sums[row][j]);
-          sums[row][j] = fused(head.low[at][j], all(scale * (float)sum), sums[row][j]);
-        }
-      }
-    }
-    return;
-  }
-  I exact[NUM][QV];
-  const I (*factor)[QV] = head.factor + (Q::HALVES ? 3 * group : 0);
 #if defined(PAIRS_OF_PRODUCTS)
-  exact_sums<Q, NUM, 0, UNITS>(a, stride, codes, factor, exact);
+  constexpr bool halves = Q::HALVES && !Q::K;
 #else
-  if constexpr (Q::HALVES) {
-    I second[NUM][QV];
-    exact_sums<Q, NUM, 0, UNITS / 2>(a, stride, codes, factor, exact);
-    exact_sums<Q, NUM, UNITS / 2, UNITS>(a, stride, codes, factor, second);
-    for (int row = 0; row < NUM; row++) {
-      const uint32_t sums_of_halves = a[row * stride + SUMS];
-      for (int j = 0; j < QV; j++)
-        exact[row][j] = (exact[row][j] - shift_of_zero<Q>((int16_t)sums_of_halves)) * factor[0][j] +
-                        (second[row][j] - shift_of_zero<Q>((int16_t)(sums_of_halves >> 16))) * factor[1][j];
-    }
-  } else {
-    exact_sums<Q, NUM, 0, UNITS>(a, stride, codes, factor, exact);
-  }
+  constexpr bool halves = Q::HALVES;
 #endif
+  const I (*factor)[QV] = head.factor + (Q::HALVES && Q::K ? 3 * group : 0);
+  I exact[1 + halves][NUM][QV];
+  exact_sums<Q, NUM, 0, halves ? UNITS / 2 : UNITS>(a, stride, codes, factor, exact[0]);
+  if constexpr (halves) exact_sums<Q, NUM, UNITS / 2, UNITS>(a, stride, codes, factor, exact[1]);
 #pragma GCC unroll 8
-  for (int row = 0; row < NUM; row++) {
-    const uint32_t* about = a + row * stride;
+  for (int row = 0; row < NUM; row++)
 #pragma GCC unroll 4
-    for (int j = 0; j < QV; j++) {
-      I whole = exact[row][j];
-      if constexpr (!Q::HALVES) whole -= shift_of_zero<Q>((int32_t)about[SUM]);
-#if defined(PAIRS_OF_PRODUCTS)
-      else whole -= joined(bytes(about[SUMS]), factor[2][j]) << Q::ZERO;
-#endif
-      sums[row][j] = fused(__builtin_convertvector(whole, F) * head.scale[group][j], all(bits<float>(about[SCALE])), sums[row][j]);
-      if constexpr (Q::MINIMUM) sums[row][j] = fused(head.low[group][j], all(bits<float>(about[LOW])), sums[row][j]);
-    }
-  }
+    for (int j = 0; j < QV; j++) add_sums<Q>(a + row * stride, exact[0][row][j], exact[halves][row][j], head, group, j, sums[row][j]);
 }
 
 // Sums of a few rows with a quarter of so many groups, straight from its words.
@@ -223,9 +214,17 @@ template <class Q> struct Slice {
   }
 };
 
-// Sums of rows with a quarter; those of a row lie `out_stride` vectors behind those of the row before it.
+}  // namespace blocks
+
+#include "block_tiles.h"
+
+namespace blocks {
+
+// Sums of rows with a quarter; those of a row lie `out_stride` vectors behind those of the row before it. `tiles`: the thread's tiles
+// are set up for `BlockTiles`, whose rows are read and written in whole, so that there has to be room for a multiple of them.
 template <class Q>
-[[gnu::noinline]] void multiply(const uint32_t* a, int stride, const uint32_t* w, int groups, int rows, F* out, int out_stride) {
+[[gnu::noinline]] void multiply(const uint32_t* a, int stride, const uint32_t* w, int groups, int rows, F* out, int out_stride,
+                                [[maybe_unused]] bool tiles = false) {
   constexpr int most = Q::PLANES == 2 ? 2 : 4;  // rows whose sums are kept in registers
   if constexpr (Q::NUMBER < 0) {
     for (int row = 0; row < rows; row++) multiply_few<Q, 1>(a + (size_t)row * stride, stride, w, groups, out + row * out_stride, out_stride);
@@ -239,9 +238,14 @@ template <class Q>
     slice.unpack(w, chunks);
     w += (size_t)chunks * Q::WORDS * COLS;
     const uint32_t* from = a + (size_t)first * PARTS;
-    const int calls = (rows + most - 1) / most;
+    const int at_once = tiles ? 16 : most, calls = (rows + at_once - 1) / at_once;
     Ahead ahead = {w, (chunks * Q::WORDS + SLICE * calls - 1) / (SLICE * calls)};
     int row = 0;
+#ifdef TILES
+    BlockTiles<Q> block;
+    for (; tiles && rows - row >= TILED; row += block.ROWS)
+      block.add(from + (size_t)row * stride, stride, slice.codes, slice.heads, chunks, first == 0, out + row * out_stride, out_stride, ahead);
+#endif
     const auto add = [&](auto num) {
       slice.template add<num>(from + (size_t)row * stride, stride, chunks, first == 0, out + row * out_stride, out_stride, ahead);
       row += num;

@@ -16,17 +16,10 @@
 
 #include "blocks.h"
 
-#if defined(WIDE) && defined(__AMX_INT8__) && defined(__AMX_BF16__) && defined(__linux__)
-#define TILES
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
-
 constexpr int COLUMNS = 64, QUARTER = COLUMNS / 4, VECTORS = COLUMNS / LANES;
 constexpr int BLOCK = 32;   // rows of a product that are processed at a time: the rows of two tiles
 constexpr int GROUP = 16;   // in a gated product, GROUP columns of gates alternate with GROUP columns of values
 constexpr int WORDS = 16;   // words of a tile; the number of words of a row is a multiple of it, except in narrow matrices
-constexpr int GROUPED_TILES = 12;  // rows from which on AMX's tiles multiply 4-bit matrices faster than vectors
 constexpr int AHEAD = 64;   // prefetch distance in words: the processor's own prefetching is too late. Into the second cache: the
                             // first has too few lines under way for the speed of memory
 #if defined(WIDE)
@@ -284,7 +277,7 @@ void multiply_block(const Worker& worker, const uint32_t* a, const uint32_t* w, 
                     int quarters = 4) {
 #ifdef TILES
   if constexpr (is_grouped<T>) {
-    if (worker.tiles && rows >= GROUPED_TILES) {
+    if (worker.tiles && rows >= TILED) {
       const NarrowTiles narrow(worker, GroupedTiles::GROUP_WORDS);
       GroupedTiles tiles;
       return tiles.multiply(a, w, words, rows, sums);
@@ -303,11 +296,14 @@ void multiply_block(const Worker& worker, const uint32_t* a, const uint32_t* w, 
 }
 
 // The same for a panel of blocks, whose quarters each have a type.
-inline void multiply_blocks(const Linear& m, const uint32_t* a, int panel, int rows, F (*sums)[VECTORS], int quarters) {
+inline void multiply_blocks(const Worker& worker, const Linear& m, const uint32_t* a, int panel, int rows, F (*sums)[VECTORS], int quarters) {
   for (int i = 0; i < quarters; i++) {
     const Quarter& quarter = m.quarters[panel * 4 + i];
     blocks::by_number(quarter.type, [&](auto type) {
-      blocks::multiply<decltype(type)>(a, m.words * Blocks::PARTS, m.weight + quarter.at, m.words, rows, sums[0] + i * blocks::QV, VECTORS);
+      typedef decltype(type) Q;
+      const bool tiles = worker.tiles && rows >= TILED;
+      const NarrowTiles narrow(worker, tiles ? blocks::UNITS / (Q::HALVES ? 2 : 1) : WORDS);
+      blocks::multiply<Q>(a, m.words * Blocks::PARTS, m.weight + quarter.at, m.words, rows, sums[0] + i * blocks::QV, VECTORS, tiles);
     });
   }
 }
@@ -333,7 +329,7 @@ void multiply_panel_of(const Worker& worker, const Linear& m, const Inputs& inpu
     const int num = std::min(BLOCK, first + rows - start);
     alignas(64) typename T::Sum sums[BLOCK][VECTORS];
     const uint32_t* a = inputs.rows + (size_t)start * m.words * T::PARTS;
-    if constexpr (is_blocks<T>) multiply_blocks(m, a, panel, num, sums, quarters);
+    if constexpr (is_blocks<T>) multiply_blocks(worker, m, a, panel, num, sums, quarters);
     else multiply_block<T>(worker, a, m.weight + (size_t)panel * m.words * COLUMNS, m.words, num, sums, quarters);
     for (int row = 0; row < num; row++) {
       F out[VECTORS];

@@ -30,6 +30,12 @@ constexpr int LANES = 8;
 constexpr int LANES = 4;
 #endif
 
+#if defined(WIDE) && defined(__AMX_INT8__) && defined(__AMX_BF16__) && defined(__linux__)
+#define TILES
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 typedef float F __attribute__((vector_size(4 * LANES)));
 typedef int32_t I __attribute__((vector_size(4 * LANES)));
 typedef double D __attribute__((vector_size(4 * LANES)));  // half as many numbers
