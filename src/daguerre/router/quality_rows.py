@@ -166,7 +166,7 @@ def _grade(value: object) -> float:
 def _logged(line: dict[str, Any]) -> _Logged:
     """What a request's line in a log says."""
     tried = line.get("attempts", ())
-    good = [one["backend"] for one in tried if "error" not in one and (one.get("status") or GONE) < 400]
+    good = [one["backend"] for one in tried if _answered(one)]
     decided, propensity = line["decision"]["backend"], float(line["decision"]["propensity"])
     name = good[-1] if good else None
     weight = min(1 / max(propensity, 1e-9), MOST_WEIGHT) if name == decided else 1.0
@@ -180,6 +180,12 @@ def _logged(line: dict[str, Any]) -> _Logged:
     if line.get("grade") is not None:
         row.grades[name], row.weights[name] = _grade(line["grade"]), weight
     return _Logged(row, name, weight)
+
+
+def _answered(attempt: Mapping[str, Any]) -> bool:
+    """Whether an attempt's answer was given to the client."""
+    failed = "error" in attempt or (attempt.get("status") or GONE) >= 400
+    return not failed and not attempt.get("rejected")
 
 
 def _shadowed(line: dict[str, Any], logged: Mapping[str, _Logged]) -> str | None:
