@@ -106,12 +106,8 @@ def test_drafts_go_where_they_are_taken_and_never_in_place_of_the_clients() -> N
         ask(url, {"prompt": "def f():\n", "suffix": "\n"}, "/v1/fim/completions")
         ask(url, SAY | {"tools": TOOLS})
     assert one.asked[0]["logprobs"] == 0
-    assert [body.get("daguerre") for body in two.asked] == [
-        {"seed": 1, "draft": "x = 1"},
-        {"draft": "x = 2"},
-        None,
-        None,
-    ]
+    drafts = [(body.get("daguerre") or {}).get("draft") for body in two.asked]
+    assert drafts == ["x = 1", "x = 2", None, None] and two.asked[0]["daguerre"]["seed"] == 1
     assert not any("prediction" in body for body in two.asked)
 
 

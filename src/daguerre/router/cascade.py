@@ -176,7 +176,7 @@ class Cascading:
         """Why an answer is not accepted; None: it is."""
         checks, least = checks_of_small(routed, self._config), self._config.cascade.least_of(routed.features.step)
         likelihood = likelihood_of(routed.operation, opened.first, opened.chunks is not None)
-        routed.line["cascade"] |= {"likelihood": likelihood, "least": least}
+        routed.line["cascade"] |= {"likelihood": likelihood, "least": least, "whole": said.finish in WHOLE}
         if said.finish not in WHOLE:
             return f"it ended by {said.finish}"
         if "likelihood" in checks and (likelihood is None or least is None or likelihood < least):
