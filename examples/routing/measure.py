@@ -164,8 +164,8 @@ def answered(
         ask(url, replace(task, body=task.body | gap), servers, router)
     for number, (side, task) in enumerate(todo, 1):
         answers.add({"side": side, "way": way, "task": task.id} | ask(url, task, servers, router))
-        print(f"\r{way}: {number} of {len(todo)}", end="", file=sys.stderr, flush=True)
-    print(file=sys.stderr)
+        if sys.stderr.isatty():
+            print(f"{way}: {number} of {len(todo)}", end="\r", file=sys.stderr)
 
 
 # ---- learning -------------------------------------------------------------------------------------------------------

@@ -12,9 +12,11 @@ import json
 import random
 import re
 import sys
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -210,6 +212,8 @@ TICKETS = {
     ),
     "question": ("Do you also sell {item} in blue?", "Are you open in {month}?", "How heavy are the {item}?"),
 }
+BEFORE = ("", "Hello, ", "Good morning. ", "Sorry to bother you again. ", "As a customer of ten years: ")
+AFTER = ("", " Thanks.", " Please answer soon.", " I have pictures.", " My order was on time before.")
 MONTHS = ("January", "March", "April", "June", "August", "October")
 
 
@@ -217,10 +221,11 @@ def label(rng: random.Random, number: int) -> Task:
     """A ticket and six labels, decided by the probabilities of the labels."""
     right, place = rng.choice(sorted(TICKETS)), rng.randrange(3)
     words = {"month": rng.choice(MONTHS), "item": rng.choice(GOODS), "city": rng.choice(CITIES)}
-    text = TICKETS[right][place].format(**words, days=rng.randint(3, 30))
+    said = TICKETS[right][place].format(**words, days=rng.randint(3, 30))
+    sender, text = f"{rng.choice(NAMES)} {rng.choice(FAMILIES)}", f"{rng.choice(BEFORE)}{said}{rng.choice(AFTER)}"
     criteria = dict.fromkeys(sorted(TICKETS))
     question = {"type": "choice", "instructions": "What is the message about?", "criteria": criteria}
-    body = {"state": f"A customer writes: {text}", "questions": {"label": question}}
+    body = {"state": f"{sender} writes: {text}", "questions": {"label": question}}
     return Task(f"{LABEL}/{number}", LABEL, f"{right} {place}", "decisions", body, {"label": right})
 
 
@@ -258,17 +263,31 @@ MADE: dict[str, Callable[[random.Random, int], Task]] = {DATA: data, LABEL: labe
 
 def drawn(num: int, seed: int, humaneval: Path | None, held_out: bool) -> list[Task]:
     """About `num` tasks in the mix of SHARES, shuffled; without the file of gaps the others alone. Those that are held
-    out are other ones: gaps of other problems, other draws of the templates.
+    out are other ones: gaps of other problems, and of what is made those whose hash is odd.
     """
-    side = random.Random(f"{seed} {held_out}")
+    side, seen = random.Random(f"{seed} {held_out}"), set[str]()
     out = list[Task]()
     for kind, share in SHARES.items():
-        many = max(1, round(num * share))
+        rng, many = random.Random(f"{seed} {kind}"), max(1, round(num * share))
         if kind in MADE:
-            out += [MADE[kind](side, number) for number in range(many)]
+            found = (MADE[kind](side, number) for number in count())
         elif humaneval is not None:
-            found = gaps(humaneval, kind, random.Random(f"{seed} {kind}"))
-            mine = [one for one in found if (int(one.group.split("/")[1]) % 2 == 1) == held_out]
-            out += mine[:many]
+            found = gaps(humaneval, kind, rng)
+        else:
+            continue
+        out += islice((one for one in found if _is_of(one, held_out) and _is_new(one, seen)), many)
     side.shuffle(out)
     return out
+
+
+def _is_of(task: Task, held_out: bool) -> bool:
+    """Whether a task is held out, or is not."""
+    text = task.group if task.kind in (LINE, LINES) else json.dumps(task.body)
+    return zlib.crc32(text.encode()) % 2 == held_out
+
+
+def _is_new(task: Task, seen: set[str]) -> bool:
+    """Whether a request was not among those that were seen, to which it is added."""
+    num = len(seen)
+    seen.add(json.dumps(task.body))
+    return len(seen) > num
