@@ -111,6 +111,18 @@ def test_drafts_go_where_they_are_taken_and_never_in_place_of_the_clients() -> N
     assert not any("prediction" in body for body in two.asked)
 
 
+def test_the_other_backend_may_take_an_unlikely_answer_by_its_own_score() -> None:
+    usage = {"prompt_tokens": 7, "completion_tokens": 3, "completion_tokens_details": {"accepted_prediction_tokens": 3}}
+    taken = json.dumps(json.loads(answer("hello")) | {"usage": usage}).encode()
+    for body, told in ((said("hello", 0.5), {"accept_draft": 0.6}), (said("hello", 0.9, "length"), None)):
+        two = Scripted(reply=lambda asked: Reply(body=taken))
+        with cascaded(small(body), two, cascade={"score": 0.6}) as (url, log):
+            assert ask(url).headers["x-route-backend"] == "b"
+            (line,) = log.of_requests()
+        assert two.asked[0].get("daguerre") == told and two.asked[0]["prediction"]["content"] == "hello"
+        assert line["cascade"]["draft_accepted"] == 3
+
+
 def test_what_cannot_be_accepted_is_not() -> None:
     calls = [{"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"n": "three"}'}}]
     called = json.loads(said(""))

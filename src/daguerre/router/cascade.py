@@ -35,6 +35,7 @@ BOUND_RULES = ("conversation", "wish", "explore")
 """Rules by which a decision is for this one backend."""
 MOST_SMALL = 1 << 20
 """Bytes of an answer of a small backend; a longer one is rejected."""
+UNLIKELY = "its likelihood is too low"
 WHOLE = ("stop", "tool_calls", "function_call")
 """Why an answer ends that is not cut off."""
 
@@ -114,6 +115,7 @@ class Cascading:
                 self._upstreams.latencies.add(name, routed.size, None, late, time.monotonic())
         if opened is not None and routed.small is not None:
             routed.small.accepted = why is None
+            routed.small.score = self._config.cascade.score if why == UNLIKELY else None
             opened.attempt["rejected"] = why is not None
         return opened, why
 
@@ -180,7 +182,7 @@ class Cascading:
         if said.finish not in WHOLE:
             return f"it ended by {said.finish}"
         if "likelihood" in checks and (likelihood is None or least is None or likelihood < least):
-            return "it has no log-probabilities" if likelihood is None else "its likelihood is too low"
+            return "it has no log-probabilities" if likelihood is None else UNLIKELY
         if "schema" in checks and not await self._passes(routed, said, "schema"):
             return "it is not valid by the schema"
         if "test" in checks and not await self._passes(routed, said, "tests"):
@@ -209,6 +211,13 @@ def _given(routed: RoutedRequest, opened: Opened) -> Opened:
     if opened.chunks is not None:
         opened.attempt["first_ms"] = round(routed.passed(), 3)
     return opened
+
+
+def of_draft(usage: Mapping[str, Any]) -> dict[str, int]:
+    """How many tokens of a draft an answer has, and how many not, as far as its usage says."""
+    told = as_object(usage.get("completion_tokens_details"))
+    found = {name: told.get(f"{name}_prediction_tokens") for name in ("accepted", "rejected")}
+    return {f"draft_{name}": num for name, num in found.items() if isinstance(num, int)}
 
 
 # ---- likelihood -----------------------------------------------------------------------------------------------------

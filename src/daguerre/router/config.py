@@ -283,6 +283,9 @@ class Cascade(ConfigTable):
              decision, of its labels'); a type without one has no cascade by likelihood. `daguerre route fit --cascade`
              finds them
     steps    of these types
+    score    an answer that is too unlikely is taken nevertheless where the other backend finds it so likely, as `least`
+             counts; that reads it behind the request, and writes on where it does not. For Daguerre's servers alone,
+             with `drafts` (`daguerre.accept_draft`); None: it is only a draft
     tests    commands by name, as a grader of kind tests has one: where a request names one (`x-route-test`), it alone
              says whether the answer is accepted
     timeout  seconds for a command, and for checking a schema
@@ -292,6 +295,7 @@ class Cascade(ConfigTable):
     accept: tuple[Literal["likelihood", "schema"], ...] = ("likelihood", "schema")
     least: dict[Step | Literal["default"], Share] = Field(default_factory=dict)
     steps: tuple[Step, ...] = STEPS
+    score: Share | None = None
     tests: dict[Annotated[str, Field(pattern=NAME)], Annotated[tuple[str, ...], Field(min_length=1)]] = Field(
         default_factory=dict
     )

@@ -30,7 +30,7 @@ from daguerre.http.errors import ApiError, error_body
 from daguerre.http.settings import Keys
 from daguerre.router.attempts import Attempts, Opened
 from daguerre.router.cache import CacheKey, Hit, ResponseCache, hit_headers
-from daguerre.router.cascade import Cascading, small_of
+from daguerre.router.cascade import Cascading, of_draft, small_of
 from daguerre.router.choose import RoutingDecision, choose, expected_tokens
 from daguerre.router.config import Config
 from daguerre.router.graders import MOST_CHECKED, checks_of, has_checks
@@ -292,6 +292,8 @@ class Router:
         counts = counts_of(opened.check.usage, routed.features.input_tokens, size, backend.context)
         cost = cost_of(counts, backend.price) + routed.small_cost
         opened.attempt["bytes"] = size
+        if routed.small is not None and not routed.small.given:
+            routed.line["cascade"] |= of_draft(opened.check.usage)
         routed.line |= {"tokens": counts, "cost": cost}
 
     def _answered(self, routed: RoutedRequest, opened: Opened, size: int, ended: float, answer: bytes | None) -> None:

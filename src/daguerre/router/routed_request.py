@@ -22,14 +22,17 @@ Write = Callable[[dict[str, Any]], None]
 
 @dataclass
 class SmallAnswer:
-    """What the small backend of a cascade answered, its dollars and its tokens, read and written. given: the client
-    gets it, accepted or as a last resort.
+    """What the small backend of a cascade answered, its dollars and its tokens, read and written.
+
+    score     how likely another backend must find it to take it as it is; None: it does not
+    accepted  it is the answer; given: the client gets it, accepted or as a last resort
     """
 
     name: str
     said: FirstChoice
     cost: float
     tokens: int
+    score: float | None = None
     accepted: bool = False
     given: bool = False
 
@@ -89,9 +92,10 @@ class RoutedRequest:
         has_own = "draft" in own or any(self.body.get(name) for name in ("prediction", "tools", "functions"))
         if not text or has_own or self.operation not in backend.drafts:
             return self.body
-        if self.operation == "chat":
-            return self.body | {"prediction": {"type": "content", "content": text}}
-        return self.body | {"daguerre": own | {"draft": text}}
+        draft = {} if self.operation == "chat" else {"draft": text}
+        draft |= {} if self.small is None or self.small.score is None else {"accept_draft": self.small.score}
+        body = self.body | ({"daguerre": own | draft} if draft else {})
+        return body | ({"prediction": {"type": "content", "content": text}} if self.operation == "chat" else {})
 
     def reply_headers(self, backend: str | None) -> dict[str, str]:
         """What the client is told of the decision, and of the backend that answered."""

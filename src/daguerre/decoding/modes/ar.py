@@ -29,6 +29,7 @@ from daguerre.decoding.drafters import (
     worth_drafting,
 )
 from daguerre.decoding.modes.beside import Beside
+from daguerre.decoding.modes.taken import take_draft
 from daguerre.decoding.options import DecodeOptions
 from daguerre.decoding.plan import SAMPLING, Distribution, Mode, Plan, Steps
 from daguerre.decoding.sampler import TokenSampler, evidence_at, proposals_of
@@ -47,7 +48,7 @@ from daguerre.trace import Event
 class Autoregressive(Mode):
     """The two modes of the autoregressive distribution."""
 
-    options = SAMPLING
+    options = SAMPLING | {"accept_draft"}
     autoregressive = needs_next_token = True
     infills = False
 
@@ -79,6 +80,7 @@ class Autoregressive(Mode):
             _, draft = run.plan.drafted(canvas)
             run.counts.rejected_prediction_tokens = len(draft)
             given = Alignment(draft) if len(draft) else None
+            canvas = yield from take_draft(run, canvas, draft)
         opened = run.plan.opened(canvas)
         if not (spans and len(opened)) or run.has_ended(canvas):
             return canvas
