@@ -12,7 +12,7 @@ import numpy as np
 
 from daguerre.canvas import Canvas, Decision
 from daguerre.decoding.denoise import Run
-from daguerre.decoding.plan import Steps
+from daguerre.decoding.plan import Plan, Steps
 from daguerre.models.rows import Tree
 from daguerre.models.session import Asking
 from daguerre.trace import Event
@@ -21,16 +21,15 @@ ROWS = 128
 """Tokens whose log-probabilities are asked for at once."""
 
 
-def take_draft(run: Run, canvas: Canvas, draft: np.ndarray) -> Steps:
-    """Commit the tokens of a draft, int64 (D,), and the end of the text, where the geometric mean of their
-    probabilities is `accept_draft` or more; the canvas as it is where it is less, and where there is no room for them,
-    too few tokens, or a constraint.
+def take_draft(run: Run, canvas: Canvas, start: int, draft: np.ndarray) -> Steps:
+    """Commit the tokens of a draft, int64 (D,), which begins at a position, and the end of the text, where the
+    geometric mean of their probabilities is `accept_draft` or more; the canvas as it is where it is less, where
+    something is written already, and where there is no room for them, too few tokens, or a constraint.
     """
     least, opened, gap = run.plan.decode.accept_draft, run.plan.opened(canvas), run.plan.gaps[0]
-    end, fits = run.plan.config.eos_id, gap.min_tokens <= len(draft) < len(opened)
+    end, fits = run.plan.config.eos_id, gap.min_tokens <= len(draft) < len(opened) and opened[0] == start
     if least is None or not len(draft) or not fits or run.sampler.constraint is not None:
         return canvas
-    start = int(opened[0])
     nats = yield from log_probs(run, canvas.tokens[:start], draft)
     if nats.mean() < (math.log(least) if least else -math.inf):
         return canvas
@@ -40,6 +39,11 @@ def take_draft(run: Run, canvas: Canvas, draft: np.ndarray) -> Steps:
     run.counts.accept(len(draft))
     yield Event(run.counts.forwards, decision, canvas)
     return canvas
+
+
+def bound(plan: Plan) -> int:
+    """The most forwards that this takes."""
+    return 0 if plan.decode.accept_draft is None else -(-plan.max_tokens // ROWS)
 
 
 def log_probs(run: Run, given: np.ndarray, text: np.ndarray) -> Asking[np.ndarray]:
