@@ -180,11 +180,18 @@ def test_what_fails_in_the_small_backend_is_answered_by_the_other() -> None:
 
 
 def test_a_rejected_answer_is_the_last_resort() -> None:
+    """And is not kept in the cache."""
     one, two = small(said("hello", 0.5)), Scripted(reply=lambda body: Reply(500, b"{}"))
-    with cascaded(one, two, retry={"backoff": 0.001}) as (url, log):
-        found = ask(url)
+    how: dict[str, Any] = {"retry": {"backoff": 0.001}, "circuit": {"failures": 99}, "cache": {"ttl": 60}}
+    with cascaded(one, two, **how) as (url, log):
+        found = ask(url, SAY | {"temperature": 0})
         (line,) = log.of_requests()
-    assert found.json()["choices"][0]["message"]["content"] == "hello" and len(one.asked) == 1
+        assert len(one.asked) == 1
+        assert "x-route-cache" not in ask(url, SAY | {"temperature": 0}).headers
+        one.reply = lambda body: Reply(body=said("hello"))
+        ask(url, SAY | {"temperature": 0})
+        assert ask(url, SAY | {"temperature": 0}).headers["x-route-cache"] == "hit"
+    assert found.json()["choices"][0]["message"]["content"] == "hello"
     assert (found.headers["x-route-backend"], found.headers["x-route-cascade"]) == ("a", "rejected")
     assert line["cost"] == 0.01 and line["backend"] == "a"
 

@@ -43,7 +43,7 @@ APART = frozenset({"user", "safety_identifier", "metadata", "store", "prompt_cac
 again. A request with `store: true` is never kept, so the field is always false here. All of them count for `responses`,
 whose answers repeat them. `service_tier` counts, since answers repeat it, and so do `stream` and `stream_options`.
 """
-DECIDING = ("backend", "step", "tags", "max_cost")
+DECIDING = ("backend", "step", "tags", "max_cost", "test")
 """Wishes that change who may answer. `slo_ms` is none of them: it never lets a worse backend answer."""
 TOOLS = ("tools", "functions", "web_search_options")
 STATE = ("previous_response_id", "conversation", "background", "prompt")
