@@ -282,8 +282,7 @@ class Router:
         """What follows an answer that the client has."""
         if opened.status >= 400:
             return
-        rejected = routed.small is not None and routed.small.given and not routed.small.accepted
-        if key is not None and not rejected:
+        if key is not None:
             self._kept.keep(routed, key, opened, answer)
         self._shadows.begin(routed, opened.backend, answer, opened.chunks is not None)
 
