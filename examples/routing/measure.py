@@ -10,7 +10,9 @@ Models are named from the smallest to the largest; each is served by a process o
     2. `daguerre route fit` learns from one half of them, and `route fit --cascade` fits its thresholds
     3. the other half, which is of other tasks, is asked again through `daguerre route`, once as a router by predicted
        quality, once as a cascade of the two largest models (`--small` names another one)
-    4. tables: quality and processor seconds of a task for each kind, beside always the smallest and always the largest
+    4. with `--load`, gaps of the other half arrive at random times, half as many as the router can answer, and have a
+       deadline: 1.5 times the 95th percentile of the smallest model that fills gaps, alone
+    5. tables: quality and processor seconds of a task for each kind, beside always the smallest and always the largest
        of the pair, a random mixture of the two and the rule "long prompts to the large one", at the router's seconds
 
 Answers are kept in the folder as they come, so that a run goes on where it was interrupted. Seconds are those of the
@@ -25,16 +27,19 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import numpy as np
-from report import report
+from load import arriving
+from report import deadlines, report
 from tasks import PATHS, Task, drawn
 
 from daguerre.errors import DaguerreError
@@ -47,8 +52,11 @@ from daguerre.router.reading import read
 
 Row = dict[str, Any]
 ROUTER, CASCADE = "router", "cascade"
+GAPS = ("line", "lines")
 TICKS = os.sysconf("SC_CLK_TCK")
 FLOORS = [number / 50 for number in range(51)]
+PRICES = [0.0, *np.geomspace(1e-4, 1e2, 61).tolist()]
+"""Right answers that a second is worth."""
 
 
 @dataclass(frozen=True)
@@ -120,9 +128,10 @@ def ask(url: str, task: Task, servers: Sequence[Server], router: Server | None) 
     """
     more: Row = {"completions": {"logprobs": 0}, "chat": {"logprobs": True}}.get(task.operation, {})
     body, all_ = task.body | (more if router is None else {}), [*servers, *([] if router is None else [router])]
-    before, headers = [one.seconds() for one in all_], {"x-route-step": task.step}
+    before, headers, begun = [one.seconds() for one in all_], {"x-route-step": task.step}, time.perf_counter()
     answer = httpx2.post(f"{url}/v1{PATHS[task.operation]}", json=body, headers=headers, timeout=600)
-    took = [one.seconds() - begun for one, begun in zip(all_, before, strict=True)]
+    ms = 1000 * (time.perf_counter() - begun)
+    took = [one.seconds() - first for one, first in zip(all_, before, strict=True)]
     good = answer.status_code < 400
     said = json.loads(answer.content) if good else {}
     return {
@@ -133,6 +142,7 @@ def ask(url: str, task: Task, servers: Sequence[Server], router: Server | None) 
         "likelihood": likelihood_of(task.operation, answer.content, streamed=False) if good else None,
         "seconds": sum(took[: len(servers)]),
         "routing": sum(took[len(servers) :]),
+        "ms": ms,
         "backend": answer.headers.get("x-route-backend"),
         "cascade": answer.headers.get("x-route-cascade"),
         "usage": said.get("usage"),
@@ -230,23 +240,38 @@ def qualities(run: Run, answers: Answers, tasks: Sequence[Task]) -> dict[str, di
     return out
 
 
-def floor_of(run: Run, answers: Answers, tasks: Sequence[Task], chances: Sequence[Mapping[str, float]]) -> float:
-    """The least floor of predicted quality that keeps the target on these tasks: the model that is named first of those
-    that reach it answers, else the one with the best prediction.
+def floors_of(
+    run: Run, answers: Answers, tasks: Sequence[Task], chances: Sequence[Mapping[str, float]]
+) -> dict[str, float]:
+    """The floors of predicted quality by step type that take the fewest seconds and keep the target on these tasks. A
+    floor lets the first model that reaches it answer, or else the one with the best prediction.
     """
     large = sum(row["right"] for row in answers.of("fit", run.large, tasks))
-    for floor in FLOORS:
-        chosen = [_first_of(run, one, floor) for one in chances]
-        right = sum(answers.rows["fit", name, task.id]["right"] for name, task in zip(chosen, tasks, strict=True))
-        if right >= run.target * large:
-            return floor
-    return 1.0
+    steps = defaultdict[str, list[tuple[Task, Mapping[str, float]]]](list)
+    for task, chance in zip(tasks, chances, strict=True):
+        steps[task.step].append((task, chance))
+    found = {step: [_with_floor(run, answers, some, floor) for floor in FLOORS] for step, some in steps.items()}
+    best = dict.fromkeys(steps, 1.0)
+    for price in PRICES:
+        worth = {step: [right - price * took for right, took in some] for step, some in found.items()}
+        places = {step: some.index(max(some)) for step, some in worth.items()}
+        if sum(found[step][place][0] for step, place in places.items()) < run.target * large:
+            break
+        best = {step: FLOORS[place] for step, place in places.items()}
+    return best
 
 
-def _first_of(run: Run, chances: Mapping[str, float], floor: float) -> str:
-    able = [name for name in run.models if name in chances]
-    best = max(able, key=chances.__getitem__)
-    return next((name for name in able if chances[name] >= floor), best)
+def _with_floor(
+    run: Run, answers: Answers, some: Sequence[tuple[Task, Mapping[str, float]]], floor: float
+) -> tuple[float, float]:
+    """Right answers and seconds with a floor."""
+    rows = list[Row]()
+    for task, chances in some:
+        able = [name for name in run.models if name in chances and answers.rows["fit", name, task.id]["able"]]
+        best = max(able, key=chances.__getitem__)
+        name = next((name for name in able if chances[name] >= floor), best)
+        rows.append(answers.rows["fit", name, task.id])
+    return sum(row["right"] for row in rows), sum(row["seconds"] for row in rows)
 
 
 def thresholds(run: Run, answers: Answers, tasks: Sequence[Task]) -> str:
@@ -278,7 +303,7 @@ def configured(
     run: Run, way: str, urls: Mapping[str, str], shares: Mapping[str, Mapping[str, float]], more: str
 ) -> Path:
     """The configuration of a router in front of servers, as a file. more: what is not about backends."""
-    lines = ['overrides = ["step"]', more if way == ROUTER else ""]
+    lines = ['overrides = ["step", "slo_ms", "backend"]', more if way == ROUTER else ""]
     lines += [f'[server]\nlog = "{run.folder / way}.jsonl"']
     for number, (name, url) in enumerate(urls.items(), 1):
         quality = dict(shares[name]) if way == ROUTER else {"default": float(name == run.large)}
@@ -297,6 +322,41 @@ def configured(
     return path
 
 
+@contextmanager
+def routed(
+    run: Run, way: str, shares: Mapping[str, Mapping[str, float]], more: str
+) -> Iterator[tuple[Server, dict[str, Server]]]:
+    """A router, and the servers behind it by name."""
+    names = list(run.models) if way == ROUTER else [run.small, run.large]
+    with ExitStack() as opened:
+        servers = {name: opened.enter_context(started("serve", "--model", run.models[name])) for name in names}
+        config = configured(run, way, {name: one.url for name, one in servers.items()}, shares, more)
+        yield opened.enter_context(started("route", "--config", str(config))), servers
+
+
+def loaded(
+    run: Run,
+    answers: Answers,
+    tasks: Sequence[Task],
+    first: Sequence[Task],
+    shares: Mapping[str, Mapping[str, float]],
+    more: str,
+) -> str:
+    """What came of deadlines under load, as a table. Each model has some other tasks first, so that the router knows
+    its times.
+    """
+    fills = [name for name in run.models if all(row["able"] for row in answers.of("held", name, tasks))]
+    deadline = 1.5 * float(np.quantile([row["ms"] for row in answers.of("held", fills[0], tasks)], 0.95))
+    rate = 500 / float(np.mean([row["ms"] for row in answers.of("held", ROUTER, tasks)]))
+    found = dict[str, list[Row]]()
+    for way, headers in ((ROUTER, {"x-slo-ms": f"{deadline:.0f}"}), (run.large, {"x-route-backend": run.large})):
+        with routed(run, ROUTER, shares, more) as (router, _):
+            for name, task in product(fills, first):
+                arriving(router.url, [task], 1.0, 0, {"x-route-backend": name})
+            found[way] = arriving(router.url, tasks, rate, 1, headers)
+    return deadlines(found, deadline, rate)
+
+
 def main() -> None:
     """Measure, and print the tables."""
     run, given = _asked()
@@ -308,18 +368,14 @@ def main() -> None:
             with started("serve", "--model", model) as server:
                 answered(answers, name, todo, [server])
     chances, path, tuned = learned(run, answers, tasks["fit"])
-    floor = floor_of(run, answers, tuned, chances)
     shares = qualities(run, answers, tasks["fit"])
-    floors = "\n".join(f"[steps.{step}]\nquality = {floor}" for step in shares[run.large])
+    found = floors_of(run, answers, tuned, chances)
+    floors = "\n".join(f"[steps.{step}]\nquality = {found.get(step, 1.0)}" for step in shares[run.large])
     tables = {ROUTER: (f"quality_model = {json.dumps(path)}\n" if path else "") + floors}
     tables[CASCADE] = thresholds(run, answers, tasks["fit"])
-    for way, names in ((ROUTER, list(run.models)), (CASCADE, [run.small, run.large])):
+    for way in (ROUTER, CASCADE):
         if todo := answers.missing({"held": tasks["held"]}, way):
-            with ExitStack() as opened:
-                servers = {name: opened.enter_context(started("serve", "--model", run.models[name])) for name in names}
-                urls = {name: one.url for name, one in servers.items()}
-                config = configured(run, way, urls, shares, tables[way])
-                router = opened.enter_context(started("route", "--config", str(config)))
+            with routed(run, way, shares, tables[way]) as (router, servers):
                 answered(answers, way, todo, list(servers.values()), router)
     held = tasks["held"]
     ways = {way: answers.of("held", way, held) for way in (*run.models, ROUTER, CASCADE)}
@@ -327,6 +383,9 @@ def main() -> None:
     by_step = [{name: shares[name].get(one.step, 0.0) for name in run.models} for one in held]
     scores = [predicted(model, one) for one in held] if model else by_step
     text = report(held, ways, scores, run.small, run.large)
+    if given.load and humaneval is not None:
+        some, first = ([one for one in tasks[side] if one.kind in GAPS] for side in ("held", "fit"))
+        text += loaded(run, answers, some[: given.load], first[:10], shares, tables[ROUTER])
     (run.folder / "report.md").write_text(text, encoding="utf-8")
     print(text)
 
@@ -340,6 +399,7 @@ def _asked() -> tuple[Run, argparse.Namespace]:
     parser.add_argument("--small", help="the small model of the cascade; the one before the last")
     parser.add_argument("--target", type=float, default=0.95, help="the share of the largest model's quality to keep")
     parser.add_argument("--confidence", type=float, default=0.9, help="how surely the cascade keeps it")
+    parser.add_argument("--load", type=int, default=0, help="gaps that arrive at random times; 0: none")
     parser.add_argument("--folder", type=Path, default=Path("measured"))
     given = parser.parse_args()
     models = dict(one.split("=", 1) for one in given.model)

@@ -132,6 +132,19 @@ def _curve(ways: Mapping[str, Sequence[Row]], small: str, large: str) -> str:
     return f"## Cascades of one threshold, drafts apart\n\n{table(head, out)}"
 
 
+def deadlines(ways: Mapping[str, Sequence[Row]], deadline: float, rate: float) -> str:
+    """The share of answers that were there in time, for each way."""
+    out = list[list[str]]()
+    for way, rows in ways.items():
+        met = sum(row["ok"] and row["ms"] <= deadline for row in rows)
+        shown = between(met / len(rows), *wilson(met, len(rows)))
+        p95 = float(np.quantile([row["ms"] for row in rows], 0.95))
+        out.append([way, str(len(rows)), shown, f"{p95:.0f}", f"{np.mean([row['right'] for row in rows]):.3f}"])
+    about = f"{rate:.2f} gaps a second at random times, to be filled within {deadline:.0f} ms."
+    head = ["way", "gaps", "in time", "95th percentile, ms", "right"]
+    return f"\n## Deadlines\n\n{about}\n\n{table(head, out)}\n"
+
+
 def _faults(ways: Mapping[str, Sequence[Row]]) -> str:
     """What must be 0: answers without the shape that was asked for, and answers that are not those of their backend."""
     invalid = sum(row["able"] and not row["valid"] for rows in ways.values() for row in rows)

@@ -38,7 +38,7 @@ def measure() -> Iterator[ModuleType]:
         yield importlib.import_module("measure")
     finally:
         sys.path.remove(str(FOLDER))
-        for name in ("measure", "report", "tasks"):
+        for name in ("load", "measure", "report", "tasks"):
             sys.modules.pop(name, None)
 
 
@@ -118,7 +118,7 @@ def test_a_run_measures_all_ways_and_goes_on_where_it_was_interrupted(
     monkeypatch.setattr(measure, "started", started)
     folder = tmp_path / "measured"
     words = ["--model", "small=small.gguf", "--model", "large=large.gguf", "--humaneval", str(humaneval)]
-    monkeypatch.setattr(sys, "argv", ["measure.py", *words, "--num", "18", "--folder", str(folder)])
+    monkeypatch.setattr(sys, "argv", ["measure.py", *words, "--num", "18", "--load", "4", "--folder", str(folder)])
     with scripted(*models.values()):
         measure.main()
         kept, served = (folder / "answers.jsonl").read_text(), len(asked)
@@ -126,7 +126,8 @@ def test_a_run_measures_all_ways_and_goes_on_where_it_was_interrupted(
         (folder / "answers.jsonl").write_text("".join(line + "\n" for line in kept.splitlines()[:-3]))
         measure.main()
     again = [json.loads(line) for line in (folder / "answers.jsonl").read_text().splitlines()]
-    assert len(again) == len(rows) and len(asked) == served + 3  # the servers and the router of the last way
+    under_load = 2 * 3
+    assert len(again) == len(rows) and len(asked) == served + 3 + under_load  # what the last way needs, and the load
 
     held = {way: [row for row in rows if (row["side"], row["way"]) == ("held", way)] for way in ("small", "large")}
     cascade = [row for row in rows if row["way"] == "cascade"]
@@ -138,7 +139,7 @@ def test_a_run_measures_all_ways_and_goes_on_where_it_was_interrupted(
         assert row["backend"] == ("small" if alone["right"] else "large")
     report = (folder / "report.md").read_text()
     assert all(f"## {kind}\n" in report for kind in ("line", "lines", "data", "label", "question", "all"))
-    assert "0 answers that are not what" in report and "| cascade | " in report
+    assert "## Deadlines" in report and "0 answers that are not what" in report and "| cascade | " in report
 
 
 def test_tasks_that_are_held_out_are_other_ones(measure: ModuleType, humaneval: Path) -> None:

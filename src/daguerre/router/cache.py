@@ -413,8 +413,8 @@ class ResponseCache:
         return found
 
     def keep(self, routed: RoutedRequest, key: CacheKey, opened: Opened, answer: bytes) -> None:
-        """Keep a whole answer, unless it is one of a backend that is not good enough, or was rejected: the others may be
-        back soon.
+        """Keep a whole answer, unless it is one of a backend that is not good enough, or was rejected: the others may
+        be back soon.
         """
         backend, floor = self._config.backend(opened.backend), self._config.rule(routed.features.step).quality
         good = {each.name for each in routed.decision.candidates if each.quality >= floor}
