@@ -25,12 +25,13 @@ def arriving(url: str, tasks: Sequence[Task], rate: float, seed: int, headers: M
         for task in tasks:
             at += rng.expovariate(rate)
             time.sleep(max(0.0, begun + at - time.perf_counter()))
-            waiting.append(pool.submit(_timed, url, task, headers))
+            waiting.append(pool.submit(timed, url, task, headers))
         rows = [one.result() for one in waiting]
     return [row | {"right": task.grade(row.pop("answer"))} for row, task in zip(rows, tasks, strict=True)]
 
 
-def _timed(url: str, task: Task, headers: Mapping[str, str]) -> Row:
+def timed(url: str, task: Task, headers: Mapping[str, str]) -> Row:
+    """A task's answer and the milliseconds until it was there."""
     begun = time.perf_counter()
     answer = httpx2.post(f"{url}/v1{PATHS[task.operation]}", json=task.body, headers=dict(headers), timeout=600)
     return {

@@ -38,7 +38,7 @@ from typing import Any
 
 import httpx2
 import numpy as np
-from load import arriving
+from load import arriving, timed
 from report import deadlines, report
 from tasks import PATHS, Task, drawn
 
@@ -352,7 +352,7 @@ def loaded(
     for way, headers in ((ROUTER, {"x-slo-ms": f"{deadline:.0f}"}), (run.large, {"x-route-backend": run.large})):
         with routed(run, ROUTER, shares, more) as (router, _):
             for name, task in product(fills, first):
-                arriving(router.url, [task], 1.0, 0, {"x-route-backend": name})
+                timed(router.url, task, {"x-route-backend": name})
             found[way] = arriving(router.url, tasks, rate, 1, headers)
     return deadlines(found, deadline, rate)
 
