@@ -99,7 +99,7 @@ def test_a_run_measures_all_ways_and_goes_on_where_it_was_interrupted(
         Sandbox()
     except UnsupportedError:
         pytest.skip("gaps are checked in a sandbox, which needs Linux")
-    tasks = [one for held in (False, True) for one in measure.drawn(18, 0, humaneval, held)]
+    tasks = [one for held in (False, True) for one in measure.drawn(12, 0, humaneval, held)]
     small = Scripted(reply=replies(tasks, lambda task: len(key(task.body)) % 2 == 0))
     models = {"small.gguf": small, "large.gguf": Scripted(reply=replies(tasks, lambda task: True))}
     asked = list[str]()
@@ -118,7 +118,7 @@ def test_a_run_measures_all_ways_and_goes_on_where_it_was_interrupted(
     monkeypatch.setattr(measure, "started", started)
     folder = tmp_path / "measured"
     words = ["--model", "small=small.gguf", "--model", "large=large.gguf", "--humaneval", str(humaneval)]
-    words += ["--num", "18", "--folder", str(folder)]
+    words += ["--num", "12", "--folder", str(folder)]
     with scripted(*models.values()):
         monkeypatch.setattr(sys, "argv", ["measure.py", *words, "--load", "2"])
         measure.main()

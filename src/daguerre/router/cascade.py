@@ -13,7 +13,7 @@ import asyncio
 import math
 import time
 from collections.abc import AsyncGenerator, Iterator, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 import orjson
 
@@ -254,7 +254,7 @@ def _of_labels(value: Mapping[str, Any]) -> list[float]:
     return out
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

@@ -303,7 +303,7 @@ class Cascade(ConfigTable):
 
     def least_of(self, step: str) -> float | None:
         """The least likelihood of an accepted answer; None: likelihood accepts none."""
-        return self.least.get(step, self.least.get("default"))  # type: ignore[call-overload,no-any-return]
+        return self.least.get(step, self.least.get("default"))  # type: ignore[call-overload]
 
 
 class KeyLimits(ConfigTable):

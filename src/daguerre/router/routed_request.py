@@ -92,7 +92,7 @@ class RoutedRequest:
         has_own = "draft" in own or any(self.body.get(name) for name in ("prediction", "tools", "functions"))
         if not text or has_own or self.operation not in backend.drafts:
             return self.body
-        draft = {} if self.operation == "chat" else {"draft": text}
+        draft: dict[str, Any] = {} if self.operation == "chat" else {"draft": text}
         draft |= {} if self.small is None or self.small.score is None else {"accept_draft": self.small.score}
         body = self.body | ({"daguerre": own | draft} if draft else {})
         return body | ({"prediction": {"type": "content", "content": text}} if self.operation == "chat" else {})
