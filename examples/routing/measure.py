@@ -308,7 +308,7 @@ def configured(
     for number, (name, url) in enumerate(urls.items(), 1):
         quality = dict(shares[name]) if way == ROUTER else {"default": float(name == run.large)}
         fills = shares[name].get("infill", 0.0) > 0
-        needs = ["schema", "strict_schema", "logprobs", *(["suffix"] if fills else [])]
+        needs = ["schema", "strict_schema", "logprobs", "daguerre", *(["suffix"] if fills else [])]
         lines += [
             f'[[backends]]\nname = "{name}"\nurl = "{url}/v1"\nmodel = "default"\ntimeout = 600',
             f"price = {{ request = {number} }}\nneeds = {json.dumps(needs)}",

@@ -145,6 +145,7 @@ def _gap(kind: str, some: list[dict[str, Any]]) -> Task:
     first, last = some[0], some[-1]
     body: dict[str, Any] = {"prompt": first["prompt"], "suffix": last["suffix"], "max_tokens": 48, "temperature": 0}
     body |= {"stop": ["\n"]} if kind == LINE else {"max_tokens": 160}
+    body |= {"daguerre": {"mode": "fim"}}  # a model that was not trained to fill gaps would search for long
     right = {"before": first["prompt"], "after": last["suffix"], "end": "\n" if kind == LINE else ""}
     right |= {"test": first["test"], "name": first["entry_point"]}
     name = "/".join(first["task_id"].split("/")[2:])
