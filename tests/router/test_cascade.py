@@ -176,6 +176,7 @@ def test_what_fails_in_the_small_backend_is_answered_by_the_other() -> None:
             (line,) = log.of_requests()
         assert found.status_code == 200 and "good day" in found.text and found.headers["x-route-backend"] == "b"
         assert line["cascade"]["accepted"] is False and "prediction" not in two.asked[0]
+        assert ["error" in each for each in line["attempts"]] == [True, False]
         assert len(one.asked) == len(two.asked) == 1
 
 

@@ -107,6 +107,8 @@ class Cascading:
                 opened = await self._read(routed, name)
                 why = await self._why_not(routed, opened, self._noted(routed, opened))
         except BackendError as error:
+            if opened is not None:
+                opened.attempt |= {"error": error.kind, "message": str(error)}
             return None, str(error)
         except TimeoutError:
             why = "the SLO leaves it no more time"
