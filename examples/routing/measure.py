@@ -279,7 +279,7 @@ def thresholds(run: Run, answers: Answers, tasks: Sequence[Task]) -> str:
     together, which promises nothing.
     """
     able = [one for one in tasks if answers.rows["fit", run.small, one.id]["able"]]
-    path = outcomes(run, answers, able, [run.small, run.large], run.folder / "cascade.jsonl")
+    path = outcomes(run, answers, able, [run.small, run.large], run.folder / "cascade-outcomes.jsonl")
     found = fit_cascade(path, run.small, run.large, run.target, run.confidence)
     print(found.table())
     try:
@@ -304,7 +304,7 @@ def configured(
 ) -> Path:
     """The configuration of a router in front of servers, as a file. more: what is not about backends."""
     lines = ['overrides = ["step", "slo_ms", "backend"]', more if way == ROUTER else ""]
-    lines += [f'[server]\nlog = "{run.folder / way}.jsonl"']
+    lines += [f'[server]\nlog = "{run.folder / way}-decisions.jsonl"']
     for number, (name, url) in enumerate(urls.items(), 1):
         quality = dict(shares[name]) if way == ROUTER else {"default": float(name == run.large)}
         fills = shares[name].get("infill", 0.0) > 0
