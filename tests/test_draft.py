@@ -19,6 +19,7 @@ from daguerre.errors import InputError
 from daguerre.heldout import load_frozen
 from daguerre.model import Model
 from daguerre.models.tokenizer import Tokenizer
+from daguerre.server.logprobs import score_prompt
 from plans import make_plan
 
 LAWS: list[dict[str, Any]] = [
@@ -242,3 +243,26 @@ def test_a_draft_that_is_no_text_is_refused(causal: Model, make_model: Any) -> N
         timed.generate("x", 4, mode="ancestral", draft="y")
     with pytest.raises(InputError, match="draft is an argument of other calls"):
         causal.fill("<gap>", 4, draft="x")
+
+
+def test_a_likely_draft_is_taken_as_it_is_and_an_unlikely_one_only_verified(subtests: pytest.Subtests) -> None:
+    """The mean is that of the model's own log-probabilities, from left to right."""
+    model, prompt = daguerre.load(), load_frozen()[4].text[:150]
+    own = model.generate(prompt, 40, mode="ar")
+    draft = own.text[:20] + " and 7\n"
+    ids = model.tokenizer.encode_plain(draft, begins=False)
+    told = score_prompt(model, [*model.tokenizer.encode(prompt), *ids], 0)[-len(ids) :]
+    mean = float(np.exp(np.mean([one.logprob for one in told])))
+    for mode in ("ar", "speculative"):
+        with subtests.test(mode=mode):
+            how: dict[str, Any] = {"mode": mode, "draft": draft, "heal": False}
+            taken = model.generate(prompt, 40, accept_draft=mean - 1e-3, **how)
+            assert (taken.text, taken.finish_reason) == (draft, "stop")
+            assert taken.usage.rejected_prediction_tokens == 0 and taken.usage.forwards < own.usage.forwards / 4
+            assert [one.logprob for one in taken.tokens] == pytest.approx([one.logprob for one in told], abs=1e-2)
+            written = model.generate(prompt, 40, accept_draft=mean + 1e-3, **how)
+            assert same(written, model.generate(prompt, 40, mode=mode, heal=False))
+    with pytest.raises(InputError, match="accept_draft"):
+        model.generate(prompt, 40, mode="ar", accept_draft=0.5)
+    under = model.generate(prompt, 40, mode="ar", draft=draft, accept_draft=0.0, regex="[a-z]{4}")
+    assert under.text != draft

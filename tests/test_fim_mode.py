@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -184,6 +185,18 @@ def test_a_gap_ends_where_the_text_after_it_is_likeliest(
     assert early.result().text == max(list(texts)[: len(seen) if first else num], key=texts.__getitem__)
     *events, last = model.stream(BEFORE, 24, suffix=AFTER, **how)
     assert all(last.text.startswith(event.committed) for event in events) and last.text == cut.result().text
+
+
+def test_a_draft_of_a_gap_is_taken_where_it_is_likely(model: Model) -> None:
+    prompt = [5, *ids(model, BEFORE), 6, *ids(model, AFTER), 7]
+    draft = ids(model, "w * h")
+    tokens = [*model.config.first, *prompt, *draft]
+    nats = score_tokens(model.denoiser.backend, tokens, kind="ar", given=len(tokens) - len(draft)).value
+    mean = math.exp(-nats / len(draft))
+    taken = model.infill(BEFORE, AFTER, 24, draft="w * h", accept_draft=0.999 * mean)
+    assert (taken.text, taken.finish_reason, taken.usage.forwards) == ("w * h", "stop", 1)
+    written = model.infill(BEFORE, AFTER, 24, draft="w * h", accept_draft=1.001 * mean)
+    assert written.text == model.infill(BEFORE, AFTER, 24, draft="w * h").text != "w * h"
 
 
 def test_tokens_are_found_by_text_and_by_keys(subtests: pytest.Subtests) -> None:

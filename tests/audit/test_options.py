@@ -81,6 +81,17 @@ def test_a_completion_is_replayed(
             assert len(report.records) == 1 + len(result.others)
 
 
+def test_a_draft_that_may_have_been_taken_is_recorded_and_not_replayed(
+    cataloged: Model, signing: SigningKey, tmp_path: Path
+) -> None:
+    path = tmp_path / "audit.jsonl"
+    with Recorder(path, cataloged, signing) as recorder:
+        taken = recorder.generate(PROMPT, 16, mode="ar", draft=" < 2:\n", accept_draft=0.0, heal=False)
+    report = verify(path, cataloged)
+    assert taken.text == " < 2:\n" and report.sound
+    assert "accept_draft" in report.records[0].status
+
+
 def test_gaps_and_edits_are_replayed(cataloged: Model, signing: SigningKey, tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     with Recorder(path, cataloged, signing) as recorder:

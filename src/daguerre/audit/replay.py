@@ -90,6 +90,8 @@ def why_not(plan: Plan) -> str | None:
         return f'cache="{decode.cache}" reads keys that are out of date, and a trace does not say which'
     if plan.draft is not None and not plan.mode.autoregressive:
         return "a draft was read, and the trace has what was kept of it alone"
+    if decode.accept_draft is not None:
+        return "accept_draft may have taken a draft, whose tokens nobody drew"
     return None
 
 

@@ -399,7 +399,7 @@ def plan_request(
         original=original,
         constraint=constrain(config, tokenizer, decode, canvas, gaps, request.segments) if constrains else None,
         unconditional=None if decode.guidance == 1 else unconditional_tokens(config, tokenizer, decode, canvas),
-        draft=None if request.draft is None else read_draft(request, tokenizer),
+        draft=None if request.draft is None and decode.accept_draft is None else read_draft(request, tokenizer),
         catalog=catalog,
         context=request.context,
         shown=None if decode.chat_format is None else special_texts(tokenizer),

@@ -24,6 +24,7 @@ from daguerre.kinds import (
     TEXT,
     Instance,
     Kind,
+    Number,
     OneOf,
     Several,
     SeveralWords,
@@ -146,6 +147,13 @@ class DecodeOptions:
         OneOf(known=get_args(FillEnd)),
         """Mode fim: a gap that the model does not end itself ends where the text after it fits best (fit), or at its
         budget (model).""",
+    )
+    accept_draft: float | None = option(
+        None,
+        Number(low=0, high=1, none=True),
+        """Take the draft as it is, and end the text behind it, where the geometric mean of its tokens' probabilities is
+        this or more; else write on, with the draft verified. None: only verify it. Under a constraint it is verified.
+        """,
     )
     policy: str | Policy | None = option(
         None,

@@ -485,9 +485,9 @@ def _known_length(config: ModelConfig, request: TokenRequest) -> str:
     return f'{given}, or have it found in mode="block"' if config.process == "absorbing" else given
 
 
-def read_draft(request: TokenRequest, tokenizer: Tokenizer) -> Draft | None:
-    """The request's draft. InputError or UnsupportedError for a draft that cannot be used."""
+def read_draft(request: TokenRequest, tokenizer: Tokenizer) -> Draft:
+    """The request's draft. InputError or UnsupportedError for a draft that cannot be used, or is missing."""
     if request.draft is None:
-        return None
+        raise InputError("accept_draft is about a draft, and there is none: give a draft, or leave accept_draft out")
     request.decode.mode_entry.check_draft(request.decode)
     return Draft(request.draft, tokenizer)

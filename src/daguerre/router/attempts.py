@@ -18,7 +18,7 @@ from statistics import NormalDist
 from typing import Any
 
 from daguerre.http.errors import ApiError
-from daguerre.router.choose import Candidate, RoutingDecision, slo_of
+from daguerre.router.choose import Candidate, slo_of
 from daguerre.router.config import Config
 from daguerre.router.replies import BackendError, EventCheck, num_choices, passed_back, whole_body
 from daguerre.router.routed_request import RoutedRequest
@@ -62,7 +62,7 @@ class Attempts:
     async def answer(self, routed: RoutedRequest) -> Opened:
         """The first answer of the backends in their order. ApiError where none has one."""
         errors, self._credit = list[BackendError](), min(self._credit + self._config.hedge.share, MOST_CREDIT)
-        order = _order(routed.decision, self._config.retry.attempts)
+        order = _order(routed, self._config.retry.attempts)
         for name in order:
             if not self._upstreams[name].circuit.allows(time.monotonic(), routed.owner):
                 continue
@@ -71,21 +71,24 @@ class Attempts:
                 await asyncio.sleep(self._config.retry.backoff * 2 ** (before - 1))
             try:
                 hedge = None if routed.attempts else self._hedge(routed)
-                return await (self._open(routed, name) if hedge is None else self._either(routed, name, *hedge))
+                return await (self.open(routed, name) if hedge is None else self._either(routed, name, *hedge))
             except BackendError as error:
                 errors.append(error)
         now = time.monotonic()
         waits = [self._upstreams[name].circuit.wait(now, routed.owner) for name in order]
         raise _all_failed(errors, min(waits))
 
-    async def _open(self, routed: RoutedRequest, name: str, **more: Any) -> Opened:
-        """The answer of one backend, once it has begun. BackendError where there is none."""
+    async def open(self, routed: RoutedRequest, name: str, body: dict[str, Any] | None = None, **more: Any) -> Opened:
+        """The answer of one backend, once it has begun. BackendError where there is none. body: in place of the
+        request's; more: what is noted of the attempt.
+        """
         attempt = routed.try_at(name, **more)
+        body = routed.body_for(self._upstreams[name].backend) if body is None else body
         try:
             async with AsyncExitStack() as stack:
-                asked = self._upstreams.ask(name, routed.path, routed.body, routed.headers, routed.size, routed.owner)
+                asked = self._upstreams.ask(name, routed.path, body, routed.headers, routed.size, routed.owner)
                 reply = await stack.enter_async_context(asked)
-                sent = merged(routed.body, self._upstreams[name].backend.body)
+                sent = merged(body, self._upstreams[name].backend.body)
                 check = EventCheck(name, partial(_text_came, routed, attempt, reply), num_choices(sent))
                 first, chunks = await _begun(name, reply, check)
                 if chunks is None:
@@ -121,7 +124,7 @@ class Attempts:
 
     async def _either(self, routed: RoutedRequest, name: str, second: str, wait: float) -> Opened:
         """The answer of a backend or, if it is late, of whichever of two is first."""
-        asked = {asyncio.ensure_future(self._open(routed, name))}
+        asked = {asyncio.ensure_future(self.open(routed, name))}
         began, opened = time.monotonic(), None
         try:
             done, left = await asyncio.wait(asked, timeout=wait)
@@ -131,7 +134,7 @@ class Attempts:
                 and self._upstreams[second].circuit.allows(time.monotonic(), routed.owner)
             ):
                 self._credit -= 1
-                asked.add(asyncio.ensure_future(self._open(routed, second, hedge=True)))
+                asked.add(asyncio.ensure_future(self.open(routed, second, hedge=True)))
                 left = set(asked)
             error: BaseException | None = None
             while True:
@@ -180,10 +183,13 @@ async def _give_up(tasks: list[asyncio.Future[Opened]]) -> None:
             await ended.stack.aclose()
 
 
-def _order(decision: RoutingDecision, attempts: int) -> list[str]:
-    """Which backends are tried, in order: the decision's, and again from its first where there are few."""
+def _order(routed: RoutedRequest, attempts: int) -> list[str]:
+    """Which backends are tried, in order: the decision's, and again from its first where there are few; but none whose
+    answer was rejected.
+    """
+    decision, rejected = routed.decision, None if routed.small is None else routed.small.name
     assert decision.backend is not None
-    all_ = [decision.backend, *decision.fallbacks]
+    all_ = [name for name in (decision.backend, *decision.fallbacks) if name != rejected]
     return (all_ * attempts)[: min(attempts, max(2, len(all_)))]
 
 

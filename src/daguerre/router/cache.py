@@ -43,7 +43,7 @@ APART = frozenset({"user", "safety_identifier", "metadata", "store", "prompt_cac
 again. A request with `store: true` is never kept, so the field is always false here. All of them count for `responses`,
 whose answers repeat them. `service_tier` counts, since answers repeat it, and so do `stream` and `stream_options`.
 """
-DECIDING = ("backend", "step", "tags", "max_cost")
+DECIDING = ("backend", "step", "tags", "max_cost", "test")
 """Wishes that change who may answer. `slo_ms` is none of them: it never lets a worse backend answer."""
 TOOLS = ("tools", "functions", "web_search_options")
 STATE = ("previous_response_id", "conversation", "background", "prompt")
@@ -413,12 +413,15 @@ class ResponseCache:
         return found
 
     def keep(self, routed: RoutedRequest, key: CacheKey, opened: Opened, answer: bytes) -> None:
-        """Keep a whole answer, unless it is one of a backend that is not good enough: the others may be back soon."""
+        """Keep a whole answer, unless it is one of a backend that is not good enough, or was rejected: the others may
+        be back soon.
+        """
         backend, floor = self._config.backend(opened.backend), self._config.rule(routed.features.step).quality
         good = {each.name for each in routed.decision.candidates if each.quality >= floor}
         sent = merged(routed.body, backend.body)
         kind, usage = opened.headers.get("content-type", "application/json"), dict[str, Any](opened.check.usage)
-        if good and backend.name not in good:
+        small = routed.small
+        if not (small.accepted if small is not None and small.given else backend.name in good or not good):
             return
         if may_keep(opened.status, kind, answer) and may_cache(
             routed.operation, sent, routed.asked.wishes, self._config.cache

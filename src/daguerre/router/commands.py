@@ -18,6 +18,7 @@ from daguerre.files import atomic_write
 SHOWN = 20
 """Lines that are named where they differ."""
 MOST_COLUMNS = 6
+QUALITY, CASCADE = Path("quality.npz"), Path("cascade.toml")
 FOLDS = 5
 
 
@@ -151,17 +152,32 @@ def fit(
             metavar="LOG", help="Lines of outcomes, or a router's log with texts and grades; may be gzipped."
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The file for `quality_model`.")] = Path("quality.npz"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file for `quality_model`.")] = QUALITY,
     folds: Annotated[
         int, typer.Option(min=2, max=20, help="Parts that groups are dealt into, to be held out.")
     ] = FOLDS,
     seed: Annotated[int, typer.Option(min=0, help="Of how groups are dealt.")] = 0,
+    cascade: Annotated[
+        str | None,
+        typer.Option(metavar="SMALL", help="Fit when this backend's answers are accepted in a cascade, instead."),
+    ] = None,
+    large: Annotated[str | None, typer.Option(help="With --cascade: the other one, where there are several.")] = None,
+    target: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="With --cascade: the share of the larger one's quality to keep.")
+    ] = 0.95,
+    confidence: Annotated[
+        float, typer.Option(min=0.5, max=0.999, help="With --cascade: how surely it is kept.")
+    ] = 0.95,
     as_json: AsJson = False,
 ) -> None:
     """Fit how likely each backend's answer is right, from outcomes or graded answers, and say how the fit does on
-    groups of requests that it has not seen.
+    groups of requests that it has not seen. With --cascade: how likely a small backend's answer must be by its own
+    model, so that a target of quality is kept; --out is then a TOML file.
     """
     need_route()
+    if cascade is not None:
+        _fit_cascade(log, out, cascade, large, target, confidence, as_json)
+        return
     from daguerre.router.quality_fit import fit_quality
     from daguerre.router.quality_rows import read_outcomes
 
@@ -171,6 +187,23 @@ def fit(
     except OSError as error:
         raise InputError(f"cannot write {out}: {error.strerror}") from None
     typer.echo(json.dumps({"out": str(out), **model.report}) if as_json else said(model.report, out))
+
+
+def _fit_cascade(
+    log: Path, out: Path, small: str, large: str | None, target: float, confidence: float, as_json: bool
+) -> None:
+    from daguerre.router.cascade_fit import fit_cascade
+
+    found = fit_cascade(log, small, large, target, confidence)
+    out = CASCADE if out == QUALITY else out
+    text = "" if as_json else found.table()
+    typer.echo(json.dumps({"out": str(out), **found.to_dict()}) if as_json else text)
+    try:
+        out.write_text(found.toml(), encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot write {out}: {error.strerror}") from None
+    if not as_json:
+        typer.echo(f"wrote {out}: put its tables into the configuration")
 
 
 def said(report: Mapping[str, Any], out: Path) -> str:

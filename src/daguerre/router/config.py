@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import tomllib
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
@@ -21,6 +20,7 @@ from pydantic_core import PydanticCustomError
 from daguerre.errors import DaguerreError, DataError, InputError, unknown
 from daguerre.http.settings import Keys, sites_of
 from daguerre.router.quality import quality_in
+from daguerre.router.toml_lines import line_of
 
 Operation = Literal["chat", "completions", "responses", "embeddings", "fim", "edit", "decisions"]
 Need = Literal[
@@ -51,7 +51,7 @@ Step = Literal[
     "write_code",
     "long_text",
 ]
-Override = Literal["slo_ms", "backend", "step", "tags", "max_cost", "cache", "explore"]
+Override = Literal["slo_ms", "backend", "step", "tags", "max_cost", "cache", "explore", "test"]
 OPERATIONS, NEEDS, STEPS = get_args(Operation), get_args(Need), get_args(Step)
 Share = Annotated[float, Field(ge=0, le=1)]
 Amount = Annotated[float, Field(ge=0)]
@@ -104,6 +104,8 @@ class Backend(ConfigTable):
                 all of them are
     quality     by step type, the share of requests that it answers well, 0 to 1; `default` for all others, .5 if it
                 is not given
+    drafts      operations in which it takes a likely answer to check instead of writing it: as `prediction` in chat,
+                else as `daguerre.draft`
     most_in_flight   requests at a time
     timeout     seconds without a byte after which a request to it has failed
     """
@@ -122,6 +124,7 @@ class Backend(ConfigTable):
     quality: dict[Step | Literal["default"], Share] = Field(default_factory=dict)
     price: Price = Price()
     latency: Latency = Latency()
+    drafts: tuple[Literal["chat", "completions", "fim"], ...] = ()
     most_in_flight: Count = 64
     timeout: Annotated[float, Field(gt=0)] = 60.0
 
@@ -270,6 +273,39 @@ class Shadow(ConfigTable):
     most_in_flight: Count = 4
 
 
+class Cascade(ConfigTable):
+    """A small backend answers first, and the one that was decided on where that answer is not accepted: it is then
+    given the answer as a draft, if it takes any (`drafts`).
+
+    small    which answers first; None: there is no cascade
+    accept   what an answer must pass: schema, where the request has one, for text or calls; and likelihood
+    least    by step type, `default` for all others, the least geometric mean of its tokens' probabilities (of a
+             decision, of its labels'); a type without one has no cascade by likelihood. `daguerre route fit --cascade`
+             finds them
+    steps    of these types
+    score    an answer that is too unlikely is taken nevertheless where the other backend finds it so likely, as `least`
+             counts; that reads it behind the request, and writes on where it does not. For Daguerre's servers alone,
+             with `drafts` (`daguerre.accept_draft`); None: it is only a draft
+    tests    commands by name, as a grader of kind tests has one: where a request names one (`x-route-test`), it alone
+             says whether the answer is accepted
+    timeout  seconds for a command, and for checking a schema
+    """
+
+    small: str | None = None
+    accept: tuple[Literal["likelihood", "schema"], ...] = ("likelihood", "schema")
+    least: dict[Step | Literal["default"], Share] = Field(default_factory=dict)
+    steps: tuple[Step, ...] = STEPS
+    score: Share | None = None
+    tests: dict[Annotated[str, Field(pattern=NAME)], Annotated[tuple[str, ...], Field(min_length=1)]] = Field(
+        default_factory=dict
+    )
+    timeout: Annotated[float, Field(gt=0)] = 30.0
+
+    def least_of(self, step: str) -> float | None:
+        """The least likelihood of an accepted answer; None: likelihood accepts none."""
+        return self.least.get(step, self.least.get("default"))  # type: ignore[call-overload]
+
+
 class KeyLimits(ConfigTable):
     """What the owner of a key may use; None: no limit.
 
@@ -336,6 +372,7 @@ class Config(ConfigTable):
     hedge: Hedge = Hedge()
     shadow: Shadow = Shadow()
     grader: Grader = Grader()
+    cascade: Cascade = Cascade()
     keys: dict[str, KeyLimits] = Field(default_factory=dict)
     server: Server = Server()
 
@@ -350,10 +387,24 @@ class Config(ConfigTable):
     @model_validator(mode="after")
     def _known_backends(self) -> Self:
         known = {each.name for each in self.backends}
-        for place, name in ((("shadow", "backend"), self.shadow.backend), (("grader", "judge"), self.grader.judge)):
+        for place, name in (
+            (("shadow", "backend"), self.shadow.backend),
+            (("grader", "judge"), self.grader.judge),
+            (("cascade", "small"), self.cascade.small),
+        ):
             if name is not None and name not in known:
                 said = f"names no backend: {name!r}; there are {', '.join(sorted(known))}"
                 raise PydanticCustomError("unknown_backend", "{said}", {"said": said, "place": place})
+        return self
+
+    @model_validator(mode="after")
+    def _small_tells_likelihoods(self) -> Self:
+        cascade = self.cascade
+        if cascade.small is None or "likelihood" not in cascade.accept or not cascade.least:
+            return self
+        if "logprobs" not in self.backend(cascade.small).needs:
+            said = f"{cascade.small} must tell log-probabilities: add 'logprobs' to its needs, or leave out `least`"
+            raise PydanticCustomError("no_logprobs", "{said}", {"said": said, "place": ("cascade", "least")})
         return self
 
     def backend(self, name: str) -> Backend:
@@ -369,8 +420,16 @@ class Config(ConfigTable):
 
     @cached_property
     def sha256(self) -> str:
-        """Of the configuration as canonical JSON, defaults included."""
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        """Of the configuration as canonical JSON, defaults included, but for those that older logs do not know: so they
+        can be decided again.
+        """
+        value = self.model_dump(mode="json")
+        if self.cascade == Cascade():
+            del value["cascade"]
+        for backend in value["backends"]:
+            if not backend["drafts"]:
+                del backend["drafts"]
+        text = json.dumps(value, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -427,37 +486,3 @@ def parse_config(text: str, name: str) -> Config:
 def _wrong(text: str, name: str, place: tuple[Any, ...], said: str) -> DataError:
     """An error with the line of a place."""
     return DataError(f"{name}, line {line_of(text, place)}: {'.'.join(map(str, place)) or 'file'}: {said}")
-
-
-def line_of(text: str, place: tuple[Any, ...]) -> int:
-    """The line, from 1, of the value at a place such as ("backends", 1, "price", "input"), or of the innermost table
-    around it that the text names. Lines in strings of several lines may be taken for others.
-    """
-    found, table, seen = 1, tuple[Any, ...](), dict[str, int]()
-    best = 0
-    for number, line in enumerate(text.splitlines(), 1):
-        if head := re.match(r"\s*(\[\[?)\s*([^\]]+?)\s*\]", line):
-            path = tuple(part.strip().strip("\"'") for part in head[2].split("."))
-            if head[1] == "[[":
-                seen[head[2]] = seen.get(head[2], -1) + 1
-            table = _numbered(path, seen)
-            here = table
-        elif pair := re.match(r"\s*([A-Za-z0-9_\-.\"']+)\s*=", line):
-            here = (*table, *(part.strip("\"'") for part in pair[1].split(".")))
-        else:
-            continue
-        size = len(place) if here[: len(place)] == place else len(here) if here == place[: len(here)] else 0
-        if size > best:
-            found, best = number, size
-    return found
-
-
-def _numbered(path: tuple[str, ...], seen: dict[str, int]) -> tuple[Any, ...]:
-    """A table's path with the number of the item behind each array of tables."""
-    out: list[Any] = []
-    for place, part in enumerate(path):
-        out.append(part)
-        name = ".".join(path[: place + 1])
-        if name in seen:
-            out.append(seen[name])
-    return tuple(out)

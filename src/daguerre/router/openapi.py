@@ -64,6 +64,7 @@ WISHES: Mapping[str, tuple[Schema, str]] = {
     "x-route-max-cost": ({"type": "number", "minimum": 0}, "The most dollars that the answer may cost"),
     "x-route-cache": ({"enum": list(CACHES)}, "Whether a kept answer may be given"),
     "x-route-explore": ({"enum": ["on", "off"]}, "Whether a backend that is not the best may be tried"),
+    "x-route-test": (TEXT, "A test of the configuration that a small backend's answer must pass"),
 }
 ALSO = "It may stand in the body's `metadata` instead."
 SAID: Mapping[str, str] = {
@@ -74,6 +75,7 @@ SAID: Mapping[str, str] = {
 SOMETIMES: Mapping[str, str] = {
     "x-route-backend": "The backend that answered.",
     "x-route-cache": "`hit` or `near` for an answer that was kept.",
+    "x-route-cascade": "Whether the answer of the small backend, which was asked first, was `accepted` or `rejected`.",
     "x-route-similarity": "How similar the request was to one whose answer was kept, 0 to 1.",
 }
 ERRORS = {

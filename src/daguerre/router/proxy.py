@@ -30,6 +30,7 @@ from daguerre.http.errors import ApiError, error_body
 from daguerre.http.settings import Keys
 from daguerre.router.attempts import Attempts, Opened
 from daguerre.router.cache import CacheKey, Hit, ResponseCache, hit_headers
+from daguerre.router.cascade import Cascading, of_draft, small_of
 from daguerre.router.choose import RoutingDecision, choose, expected_tokens
 from daguerre.router.config import Config
 from daguerre.router.graders import MOST_CHECKED, checks_of, has_checks
@@ -83,7 +84,8 @@ class Router:
         self._quality = None if path is None else quality_in(path, names)
         version = "" if path is None else hashlib.sha256(path.read_bytes()).hexdigest()
         self.watch = LogWatcher(config)
-        self._attempts, self._shadows = Attempts(config, upstreams), Shadows(config, upstreams, self._note)
+        self._answers = Cascading(config, upstreams, Attempts(config, upstreams))
+        self._shadows = Shadows(config, upstreams, self._note)
         self._kept, self._limits = ResponseCache(config, store, version), OwnerLimits(store.db, config.keys, keys.name)
 
     def _note(self, line: dict[str, Any]) -> None:
@@ -99,7 +101,7 @@ class Router:
         self._note(line | {"text_hash": text_hash(routed.body, self.store.salt)})
         if routed.reservation is not None:
             tokens = line.get("tokens", {"input": 0, "output": 0})
-            total = int(tokens["input"] + tokens["output"])
+            total = int(tokens["input"] + tokens["output"]) + routed.small_tokens
             self._limits.settle(routed.reservation, line.get("cost", 0.0), total, time.time())
 
     def status(self, owner: str = "") -> dict[str, Any]:
@@ -144,9 +146,11 @@ class Router:
                 return self._repeated(routed, hit)
             if routed.decision.backend is None:
                 raise self._none_can(routed.decision, routed.owner)
-            cost = next(each.cost for each in routed.decision.candidates if each.name == routed.decision.backend)
-            routed.reservation = self._limits.admit(routed.owner, cost, sum(routed.size), time.time())
-            opened = await _unless_gone(request, self._attempts.answer(routed))
+            small = small_of(routed, self.config)
+            asked = {routed.decision.backend, routed.decision.backend if small is None else small.name}
+            cost = sum(each.cost for each in routed.decision.candidates if each.name in asked)
+            routed.reservation = self._limits.admit(routed.owner, cost, len(asked) * sum(routed.size), time.time())
+            opened = await _unless_gone(request, self._answers.answer(routed, small))
             if opened is None:
                 routed.end(GONE)
                 return Response(status_code=GONE)
@@ -286,8 +290,10 @@ class Router:
         """Note what so many bytes of an answer cost."""
         backend = self.upstreams[opened.backend].backend
         counts = counts_of(opened.check.usage, routed.features.input_tokens, size, backend.context)
-        cost = cost_of(counts, backend.price)
+        cost = cost_of(counts, backend.price) + routed.small_cost
         opened.attempt["bytes"] = size
+        if routed.small is not None and not routed.small.given:
+            routed.line["cascade"] |= of_draft(opened.check.usage)
         routed.line |= {"tokens": counts, "cost": cost}
 
     def _answered(self, routed: RoutedRequest, opened: Opened, size: int, ended: float, answer: bytes | None) -> None:
@@ -302,7 +308,8 @@ class Router:
         routed.line |= {"finish": check.finish} if check.finish else {}
         begun = float(attempt["begun_ms"])
         first = None if opened.chunks is None or "first_ms" not in attempt else float(attempt["first_ms"]) - begun
-        self.upstreams.latencies.add(name, routed.size, first, ended - begun, time.monotonic())
+        if not attempt.get("draft"):  # whose time is known already
+            self.upstreams.latencies.add(name, routed.size, first, ended - begun, time.monotonic())
         self.store.hold(routed.owner, check.tool_calls, name)
         if answer is not None and (made := checks_of(routed.body, routed.operation, answer, opened.chunks is not None)):
             routed.line["checks"] = made

@@ -91,7 +91,7 @@ def read_outcomes(path: Path) -> Outcomes:
     a log, and for a log without bodies or grades.
     """
     rows, logged, shadows, unused = list[_Row](), dict[str, _Logged](), list[dict[str, Any]](), Counter[str]()
-    for number, line in _lines(path, unused):
+    for number, line in lines_of(path, unused):
         try:
             if "outcomes" in line:
                 rows.append(_outcome(line))
@@ -117,7 +117,7 @@ def read_outcomes(path: Path) -> Outcomes:
     return replace(_gathered(rows), unused=dict(unused))
 
 
-def _lines(path: Path, unused: Counter[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+def lines_of(path: Path, unused: Counter[str]) -> Iterator[tuple[int, dict[str, Any]]]:
     """The lines of a file. One of a router's log may be cut off, where the router was killed."""
     log = False
     try:
@@ -153,11 +153,12 @@ def _outcome(line: dict[str, Any]) -> _Row:
         reading = read(str(line.get("operation", "completions")), {"prompt": line["prompt"]})
     else:
         raise ValueError("it has neither a prompt nor a body")
-    grades = {str(name): _grade(value) for name, value in outcomes.items() if value is not None}
+    grades = {str(name): grade_of(value) for name, value in outcomes.items() if value is not None}
     return _Row(reading, None if group is None else str(group), grades, dict.fromkeys(grades, 1.0))
 
 
-def _grade(value: object) -> float:
+def grade_of(value: object) -> float:
+    """A grade in JSON, 0 to 1. ValueError for what is none."""
     if not isinstance(value, int | float) or not 0 <= value <= 1:
         raise ValueError(f"an outcome must be true, false or a number from 0 to 1, not {value!r:.40}")
     return float(value)
@@ -166,7 +167,7 @@ def _grade(value: object) -> float:
 def _logged(line: dict[str, Any]) -> _Logged:
     """What a request's line in a log says."""
     tried = line.get("attempts", ())
-    good = [one["backend"] for one in tried if "error" not in one and (one.get("status") or GONE) < 400]
+    good = [one["backend"] for one in tried if _answered(one)]
     decided, propensity = line["decision"]["backend"], float(line["decision"]["propensity"])
     name = good[-1] if good else None
     weight = min(1 / max(propensity, 1e-9), MOST_WEIGHT) if name == decided else 1.0
@@ -178,8 +179,14 @@ def _logged(line: dict[str, Any]) -> _Logged:
         return _Logged(why="requests that no backend answered")
     row = _Row(read(line["features"]["operation"], line["body"]))
     if line.get("grade") is not None:
-        row.grades[name], row.weights[name] = _grade(line["grade"]), weight
+        row.grades[name], row.weights[name] = grade_of(line["grade"]), weight
     return _Logged(row, name, weight)
+
+
+def _answered(attempt: Mapping[str, Any]) -> bool:
+    """Whether an attempt's answer was given to the client."""
+    failed = "error" in attempt or (attempt.get("status") or GONE) >= 400
+    return not failed and not attempt.get("rejected")
 
 
 def _shadowed(line: dict[str, Any], logged: Mapping[str, _Logged]) -> str | None:
@@ -189,11 +196,11 @@ def _shadowed(line: dict[str, Any], logged: Mapping[str, _Logged]) -> str | None
         return "shadows of requests that are not used"
     row, main, second = held.row, line.get("main_grade"), line.get("grade")
     if main is not None:
-        row.grades[held.backend], row.weights[held.backend] = _grade(main), held.weight
+        row.grades[held.backend], row.weights[held.backend] = grade_of(main), held.weight
     if second is not None and line.get("grader") == "exact":
         return "shadows that were only compared (grader exact)"
     if second is not None and line.get("backend") is not None:
-        row.grades[line["backend"]] = _grade(second)
+        row.grades[line["backend"]] = grade_of(second)
         row.weights |= dict.fromkeys(row.grades, 1.0)
     return None if main is not None or second is not None else "shadows without a grade"
 

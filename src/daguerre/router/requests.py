@@ -1,8 +1,8 @@
 """What the router decides by, read from a request: its body and headers, never its text.
 
 Wishes stand in the headers `x-slo-ms` and `x-route-backend`, `x-route-step`, `x-route-tags`, `x-route-max-cost`,
-`x-route-cache`, `x-route-explore`, or under the same names in the body's `metadata`; a header goes before metadata. A
-`model` that is the name of a backend is a wish for it; any other name stands for all backends.
+`x-route-cache`, `x-route-explore`, `x-route-test`, or under the same names in the body's `metadata`; a header goes
+before metadata. A `model` that is the name of a backend is a wish for it; any other name stands for all backends.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ NAMES = {
     "x-route-max-cost": "max_cost",
     "x-route-cache": "cache",
     "x-route-explore": "explore",
+    "x-route-test": "test",
 }
 CACHES = ("on", "off", "near")
 MOST_IGNORED = 16
@@ -46,8 +47,8 @@ class ObservedFeatures(Features):
     """Features but for what is predicted: the step type, quality, and where the conversation is; and the reading that
     these are predicted from.
 
-    wishes   slo_ms and max_cost are floats, tags a sorted list, backend, step and cache (on, off, near) strings,
-             explore a boolean
+    wishes   slo_ms and max_cost are floats, tags a sorted list, backend, step, cache (on, off, near) and test
+             strings, explore a boolean
     ignored  wishes that the configuration does not allow, or that are none, each as a sentence for the log
     """
 
@@ -176,7 +177,7 @@ def _value(name: str, wish: str, value: object, config: Config) -> Any:
         if not tags:
             raise InputError(f"{name} names no tag: give tags with commas between them, or leave it out")
         return tags
-    known = {"step": STEPS, "cache": CACHES, "explore": ("on", "off")}[wish]
+    known = {"step": STEPS, "cache": CACHES, "explore": ("on", "off"), "test": tuple(config.cascade.tests)}[wish]
     if text not in known:
         raise unknown(f"value of {name}", text, known)
     return text == "on" if wish == "explore" else text

@@ -7,15 +7,34 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from daguerre.router.answers import FirstChoice
 from daguerre.router.choose import Features, RoutingDecision
-from daguerre.router.config import Price
+from daguerre.router.config import Backend, Price
 from daguerre.router.limits import Reservation
+from daguerre.router.reading import as_object
 from daguerre.router.replies import tokens_of
 from daguerre.router.requests import ObservedFeatures
 
 MOST_CONTEXTS = 128
 """How many contexts of its backend an answer of several choices may have tokens for."""
 Write = Callable[[dict[str, Any]], None]
+
+
+@dataclass
+class SmallAnswer:
+    """What the small backend of a cascade answered, its dollars and its tokens, read and written.
+
+    score     how likely another backend must find it to take it as it is; None: it does not
+    accepted  it is the answer; given: the client gets it, accepted or as a last resort
+    """
+
+    name: str
+    said: FirstChoice
+    cost: float
+    tokens: int
+    score: float | None = None
+    accepted: bool = False
+    given: bool = False
 
 
 @dataclass
@@ -36,6 +55,8 @@ class RoutedRequest:
     line: dict[str, Any]
     """What is known so far; empty once it is written."""
     reservation: Reservation | None = None
+    small: SmallAnswer | None = None
+    """Where there is a cascade and it has answered."""
     started: float = field(default_factory=time.perf_counter)
     attempts: list[dict[str, Any]] = field(default_factory=list)
 
@@ -43,6 +64,16 @@ class RoutedRequest:
     def size(self) -> tuple[int, int]:
         """Tokens of the request, and expected ones of its answer."""
         return self.features.input_tokens, self.tokens
+
+    @property
+    def small_cost(self) -> float:
+        """Dollars for an answer of a small backend that the client does not get, and so is charged beside its own."""
+        return 0.0 if self.small is None or self.small.given else self.small.cost
+
+    @property
+    def small_tokens(self) -> int:
+        """Tokens of the same."""
+        return 0 if self.small is None or self.small.given else self.small.tokens
 
     def passed(self) -> float:
         """Milliseconds since it came."""
@@ -53,10 +84,25 @@ class RoutedRequest:
         self.attempts.append({"backend": backend, "begun_ms": round(self.passed(), 3), **more})
         return self.attempts[-1]
 
+    def body_for(self, backend: Backend) -> dict[str, Any]:
+        """The body that a backend gets: with the rejected answer of a small one as a draft, where it takes drafts and
+        the request has neither one nor tools, beside which OpenAI's API refuses them.
+        """
+        text, own = "" if self.small is None else self.small.said.text, as_object(self.body.get("daguerre"))
+        has_own = "draft" in own or any(self.body.get(name) for name in ("prediction", "tools", "functions"))
+        if not text or has_own or self.operation not in backend.drafts:
+            return self.body
+        draft: dict[str, Any] = {} if self.operation == "chat" else {"draft": text}
+        draft |= {} if self.small is None or self.small.score is None else {"accept_draft": self.small.score}
+        body = self.body | ({"daguerre": own | draft} if draft else {})
+        return body | ({"prediction": {"type": "content", "content": text}} if self.operation == "chat" else {})
+
     def reply_headers(self, backend: str | None) -> dict[str, str]:
         """What the client is told of the decision, and of the backend that answered."""
         said = {"x-route-id": self.id, "x-route-step": self.features.step}
         said |= {} if backend is None else {"x-route-backend": backend}
+        if self.small is not None:
+            said["x-route-cascade"] = "accepted" if self.small.accepted else "rejected"
         return said | {"x-route-reason": self.decision.reason.encode("ascii", "replace").decode()[:200]}
 
     def end(self, status: int, took: float | None = None) -> None:

@@ -249,7 +249,9 @@ class _Reading:
         if self.other is None:
             return
         given = spread_of(decision, config)
-        if decision["backend"] is not None and abs(given[decision["backend"]] - decision["propensity"]) > 1e-9:
+        if "cascade" in entry.line and config.cascade != self.other.cascade:
+            given = dict.fromkeys(given, 0.0)  # what another cascade, or none, would have answered is not known
+        elif decision["backend"] is not None and abs(given[decision["backend"]] - decision["propensity"]) > 1e-9:
             raise ValueError("its propensity is not that of its configuration: try daguerre route replay")
         theirs = entry.again(self.other)
         for name, value in given.items():
@@ -272,9 +274,10 @@ class _Reading:
             elif tried:
                 retries += name in tried
                 fallbacks += name not in tried
-            tried.add(name)
+            if not each.get("draft"):
+                tried.add(name)
             number, failed = self._backend(name), "error" in each
-            good = not failed and (each.get("status") or GONE) < 400
+            good = not failed and (each.get("status") or GONE) < 400 and not each.get("rejected")
             came = each.get("first_ms") if line["features"]["stream"] else None
             if good:
                 answered, first = number, _number(came)

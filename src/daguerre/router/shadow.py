@@ -3,7 +3,7 @@
 A shadow never delays a request: it begins after the client has its answer, at most `most_in_flight` at a time, is not
 counted among the requests that a backend takes, and what fails in it is told in its own line of the log alone. The
 first backend's answer is what the client got; a shadow's is read, graded and thrown away, so a tool that it calls is
-never run.
+never run. Of a cascade, the second answer is that of the backend whose answer the client did not get.
 """
 
 from __future__ import annotations
@@ -69,6 +69,9 @@ class Shadows:
         draw = draw_of(routed.id, "shadow:")
         if draw >= shadow.share:
             return None
+        if (small := routed.small) is not None:
+            other = str(routed.decision.backend) if small.given else small.name
+            return other if shadow.backend in (None, other) else None
         able = [
             each.name
             for each in routed.decision.candidates
@@ -87,7 +90,7 @@ class Shadows:
         line: dict[str, Any] = {"shadow_of": routed.id, "backend": second, "grader": self._config.grader.kind}
         try:
             main = answer_of(routed.operation, answer, streamed)
-            other = None if second is None else await self._asked(routed, second, line)
+            other = None if second is None else await self._other(routed, second, line)
             line["grade"] = None if second is None else await self._graded(routed, other, main)
             alone = self._config.grader.kind != "exact"
             line["main_grade"] = await self._graded(routed, main, None) if alone else None
@@ -97,6 +100,13 @@ class Shadows:
             LOG.exception("a shadow failed")
             line["error"] = "router"
         self._write(line)
+
+    async def _other(self, routed: RoutedRequest, second: str, line: dict[str, Any]) -> FirstChoice | None:
+        """The answer of the second backend: one that was rejected is there already."""
+        small = routed.small
+        if small is not None and small.name == second and not small.given:
+            return small.said
+        return await self._asked(routed, second, line)
 
     async def _asked(self, routed: RoutedRequest, name: str, line: dict[str, Any]) -> FirstChoice | None:
         """The answer of the second backend, whose facts go into the line."""

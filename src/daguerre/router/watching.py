@@ -80,6 +80,9 @@ class LogWatcher:
             "daguerre_route_slo", "Requests with an SLO, by whether it was met.", ["step", "met"], **here
         )
         self._cached = Counter("daguerre_route_cache", "Requests that the cache was asked for.", ["result"], **here)
+        self._cascades = Counter(
+            "daguerre_route_cascades", "Small backends' first answers.", ["backend", "accepted"], **here
+        )
         self._shadows = Counter("daguerre_route_shadows", "Shadows and how they ended.", ["backend", "outcome"], **here)
         self._grades = Histogram(
             "daguerre_route_grade", "Grades of answers.", ["backend"], buckets=(0.0, 0.2, 0.4, 0.6, 0.8, 1.0), **here
@@ -122,6 +125,8 @@ class LogWatcher:
             self._attempts.labels(each["backend"], each.get("error", "ok")).inc()
             if each.get("hedge"):
                 self._hedges.labels(each["backend"]).inc()
+        if (cascade := line.get("cascade")) is not None:
+            self._cascades.labels(cascade["small"], "yes" if cascade.get("accepted") else "no").inc()
         if "cache" in line:
             self._cached.labels(line["cache"]).inc()
         if "tokens" in line:

@@ -28,6 +28,7 @@ from daguerre.decoding.drafters import (
     look_up,
     worth_drafting,
 )
+from daguerre.decoding.modes import taken
 from daguerre.decoding.modes.beside import Beside
 from daguerre.decoding.options import DecodeOptions
 from daguerre.decoding.plan import SAMPLING, Distribution, Mode, Plan, Steps
@@ -47,7 +48,7 @@ from daguerre.trace import Event
 class Autoregressive(Mode):
     """The two modes of the autoregressive distribution."""
 
-    options = SAMPLING
+    options = SAMPLING | {"accept_draft"}
     autoregressive = needs_next_token = True
     infills = False
 
@@ -61,7 +62,7 @@ class Autoregressive(Mode):
     def bound(self, plan: Plan) -> int:
         """A forward for each token, and one for its draft where that takes one of its own."""
         drafts_apart = "drafter" in self.options and plan.config.masks_in_place
-        return plan.healing_forwards + plan.max_tokens * (1 + drafts_apart)
+        return plan.healing_forwards + plan.max_tokens * (1 + drafts_apart) + taken.bound(plan)
 
     def verify(self, run: Run, canvas: Canvas, stops: Stop | None = None) -> Steps:
         """Fill the rest of the healed canvas by verifying the caller's draft, or drafts of other tokens where the mode
@@ -76,9 +77,10 @@ class Autoregressive(Mode):
             size = run.plan.decode.block_size or own or DEFAULT_SIZE
         given = None
         if run.plan.draft is not None:
-            _, draft = run.plan.drafted(canvas)
+            start, draft = run.plan.drafted(canvas)
             run.counts.rejected_prediction_tokens = len(draft)
             given = Alignment(draft) if len(draft) else None
+            canvas = yield from taken.take_draft(run, canvas, start, draft)
         opened = run.plan.opened(canvas)
         if not (spans and len(opened)) or run.has_ended(canvas):
             return canvas
