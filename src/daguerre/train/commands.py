@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -195,6 +196,13 @@ def train(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/RECIPE by default.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    taxonomy: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="heads: concepts of your own, in TOML or labeled texts (docs/concepts.md)."),
+    ] = None,
+    ask: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="heads: a chat model that finds concepts without a rule.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Train a model, or adapt one to your code. Ctrl-C finishes the step and saves.
@@ -208,7 +216,7 @@ def train(
     if sys.stderr.isatty():  # the first seconds are not silent
         reads = f" and reading {', '.join(map(str, data))}" if data and not resume else ""
         typer.echo(f"loading PyTorch{reads}", err=True)
-    if (beside := training_beside(recipe, start_from)) is not None:
+    if (beside := training_beside(recipe, start_from, taxonomy, ask)) is not None:
         beside(start_from, data, out, overrides or [], resume, max_minutes, as_json)
         return
     from daguerre.train.run import run_training
@@ -261,16 +269,23 @@ def _train_drafts(
     typer.echo(f"try it:  daguerre chat -m {shlex.quote(model)} --drafts {shlex.quote(str(folder))}", err=True)
 
 
-def training_beside(recipe: str | None, start_from: str | None) -> Callable[..., None] | None:
+def training_beside(
+    recipe: str | None, start_from: str | None, taxonomy: Path | None = None, ask: str | None = None
+) -> Callable[..., None] | None:
     """What trains a folder that lies beside a published model, which stays as it is; None for any other training."""
     if recipe == HEADS and start_from is not None:
         from daguerre.models.loading import model_folder, open_source
 
-        return _train_heads if open_source(model_folder(start_from)).is_published else None
+        if open_source(model_folder(start_from)).is_published:
+            return partial(_train_heads, taxonomy, ask)
+    if taxonomy is not None or ask is not None:
+        raise InputError("--taxonomy and --ask are of `daguerre train heads --from MODEL`, for a published model")
     return _train_drafts if recipe == DRAFTS else None
 
 
 def _train_heads(
+    taxonomy: Path | None,
+    ask: str | None,
     model: str,
     data: list[Path],
     out: Path | None,
@@ -281,12 +296,14 @@ def _train_heads(
 ) -> None:
     """Train concept heads for a published model, and say where they are."""
     from daguerre.train.heads.options import HeadOptions
+    from daguerre.train.heads.own_subject import head_subject
     from daguerre.train.heads.run import train_heads
     from daguerre.train.settings import options_of
 
     say, run = Console(stderr=True, highlight=False, markup=False, soft_wrap=True).print, out or Path("runs") / HEADS
     options = options_of(HeadOptions, run, overrides, resume)
-    folder = train_heads(model, data, run, options, resume=resume, minutes=minutes, say=say)
+    subject = head_subject(taxonomy, ask, run, options, say)
+    folder = train_heads(model, data, run, options, subject=subject, resume=resume, minutes=minutes, say=say)
     if as_json:
         typer.echo(json.dumps({"concepts": str(folder)}))
         return

@@ -1,0 +1,187 @@
+"""Concepts of a user's own: what a file of them may say, where they are in a text, and how a model is asked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from daguerre.concepts.asked import LONGEST, MOST, ConceptAsker, judged, text_spans
+from daguerre.concepts.own import PIECE, Mark, OwnConcept, OwnTaxonomy, matches_in, pieces, read_taxonomy
+from daguerre.errors import DataError, InputError, UnsupportedError
+
+PROSE = Path(__file__).parents[2] / "examples" / "concepts" / "prose.toml"
+LETTER = """Dear Ms. Moore,
+
+we are sorry about the delay. Your order of May 17, 2024 was $1,250.50, and we perhaps charged 30 euros too much.
+
+- one kettle
+- two cups
+
+Could you send us the receipt? Write to help@example.org, or see https://example.org/help. Many thanks!
+"""
+HAS = {
+    "price": ["$1,250.50", "30 euros"],
+    "date": ["May 17, 2024"],
+    "apology": ["we are sorry"],
+    "list_item": ["\n- one kettle", "\n- two cups"],
+    "question_back": ["Could you send us the receipt?"],
+    "url": ["https://example.org/help."],
+    "email": ["help@example.org"],
+    "greeting": ["Dear Ms"],
+    "thanks": ["thanks"],
+    "hedge": ["perhaps"],
+}
+
+
+def of_file(folder: Path, text: str, name: str = "own.toml") -> OwnTaxonomy:
+    (folder / name).write_text(text, encoding="utf-8")
+    return read_taxonomy(folder / name)
+
+
+def found(own: OwnTaxonomy, text: str) -> dict[str, list[str]]:
+    out: dict[str, list[str]] = {one.name: [] for one in own.concepts}
+    for number, start, end in own.label(text).spans.tolist():
+        out[own.concepts[number].name].append(text[start:end])
+    return out
+
+
+def test_the_example_finds_ten_concepts_of_prose() -> None:
+    own = read_taxonomy(PROSE)
+    assert found(own, LETTER) == HAS
+    assert not any(found(own, "The cat sat on the mat. It was 1913 and it rained.").values())
+    assert [one.name for one in own.named()] == [*HAS] and all(one.description for one in own.named())
+
+
+def test_syntax_is_a_rule_alone_and_with_a_pattern(tmp_path: Path) -> None:
+    own = of_file(
+        tmp_path,
+        """
+        [concepts.textual]
+        means = "A string."
+        syntax = "string_literal"
+        [concepts.claim]
+        means = "An assertion."
+        syntax = "ast.Assert"
+        parents = ["statement"]
+        [concepts.old_call]
+        means = "A call of what is old."
+        syntax = "ast.Call"
+        pattern = '^old_\\w+\\('
+        [concepts.statement]
+        means = "A statement."
+        pattern = 'never to be seen'
+        """,
+    )
+    text = "for x in y:\n    assert x\nold_thing(old_thing)\nnew_thing(old_thing(1), f'{x}')\n"
+    assert found(own, text) == {
+        "textual": ["f'{x}'"],
+        "claim": ["assert x"],
+        "old_call": ["old_thing(old_thing)", "old_thing(1)"],
+        "statement": ["assert x"],
+    }
+    assert own.label(text).certain and not own.label("for x in").certain
+
+
+def test_labels_are_those_of_the_file(tmp_path: Path) -> None:
+    lines = [{"text": "it is $4", "spans": [["price", 6, 8]]}, {"text": "nothing", "spans": []}]
+    (tmp_path / "labels.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    bare = read_taxonomy(tmp_path / "labels.jsonl")
+    own = of_file(tmp_path, '[concepts.price]\nmeans = "Money."\nlabels = "labels.jsonl"\n')
+    assert bare.texts == own.texts and [one.name for one in bare.concepts] == ["price"]
+    assert own.label(own.texts[0].text, own.texts[0].spans).spans.tolist() == [[0, 6, 8]]
+    (tmp_path / "labels.jsonl").write_text('{"text": "it", "spans": [["price", 1, 9]]}')
+    with pytest.raises(DataError, match=r"labels.jsonl, line 1.*inside the text"):
+        read_taxonomy(tmp_path / "labels.jsonl")
+
+
+WRONG = {
+    "[concepts.Price]\nmeans='x'\npattern='x'": "small letters",
+    "[concepts.price]\npattern='x'": "needs means",
+    "[concepts.price]\nmeans='x'\npattern='(?<=a)b'": "'price'.*lookbehind",
+    "[concepts.price]\nmeans='x'\npatern='b'": "did you mean 'pattern'",
+    "[concepts.price]\nmeans='x'\nsyntax='for_lop'": "did you mean 'for_loop'",
+    "[concepts.price]\nmeans='x'\nsyntax='ast.Asert'": "did you mean 'Assert'",
+    "[concepts.price]\nmeans='x'\nsyntax='ast.Load'": "syntax tree",
+    "[concepts.price]\nmeans='x'\nparents=['y']": "parent of 'price'",
+    "[concepts.price]\nmeans=3": "means is a text",
+    "concepts = 3": "no table",
+    "[concepts": "not valid TOML",
+    "": "no table",
+}
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_a_file_that_is_wrong_is_refused_in_a_line(text: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=WRONG[text]):
+        of_file(tmp_path, text)
+
+
+def test_a_pattern_is_followed_in_pieces_and_ends() -> None:
+    text = "a line of some words\n" * 3000
+    assert [text[a:b] for a, b in pieces(text)] and "".join(text[a:b] for a, b in pieces(text)) == text
+    assert all(b - a <= PIECE and text[b - 1] == "\n" for a, b in pieces(text))
+    assert matches_in("some", text) == [(10 + 21 * n, 14 + 21 * n) for n in range(3000)]
+    assert [*pieces("x" * (PIECE + 1))] == [(0, PIECE), (PIECE, PIECE + 1)]
+    hostile = OwnConcept(name="hostile", means="x", pattern="(?:(?:a{0,99}){0,99}b|c)")
+    hostile.check()
+    with pytest.raises(InputError, match=r"'hostile'.*simpler"):
+        OwnTaxonomy((hostile,)).label("a" * PIECE)
+
+
+def test_spans_that_are_asked_about_are_paragraphs_and_sentences() -> None:
+    sentence = "This is a sentence of some fifty letters, or so it is. "
+    text = f"One.\n \nTwo,\nand its end.  \n\n{sentence * 20}\n\n{'x' * 2500}"
+    parts = [text[a:b] for a, b in text_spans(text)]
+    assert parts[:2] == ["One.", "Two,\nand its end."]
+    assert all(len(part) <= LONGEST and part.endswith(".") for part in parts[2:-3])
+    assert [len(part) for part in parts[-3:]] == [MOST, MOST, 500]
+    assert " ".join(parts[2:-3]) == (sentence * 20).strip()
+
+
+class Scripted(ConceptAsker):
+    """Says yes to the texts that have the concept's first letter more often, with a bias that calibration undoes."""
+
+    def __init__(self, concepts: list[OwnConcept]) -> None:
+        self.concepts, self.calibrations = concepts, {}
+
+    def scores(self, text: str, concepts: list[OwnConcept]) -> np.ndarray:  # type: ignore[override]
+        return np.array([[4.0 * text.count(one.name[0]) - 3, 0.0] for one in concepts])
+
+
+def marked(name: str, letter: str, num: int) -> list[Mark]:
+    texts = [letter * (number % 4) + f"-{number}" for number in range(num)]
+    return [Mark(name, text, text.count(letter) > 1) for text in texts]
+
+
+def test_a_model_is_calibrated_on_marks_and_left_out_where_it_does_not_agree() -> None:
+    concepts = tuple(OwnConcept(name=name, means="x") for name in ("able", "blind"))
+    ruled = OwnConcept(name="digits", means="x", pattern=r"\d+")
+    marks = [*marked("able", "a", 60), *(Mark("blind", mark.text, mark.has) for mark in marked("blind", "a", 60))]
+    marks += [Mark("digits", "4", True), Mark("digits", "four", False)] * 5
+    own, said = OwnTaxonomy((*concepts, ruled), marks=tuple(marks)), list[str]()
+
+    left, asker = judged(own, Scripted(own.asked), 0.4, said.append)
+
+    assert [one.name for one in left.concepts] == ["able", "digits"]
+    assert asker is not None and [one.name for one in asker.concepts] == ["able"]
+    assert asker.says("able", asker.scores("aaa", asker.concepts)[0])
+    assert not asker.says("able", asker.scores("a", asker.concepts)[0])
+    assert said[0].startswith("able: kappa 1.00 [") and said[0].endswith("of 30 marks")
+    assert said[1].startswith("blind: kappa 0.00") and said[1].endswith("below 0.4, left out")
+    assert said[2].startswith("digits: kappa 1.00")
+    with pytest.raises(InputError, match="mark more texts"):
+        judged(OwnTaxonomy(concepts, marks=tuple(marks[:4])), Scripted([*concepts]), 0.4, said.append)
+    with pytest.raises(InputError, match="no rule"):
+        judged(own, None, 0.4, said.append)
+    with pytest.raises(InputError, match="no concept of the taxonomy is left"):
+        judged(own.only(["blind"]), Scripted([concepts[1]]), 0.4, said.append)
+
+
+def test_a_model_without_a_chat_template_is_not_asked() -> None:
+    import daguerre
+
+    with pytest.raises(UnsupportedError, match="chat template"):
+        ConceptAsker(daguerre.load(), [])
