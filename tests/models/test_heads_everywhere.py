@@ -96,6 +96,9 @@ def test_the_command_line_finds_the_heads(
     assert [code for code, _, _ in (written, read, named, *searched)] == [0] * 6, (written, read, named, searched)
     assert saved[0] == 0, saved
     assert "for_loop" in page.read_text() and json.loads(read[1])["error"] < 1e-2
+    (source / "letter.md").write_text("Dear reader,\n\nit rained, and we were sorry.\n")
+    prose = call(*search, *own, "--prose", "--num", "20")[1]
+    assert "letter.md:3-3" in prose and "letter.md" not in call(*search, *own)[1]
     assert searched[0][1] == searched[1][1] == searched[2][1] and "a.py:1-3  f" in searched[0][1]
     assert "loop" in call("concepts", "find", "loop", "--model", str(file))[1]
 
