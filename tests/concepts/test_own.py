@@ -7,7 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from daguerre.cli import app
 from daguerre.concepts.asked import LONGEST, MOST, ConceptAsker, judged, text_spans
 from daguerre.concepts.own import PIECE, Mark, OwnConcept, OwnTaxonomy, matches_in, pieces, read_taxonomy
 from daguerre.errors import DataError, InputError, UnsupportedError
@@ -178,6 +180,20 @@ def test_a_model_is_calibrated_on_marks_and_left_out_where_it_does_not_agree() -
         judged(own, None, 0.4, said.append)
     with pytest.raises(InputError, match="no concept of the taxonomy is left"):
         judged(own.only(["blind"]), Scripted([concepts[1]]), 0.4, said.append)
+
+
+def test_rules_are_tried_on_files(tmp_path: Path) -> None:
+    folder, out = tmp_path / "letters", tmp_path / "labels.jsonl"
+    folder.mkdir()
+    (folder / "one.md").write_text(LETTER)
+    (folder / "two.txt").write_text("It was $5.\n")
+    (folder / "bad.txt").write_bytes(b"\xff\xfe\x00")
+    done = CliRunner().invoke(app, ["concepts", "label", str(folder), "--taxonomy", str(PROSE), "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    assert "3 files, 1 of them not UTF-8" in done.output and "two.txt:1  $5" in done.output
+    assert "price          3 spans in 2 files" in done.output
+    labels = read_taxonomy(out)
+    assert [one.name for one in labels.concepts] == sorted(HAS) and len(labels.texts) == 2
 
 
 def test_a_model_without_a_chat_template_is_not_asked() -> None:
