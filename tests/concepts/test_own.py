@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,17 @@ from typer.testing import CliRunner
 
 from daguerre.cli import app
 from daguerre.concepts.asked import LONGEST, MOST, ConceptAsker, judged, text_spans
-from daguerre.concepts.own import PIECE, Mark, OwnConcept, OwnTaxonomy, matches_in, pieces, read_taxonomy
+from daguerre.concepts.marking import write_marks
+from daguerre.concepts.own import (
+    PIECE,
+    Mark,
+    OwnConcept,
+    OwnTaxonomy,
+    matches_in,
+    pieces,
+    read_marks,
+    read_taxonomy,
+)
 from daguerre.errors import DataError, InputError, UnsupportedError
 
 PROSE = Path(__file__).parents[2] / "examples" / "concepts" / "prose.toml"
@@ -194,6 +205,30 @@ def test_rules_are_tried_on_files(tmp_path: Path) -> None:
     assert "price          3 spans in 2 files" in done.output
     labels = read_taxonomy(out)
     assert [one.name for one in labels.concepts] == sorted(HAS) and len(labels.texts) == 2
+
+
+def test_texts_to_mark_are_drawn_and_read_back(tmp_path: Path) -> None:
+    (tmp_path / "texts").mkdir()
+    for number in range(30):
+        (tmp_path / "texts" / f"{number}.txt").write_text(f"{'a' * (number % 5)} b {number}\n\nanother {number}\n")
+    own = OwnTaxonomy((OwnConcept(name="able", means="x"), OwnConcept(name="price", means="y", pattern="z")))
+    asker, out = Scripted(own.asked), tmp_path / "marks.jsonl"
+
+    assert write_marks(own, [tmp_path / "texts"], 8, out, asker) == 8
+
+    records = [json.loads(line) for line in out.read_text().splitlines()]
+    assert len({one["text"] for one in records}) == 8 and {one["concept"] for one in records} == {"able"}
+    assert sum("aaa" in one["text"] for one in records) >= 4 and all(one["is"] is None for one in records)
+    assert not [*read_marks(out)], "none is marked yet"
+    out.write_text(out.read_text().replace("null", "true", 3))
+    marks = tuple(read_marks(out))
+    assert len(marks) == 3
+    more = write_marks(replace(own, marks=marks), [tmp_path / "texts"], 100, tmp_path / "more.jsonl", None)
+    assert more == 60 - 3
+    with pytest.raises(InputError, match="is there already"):
+        write_marks(own, [tmp_path / "texts"], 8, out, None)
+    with pytest.raises(InputError, match="have rules"):
+        write_marks(own.only(["price"]), [tmp_path / "texts"], 8, tmp_path / "other.jsonl", None)
 
 
 def test_a_model_without_a_chat_template_is_not_asked() -> None:

@@ -14,7 +14,7 @@ from rich.table import Table
 from daguerre.commands.loading import BackendName, ConceptModelOptions, DtypeName, takes_groups
 from daguerre.commands.options import AsJson, read_file, read_text
 from daguerre.concepts.search_commands import find, search
-from daguerre.concepts.try_commands import try_concept
+from daguerre.concepts.try_commands import mark, try_concept
 from daguerre.errors import DataError
 
 CONTEXT = 2
@@ -34,7 +34,7 @@ def concepts() -> typer.Typer:
     group = typer.Typer(no_args_is_help=True)
     group.command()(label)
     group.command("list")(list_concepts)
-    for command in (show, explain, find, search):
+    for command in (show, explain, find, search, mark):
         group.command()(command)
     group.command("try")(try_concept)
     return group

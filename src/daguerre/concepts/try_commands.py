@@ -1,4 +1,4 @@
-"""The command that tries a concept: how strongly it is added or forbidden, and what the model then writes."""
+"""Commands about concepts of one's own: `try` shows one added or forbidden, `mark` writes texts to mark."""
 
 from __future__ import annotations
 
@@ -56,6 +56,31 @@ def try_concept(
     trial = ConceptTrial(model=model, name=name, finder=finder, kind=kind, lasting=tokens, max_tokens=max_tokens)
     found = trial.run(texts, num, strength, Console(stderr=True, highlight=False).print)
     typer.echo(json.dumps(found.to_dict(), ensure_ascii=False) if as_json else "\n".join(_lines(found)))
+
+
+def mark(
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders of text, or files.")],
+    taxonomy: Annotated[Path, typer.Option(metavar="FILE", help="A taxonomy of your own.")],
+    out: Annotated[Path, typer.Option(help="The new file of JSON Lines; set `is` to true or false in each line.")],
+    num: Annotated[int, typer.Option("--num", "-n", min=1, help="Texts for each concept without a rule.")] = 40,
+    ask: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="A chat model: half of the texts are those it thinks likeliest.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of what is drawn.")] = 0,
+) -> None:
+    """Write texts for you to mark, so that a model can be asked for concepts without a rule."""
+    from daguerre.concepts.asked import ConceptAsker
+    from daguerre.concepts.marking import write_marks
+    from daguerre.concepts.own import read_taxonomy
+
+    own = read_taxonomy(taxonomy)
+    asker = None
+    if ask is not None:
+        from daguerre.model import load
+
+        asker = ConceptAsker(load(ask, drafts="none", concepts="none"), own.asked)
+    written = write_marks(own, folders, num, out, asker, seed)
+    typer.echo(f'{out}  {written:,} texts: set "is" in each, and name the file as `marks` in {taxonomy}')
 
 
 def _prompts(path: Path) -> list[str]:

@@ -131,7 +131,8 @@ def finder_of(model: Model, name: str, own: OwnTaxonomy | None) -> tuple[Concept
 
 def held_out_prompts(concept: Concept | None, forbid: bool, num: int) -> list[str]:
     """Prompts for a concept: beginnings of held-out files of Python, just before the concept where it is to be
-    forbidden; of prose for a concept that is none of the package's.
+    forbidden; of prose for a concept that is none of the package's. They end without spaces, which published models
+    read as the beginning of another token.
     """
     if concept is None:
         return list(PROSE[:num])
@@ -140,9 +141,8 @@ def held_out_prompts(concept: Concept | None, forbid: bool, num: int) -> list[st
         found = label(document.text, [concept] if forbid else [])
         if found.certain and "\r" not in document.text and "\f" not in document.text:
             texts.append((number, document.text, found))
-    if forbid:
-        return [one.text for one in before_uses(texts, concept, num, LONGEST)]
-    return [one.text for one in before_statements(texts, num, 0, LONGEST)]
+    found = before_uses(texts, concept, num, LONGEST) if forbid else before_statements(texts, num, 0, LONGEST)
+    return [one.text.rstrip(" ") for one in found]
 
 
 @dataclass(frozen=True)
