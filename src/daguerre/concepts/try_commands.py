@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -12,9 +12,6 @@ from rich.console import Console
 from daguerre.commands.loading import BackendName, ConceptModelOptions, DtypeName, takes_groups
 from daguerre.commands.options import AsJson
 from daguerre.errors import InputError, printable
-
-if TYPE_CHECKING:
-    from daguerre.concepts.trying import ShownPrompt, TriedConcept
 
 LINES = 2
 """Of a prompt, its last ones, that are shown."""
@@ -93,7 +90,8 @@ def _prompts(path: Path) -> list[str]:
     return [prompt for _, prompt in found if isinstance(prompt, str)]
 
 
-def _lines(found: TriedConcept) -> list[str]:
+def _lines(found: Any) -> list[str]:
+    """A `TriedConcept`, for people."""
     out = [line for number, one in enumerate(found.shown, 1) for line in _of_prompt(number, one, found.kind)]
     had, has = (sum(getattr(one, key) for one in found.shown) for key in ("had", "has"))
     of = f"in {had} of {len(found.shown)} texts without and in {has} with {found.strength:g} logits"
@@ -101,7 +99,7 @@ def _lines(found: TriedConcept) -> list[str]:
     return [*out, f"--steer: {json.dumps(found.steer)}"]
 
 
-def _of_prompt(number: int, one: ShownPrompt, kind: str) -> list[str]:
+def _of_prompt(number: int, one: Any, kind: str) -> list[str]:
     marks = {True: "has it", False: "has it not"}
     words = "forbidden" if kind == "forbid" else "added"
     return [
