@@ -20,7 +20,7 @@ from daguerre.concepts.own import Mark, OwnConcept, OwnTaxonomy
 from daguerre.concepts.source import Span
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.model import Model
-from daguerre.scoring.agreement import Agreement, agreement
+from daguerre.scoring.agreement import RaterAgreement, agreement
 from daguerre.scoring.calibration import Calibration, fit
 from daguerre.scoring.decisions import YesNo
 
@@ -110,7 +110,7 @@ class JudgedConcept:
     """How a rule, or the model that is asked, agrees with held-out marks."""
 
     name: str
-    agreement: Agreement
+    agreement: RaterAgreement
 
     def line(self, least: float) -> str:
         """What is said of it."""

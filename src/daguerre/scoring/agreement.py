@@ -11,7 +11,7 @@ Z95 = 1.959963984540054
 
 
 @dataclass(frozen=True)
-class Agreement:
+class RaterAgreement:
     """Cohen's kappa of two judges, its 95% interval, and the number of cases."""
 
     kappa: float
@@ -20,7 +20,7 @@ class Agreement:
     cases: int
 
 
-def agreement(table: np.ndarray) -> Agreement:
+def agreement(table: np.ndarray) -> RaterAgreement:
     """Cohen's kappa, (p_o - p_e) / (1 - p_e), of a table (L, L): how often one judge said l and the other m.
 
     The interval is kappa +- 1.96 standard errors. The error is that of `kappa_stderr`, of the table with half a case
@@ -30,7 +30,7 @@ def agreement(table: np.ndarray) -> Agreement:
     counts = np.asarray(table, dtype=np.float64)
     value, cases = kappa_of(counts), int(counts.sum())
     half = Z95 * kappa_stderr(counts + 0.5)
-    return Agreement(value, max(-1.0, value - half), min(1.0, value + half), cases)
+    return RaterAgreement(value, max(-1.0, value - half), min(1.0, value + half), cases)
 
 
 def kappa_of(table: np.ndarray) -> float:

@@ -167,6 +167,16 @@ def _data_corpus(out: Path, data: Path, model: str, tokens: int, seed: int, as_j
     typer.echo(f"{own}, {summary.corpus_tokens:,} tokens of the corpus")
 
 
+MaxMinutes = Annotated[float | None, typer.Option(help="Budget of the whole run, set-up and evaluation included.")]
+TaxonomyFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="heads: concepts of your own, in TOML or labeled texts (docs/concepts.md)."),
+]
+AskedModel = Annotated[
+    str | None, typer.Option(metavar="MODEL", help="heads: a chat model that finds concepts without a rule.")
+]
+
+
 def train(
     recipe: Annotated[
         str | None,
@@ -191,18 +201,11 @@ def train(
             "or folders of prompts and answers, reinforce: of prompts (JSON Lines, JSON, Parquet); drafts: of data self"
         ),
     ] = None,
-    max_minutes: Annotated[
-        float | None, typer.Option(help="Budget of the whole run, set-up and evaluation included.")
-    ] = None,
+    max_minutes: MaxMinutes = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/RECIPE by default.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    taxonomy: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="heads: concepts of your own, in TOML or labeled texts (docs/concepts.md)."),
-    ] = None,
-    ask: Annotated[
-        str | None, typer.Option(metavar="MODEL", help="heads: a chat model that finds concepts without a rule.")
-    ] = None,
+    taxonomy: TaxonomyFile = None,
+    ask: AskedModel = None,
     as_json: AsJson = False,
 ) -> None:
     """Train a model, or adapt one to your code. Ctrl-C finishes the step and saves.
