@@ -129,8 +129,10 @@ class OwnTaxonomy:
 
     @cached_property
     def sha256(self) -> str:
-        """SHA-256 of the concepts and the labeled texts, by which heads say what they were trained with."""
-        values = [[asdict(one) for one in self.concepts], [asdict(one) for one in self.texts]]
+        """SHA-256 of all that says where the concepts are, by which heads say what they were trained with."""
+        asked = {one.name for one in self.asked}
+        marks = [asdict(mark) for mark in self.marks if mark.concept in asked]
+        values = [[asdict(one) for one in self.concepts], [asdict(one) for one in self.texts], marks]
         return hashlib.sha256(json.dumps(values, ensure_ascii=False, sort_keys=True).encode()).hexdigest()
 
     @cached_property

@@ -145,7 +145,9 @@ class OwnSubject(HeadSubject):
             raise InputError("concepts of your own are learned from text: give --data with folders that have some")
         if self._own.is_python:
             return PYTHON.texts(sources, seed)
-        train, held = places_in([user_folder(folder, text_files(folder)) for folder in map(_folder, sources)], seed)
+        folders = [user_folder(folder, text_files(folder)) for folder in map(_folder, sources)]
+        folders = [replace(one, name=f"folder {number}") for number, one in enumerate(folders)]
+        train, held = places_in(folders, seed)
         seen = set[str]()
         return SubjectTexts(texts_at(train, seen, any_language=True), texts_at(held, seen, any_language=True))
 
