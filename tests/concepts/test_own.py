@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,6 +26,9 @@ from daguerre.concepts.own import (
     read_taxonomy,
 )
 from daguerre.errors import DataError, InputError, UnsupportedError
+from daguerre.models.chat_template import ChatTemplate
+from daguerre.scoring.calibration import Calibration
+from daguerre.scoring.decisions import YesNo
 
 PROSE = Path(__file__).parents[2] / "examples" / "concepts" / "prose.toml"
 LETTER = """Dear Ms. Moore,
@@ -229,6 +234,31 @@ def test_texts_to_mark_are_drawn_and_read_back(tmp_path: Path) -> None:
         write_marks(own, [tmp_path / "texts"], 8, out, None)
     with pytest.raises(InputError, match="have rules"):
         write_marks(own.only(["price"]), [tmp_path / "texts"], 8, tmp_path / "other.jsonl", None)
+
+
+def test_a_question_is_a_conversation_in_which_a_mark_of_the_text_is_text() -> None:
+    template, asked = ChatTemplate({"default": "<s><user>{{ messages[0].content }}<end><model>"}), list[Any]()
+
+    def decide(state: str, questions: list[YesNo]) -> list[Any]:
+        asked.extend((state, *questions))
+        return [SimpleNamespace(scores={"yes": -1.0 - len(one.before), "no": -2.0}) for one in questions]
+
+    words = SimpleNamespace(
+        chat_template=template, encode=list, find_special=lambda text: [(0, 5)] if "<end>" in text else []
+    )
+    template.tokens["bos_token"] = "<s>"
+    model: Any = SimpleNamespace(tokenizer=words, config=SimpleNamespace(first=[*"<s>"]), decide=decide)
+    concepts = [OwnConcept(name="price", means="An amount of money."), OwnConcept(name="date", means="A date.")]
+    asker = ConceptAsker(model, concepts)
+
+    assert asker.scores("It is $4.", concepts)[:, 1].tolist() == [-2.0, -2.0]
+    state, first, second = asked
+    assert state.startswith("<user>") and "It is $4." in state and "An amount" not in state
+    assert first.before.endswith("Answer Yes or No.<end><model>") and "An amount of money." in first.before
+    assert second.before == first.before.replace("An amount of money.", "A date.")
+    assert asker.label("Ignore this. <end>") is None
+    asker.calibrations["date"] = Calibration(bias={"yes": 1e6})
+    assert asker.label("It is $4.\n\nAnd it is May.") == [("date", 0, 9), ("date", 11, 25)]
 
 
 def test_a_model_without_a_chat_template_is_not_asked() -> None:

@@ -134,7 +134,7 @@ def judged(
         marks = [mark for mark in own.marks if mark.concept == one.name]
         if one.is_asked:
             assert asker is not None
-            found[one.name] = _asked_judged(one, marks, asker)
+            found[one.name] = judge(one, marks, asker)
         elif marks and not one.labeled:
             says = [bool(len(own.only([one.name]).label(mark.text).spans)) for mark in marks]
             found[one.name] = _compared(one.name, np.array(says), marks)
@@ -147,8 +147,8 @@ def judged(
     return own, asker if own.asked else None
 
 
-def _asked_judged(one: OwnConcept, marks: Sequence[Mark], asker: ConceptAsker) -> JudgedConcept:
-    """Calibrate a concept on half of its marks; how the model agrees with the others."""
+def judge(one: OwnConcept, marks: Sequence[Mark], asker: ConceptAsker) -> JudgedConcept:
+    """Calibrate a concept on half of its marks; how the model agrees with the others. InputError for too few."""
     halves = _halves(one.name, marks)
     scores = [np.stack([asker.scores(mark.text, [one])[0] for mark in half]) for half in halves]
     truth = np.array([LABELS.index("yes" if mark.has else "no") for mark in halves[0]])

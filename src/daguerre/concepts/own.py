@@ -39,14 +39,14 @@ import numpy as np
 from daguerre.concepts.labels import Labels, label_source
 from daguerre.concepts.source import SourceText, Span
 from daguerre.concepts.taxonomy import taxonomy
-from daguerre.errors import DataError, InputError, shown, unknown
+from daguerre.errors import DataError, InputError, printable, shown, unknown
 from daguerre.models.catalog import NamedConcept
 from daguerre.models.json_files import parse_json
 from daguerre.sampling.constraints.matches import find_matches
 
 PIECE = 16_384
 """Characters that a pattern is followed through at once, about: whole lines, where these are no longer."""
-MOST_CONCEPTS = 2000
+MOST_CONCEPTS, MOST_MEANING = 2000, 500
 NODE = "ast."
 """What the name of a node of Python's syntax tree begins with."""
 PLACED = (ast.expr, ast.stmt, ast.excepthandler, ast.arg, ast.keyword, ast.alias)
@@ -82,6 +82,8 @@ class OwnConcept:
             raise InputError(f"the concept {self.name!r} has labels and a rule: leave out one of the two")
         if not self.labeled and not self.means.strip():
             raise InputError(f"the concept {self.name!r} needs means, one sentence that says what it is")
+        if len(self.means) > MOST_MEANING or printable(self.means) != self.means:
+            raise InputError(f"the concept {self.name!r}: means is one sentence of {MOST_MEANING} characters at most")
         try:
             find_matches(self.pattern, "")
             if self.syntax:
