@@ -80,7 +80,7 @@ class TextFinder(ConceptFinder):
 
     def __init__(self, model: Model, number: int) -> None:
         self._model = model
-        self._reader = ConceptReader(model.denoiser, model.denoiser.heads, [number], "peak")  # type: ignore[arg-type]
+        self._reader = ConceptReader(model.denoiser, model.denoiser.heads, [number], "peak")
 
     def has(self, prompt: str, text: str) -> bool:
         """Whether a token of the text has it with a probability above one half."""
@@ -141,8 +141,8 @@ def held_out_prompts(concept: Concept | None, forbid: bool, num: int) -> list[st
         found = label(document.text, [concept] if forbid else [])
         if found.certain and "\r" not in document.text and "\f" not in document.text:
             texts.append((number, document.text, found))
-    found = before_uses(texts, concept, num, LONGEST) if forbid else before_statements(texts, num, 0, LONGEST)
-    return [one.text.rstrip(" ") for one in found]
+    chosen = before_uses(texts, concept, num, LONGEST) if forbid else before_statements(texts, num, 0, LONGEST)
+    return [one.text.rstrip(" ") for one in chosen]
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,7 @@ class ChosenWindows:
         try:
             with np.load(path, allow_pickle=False) as held:
                 num = int(held["num"]) if "num" in held else taxonomy().num_ids  # of runs before there were others
-                return cls(*(held[name] for name in ARRAYS), num)
+                return cls(**{name: held[name] for name in ARRAYS}, num=num)
         except (OSError, ValueError, KeyError) as error:
             raise DataError(f"{path} is damaged ({error}): remove it, and it is made again") from None
 
@@ -190,7 +190,8 @@ def joined(parts: Sequence[ChosenWindows], num: int) -> ChosenWindows:
         return ChosenWindows(
             np.zeros(0, np.int32), np.zeros((0, -(-num // 8)), np.uint8), np.zeros(0, np.int32), *flags, num
         )
-    return ChosenWindows(*(np.concatenate([getattr(part, name) for part in parts]) for name in ARRAYS), num)
+    whole = {name: np.concatenate([getattr(part, name) for part in parts]) for name in ARRAYS}
+    return ChosenWindows(**whole, num=num)
 
 
 def windows_of(
