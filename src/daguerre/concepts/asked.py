@@ -152,8 +152,19 @@ def judge(one: OwnConcept, marks: Sequence[Mark], asker: ConceptAsker) -> Judged
     halves = _halves(one.name, marks)
     scores = [np.stack([asker.scores(mark.text, [one])[0] for mark in half]) for half in halves]
     truth = np.array([LABELS.index("yes" if mark.has else "no") for mark in halves[0]])
-    asker.calibrations[one.name] = fit(scores[0], truth, LABELS)
+    asker.calibrations[one.name] = calibrated(scores[0], truth)
     return _compared(one.name, asker.says(one.name, scores[1]), halves[1])
+
+
+def calibrated(scores: np.ndarray, truth: np.ndarray) -> Calibration:
+    """The calibration of scores (E, 2) with these truths (E,), places in LABELS. Its bias is held to that which parts
+    the means of both kinds in the middle: a model that mostly says no is not held to say so.
+    """
+    margin = scores[:, 0] - scores[:, 1]
+    middle = float(np.mean([margin[truth == kind].mean() for kind in (0, 1)]))
+    found = fit(scores - np.array([middle, 0.0]), truth, LABELS)
+    bias = {"yes": found.bias["yes"] - middle / found.temperature, "no": found.bias["no"]}
+    return Calibration(temperature=found.temperature, bias=bias)
 
 
 def _halves(name: str, marks: Sequence[Mark]) -> tuple[list[Mark], list[Mark]]:
