@@ -62,9 +62,11 @@ def main() -> None:
     parser.add_argument("--taxonomy", type=Path, default=Path("examples/concepts/prose.toml"))
     parser.add_argument("--data", type=Path, action="append", required=True)
     parser.add_argument("--num", type=int, default=20, help="spans of either kind for a concept, at most")
+    parser.add_argument("--concept", action="append", help="one of the taxonomy's concepts; all by default")
     parser.add_argument("--out", type=Path, help="write NAME.md and NAME.json")
     given = parser.parse_args()
     own, spans = read_taxonomy(given.taxonomy), draw_spans(given.data, POOL, 0)
+    own = own.only(given.concept or own.numbers)
     asked = [replace(one, pattern="", syntax="") for one in own.concepts]
     asker = ConceptAsker(daguerre.load(given.model, drafts="none", concepts="none", threads=1), asked)
     rows, questions, began = list[dict[str, Any]](), 0, time.process_time()
@@ -77,7 +79,8 @@ def main() -> None:
             print(found.line(0.4), flush=True)
     seconds = time.process_time() - began
     report = {"model": Path(given.model).name, "questions": questions, "seconds": seconds, "concepts": rows}
-    text = page(report, f"python benchmarks/asked_concepts.py MODEL --data FOLDER --num {given.num}")
+    chosen = "".join(f" --concept {name}" for name in given.concept or ())
+    text = page(report, f"python benchmarks/asked_concepts.py MODEL --data FOLDER --num {given.num}{chosen}")
     print(text)
     if given.out is not None:
         given.out.with_suffix(".md").write_text(text, encoding="utf-8")

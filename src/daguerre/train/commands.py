@@ -312,7 +312,8 @@ def _train_heads(
         return
     typer.echo(f"concepts: {folder}")
     how = f"-m {shlex.quote(model)} --concepts {shlex.quote(str(folder))}"
-    typer.echo(f"try it:  daguerre generate {how} --explain 'def area(points):'", err=True)
+    trial = "generate {} --explain 'def area(points):'" if taxonomy is None else "concepts explain {} FILE"
+    typer.echo(f"try it:  daguerre {trial.format(how)}", err=True)
 
 
 def recipe_and_data(

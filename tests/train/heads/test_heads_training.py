@@ -288,6 +288,7 @@ def test_heads_learn_concepts_of_ones_own(prose: Path, tmp_path: Path) -> None:
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("price: AUC ")]
     assert float(line.split()[2]) > 0.9, line
     assert "apology: in no held-out token" in done.stderr
+    assert "daguerre concepts explain -m" in done.stderr
 
     folder = read_head_folder(out / "concepts")
     assert folder.shape.known == 10 and folder.shape.kept_known == 8 and folder.shape.discovered == 384
