@@ -327,11 +327,13 @@ def check_units(model: Model, query: str, by: Any) -> None:
         assert whole.places[0].strength == pytest.approx(np.exp(whole.score))
 
 
-def test_a_file_that_does_not_parse_is_one_unit(make_model: MakeModel) -> None:
+def test_paragraphs_are_the_units_of_what_is_no_python(make_model: MakeModel) -> None:
     model = with_heads(make_model)
     arguments = model.denoiser, model.denoiser.heads, model.tokenizer, parse_query("0", CATALOG)
     (one,) = search(*arguments, [SearchedText("a", "def f(:\n  é")])
     assert isinstance(one, FoundUnit) and (one.unit, one.first, one.last) == ("", 1, 2)
+    found = list(search(*arguments, [SearchedText("a", "\nDear reader,\n \nIt rained.\r\nIt rained on.\n\n\nBye\n")]))
+    assert [(one.unit, one.first, one.last) for one in found] == [("", 2, 2), ("", 4, 5), ("", 8, 8)]
 
 
 def test_what_cannot_be_searched_is_said(make_model: MakeModel, causal: Model) -> None:

@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from daguerre.concepts.endings import closed, parses, uses
 from daguerre.concepts.labels import label
+from daguerre.concepts.prompts import FilePrompt, before_statements, before_uses
 from daguerre.concepts.taxonomy import taxonomy
 from daguerre.errors import DataError, InputError
 from daguerre.evals.concepts import injection, suppression
-from daguerre.evals.concepts.endings import closed, parses, uses
 from daguerre.evals.concepts.injection import COMMENT, STEERED, measure_injection, with_comment
 from daguerre.evals.concepts.partial_results import PartialResults
 from daguerre.evals.concepts.suppression import CONSTRAINT, NONE, STEERING, measure_suppression
-from daguerre.evals.concepts.writing import FilePrompt, before_statements, before_uses, figures, labeled_texts
+from daguerre.evals.concepts.writing import figures, labeled_texts
 from daguerre.evals.workers import no_progress
 
 NOTHING = PartialResults(None, {})

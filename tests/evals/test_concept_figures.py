@@ -18,11 +18,11 @@ from daguerre.evals.concepts.metrics import (
     log_any,
     resampled_ratio,
     resamples,
-    roc_auc,
     scorable,
     summary,
     wins_of,
 )
+from daguerre.scoring.agreement import roc_auc
 
 
 def scored_cases(num: int, seed: int, files: int = 9) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -27,8 +27,9 @@ from daguerre.errors import CheckpointError, UnsupportedError
 from daguerre.models.added_weights import fingerprint
 from daguerre.models.core.concept_heads import ConceptHeads
 from daguerre.models.draft_files import save_draft_folder
+from daguerre.models.export import export
 from daguerre.models.head_files import CONFIG, WEIGHTS, save_head_folder
-from daguerre.models.loading import load_folder
+from daguerre.models.loading import load_folder, open_source
 from daguerre.scoring.concept_search import ConceptReader
 from daguerre.train.drafts.run import make_head
 
@@ -177,6 +178,18 @@ def test_heads_beside_a_model_are_found_and_others_refused(file: Path, tmp_path:
         load_folder(other, defer=True, concepts=folder)
     shutil.copytree(folder, tmp_path / "other.gguf.concepts")
     assert load_folder(other, defer=True).concepts is None  # beside it: left out, with a warning
+
+
+def test_heads_beside_a_folder_are_found_by_the_hash_of_its_weights(file: Path, tmp_path: Path) -> None:
+    loaded, folder = load_folder(file, defer=True, concepts="none"), tmp_path / "model"
+    export(loaded.weights, loaded.tokenizer, folder, "bfloat16")
+    (weights,) = open_source(folder).weight_files()
+    write(tmp_path / "model.concepts", file)
+    assert load_folder(folder, defer=True).concepts is None, "they are for the file"
+    values = json.loads((tmp_path / "model.concepts" / CONFIG).read_text())
+    values["base"]["sha256"] = fingerprint([weights])
+    (tmp_path / "model.concepts" / CONFIG).write_text(json.dumps(values))
+    assert load_folder(folder, defer=True).concepts == CATALOG
 
 
 def test_damaged_heads_are_refused(file: Path, heads: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -138,6 +139,14 @@ def _config_of(which: Which) -> tuple[ModelConfig, ModelSource]:
     return source.config() if scaling is None else scaling(source.config()), source
 
 
+def _with_heads(config: ModelConfig, source: ModelSource, which: Which) -> ModelConfig:
+    """The configuration with the concept heads beside the model, if there are some that `_load` takes."""
+    from daguerre.models.head_files import heads_of
+
+    beside = None if config.concepts is not None or which[3] is not None else heads_of(source, None)
+    return config if beside is None else replace(config, concepts=beside.shape)
+
+
 def _load(which: Which, dtype: str, progress: Callable[[int, int], None]) -> Any:
     """The model, whose weights are read as they are written."""
     from daguerre.models import loading
@@ -162,9 +171,9 @@ def _export_folders(which: Which, out: Path | None, saelens: Path | None, dtype:
         raise InputError("--dtype is for --out: SAELens' weights are float32")
     if out == saelens:
         raise InputError(f"--out and --saelens are both {out}: give two folders")
-    config, _ = _config_of(which)
+    config, source = _config_of(which)
     if saelens is not None:
-        sparse.prepare(config, saelens)
+        sparse.prepare(_with_heads(config, source, which), saelens)
     if out is not None:
         export.prepare(config, out)
     kept = dtype or "bfloat16"

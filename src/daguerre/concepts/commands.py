@@ -14,6 +14,7 @@ from rich.table import Table
 from daguerre.commands.loading import BackendName, ConceptModelOptions, DtypeName, takes_groups
 from daguerre.commands.options import AsJson, read_file, read_text
 from daguerre.concepts.search_commands import find, search
+from daguerre.concepts.try_commands import mark, try_concept
 from daguerre.errors import DataError
 
 CONTEXT = 2
@@ -33,8 +34,9 @@ def concepts() -> typer.Typer:
     group = typer.Typer(no_args_is_help=True)
     group.command()(label)
     group.command("list")(list_concepts)
-    for command in (show, explain, find, search):
+    for command in (show, explain, find, search, mark):
         group.command()(command)
+    group.command("try")(try_concept)
     return group
 
 
@@ -43,11 +45,20 @@ def label(
     out: Annotated[
         Path | None, typer.Option("--out", help="Write the labels to this JSONL file; an interrupted run goes on.")
     ] = None,
+    own: Annotated[
+        Path | None,
+        typer.Option("--taxonomy", metavar="FILE", help="Concepts of your own, by their rules, in any text."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Label Python files: which concept is where, exactly, from their tokens and syntax trees."""
     from daguerre.concepts.files import label_files
+    from daguerre.concepts.own_files import label_by_rules, lines_of
 
+    if own is not None:
+        found = label_by_rules(paths, own, out)
+        typer.echo(json.dumps(found, ensure_ascii=False) if as_json else "\n".join(lines_of(found)))
+        return
     console = Console(stderr=True)
     try:
         summary = label_files(paths, out, progress=console if console.is_terminal else None)

@@ -22,6 +22,8 @@ from daguerre.errors import InputError
 
 CHUNK = 64
 """Tokens of Python by which prevalence is counted."""
+PROSE = (".py", ".md", ".markdown", ".rst", ".txt", ".text", ".org", ".adoc", ".tex")
+"""How the names of files of text and of Python end."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,11 +129,13 @@ def byte_offsets(text: str) -> np.ndarray:
     return np.concatenate([[0], np.cumsum(sizes)])
 
 
-def python_files(paths: Iterable[Path]) -> Iterator[Path]:
-    """The Python files of folders, and files, in order. InputError for a path that is neither."""
+def python_files(paths: Iterable[Path], suffixes: Sequence[str] = (".py",)) -> Iterator[Path]:
+    """The Python files of folders, or those whose names end otherwise, and files, in order. InputError for a path that
+    is neither.
+    """
     for path in paths:
         if path.is_dir():
-            yield from sorted(one for one in path.rglob("*.py") if one.is_file())
+            yield from sorted(one for one in path.rglob("*.*") if one.suffix in suffixes and one.is_file())
         elif path.is_file():
             yield path
         else:

@@ -52,24 +52,28 @@ def find(
 def search(
     query: Annotated[str, typer.Argument(help='Concepts, with + and -: "for_loop + try_block - bare_except".')],
     folders: Annotated[
-        list[Path], typer.Option("--in", metavar="DIR", help="A folder of Python files, or a file; may be repeated.")
+        list[Path], typer.Option("--in", metavar="DIR", help="A folder of Python files, or any file; may be repeated.")
     ],
     *,
     chosen: ConceptModelOptions,
     by: Annotated[
         str, typer.Option(help="peak: the most likely place counts; mean: the mean weight of all tokens.")
     ] = "peak",
-    unit: Annotated[str, typer.Option(help="What is ranked: function, or file.")] = "function",
+    unit: Annotated[
+        str, typer.Option(help="What is ranked: function (in text that is no Python, a paragraph), or file.")
+    ] = "function",
+    prose: Annotated[bool, typer.Option("--prose", help="Also files of text in folders, such as Markdown.")] = False,
     num: Most = 10,
     as_json: AsJson = False,
 ) -> None:
     """Rank functions or files by how strongly a model with concept heads reads concepts in them."""
-    from daguerre.concepts.labels import python_files
+    from daguerre.concepts.labels import PROSE, python_files
     from daguerre.concepts.searching import search_folder
 
-    paths, skipped = list(python_files(folders)), list[Path]()
+    paths, skipped = list(python_files(folders, PROSE if prose else (".py",))), list[Path]()
     if not paths:
-        raise InputError(f"there is no Python file in {', '.join(map(str, folders))}: name a folder that has some")
+        what = "file of text" if prose else "Python file"
+        raise InputError(f"there is no {what} in {', '.join(map(str, folders))}: name a folder that has some")
     found = search_folder(chosen, query, documents(paths, skipped), len(paths), by, unit)
     best = sorted(found, key=lambda one: -one.score)[:num]
     if skipped:

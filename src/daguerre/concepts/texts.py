@@ -63,10 +63,10 @@ def texts() -> dict[str, tuple[str, ...]]:
     return out
 
 
-def catalog_of(shape: ConceptShape) -> Catalog:
-    """The catalog of a model that was trained with this taxonomy."""
-    spelled, known = texts(), taxonomy()
-    concepts = tuple(
+def named_concepts() -> tuple[NamedConcept, ...]:
+    """The concepts of this taxonomy, as a catalog has them."""
+    spelled = texts()
+    return tuple(
         NamedConcept(
             number=one.id,
             name=one.name,
@@ -76,6 +76,10 @@ def catalog_of(shape: ConceptShape) -> Catalog:
             parents=one.parents,
             texts=spelled.get(one.name, ()),
         )
-        for one in known.concepts
+        for one in taxonomy().concepts
     )
-    return Catalog(concepts, shape.known, shape.discovered, known.sha256)
+
+
+def catalog_of(shape: ConceptShape) -> Catalog:
+    """The catalog of a model that was trained with this taxonomy."""
+    return Catalog(named_concepts(), shape.known, shape.discovered, taxonomy().sha256)

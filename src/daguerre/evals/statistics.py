@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-Z95 = 1.959963984540054
+from daguerre.scoring.agreement import Z95
 
 
 def ratio_stderr(above: np.ndarray, below: np.ndarray, group: np.ndarray) -> float:

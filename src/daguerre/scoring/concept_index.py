@@ -20,7 +20,7 @@ from daguerre.files import atomic_write
 from daguerre.scoring.concept_search import SearchedText, Strength, UnitTable
 
 FOLDER = "concept-index"
-VERSION = 1
+VERSION = 2
 """Of the files, and of how texts are read."""
 MOST_BYTES = 512 << 20
 BROKEN = (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile)

@@ -8,7 +8,7 @@ have no row that sees them. With heads that `read` (`models.core.shapes.ConceptS
 those that its own clean row has read. A text longer than the model's context is read in windows, of which a quarter was
 read before.
 
-How strongly a unit, a function or a file, has a concept:
+How strongly a unit, a function (in a text that is no Python, a paragraph) or a file, has a concept:
 
     peak   log P, in nats, of the token with the largest: P = sigmoid(logit of the concept)
     mean   the mean over its tokens of the concept's weight, which is 0 in rows that do not keep it
@@ -92,7 +92,7 @@ class ConceptPlace:
 class FoundUnit:
     """A unit of a document.
 
-    unit         the function's qualified name; "" for a file, or what of it is in no function
+    unit         the function's qualified name; "" for a paragraph, a file, or what of it is in no function
     first, last  its lines, from 1
     score        as this module says; for "peak" in nats
     places       the best place of each wanted concept
@@ -133,8 +133,8 @@ def search(
     by: Strength = "peak",
     unit: UnitKind = "function",
 ) -> Iterator[FoundUnit]:
-    """The units of Python documents, document by document, with how strongly the model reads the concepts in them. Of a
-    document without syntax tree the file is the unit; an empty one has none.
+    """The units of documents, document by document, with how strongly the model reads the concepts in them. Of a
+    document that is no Python paragraphs are the units; an empty one has none.
 
     InputError for an unknown `by` or `unit`; UnsupportedError for a model without concept heads, or whose tokens cannot
     be read as bytes.
@@ -392,13 +392,26 @@ class Lines:
 
 def _units(text: str, unit: UnitKind, lines: Lines) -> Iterator[tuple[str, int, int, np.ndarray]]:
     """Name, first and last line, and tokens, bool (T,), of each unit; what is in no function is one, too."""
-    outside = np.ones(len(lines.of_token), dtype=bool)
-    if unit == "function":
-        for name, first, last in functions(text):
-            inside = (lines.of_token >= first) & (lines.of_token <= last)
-            outside &= ~inside
-            yield name, first, last, inside
-    yield "", 1, lines.num, outside
+    outside, named = np.ones(len(lines.of_token), dtype=bool), functions(text) if unit == "function" else []
+    plain = paragraphs(text) if unit == "function" and not named else []
+    for name, first, last in named or plain:
+        inside = (lines.of_token >= first) & (lines.of_token <= last)
+        outside &= ~inside
+        yield name, first, last, inside
+    if not plain:
+        yield "", 1, lines.num, outside
+
+
+def paragraphs(text: str) -> list[tuple[str, int, int]]:
+    """The paragraphs of a text that is no Python, which have no names: first and last line. None where it is Python."""
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            ast.parse(text)
+            return []
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        lines = [line.strip() for line in BREAK.split(text.encode())]
+    edges = [at for at, (before, line) in enumerate(pairwise([b"", *lines, b""])) if bool(before) != bool(line)]
+    return [("", first + 1, last) for first, last in zip(edges[::2], edges[1::2], strict=True)]
 
 
 def functions(text: str) -> list[tuple[str, int, int]]:

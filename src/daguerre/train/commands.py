@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -166,6 +167,16 @@ def _data_corpus(out: Path, data: Path, model: str, tokens: int, seed: int, as_j
     typer.echo(f"{own}, {summary.corpus_tokens:,} tokens of the corpus")
 
 
+MaxMinutes = Annotated[float | None, typer.Option(help="Budget of the whole run, set-up and evaluation included.")]
+TaxonomyFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="heads: concepts of your own, in TOML or labeled texts (docs/concepts.md)."),
+]
+AskedModel = Annotated[
+    str | None, typer.Option(metavar="MODEL", help="heads: a chat model that finds concepts without a rule.")
+]
+
+
 def train(
     recipe: Annotated[
         str | None,
@@ -190,11 +201,11 @@ def train(
             "or folders of prompts and answers, reinforce: of prompts (JSON Lines, JSON, Parquet); drafts: of data self"
         ),
     ] = None,
-    max_minutes: Annotated[
-        float | None, typer.Option(help="Budget of the whole run, set-up and evaluation included.")
-    ] = None,
+    max_minutes: MaxMinutes = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/RECIPE by default.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    taxonomy: TaxonomyFile = None,
+    ask: AskedModel = None,
     as_json: AsJson = False,
 ) -> None:
     """Train a model, or adapt one to your code. Ctrl-C finishes the step and saves.
@@ -208,7 +219,7 @@ def train(
     if sys.stderr.isatty():  # the first seconds are not silent
         reads = f" and reading {', '.join(map(str, data))}" if data and not resume else ""
         typer.echo(f"loading PyTorch{reads}", err=True)
-    if (beside := training_beside(recipe, start_from)) is not None:
+    if (beside := training_beside(recipe, start_from, taxonomy, ask)) is not None:
         beside(start_from, data, out, overrides or [], resume, max_minutes, as_json)
         return
     from daguerre.train.run import run_training
@@ -261,16 +272,23 @@ def _train_drafts(
     typer.echo(f"try it:  daguerre chat -m {shlex.quote(model)} --drafts {shlex.quote(str(folder))}", err=True)
 
 
-def training_beside(recipe: str | None, start_from: str | None) -> Callable[..., None] | None:
+def training_beside(
+    recipe: str | None, start_from: str | None, taxonomy: Path | None = None, ask: str | None = None
+) -> Callable[..., None] | None:
     """What trains a folder that lies beside a published model, which stays as it is; None for any other training."""
     if recipe == HEADS and start_from is not None:
         from daguerre.models.loading import model_folder, open_source
 
-        return _train_heads if open_source(model_folder(start_from)).is_published else None
+        if open_source(model_folder(start_from)).is_published:
+            return partial(_train_heads, taxonomy, ask)
+    if taxonomy is not None or ask is not None:
+        raise InputError("--taxonomy and --ask are of `daguerre train heads --from MODEL`, for a published model")
     return _train_drafts if recipe == DRAFTS else None
 
 
 def _train_heads(
+    taxonomy: Path | None,
+    ask: str | None,
     model: str,
     data: list[Path],
     out: Path | None,
@@ -281,18 +299,21 @@ def _train_heads(
 ) -> None:
     """Train concept heads for a published model, and say where they are."""
     from daguerre.train.heads.options import HeadOptions
+    from daguerre.train.heads.own_subject import head_subject
     from daguerre.train.heads.run import train_heads
     from daguerre.train.settings import options_of
 
     say, run = Console(stderr=True, highlight=False, markup=False, soft_wrap=True).print, out or Path("runs") / HEADS
     options = options_of(HeadOptions, run, overrides, resume)
-    folder = train_heads(model, data, run, options, resume=resume, minutes=minutes, say=say)
+    subject = head_subject(taxonomy, ask, run, options, say)
+    folder = train_heads(model, data, run, options, subject=subject, resume=resume, minutes=minutes, say=say)
     if as_json:
         typer.echo(json.dumps({"concepts": str(folder)}))
         return
     typer.echo(f"concepts: {folder}")
     how = f"-m {shlex.quote(model)} --concepts {shlex.quote(str(folder))}"
-    typer.echo(f"try it:  daguerre generate {how} --explain 'def area(points):'", err=True)
+    trial = "generate {} --explain 'def area(points):'" if taxonomy is None else "concepts explain {} FILE"
+    typer.echo(f"try it:  daguerre {trial.format(how)}", err=True)
 
 
 def recipe_and_data(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -14,12 +15,15 @@ import torch
 pytest.importorskip("gguf")
 
 import daguerre
+from commands import daguerre as run_command
+from daguerre.concepts.own import read_taxonomy
 from daguerre.concepts.taxonomy import taxonomy
 from daguerre.errors import CheckpointError, InputError, UnsupportedError
 from daguerre.evals.concepts.heads import LOGISTIC, NAIVE_BAYES, measure_heads, measure_shares
 from daguerre.model import Model
 from daguerre.models.core.concept_heads import ConceptHeads
 from daguerre.models.head_files import read_head_folder
+from daguerre.train.corpus.document import CorpusDocument
 from daguerre.train.corpus.sources import Package
 from daguerre.train.drafts.options import DraftOptions
 from daguerre.train.heads import windows as module
@@ -27,20 +31,21 @@ from daguerre.train.heads.loss import DrawnWords, Normal, WordsOf, folded, fresh
 from daguerre.train.heads.options import HeadOptions
 from daguerre.train.heads.run import HeadRun, train_heads
 from daguerre.train.heads.states import FILE, WindowStates, states_of
+from daguerre.train.heads.subject import PYTHON, OwnSubject, places_in, texts_at
 from daguerre.train.heads.windows import (
     ChosenWindows,
     LabeledFiles,
+    TextCutter,
     choose,
     labeled,
     make_windows,
-    places_in,
-    texts_at,
     windows_of,
 )
 from daguerre.train.settings import FILE as FILE_OF_OPTIONS
 from daguerre.train.settings import keep_options, options_of
 
 MODEL = Path(__file__).parents[2] / "data" / "gguf" / "llama-q4_k.gguf"
+PROSE = Path(__file__).parents[3] / "examples" / "concepts" / "prose.toml"
 SOURCE = Path(daguerre.__file__).parent / "concepts"
 SMALL = {"rows": 128, "words": 32, "vocabulary": 64, "rank": 12, "kept_known": 8, "kept_discovered": 24}
 OPTIONS = HeadOptions(tokens=4000, labeled=8000, held=3000, passes=2, discovered=1, **SMALL)
@@ -102,8 +107,9 @@ def test_one_package_has_a_share_at_most(model: Model, tmp_path: Path) -> None:
     kept = LabeledFiles(tmp_path)
     files = tuple(path.name for path in sorted(SOURCE.glob("*.py")))
     documents = list(texts_at([(Package("big", "", "MIT", SOURCE, files), name) for name in files], set()))
-    whole = labeled(documents, model.tokenizer, 20_000, 256, False, kept)
-    shared = labeled(documents, model.tokenizer, 20_000, 256, False, kept, share=0.1)
+    cutter = TextCutter(model.tokenizer, PYTHON, 256)
+    whole = labeled(documents, cutter, False, 20_000, kept)
+    shared = labeled(documents, cutter, False, 20_000, kept, share=0.1)
     assert len(shared.tokens) < 0.5 * len(whole.tokens)
 
 
@@ -112,11 +118,11 @@ def test_a_file_that_was_labeled_is_not_labeled_again(
 ) -> None:
     options, calls = replace(OPTIONS, window=model.config.max_positions - 1), list[str]()
 
-    def interrupted(text: str, *how: Any) -> ChosenWindows | None:
-        calls.append(text)
+    def interrupted(document: CorpusDocument, *how: Any) -> ChosenWindows | None:
+        calls.append(document.text)
         if len(calls) == 4:
             raise KeyboardInterrupt
-        return windows_of(text, *how)
+        return windows_of(document, *how)
 
     monkeypatch.setattr(module, "windows_of", interrupted)
     for _ in range(2):
@@ -260,6 +266,58 @@ def test_a_resumed_run_has_its_own_options(made: Any, tmp_path: Path) -> None:
     (tmp_path / FILE_OF_OPTIONS).write_text('{"rink": 3}')
     with pytest.raises(CheckpointError, match="rink"):
         options_of(made, tmp_path, [], resume=True)
+
+
+@pytest.fixture(scope="module")
+def prose(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("prose")
+    for number in range(40):
+        worth = "${}.50" if number % 2 else "what we paid for item {}"
+        lines = [f"On day {day} the kettle was {worth.format(number + day)}, and we were glad." for day in range(30)]
+        (folder / f"letter-{number}.txt").write_text("Dear reader,\n\n" + "\n".join(lines) + "\n")
+    return folder
+
+
+def test_heads_learn_concepts_of_ones_own(prose: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    command = ["train", "heads", "--from", str(MODEL), "--data", str(prose), "--out", str(out), "--taxonomy"]
+    sets = [f"--set={name}={value}" for name, value in (SMALL | {"tokens": 4000, "held": 4000, "rate": 0.02}).items()]
+
+    done = run_command(*command, str(PROSE), *sets, "--set=passes=8")
+    assert done.returncode == 0, done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("price: AUC ")]
+    assert float(line.split()[2]) > 0.9, line
+    assert "apology: in no held-out token" in done.stderr
+    assert "daguerre concepts explain -m" in done.stderr
+
+    folder = read_head_folder(out / "concepts")
+    assert folder.shape.known == 10 and folder.shape.kept_known == 8 and folder.shape.discovered == 384
+    model = daguerre.load(MODEL, concepts=folder.path)
+    assert model.concepts is not None and model.concepts.by_name["price"].description.startswith("An amount")
+    result = model.generate("On day 3 the", 8, explain=True, forbid=["price"])
+    assert result.concepts is not None and {"price", "hedge"} <= {*model.concepts.by_name}
+    report = measure_heads(out, controls=())
+    assert report["cases"] > 10 and report["taxonomy"] == folder.shape.taxonomy != taxonomy().sha256
+    again = run_command(*command, str(PROSE), "--resume")
+    assert again.returncode == 0 and "price: AUC" in again.stderr
+    other = tmp_path / "other.toml"
+    other.write_text("[concepts.kettle]\nmeans = 'A kettle.'\npattern = 'kettle'\n")
+    assert "began with another taxonomy" in run_command(*command, str(other), "--resume").stderr
+
+
+def test_labels_of_texts_are_learned_from(model: Model, tmp_path: Path) -> None:
+    texts = [f"we paid ${number} for it, and it was worth every cent that we paid" for number in range(50)]
+    lines = [{"text": text, "spans": [["price", 8, 8 + len(text.split()[2])]]} for text in texts]
+    (tmp_path / "labels.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    subject = OwnSubject(read_taxonomy(tmp_path / "labels.jsonl"))
+
+    made = make_windows([], model.tokenizer, OPTIONS, lambda done, asked: None, LabeledFiles(tmp_path / "k"), subject)
+
+    assert len(made.sizes) == 50 and made.held.sum() == 5 and made.num == 1
+    found = [model.tokenizer.decode([token]) for token in made.tokens[made.concepts(np.arange(len(made.tokens)))[:, 0]]]
+    assert "".join(found).count("$") == 50 and "paid" not in "".join(found)
+    with pytest.raises(InputError, match="leave out --data"):
+        subject.texts([tmp_path], 0)
 
 
 def test_what_cannot_be_trained_is_refused(run: Path, tmp_path: Path) -> None:

@@ -20,7 +20,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from daguerre.evals.concepts.features import CaseFeatures, Presence
-from daguerre.evals.concepts.metrics import log_some, roc_auc
+from daguerre.evals.concepts.metrics import log_some
+from daguerre.scoring.agreement import roc_auc
 
 SMOOTHING = (0.1, 1.0, 10.0)
 STRENGTHS = (1e-2, 1e-3, 1e-4, 1e-5)

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from daguerre.concepts.taxonomy import taxonomy
+from daguerre.concepts.texts import named_concepts
 from daguerre.errors import DataError
 from daguerre.evals.concepts.cases import CONDITIONS, SPAN, ConceptCase, Condition, read_cases
 from daguerre.evals.concepts.cases import GROUPS as GROUPS
@@ -30,6 +31,7 @@ from daguerre.evals.concepts.metrics import Areas, areas, log_any, resamples, sc
 from daguerre.evals.concepts.partial_results import PartialResults
 from daguerre.evals.workers import Progress
 from daguerre.model import Model
+from daguerre.models.catalog import NamedConcept
 
 NAIVE_BAYES, LOGISTIC = "naive Bayes of tokens", "logistic regression of tokens"
 POOLED, ROWS = "linear probe of pooled states", "linear probe of rows"
@@ -191,12 +193,19 @@ def _fitted(number: int, name: str, make: Callable[[], Fitted], kept: PartialRes
 
 
 def condition_figures(
-    condition: Condition, scores: dict[str, Fitted], labels: np.ndarray, files: np.ndarray, seed: int
+    condition: Condition,
+    scores: dict[str, Fitted],
+    labels: np.ndarray,
+    files: np.ndarray,
+    seed: int,
+    concepts: Sequence[NamedConcept] | None = None,
 ) -> dict[str, Any]:
-    """The figures of a condition, by scorer and by group of concepts; bool labels (S, N), numbers of files (S,)."""
-    known, some = taxonomy(), scorable(labels)
+    """The figures of a condition, by scorer and by group of concepts; bool labels (S, N), numbers of files (S,).
+    concepts: those of the taxonomy, where no others are given.
+    """
+    concepts, some = named_concepts() if concepts is None else concepts, scorable(labels)
     lexical = np.zeros(len(some), dtype=bool)
-    lexical[[one.id for one in known.concepts if one.lexical]] = True
+    lexical[[one.number for one in concepts if one.lexical]] = True
     groups = {"all": some, "lexical": some & lexical, "structural": some & ~lexical}
     weights = resamples(int(files.max()) + 1, seed)
     found = {name: areas(each.scores, labels, files, weights, some) for name, each in scores.items()}
@@ -210,11 +219,11 @@ def condition_figures(
             {
                 "name": one.name,
                 "lexical": one.lexical,
-                "prevalence": float(labels[:, one.id].mean()),
-                **{name: float(each.each[one.id]) for name, each in found.items()},
+                "prevalence": float(labels[:, one.number].mean()),
+                **{name: float(each.each[one.number]) for name, each in found.items()},
             }
-            for one in known.concepts
-            if some[one.id]
+            for one in concepts
+            if some[one.number]
         ],
     }
 

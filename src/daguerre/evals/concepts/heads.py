@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from daguerre.concepts.taxonomy import taxonomy
 from daguerre.errors import InputError
 from daguerre.evals.concepts.cases import PREFIX, SPAN, Condition
 from daguerre.evals.concepts.controls import Fitted, Sets, logistic, naive_bayes, row_probe
@@ -110,11 +109,11 @@ def measure_heads(
             report(f"{condition.name}: {name}")
             scores[name] = _control(name, windows, states, train, test, condition, sets)
         labels = labels_of(windows, test)
-        conditions.append(condition_figures(condition, scores, labels, files, seed))
+        conditions.append(condition_figures(condition, scores, labels, files, seed, kept.names().concepts))
     return {
         "base": dict(kept.base),
         "trained": dict(kept.trained),
-        "taxonomy": taxonomy().sha256,
+        "taxonomy": kept.shape.taxonomy,
         "span": SPAN,
         "cases": len(test.starts),
         "files": int(files.max()) + 1,
@@ -175,7 +174,7 @@ def labels_of(windows: ChosenWindows, spans: Spans) -> np.ndarray:
     """Which concepts a token of each span has, bool (S, N)."""
     places = spans.starts[:, None] + np.arange(SPAN)
     bits = np.bitwise_or.reduce(windows.labels[places], axis=1)
-    return np.unpackbits(bits, axis=1, count=taxonomy().num_ids).astype(bool)
+    return np.unpackbits(bits, axis=1, count=windows.num).astype(bool)
 
 
 def _control(

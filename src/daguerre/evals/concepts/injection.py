@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 
 from daguerre.concepts.labels import Labels
+from daguerre.concepts.prompts import FilePrompt, before_statements
 from daguerre.concepts.taxonomy import Concept, taxonomy
 from daguerre.errors import DataError
 from daguerre.evals.concepts.partial_results import PartialResults
 from daguerre.evals.concepts.suppression import NONE
-from daguerre.evals.concepts.writing import NEW_TOKENS, FilePrompt, Write, before_statements, figures
+from daguerre.evals.concepts.writing import NEW_TOKENS, Write, figures
 from daguerre.evals.workers import Progress
 
 STEERED, COMMENT = "steering", "a comment"

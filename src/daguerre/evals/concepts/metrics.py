@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from daguerre.evals.statistics import calibration_error, reliability
+from daguerre.scoring.agreement import roc_auc
 
 MIN_CASES = 20
 """A concept is scored if it has so many positive and so many negative cases."""
@@ -40,18 +41,6 @@ def scorable(labels: np.ndarray) -> np.ndarray:
     positive = labels.sum(axis=0)
     out: np.ndarray = (positive >= MIN_CASES) & (len(labels) - positive >= MIN_CASES)
     return out
-
-
-def roc_auc(scores: np.ndarray, labels: np.ndarray) -> float:
-    """Area under the ROC curve of scores (S,) and bool labels (S,): the chance that a positive case has the higher
-    score, ties counted half. NaN where a class is empty.
-    """
-    num, positive = len(labels), int(labels.sum())
-    if positive in (0, num):
-        return float("nan")
-    _, place, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    rank = (np.cumsum(counts) - (counts - 1) / 2)[place]
-    return float((rank[labels].sum() - positive * (positive + 1) / 2) / (positive * (num - positive)))
 
 
 def average_precision(scores: np.ndarray, labels: np.ndarray) -> float:

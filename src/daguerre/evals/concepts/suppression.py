@@ -13,12 +13,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from daguerre.concepts.endings import uses
 from daguerre.concepts.labels import Labels
+from daguerre.concepts.prompts import FilePrompt, before_uses
 from daguerre.concepts.taxonomy import Concept, taxonomy
 from daguerre.errors import InputError
-from daguerre.evals.concepts.endings import uses
 from daguerre.evals.concepts.partial_results import PartialResults
-from daguerre.evals.concepts.writing import FilePrompt, Write, before_uses, figures
+from daguerre.evals.concepts.writing import Write, figures
 from daguerre.evals.workers import Progress
 
 SAMPLES, KEPT_USES = 20, 4

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
+from daguerre.concepts.endings import parses, uses
 from daguerre.concepts.labels import Labels, label
+from daguerre.concepts.prompts import FilePrompt
 from daguerre.concepts.taxonomy import Concept
 from daguerre.decoding.result import Result
 from daguerre.engine.engine import Engine
 from daguerre.engine.job import Job
-from daguerre.evals.concepts.endings import parses, uses
 from daguerre.evals.statistics import clustered_wilson
 from daguerre.model import Model
 
@@ -23,8 +22,6 @@ MOST_RUNNING, MOST_WAITING = 256, 1 << 20
 """Of the engine: no number of texts from one prompt is refused."""
 SLACK = 16
 """Positions that are left free: the end of a prompt may have more tokens by itself than in the whole."""
-MOST_CHARACTERS = 4000
-"""Prompts are the beginnings of files, not longer than this; the model reads what fits."""
 
 
 class Write(Protocol):
@@ -62,52 +59,6 @@ def _shown(model: Model, tokens: list[int], room: int) -> str:
     """The last tokens of a prompt as text: whole lines, so that the text and its tokens agree."""
     text = model.tokenizer.decode_bytes(tokens[-room:]).decode("utf-8", errors="ignore")
     return text[text.find("\n") + 1 :]
-
-
-@dataclass(frozen=True)
-class FilePrompt:
-    """The beginning of a file, and the number of the file."""
-
-    file: int
-    text: str
-
-
-def before_uses(texts: Iterable[tuple[int, str, Labels]], concept: Concept, limit: int) -> list[FilePrompt]:
-    """At most `limit` prompts that end just before an instance of a concept, from as many files as there are: every
-    file's first one before a file's second. Instances of equal beginnings count once.
-    """
-    by_file = list[list[FilePrompt]]()
-    for file, text, labels in texts:
-        starts = sorted({start for start, _ in labels.of(concept) if 0 < start <= MOST_CHARACTERS})
-        by_file.append([FilePrompt(file, text[:start]) for start in starts])
-    rounds = max((len(each) for each in by_file), default=0)
-    turns = [each[number] for number in range(rounds) for each in by_file if number < len(each)]
-    return turns[:limit]
-
-
-def before_statements(texts: Iterable[tuple[int, str, Labels]], limit: int, seed: int) -> list[FilePrompt]:
-    """At most `limit` prompts that end just before a statement of a function, in a random order, one a file."""
-    out = []
-    for file, text, _ in texts:
-        starts = _statement_starts(text)
-        if starts:
-            place = int(np.random.default_rng((seed, file)).integers(len(starts)))
-            out.append(FilePrompt(file, text[: starts[place]]))
-    order = np.random.default_rng(seed).permutation(len(out))
-    return [out[number] for number in order[:limit]]
-
-
-def _statement_starts(text: str) -> list[int]:
-    """Where statements of functions begin that are first on their lines, but for the first of each body."""
-    lines = np.cumsum([0, *(len(line) for line in text.splitlines(keepends=True))])
-    found = set[int]()
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            for one in node.body[1:]:
-                start = int(lines[one.lineno - 1]) + one.col_offset
-                if text.isascii() and start <= MOST_CHARACTERS and not text[lines[one.lineno - 1] : start].strip():
-                    found.add(start)
-    return sorted(found)
 
 
 def labeled_texts(texts: Iterable[str]) -> list[tuple[int, str, Labels]]:

@@ -12,6 +12,7 @@ begins with nothing, as in `(?:|a)*`: a round of it that takes nothing is tried 
 
 from __future__ import annotations
 
+import re
 from array import array
 from bisect import bisect_right
 from dataclasses import dataclass
@@ -156,26 +157,34 @@ class _Search:
         writer.add(_Instruction(DONE))
         self._steps, self._text, self._budget = writer.steps, text, budget
         self._pattern, self._num, self._word = pattern, 0, _Held(WORD)
-        self._first = self._first_chars()
+        self._first = self._begins()
         self._tried = dict[int, bytearray]()
 
-    def _first_chars(self) -> _Held | None:
-        """The characters that a match begins with; None where it may be empty, or begin with a test."""
-        left, seen, found = [0], set[int](), list[tuple[int, int]]()
+    def _begins(self) -> re.Pattern[str] | None:
+        """What finds the characters that a match begins with, in one step of `re` for all that lies between; None where
+        a match may be empty.
+        """
+        left, seen, found, inner = [(0, False)], set[tuple[int, bool]](), list[tuple[int, int]](), False
         while left:
-            at = left.pop()
-            step = self._steps[at]
-            if at in seen:
+            at, at_edge = place = left.pop()
+            if place in seen:
                 continue
-            seen.add(at)
+            seen.add(place)
+            step = self._steps[at]
             if step.kind == TAKE:
                 assert step.held is not None
                 found += step.held.ranges
-            elif step.kind in (DONE, TEST, BACK):
+                inner |= not at_edge
+            elif step.kind in (DONE, BACK):
                 return None
+            elif step.kind in (MEET, TEST):
+                left.append((at + 1, at_edge or step.test == Boundary(False)))
             else:
-                left += (at + 1,) if step.kind == MEET else (step.next, step.other)
-        return _Held(ranges_of(found))
+                left += (step.next, at_edge), (step.other, at_edge)
+        chars = ranges_of(found)
+        edge = not inner and ranges_of([*chars, *WORD]) == WORD
+        each = "".join(f"\\U{begin:08x}-\\U{end:08x}" for begin, end in chars)
+        return re.compile(f"{'(?<![0-9A-Za-z_])' if edge else ''}[{each}]" if each else "(?!)")
 
     def all(self) -> list[tuple[int, int]]:
         """The matches, as `re.finditer` has them."""
@@ -190,13 +199,16 @@ class _Search:
 
     def _next(self, begin: int, advances: bool) -> tuple[int, int] | None:
         """The first match from a place on; `advances`: an empty one is none there."""
-        first, text = self._first, self._text
-        for start in range(begin, len(text) + 1):
-            if first is not None and not (start < len(text) and first[text[start]]):
-                continue
+        first, start = self._first, begin
+        while start <= len(self._text):
+            if first is not None:
+                if (found := first.search(self._text, start)) is None:
+                    return None
+                start = found.start()
             end = self._match(start, advances and start == begin)
             if end is not None:
                 return start, end
+            start += 1
         return None
 
     def _match(self, start: int, advances: bool) -> int | None:

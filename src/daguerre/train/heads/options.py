@@ -10,6 +10,9 @@ from daguerre.models.core.shapes import ConceptShape
 from daguerre.train.concept_loss import ConceptTraining
 from daguerre.train.settings import check_positive
 
+FEWEST_DISCOVERED = 384
+"""Discovered concepts of heads that have few known ones."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class HeadOptions:
@@ -21,18 +24,19 @@ class HeadOptions:
     fewest      spans with each concept that are chosen at least, where there are as many
     held        tokens of held-out packages on which the heads are measured
     gigabytes   of hidden states on the disk, at most: fewer tokens are taken where they need more
-    discovered  discovered concepts per known one
+    discovered  discovered concepts per known one; there are FEWEST_DISCOVERED at least
     rank        of the discovered concepts' weights
     kept_known, kept_discovered   concepts that a row keeps
     rows        of a step; `words` of them have the loss over words, with `vocabulary` of all tokens, drawn anew
     passes      over all rows; the rate falls to 0 over the last `decay` of them
     rate        learning rate of AdamW
+    agreement   Cohen's kappa with marks that a concept of your own has at least, or is left out
     seed        of the weights, and of what is drawn
     """
 
     begins: ClassVar = (
         "tokens", "labeled", "window", "fewest", "held", "gigabytes", "discovered", "rank", "kept_known",
-        "kept_discovered", "seed",
+        "kept_discovered", "agreement", "seed",
     )  # fmt: skip
     tokens: int = 1_000_000
     labeled: int = 4_000_000
@@ -50,6 +54,7 @@ class HeadOptions:
     passes: float = 6.0
     rate: float = 4e-3
     decay: float = 0.7
+    agreement: float = 0.4
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -63,9 +68,9 @@ class HeadOptions:
         """The shape of heads for so many known concepts of a taxonomy."""
         return ConceptShape(
             known=num,
-            discovered=self.discovered * num,
+            discovered=max(self.discovered * num, self.kept_discovered, FEWEST_DISCOVERED),
             rank=self.rank,
-            kept_known=self.kept_known,
+            kept_known=min(self.kept_known, num),
             kept_discovered=self.kept_discovered,
             reads=True,
             taxonomy=taxonomy,

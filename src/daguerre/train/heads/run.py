@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,17 +19,17 @@ import numpy as np
 import torch
 
 from daguerre.concepts.labels import CHUNK
-from daguerre.concepts.taxonomy import taxonomy
-from daguerre.concepts.texts import catalog_of
 from daguerre.errors import DataError, InputError, UnsupportedError
 from daguerre.model import Model
 from daguerre.models.added_weights import fingerprint
 from daguerre.models.bits import floats
+from daguerre.models.core.concept_heads import ConceptHeads
 from daguerre.models.core.parameters import parameter_shapes
 from daguerre.models.head_files import CONCEPTS, MOST_BYTES, save_head_folder
 from daguerre.models.loading import model_folder, open_source
 from daguerre.train.checkpoint import CHECKPOINTS, find_checkpoint, list_checkpoints, load_checkpoint, save_checkpoint
 from daguerre.train.concept_loss import ConceptLoss
+from daguerre.train.heads.figures import ConceptArea, held_out_areas
 from daguerre.train.heads.loss import (
     DrawnWords,
     Normal,
@@ -41,6 +42,8 @@ from daguerre.train.heads.loss import (
 )
 from daguerre.train.heads.options import HeadOptions
 from daguerre.train.heads.states import WindowStates
+from daguerre.train.heads.subject import FILE as TAXONOMY
+from daguerre.train.heads.subject import PYTHON, HeadNames, HeadSubject
 from daguerre.train.heads.windows import ChosenWindows, LabeledFiles, make_windows, rows_of
 from daguerre.train.noising import IGNORE
 from daguerre.train.optim import Average, lr_factor
@@ -86,15 +89,15 @@ class HeadRun:
     ) -> None:
         self.out, self.options, self._base, self._say = out, options, dict(base), say
         self.states, self.windows = states, states.windows.take(np.arange(states.done))
-        known = taxonomy()
-        self.shape = options.shape(known.num_ids, known.sha256)
+        self.names = HeadNames.kept(out)
+        self.shape = options.shape(self.names.num, self.names.sha256)
         self._rng, self.progress = np.random.default_rng(options.seed), HeadProgress()
         self._minutes, self._began = minutes, time.monotonic()
         self._train, self._held = rows_of(self.windows, held=False), rows_of(self.windows, held=True)
         if not len(self._train):
             raise DataError("no states were computed yet that heads could learn from: give the run more minutes")
         normal = Normal.of(self._sample())
-        self.words = WordsOf(self._parts(), known.num_ids, model.config.vocab_size)
+        self.words = WordsOf(self._parts(), self.names.num, model.config.vocab_size)
         self.words_usable = model.config.ordinary_ids
         read = np.concatenate([labels for _, labels in self._parts(1)])
         heads = fresh_heads(
@@ -187,18 +190,32 @@ class HeadRun:
         token = torch.from_numpy(windows.tokens[places + 1].astype(np.int64))
         return NormalRows(hidden, token, *(torch.from_numpy(windows.concepts(places + ahead)) for ahead in (0, 1)))
 
+    @contextmanager
+    def _averaged(self) -> Iterator[ConceptHeads]:
+        """The heads with the averaged weights."""
+        kept = {name: value.clone() for name, value in self.heads.concepts.state_dict().items()}
+        self.heads.concepts.load_state_dict(self.average.values)
+        try:
+            yield self.heads.concepts
+        finally:
+            self.heads.concepts.load_state_dict(kept)
+
     @torch.no_grad()
     def measured(self) -> dict[str, float]:
         """The losses of held-out rows with the averaged weights, by name; empty where there are none."""
         if not len(self._held):
             return {}
-        kept = {name: value.clone() for name, value in self.heads.concepts.state_dict().items()}
-        self.heads.concepts.load_state_dict(self.average.values)
         rng, self._rng = self._rng, np.random.default_rng(1)
-        found = self._loss(self._rows(np.sort(self._rng.choice(self._held, self.options.rows))))[1]
+        with self._averaged():
+            found = self._loss(self._rows(np.sort(self._rng.choice(self._held, self.options.rows))))[1]
         self._rng = rng
-        self.heads.concepts.load_state_dict(kept)
         return {name: round(value, 4) for name, value in found.items()}
+
+    def areas(self) -> list[ConceptArea]:
+        """How well the averaged weights tell each concept from the rest, in SAMPLE held-out rows at most."""
+        rows = self._held[np.unique(np.linspace(0, len(self._held) - 1, min(SAMPLE, len(self._held))).astype(int))]
+        with self._averaged() as heads:
+            return held_out_areas(heads, self._rows(rows), self.names.concepts)
 
     def _tell(self, parts: Mapping[str, float]) -> None:
         progress = self.progress
@@ -226,7 +243,7 @@ class HeadRun:
             "options": asdict(self.options),
         }
         weights = folded(self.average.values, self.heads.normal)
-        save_head_folder(self.out / HEADS, weights, self._base, self.shape, catalog_of(self.shape), trained)
+        save_head_folder(self.out / HEADS, weights, self._base, self.shape, self.names.catalog(self.shape), trained)
         with (self.out / LOG).open("a") as file:
             file.write(json.dumps(asdict(self.progress) | found) + "\n")
         return self.out / HEADS
@@ -252,11 +269,12 @@ def train_heads(
     out: Path,
     options: HeadOptions,
     *,
+    subject: HeadSubject = PYTHON,
     resume: bool = False,
     minutes: float | None = None,
     say: Callable[[str], None] = print,
 ) -> Path:
-    """Train concept heads for a published model by its name, on the Python of folders; returns the heads' folder.
+    """Train concept heads for a published model by its name, on the texts of folders; returns the heads' folder.
 
     UnsupportedError for a model that cannot have any; InputError for a run that is there and not to be resumed.
     """
@@ -265,8 +283,8 @@ def train_heads(
     began = time.monotonic()
     files = open_source(model_folder(name)).weight_files()
     model = load(name, drafts="none", concepts="none")
-    check_model(model, options)
-    windows = _windows(model, sources, out, options, resume, say)
+    check_model(model, options, names_of(out, subject))
+    windows = _windows(model, sources, out, options, subject, resume, say)
     keep_options(out, options)
     states = WindowStates(out / "states", windows, model.config.width)
     say_hours(model, states, options, minutes, say)
@@ -276,10 +294,32 @@ def train_heads(
         raise DataError(f"not all states are there: resume the run in {out}")
     base = {"name": files[0].name if len(files) == 1 else files[0].parent.name, "sha256": fingerprint(files)}
     left = None if minutes is None else max(0.1, minutes - (time.monotonic() - began) / 60)
-    return HeadRun(model, states, base, out, options, resume=resume, minutes=left, say=say).run()
+    run = HeadRun(model, states, base, out, options, resume=resume, minutes=left, say=say)
+    folder = run.run()
+    for area in run.areas() if (out / TAXONOMY).exists() else ():
+        say(str(area))
+    return folder
 
 
-def check_model(model: Model, options: HeadOptions) -> None:
+def is_labeled(out: Path) -> bool:
+    """Whether a run in a folder has its text, so that its concepts are known."""
+    return (out / WINDOWS).exists()
+
+
+def names_of(out: Path, subject: HeadSubject) -> HeadNames:
+    """The concepts that heads of a run in a folder learn: its own, or those of a subject where it has not begun.
+
+    InputError for a run that began with another subject.
+    """
+    if not is_labeled(out):
+        return subject.names
+    names = HeadNames.kept(out)
+    if subject is not PYTHON and subject.names.given != names.given:
+        raise InputError(f"the run in {out} began with another taxonomy: give that one, or another --out")
+    return names
+
+
+def check_model(model: Model, options: HeadOptions, names: HeadNames) -> None:
     """UnsupportedError unless heads can be trained for a model; InputError for heads that would be too large."""
     config = model.config
     if not config.can_draft or config.mask_id is not None or config.concepts is not None or model.family is None:
@@ -288,7 +328,7 @@ def check_model(model: Model, options: HeadOptions) -> None:
             "is not: for a model in Daguerre's layout see `recipes/heads.toml`"
         )
     model.tokenizer.require_bytes("training concept heads")
-    config = replace(config, concepts=options.shape(taxonomy().num_ids, taxonomy().sha256))
+    config = replace(config, concepts=options.shape(names.num, names.sha256))
     shapes = {name: shape for name, shape in parameter_shapes(config).items() if name.startswith(CONCEPTS)}
     size = 2 * sum(int(np.prod(shape)) for shape in shapes.values())
     if size > MOST_BYTES:
@@ -298,11 +338,17 @@ def check_model(model: Model, options: HeadOptions) -> None:
 
 
 def _windows(
-    model: Model, sources: Sequence[Path], out: Path, options: HeadOptions, resume: bool, say: Callable[[str], None]
+    model: Model,
+    sources: Sequence[Path],
+    out: Path,
+    options: HeadOptions,
+    subject: HeadSubject,
+    resume: bool,
+    say: Callable[[str], None],
 ) -> ChosenWindows:
     """The windows of a run, made if they are not there. InputError for a run that is there and not to be resumed."""
     kept = out / WINDOWS
-    if kept.exists():
+    if is_labeled(out):
         if not resume:
             raise InputError(f"{out} has a run: go on with --resume, or give another --out")
         return ChosenWindows.load(kept)
@@ -320,7 +366,9 @@ def _windows(
             say(f"labeled {done / 1e6:.2f} of {asked / 1e6:.2f} million tokens")
 
     files = LabeledFiles(out / "labeled")
-    windows = make_windows(sources, model.tokenizer, options, progress, files)
+    windows = make_windows(sources, model.tokenizer, options, progress, files, subject)
+    if subject is not PYTHON:
+        subject.names.keep(out)
     windows.save(kept)
     files.remove()
     return windows

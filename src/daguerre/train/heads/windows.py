@@ -1,8 +1,8 @@
-"""Which text concept heads learn from: files of Python, labeled whole, and of their windows those that are chosen.
+"""Which text concept heads learn from: files, labeled whole, and of their windows those that are chosen.
 
-A fixed list names packages that are held out (`train.corpus.sources.heldout_splits`); where none of them is there, one
-file in ten is. A concept is in a window as often as it is in spans of CHUNK tokens. Windows with rare concepts are
-chosen first, so that each has enough spans where the files have them, and the others at random.
+Of Python, a fixed list names packages that are held out (`train.corpus.sources.heldout_splits`); where none of them is
+there, one file in ten is. A concept is in a window as often as it is in spans of CHUNK tokens. Windows with rare
+concepts are chosen first, so that each has enough spans where the files have them, and the others at random.
 
 Letters: T tokens, W windows, N concepts, P bytes of N bits.
 """
@@ -11,36 +11,28 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from zlib import crc32
 
 import numpy as np
 
-from daguerre.concepts.labels import CHUNK, in_bytes, label, token_concepts
+from daguerre.concepts.labels import CHUNK, in_bytes, token_concepts
 from daguerre.concepts.taxonomy import taxonomy
 from daguerre.errors import DataError
 from daguerre.files import atomic_write
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.corpus.document import CorpusDocument
-from daguerre.train.corpus.harvest import harvest
-from daguerre.train.corpus.sources import Package, find_packages, heldout_splits, normalize
 from daguerre.train.heads.options import HeadOptions
+from daguerre.train.heads.subject import PYTHON, HeadSubject
 
-SHORTEST = 32
-"""Tokens of a window, at least."""
 MOST_OF_FILE = 16
 """Windows of one file, at most: evenly many of its parts."""
-MOST_OF_PACKAGE = 0.08
-"""The largest share of the labeled tokens that one package may have, where there are FEW_PACKAGES or more."""
-FEW_PACKAGES = 13
-HELD_OUT = 10
-"""One file in so many is held out where no package is."""
 RARE = 0.6
 """The largest share of the rows that is chosen for rare concepts."""
 Progress = Callable[[int, int], None]
+ARRAYS = ("tokens", "labels", "sizes", "held", "files")
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +44,7 @@ class ChosenWindows:
     sizes    int32 (W,): tokens of each window
     held     bool (W,): it is held out
     files    int32 (W,): the number of its file
+    num      N
     """
 
     tokens: np.ndarray
@@ -59,6 +52,7 @@ class ChosenWindows:
     sizes: np.ndarray
     held: np.ndarray
     files: np.ndarray
+    num: int
 
     @property
     def starts(self) -> np.ndarray:
@@ -67,7 +61,7 @@ class ChosenWindows:
 
     def concepts(self, places: np.ndarray) -> np.ndarray:
         """The concepts of some tokens (A,), bool (A, N)."""
-        return np.unpackbits(self.labels[places], axis=1, count=taxonomy().num_ids).astype(bool)
+        return np.unpackbits(self.labels[places], axis=1, count=self.num).astype(bool)
 
     def take(self, which: np.ndarray) -> ChosenWindows:
         """Some of the windows, int64 (W',)."""
@@ -75,28 +69,29 @@ class ChosenWindows:
         places = [np.arange(starts[each], starts[each] + self.sizes[each]) for each in which.tolist()]
         rows = np.concatenate(places) if places else np.zeros(0, np.int64)
         of_windows = (self.sizes[which], self.held[which], self.files[which])
-        return ChosenWindows(self.tokens[rows], self.labels[rows], *of_windows)
+        return ChosenWindows(self.tokens[rows], self.labels[rows], *of_windows, self.num)
 
     def counts(self) -> np.ndarray:
         """In how many spans of CHUNK tokens each window has each concept, uint8 (W, N)."""
-        out = np.zeros((len(self.sizes), taxonomy().num_ids), np.uint8)
+        out = np.zeros((len(self.sizes), self.num), np.uint8)
         for number, (start, size) in enumerate(zip(self.starts.tolist(), self.sizes.tolist(), strict=True)):
             edges = np.arange(start, start + size, CHUNK)
             bits = np.bitwise_or.reduceat(self.labels[start : start + size], edges - start, axis=0)
-            out[number] = np.unpackbits(bits, axis=1, count=out.shape[1]).sum(axis=0)
+            out[number] = np.unpackbits(bits, axis=1, count=self.num).sum(axis=0)
         return out
 
     def save(self, path: Path) -> None:
         """Write them to a file, which appears when it is whole."""
         with atomic_write(path) as file:
-            np.savez(file, **{each.name: getattr(self, each.name) for each in fields(self)})
+            np.savez(file, num=self.num, **{name: getattr(self, name) for name in ARRAYS})
 
     @classmethod
     def load(cls, path: Path) -> ChosenWindows:
         """DataError for a damaged file."""
         try:
             with np.load(path, allow_pickle=False) as held:
-                return cls(**{each.name: held[each.name] for each in fields(cls)})
+                num = int(held["num"]) if "num" in held else taxonomy().num_ids  # of runs before there were others
+                return cls(**{name: held[name] for name in ARRAYS}, num=num)
         except (OSError, ValueError, KeyError) as error:
             raise DataError(f"{path} is damaged ({error}): remove it, and it is made again") from None
 
@@ -114,7 +109,7 @@ class LabeledFiles:
         """
         path = self._folder / f"{name}.npz"
         if not path.exists():
-            (make() or joined([])).save(path)
+            (make() or joined([], 0)).save(path)
         found = ChosenWindows.load(path)
         return found if len(found.sizes) else None
 
@@ -123,117 +118,102 @@ class LabeledFiles:
         shutil.rmtree(self._folder)
 
 
+@dataclass(frozen=True)
+class TextCutter:
+    """What makes labeled windows of texts."""
+
+    tokenizer: Tokenizer
+    subject: HeadSubject
+    window: int
+
+    def name(self, document: CorpusDocument, held: bool, number: int) -> str:
+        """A name for a text and how it is cut."""
+        return f"{document.sha256}-{self.subject.names.sha256[:12]}-{self.window}-{int(held)}-{number}"
+
+    def windows(self, document: CorpusDocument, held: bool, number: int) -> ChosenWindows | None:
+        """The windows of a text; see `windows_of`."""
+        return windows_of(document, self.tokenizer, self.subject, self.window, held, number)
+
+
 def make_windows(
-    sources: Sequence[Path], tokenizer: Tokenizer, options: HeadOptions, progress: Progress, kept: LabeledFiles
+    sources: Sequence[Path],
+    tokenizer: Tokenizer,
+    options: HeadOptions,
+    progress: Progress,
+    kept: LabeledFiles,
+    subject: HeadSubject = PYTHON,
 ) -> ChosenWindows:
-    """The windows that are chosen of the Python files of folders; without any, of the standard library and the
-    installed packages. progress: called with the tokens that are labeled, and all. DataError where there is no text.
+    """The windows that are chosen of a subject's texts in folders. progress: called with the tokens that are labeled,
+    and all. DataError where there is no text.
     """
-    packages = packages_of(sources)
-    train, held = places_in(packages, options.seed)
-    share = MOST_OF_PACKAGE if len(packages) >= FEW_PACKAGES else 1.0
-    asked, seen = options.labeled + options.held, set[str]()
-    rest = labeled(
-        texts_at(held, seen), tokenizer, options.held, options.window, True, kept, lambda n: progress(n, asked)
-    )
-    done, texts = len(rest.tokens), texts_at(train, seen)
-    found = labeled(
-        texts, tokenizer, options.labeled, options.window, False, kept, lambda n: progress(done + n, asked), share
-    )
+    texts, asked = subject.texts(sources, options.seed), options.labeled + options.held
+    cutter = TextCutter(tokenizer, subject, options.window)
+    rest = labeled(texts.held, cutter, True, options.held, kept, lambda n: progress(n, asked))
+    done = len(rest.tokens)
+    found = labeled(texts.train, cutter, False, options.labeled, kept, lambda n: progress(done + n, asked), texts.share)
     if not len(found.sizes):
-        raise DataError("there is no Python in these folders that can be learned from: give --data with other ones")
+        raise DataError("there is no text in these folders that can be learned from: give --data with other ones")
     chosen = np.random.default_rng(options.seed).permutation(choose(found.counts(), found.sizes, options))
-    return joined([rest, found.take(chosen)])
-
-
-def packages_of(sources: Sequence[Path]) -> list[Package]:
-    """The packages in folders, or all that are installed."""
-    given = bool(sources)
-    found = find_packages(sources, stdlib=not given, installed=not given)
-    return [one for one in found if isinstance(one, Package)]
-
-
-Place = tuple[Package, str]
-"""A file of a package."""
-
-
-def places_in(packages: Sequence[Package], seed: int) -> tuple[list[Place], list[Place]]:
-    """The files to learn from, and those that are held out, in a random order."""
-    places = [(package, file) for package in packages for file in package.files]
-    places = [places[number] for number in np.random.default_rng(seed).permutation(len(places)).tolist()]
-    packaged = heldout_splits()
-    held = [place for place in places if normalize(place[0].name) in packaged]
-    held = held or [place for place in places if crc32(place[1].encode()) % HELD_OUT == 0]
-    out = {(package.name, file) for package, file in held}
-    return [place for place in places if (place[0].name, place[1]) not in out], held
-
-
-def texts_at(places: Sequence[Place], seen: set[str]) -> Iterator[CorpusDocument]:
-    """The files that pass the corpus filters, read when they are asked for; of equal ones the first."""
-    for package, file in places:
-        for document in harvest(replace(package, files=(file,)), signatures=False).documents:
-            if document.sha256 not in seen:
-                seen.add(document.sha256)
-                yield document
+    return joined([rest, found.take(chosen)], found.num)
 
 
 def labeled(
     documents: Iterable[CorpusDocument],
-    tokenizer: Tokenizer,
-    most: int,
-    window: int,
+    cutter: TextCutter,
     held: bool,
+    most: int,
     kept: LabeledFiles,
     progress: Callable[[int], None] = lambda _: None,
     share: float = 1.0,
 ) -> ChosenWindows:
-    """The windows of documents that parse, until they have so many tokens, of which one package has at most `share`."""
+    """The windows of documents, until they have so many tokens, of which one package has at most `share`."""
     of_package, done, parts = Counter[str](), 0, list[ChosenWindows]()
     for number, document in enumerate(documents):
         if done >= most:
             break
         if of_package[document.package] >= share * most:
             continue
-        name = f"{document.sha256}-{window}-{int(held)}-{number}"
-        one = kept.of(name, partial(windows_of, document.text, tokenizer, window, held, number))
+        one = kept.of(cutter.name(document, held, number), partial(cutter.windows, document, held, number))
         if one is not None:
             fits = int((np.cumsum(one.sizes) <= most - done).sum())
             parts.append(one := one.take(np.arange(max(1, fits))))
             of_package[document.package] += len(one.tokens)
             done += len(one.tokens)
             progress(done)
-    return joined(parts)
+    return joined(parts, cutter.subject.names.num)
 
 
-def joined(parts: Sequence[ChosenWindows]) -> ChosenWindows:
+def joined(parts: Sequence[ChosenWindows], num: int) -> ChosenWindows:
     """The windows of several parts."""
     if not parts:
-        width = -(-taxonomy().num_ids // 8)
         flags = (np.zeros(0, bool), np.zeros(0, np.int32))
-        return ChosenWindows(np.zeros(0, np.int32), np.zeros((0, width), np.uint8), np.zeros(0, np.int32), *flags)
-    return ChosenWindows(
-        *(np.concatenate([getattr(part, each.name) for part in parts]) for each in fields(ChosenWindows))
-    )
+        return ChosenWindows(
+            np.zeros(0, np.int32), np.zeros((0, -(-num // 8)), np.uint8), np.zeros(0, np.int32), *flags, num
+        )
+    whole = {name: np.concatenate([getattr(part, name) for part in parts]) for name in ARRAYS}
+    return ChosenWindows(**whole, num=num)
 
 
-def windows_of(text: str, tokenizer: Tokenizer, window: int, held: bool, file: int) -> ChosenWindows | None:
-    """The windows of a text; None for one that does not parse, is too short, or that the tokenizer changes."""
-    found = label(text)
-    if not found.certain:
+def windows_of(
+    document: CorpusDocument, tokenizer: Tokenizer, subject: HeadSubject, window: int, held: bool, file: int
+) -> ChosenWindows | None:
+    """The windows of a text; None for one that has no labels, is too short, or that the tokenizer changes."""
+    text, num, found = document.text, subject.names.num, subject.label(document)
+    if found is None:
         return None
     ids = np.array(tokenizer.encode_plain(text), np.int32)
     pieces = [tokenizer.token_bytes(token) for token in ids.tolist()]
-    if len(ids) < SHORTEST or b"".join(pieces) != text.encode():
+    if len(ids) < subject.shortest or b"".join(pieces) != text.encode():
         return None
     sizes = np.array([len(piece) for piece in pieces])
     ends = np.cumsum(sizes)
-    concepts = token_concepts(in_bytes(found.spans, text), ends - sizes, ends, taxonomy().num_ids)
+    concepts = token_concepts(in_bytes(found.spans, text), ends - sizes, ends, num)
     cuts = np.arange(0, len(ids), window)
     lengths = np.diff(np.append(cuts, len(ids))).astype(np.int32)
-    num = len(cuts) - int(lengths[-1] < SHORTEST)
+    last = len(cuts) - int(lengths[-1] < subject.shortest)
     flags = (np.full(len(cuts), held), np.full(len(cuts), file, np.int32))
-    whole = ChosenWindows(ids, np.packbits(concepts, axis=1), lengths, *flags)
-    return whole.take(np.unique(np.linspace(0, num - 1, min(num, MOST_OF_FILE)).astype(int)))
+    whole = ChosenWindows(ids, np.packbits(concepts, axis=1), lengths, *flags, num)
+    return whole.take(np.unique(np.linspace(0, last - 1, min(last, MOST_OF_FILE)).astype(int)))
 
 
 def rows_of(windows: ChosenWindows, held: bool) -> np.ndarray:
