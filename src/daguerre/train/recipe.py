@@ -33,6 +33,7 @@ from daguerre.train.reinforce.options import Reinforce
 from daguerre.train.sft.presets import Sft
 from daguerre.train.shape import TrainedShape
 from daguerre.train.stage import Stage
+from daguerre.train.teach.options import Teaching
 
 OWN = "own"
 """The name of a vocabulary that is made from the text that is trained on."""
@@ -86,9 +87,8 @@ class Recipe(Section):
     sft: Sft | None = key("learns answers to prompts", None, methods=("sft", "distill"))
     prefer: Prefer | None = key("learns from chosen and rejected answers", None, methods=("prefer",))
     reinforce: Reinforce | None = key("learns from rewards for its answers", None)
-    convert: Convert | None = key(
-        "turns an autoregressive model into one of block or full context", None, methods=("sft",)
-    )
+    convert: Convert | None = key("turns an autoregressive model into one that fills masks", None, methods=("sft",))
+    teacher: Teaching | None = key("learns from a frozen autoregressive model", None, methods=("sft",))
     distill: Distill | None = key("learns to decode in fewer steps; needs [sft]", None, methods=("distill",))
     stages: Sequence[Stage] = key("lengths and batches, by share of the run")
     optim: Optimization = key("the optimizer", Optimization)
@@ -153,6 +153,8 @@ class Recipe(Section):
             raise InputError(f"recipe: {self.method} does not read {name}, a key of {read}: leave out {name}")
         if self.sft is not None and self.sft.keep and (self.convert is not None or self.model is not None):
             raise InputError("recipe: sft.keep keeps what a trained model does: leave out convert and model")
+        if self.teacher is not None and self.sft is not None and self.sft.keep:
+            raise InputError("recipe: [teacher] and sft.keep both say what the model is held to: leave out one")
         if self.convert is not None and self.model is not None:
             raise InputError("recipe: [convert] needs a model to start from: leave out [model]")
         opens = self.convert is not None and CONVERSIONS[self.convert.to]["context"] == "full"

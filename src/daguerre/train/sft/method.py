@@ -23,6 +23,7 @@ from daguerre.train.sft.corpus import answers_line
 from daguerre.train.sft.keeping import KeepingLoss
 from daguerre.train.sft.presets import AnswerLoss, Sft, answer_loss
 from daguerre.train.shards import Shard
+from daguerre.train.teach.loss import TaughtLoss
 
 
 class FineTuning(Method):
@@ -56,6 +57,8 @@ class FineTuning(Method):
         """The model with the blocks that the last stage trains, and the tokens of rainbow padding as ends of text."""
         config, last = model.config, self.recipe.stages[-1]
         self.answers = self.answer_loss(config, family)
+        if self.recipe.teacher is not None:
+            check_taught(self.answers, config)
         corrupted = any(stage.corruption != "none" for stage in self.recipe.stages)
         if corrupted and (not self.answers.noisy or config.process != "absorbing"):
             raise UnsupportedError(
@@ -69,6 +72,8 @@ class FineTuning(Method):
         return model
 
     def make_loss(self) -> BatchLoss:
+        if self.recipe.teacher is not None and self.teacher is not None:
+            return TaughtLoss(self.recipe.teacher, self.teacher)
         if not self.options.keep:
             return batch_loss
         loss = KeepingLoss(self.options.keep, self.model)
@@ -82,7 +87,7 @@ class FineTuning(Method):
     @property
     def held_loss(self) -> BatchLoss:
         """Plain text counts as answers do."""
-        return batch_loss
+        return batch_loss if self.teacher is None else self.loss
 
     def check_data(self, shard: Shard) -> None:
         super().check_data(shard)
@@ -103,6 +108,17 @@ class FineTuning(Method):
 
     def make_figures(self) -> AnswerEvaluation:
         return AnswerEvaluation(self.maker(self.val, VAL_SEED), self.tokenizer, self.recipe.stages[-1], self.device)
+
+
+def check_taught(loss: AnswerLoss, config: ModelConfig) -> None:
+    """InputError or UnsupportedError where no teacher reads what a model learns."""
+    if config.context == "full" or config.process != "absorbing":
+        raise UnsupportedError(
+            "[teacher] reads the clean text beside the masks, which causal and block context have: convert to one of "
+            "these, or leave out [teacher]"
+        )
+    if loss.padding != "unsupervised":
+        raise InputError(f'a teacher has no word on {loss.padding} padding: set sft.padding = "unsupervised"')
 
 
 def rainbow_ids(options: Sft, loss: AnswerLoss, tokenizer: Tokenizer) -> tuple[int, ...]:
