@@ -201,7 +201,7 @@ def _check(recipe: Recipe, size: int) -> None:
     for stage in recipe.stages:
         if stage.micro_batches % (size // recipe.tensor_parallel):
             raise InputError(f"stages have {stage.micro_batches} micro-batches, which {size} processes cannot share")
-    for name in ("draft_head", "concepts", "prefer", "reinforce", "distill", "compile"):
+    for name in ("draft_head", "concepts", "prefer", "reinforce", "rollouts", "distill", "compile"):
         if getattr(recipe, name):
             raise InputError(f"{name} trains in one process: run it without torchrun")
     if recipe.sft is not None and recipe.sft.keep:

@@ -33,7 +33,7 @@ from daguerre.train.reinforce.options import Reinforce
 from daguerre.train.sft.presets import Sft
 from daguerre.train.shape import TrainedShape
 from daguerre.train.stage import Stage
-from daguerre.train.teach.options import Teaching
+from daguerre.train.teach.options import Rollouts, Teaching
 
 OWN = "own"
 """The name of a vocabulary that is made from the text that is trained on."""
@@ -42,7 +42,7 @@ FILES = ("python", "text")
 BASE = "base"
 """The word of a file that is no key of a recipe: another recipe, from which it differs."""
 MIXTURE = "mixture"
-METHODS = ("reinforce", "distill", "prefer", "sft", "concepts", "draft_head")
+METHODS = ("reinforce", "rollouts", "distill", "prefer", "sft", "concepts", "draft_head")
 """Methods of training, each with the name of the key that asks for it; a recipe with none of them trains a mixture."""
 PLAIN, ANSWERS = (MIXTURE, "concepts", "draft_head"), ("sft", "distill", "prefer")
 """Methods that train on plain text, and methods that train on answers."""
@@ -84,11 +84,12 @@ class Recipe(Section):
     tokenizer: str = key("2k, 8k or bytes of the package; own: made from the files; or a tokenizer.json", "2k")
     model: TrainedShape | None = key("shape of a model to train from scratch", None, methods=(*PLAIN, "sft"))
     mixture: Mapping[str, Share] = key("objectives on plain text", dict, methods=PLAIN)
-    sft: Sft | None = key("learns answers to prompts", None, methods=("sft", "distill"))
+    sft: Sft | None = key("learns answers to prompts", None, methods=("sft", "distill", "rollouts"))
     prefer: Prefer | None = key("learns from chosen and rejected answers", None, methods=("prefer",))
     reinforce: Reinforce | None = key("learns from rewards for its answers", None)
     convert: Convert | None = key("turns an autoregressive model into one that fills masks", None, methods=("sft",))
-    teacher: Teaching | None = key("learns from a frozen autoregressive model", None, methods=("sft",))
+    teacher: Teaching | None = key("learns from a frozen autoregressive model", None, methods=("sft", "rollouts"))
+    rollouts: Rollouts | None = key("learns on its own answers; needs [teacher] and [sft]", None)
     distill: Distill | None = key("learns to decode in fewer steps; needs [sft]", None, methods=("distill",))
     stages: Sequence[Stage] = key("lengths and batches, by share of the run")
     optim: Optimization = key("the optimizer", Optimization)
@@ -148,6 +149,8 @@ class Recipe(Section):
         """InputError for keys that the method does not read, and for those that it needs."""
         if self.distill is not None and self.sft is None:
             raise InputError("recipe: [distill] needs [sft], which says how prompts and answers are read")
+        if self.rollouts is not None and (self.sft is None or self.teacher is None):
+            raise InputError("recipe: [rollouts] needs [teacher], and [sft], which says how prompts are read")
         for name, methods in self.unread(self.method):
             read = ", ".join(methods)
             raise InputError(f"recipe: {self.method} does not read {name}, a key of {read}: leave out {name}")

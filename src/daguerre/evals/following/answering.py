@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,14 +15,13 @@ from daguerre.evals.following.checks import CHECKS, follows, language_of, loosel
 from daguerre.evals.statistics import wilson
 from daguerre.evals.workers import Progress
 from daguerre.model import Model
+from daguerre.train.repetition import repeated
 
 AT_ONCE = 16
 NEW_TOKENS = 512
 """Tokens of an answer. IFEval's authors allow more; a model that has not ended by then has mostly begun to repeat
 itself.
 """
-GRAM = 4
-"""Words of a run that counts as repeated when an answer has it twice or more."""
 
 
 @dataclass(frozen=True)
@@ -108,13 +106,6 @@ def _checked(asked: FollowPrompt, job: Job) -> FollowAnswer:
     )
 
 
-def repetition(text: str) -> float:
-    """The share of runs of GRAM words that an answer has twice or more; 0 for one that is shorter."""
-    words = text.split()
-    counts = Counter(tuple(words[start : start + GRAM]) for start in range(len(words) - GRAM + 1))
-    return sum(number for number in counts.values() if number > 1) / max(1, sum(counts.values()))
-
-
 def summary(answers: Sequence[FollowAnswer], left_out: int) -> dict[str, Any]:
     """Shares of prompts all of whose instructions are followed, and of instructions, with 95% intervals; by instruction
     (loosely); repetition, ends and tokens a forward.
@@ -137,7 +128,7 @@ def summary(answers: Sequence[FollowAnswer], left_out: int) -> dict[str, Any]:
         "left_out": left_out,
         **shares,
         "by_instruction": {name: {"num": num, "loose": held / num} for name, (held, num) in by_name.items()},
-        "repetition": sum(repetition(one.text) for one in answers) / len(answers),
+        "repetition": sum(repeated(one.text.split()) for one in answers) / len(answers),
         "ended": sum(one.ended for one in answers) / len(answers),
         "tokens": sum(one.tokens for one in answers) / len(answers),
         "tokens_per_forward": sum(one.tokens for one in answers) / max(1, sum(one.forwards for one in answers)),

@@ -23,7 +23,11 @@ from daguerre.train.sft.corpus import answers_line
 from daguerre.train.sft.keeping import KeepingLoss
 from daguerre.train.sft.presets import AnswerLoss, Sft, answer_loss
 from daguerre.train.shards import Shard
+from daguerre.train.teach.batches import RolledBatches
+from daguerre.train.teach.evaluation import TaughtEvaluation
 from daguerre.train.teach.loss import TaughtLoss
+from daguerre.train.teach.options import Rollouts
+from daguerre.train.teach.rollouts import Student
 
 
 class FineTuning(Method):
@@ -98,7 +102,7 @@ class FineTuning(Method):
             )
 
     def maker(self, shard: Shard, seed: int) -> AnswerBatches:
-        return AnswerBatches(shard, self.answers, self.model.config, seed, self._rainbow)
+        return self.answer_batches(shard, seed)
 
     def line(self) -> str:
         return answers_line(self.train, self.val)
@@ -106,7 +110,19 @@ class FineTuning(Method):
     def step(self, batches: Iterable[Batch], mean: Callable[[float], float]) -> Iterator[Batch]:
         return with_common_norm(batches, mean)
 
+    def answer_batches(self, shard: Shard, seed: int) -> AnswerBatches:
+        """Micro-batches of the answers of a split."""
+        return AnswerBatches(shard, self.answers, self.model.config, seed, self._rainbow)
+
+    def rolled(self, shard: Shard, seed: int, options: Rollouts) -> RolledBatches:
+        """Micro-batches of what the model answers to the prompts of a split."""
+        student = Student(self.model, self.tokenizer, options, self.mixed)
+        return RolledBatches(student, self.answer_batches(shard, seed))
+
     def make_figures(self) -> AnswerEvaluation:
+        if self.teacher is not None:
+            rolled = self.rolled(self.val, VAL_SEED, self.recipe.rollouts or Rollouts())
+            return TaughtEvaluation(rolled, self.recipe.stages[-1], self.device)
         return AnswerEvaluation(self.maker(self.val, VAL_SEED), self.tokenizer, self.recipe.stages[-1], self.device)
 
 
