@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -79,15 +79,20 @@ def checkable(prompts: Sequence[FollowPrompt]) -> list[FollowPrompt]:
     return list(prompts)
 
 
-def answer(model: Model, prompts: Sequence[FollowPrompt], progress: Progress) -> Iterator[FollowAnswer]:
-    """Greedy answers, AT_ONCE at once, in the order in which they end."""
+def answer(
+    model: Model, prompts: Sequence[FollowPrompt], progress: Progress, decode: Mapping[str, Any] | None = None
+) -> Iterator[FollowAnswer]:
+    """Answers, AT_ONCE at once, in the order in which they end: greedy, unless `decode`, options of decoding, says
+    otherwise.
+    """
+    how = {"temperature": 0.0, **(decode or {})}
     engine, live, coming = Engine(model, max_running=AT_ONCE), dict[Job, FollowPrompt](), list(prompts[::-1])
     while coming or live:
         while coming and len(live) < AT_ONCE:
             one = coming.pop()
             ids = model.chat_prompt([{"role": "user", "content": one.prompt}])
             room = max(1, model.config.max_positions - len(model.config.first) - len(ids))
-            live[engine.generate(ids, min(NEW_TOKENS, room), heal=False, temperature=0.0)] = one
+            live[engine.generate(ids, min(NEW_TOKENS, room), heal=False, **how)] = one
         engine.step()
         for job in [job for job in live if job.done]:
             progress("instructions", len(prompts) - len(coming) - len(live), len(prompts))

@@ -72,10 +72,11 @@ class Renderer:
 
     def _given(self, row: Encoded) -> Text:
         """Tokens as they are, without an end that they do not have."""
-        ids = np.array([*row.prompt, *row.answer], dtype=np.int64)
+        prompt = [*self.config.first, *row.prompt]  # which a request has without what every canvas begins with
+        ids = np.array([*prompt, *row.answer], dtype=np.int64)
         if ids.min() < 0 or ids.max() >= self.config.vocab_size:
             raise InputError("its token ids are of another vocabulary")
-        return Text(ids, np.arange(len(ids)) >= len(row.prompt))
+        return Text(ids, np.arange(len(ids)) >= len(prompt))
 
     def _apart(self, talk: ChatRow) -> ChatRow:
         """A conversation whose calls are each an answer of its own, where the template takes one call in a message."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from daguerre.train.batch import Batch
 from daguerre.train.noising import Example, Ints
-from daguerre.train.sft.batches import AnswerBatches, order_of
+from daguerre.train.sft.batches import AnswerBatches, batch_of, order_of
 from daguerre.train.sft.texts import noised_rows
 from daguerre.train.stage import Stage
 from daguerre.train.teach.rollouts import Rolled, Student, figures_of, states_of
@@ -58,7 +58,7 @@ class RolledBatches:
         rows: list[list[Example]] = [
             [noised_rows(each.text, answers.loss, config, each.spans, each.levels, each.masks, rng)] for each in made
         ]
-        return answers._batch(rows, [int(each.text.answer.sum()) for each in made], config)
+        return batch_of(rows, [int(each.text.answer.sum()) for each in made], answers.loss, config)
 
     def block_size(self, stage: Stage) -> int:
         """Tokens of a block in a stage."""
