@@ -96,9 +96,7 @@ class Recipe(Section):
     seed: int = key("seed of every random number", 0, low=0)
     steps: int = key("budget in optimizer steps; 0: no such limit", 0, low=0)
     minutes: float = key("budget in minutes, saving included; 0: no such limit", 0.0, low=0, option="--max-minutes")
-    anneal: float = _share(
-        "share of the run over which causal attention opens; 0: at once", 0.0, methods=(*PLAIN, "sft")
-    )
+    anneal: float = _share("share of the run over which causal attention opens", 0.0, methods=(*PLAIN, "sft"))
     rope_scaling: str = key('more positions for the model at the start, as KIND:FACTOR (yarn:4); "": none', "")
     draft_head: int = _size("inner width of a draft head, trained alone; 0: none", 0, methods=("draft_head",))
     draft_rank: int = _size("rank of weights for masked rows of drafts; needs draft_head", 0, methods=("draft_head",))

@@ -18,7 +18,7 @@ from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.batched import BatchLayout, run_batch
 from daguerre.train.batch import Batch
 from daguerre.train.noising import IGNORE
-from daguerre.train.teach.loss import Lesson, TaughtLoss, taught_terms, terms_of
+from daguerre.train.teach.loss import TaughtLoss, TaughtTokens, taught_terms, terms_of
 from daguerre.train.teach.options import Teaching
 from daguerre.train.teach.teacher import FrozenTeacher, TaughtRows
 
@@ -129,15 +129,15 @@ def test_memory_does_not_grow_with_rows_times_vocabulary(student: Model, teacher
         hidden.requires_grad_()
         target = torch.randint(16, config.vocab_size, (num,), generator=generator)
         weight = torch.rand(num, generator=generator)
-        lesson = Lesson(states, torch.arange(num) % 5 != 0, target, weight, 0.3 * weight)
+        told = TaughtTokens(states, torch.arange(num) % 5 != 0, target, weight, 0.3 * weight)
         with Largest() as watched:
-            loss, terms = taught_terms(model, teacher.model, hidden, lesson, rows=8)
+            loss, terms = taught_terms(model, teacher.model, hidden, told, rows=8)
             (3.0 * loss).backward()
         largest[num] = watched.numbers
         found = hidden.grad, model.projection.grad
         hidden.grad = model.projection.grad = None
-        whole = terms_of(model, teacher.model, hidden, lesson)
-        (3.0 * (lesson.of_kl * whole[0] + lesson.of_data * whole[1]).sum()).backward()
+        whole = terms_of(model, teacher.model, hidden, told)
+        (3.0 * (told.of_kl * whole[0] + told.of_data * whole[1]).sum()).backward()
         assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(terms, whole, strict=True))
         for a, b in zip(found, (hidden.grad, model.projection.grad), strict=True):
             assert a is not None and b is not None and torch.allclose(a, b, atol=1e-5)

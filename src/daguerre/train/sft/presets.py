@@ -78,7 +78,7 @@ class Sft(Section, place="sft."):
     and then `rainbow` distinct tokens in turn, which are trained (arXiv 2510.03680).
     """
 
-    preset: str = key("loss; auto: that of the model's family or context", AUTO, names=(AUTO, *PRESETS))
+    preset: str = key("loss; auto: by family or context", AUTO, names=(AUTO, *PRESETS))
     times: str | None = _noise("how noise levels are drawn", names=TIMES)
     weight: str | None = _noise("weight by noise level", names=(*WEIGHTS, CART))
     normalizer: str | None = _noise("divides the loss", names=NORMALIZERS)

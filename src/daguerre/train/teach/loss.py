@@ -29,7 +29,7 @@ Terms = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True)
-class Lesson:
+class TaughtTokens:
     """What rows learn: states of the teacher (N, D'), whether they have any, bool (N,), tokens (N,), and the weights of
     the two terms, float32 (N,) each.
     """
@@ -40,30 +40,30 @@ class Lesson:
     of_kl: Tensor
     of_data: Tensor
 
-    def __getitem__(self, part: slice) -> Lesson:
-        return Lesson(*(value[part] for value in vars(self).values()))
+    def __getitem__(self, part: slice) -> TaughtTokens:
+        return TaughtTokens(*(value[part] for value in vars(self).values()))
 
 
-def terms_of(student: Backbone, teacher: Backbone, hidden: Tensor, lesson: Lesson) -> Terms:
+def terms_of(student: Backbone, teacher: Backbone, hidden: Tensor, told: TaughtTokens) -> Terms:
     """The terms of rows, from the student's hidden states (N, D): all their distributions at once. What the student
     never predicts counts for nothing in the teacher; tokens that the teacher does not have are improbable in it.
     """
     log_q = student.logits(hidden).log_softmax(-1)
-    data = F.nll_loss(log_q, lesson.target, reduction="none")
+    data = F.nll_loss(log_q, told.target, reduction="none")
     with torch.no_grad():
-        taught = teacher.logits(lesson.states)
+        taught = teacher.logits(told.states)
         never = student.never[student.never < taught.shape[-1]]
         log_p = taught.index_fill_(-1, never, float("-inf")).log_softmax(-1)
-    return torch.where(lesson.taught, kl(log_p, log_q[:, : log_p.shape[-1]]), 0.0), data
+    return torch.where(told.taught, kl(log_p, log_q[:, : log_p.shape[-1]]), 0.0), data
 
 
 def taught_terms(
-    student: Backbone, teacher: Backbone, hidden: Tensor, lesson: Lesson, rows: int
+    student: Backbone, teacher: Backbone, hidden: Tensor, told: TaughtTokens, rows: int
 ) -> tuple[Tensor, Terms]:
     """The sum of both terms by their weights, with gradient, and the terms: `rows` rows at a time."""
     head = student.output
     weights = [student.projection] if head is None else [*head.parameters()]
-    loss, away, data = _Streamed.apply(hidden, (student, teacher, lesson, rows), *weights)  # type: ignore[no-untyped-call]
+    loss, away, data = _Streamed.apply(hidden, (student, teacher, told, rows), *weights)  # type: ignore[no-untyped-call]
     return loss, (away, data)
 
 
@@ -71,13 +71,13 @@ class _Streamed(torch.autograd.Function):
     """The sum, and the terms. Its gradients are known when it has been computed."""
 
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, given: tuple[Backbone, Backbone, Lesson, int], *weights: Tensor) -> Any:
-        student, teacher, lesson, rows = given
+    def forward(ctx: Any, hidden: Tensor, given: tuple[Backbone, Backbone, TaughtTokens, int], *weights: Tensor) -> Any:
+        student, teacher, told, rows = given
         wanted = [weight for weight in weights if weight.requires_grad]
         sums = [torch.zeros_like(weight) for weight in wanted]
         total, states, terms = hidden.new_zeros((), dtype=torch.float32), list[Tensor](), list[Terms]()
         for start in range(0, len(hidden), rows):
-            part = lesson[start : start + rows]
+            part = told[start : start + rows]
             with torch.set_grad_enabled(ctx.needs_input_grad[0] or bool(wanted)):
                 state = hidden[start : start + rows].detach().requires_grad_()
                 away, data = terms_of(student, teacher, state, part)
@@ -122,8 +122,8 @@ class TaughtLoss:
         weight = weight / batch.norm
         alone = self.options.kl + self.options.data
         of_data = weight * torch.where(rows.taught, self.options.data, alone)
-        lesson = Lesson(states, rows.taught, target, weight * self.options.kl * rows.taught, of_data)
-        loss, (away, data) = taught_terms(model, self.teacher.model, hidden, lesson, self.options.rows)
+        told = TaughtTokens(states, rows.taught, target, weight * self.options.kl * rows.taught, of_data)
+        loss, (away, data) = taught_terms(model, self.teacher.model, hidden, told, self.options.rows)
         return report_of(loss, away, data, level, rows.taught)
 
 

@@ -120,7 +120,7 @@ def rolled(answer: DrawnAnswer, config: ModelConfig, block_size: int) -> Rolled:
 
 
 @dataclass(frozen=True)
-class States:
+class BlockStates:
     """One state of each block of a text: the text as it was there, its spans, noise levels, and what is masked."""
 
     text: Text
@@ -129,11 +129,11 @@ class States:
     masks: list[np.ndarray]
 
 
-def states_of(one: Rolled, config: ModelConfig, block_size: int, rng: np.random.Generator) -> States:
+def states_of(one: Rolled, config: ModelConfig, block_size: int, rng: np.random.Generator) -> BlockStates:
     """A state of each block, of those before one of its steps: what is masked there is learned, but for the end."""
     tokens, num = one.tokens.copy(), len(one.tokens)
     learned = (np.arange(num) >= one.first) & (np.arange(num) < one.last)
-    made = States(Text(tokens, learned), [], [], [])
+    made = BlockStates(Text(tokens, learned), [], [], [])
     grid = one.first // block_size * block_size if config.context == "block" else one.first
     for start in range(grid, num, block_size):
         block = slice(start, min(start + block_size, num))
