@@ -91,7 +91,8 @@ def converted(model: Backbone, tokenizer: Tokenizer, options: Convert, source: P
     fresh = _fresh_ids(config, tokenizer, fills=changes["context"] == "causal")
     reserved = tuple(sorted({*config.reserved_ids, *fresh.values()} - {*config.ends}))
     facts["vocab_size"] = max(config.vocab_size, *(index + 1 for index in fresh.values()), 0)
-    out = Backbone(replace(config, reserved_ids=reserved, **fresh, **facts))
+    facts |= fresh
+    out = Backbone(replace(config, reserved_ids=reserved, **facts))
     weights = model.state_dict()
     out.load_state_dict({name: _grown(weights[name], held) for name, held in out.state_dict().items()})
     new = [index for index in fresh.values() if index not in (tokenizer.mask_id, tokenizer.null_id)]

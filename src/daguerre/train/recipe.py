@@ -113,7 +113,7 @@ class Recipe(Section):
     precision: str = key("type of matrix products; auto: bf16 where it is native", "auto", names=PRECISIONS)
     attn_impl: str = key("implementation of attention; sdpa is for long windows", "matmul", names=ATTN_IMPLS)
     compile: bool = key("compiles the layers with torch.compile", False)
-    loaders: int = _size("processes that make batches; 0: the training process", 0, methods=(*PLAIN, *ANSWERS))
+    loaders: int = _size("processes that make batches; 0: none", 0, methods=(*PLAIN, *ANSWERS))
     log_steps: int = key("steps between printed lines, without a terminal", 10, low=1)
     eval_steps: int = key("steps between held-out measurements; 0: only at the end", 200, low=0)
     checkpoint_minutes: float = key("minutes between checkpoints", 1.0, low=0)

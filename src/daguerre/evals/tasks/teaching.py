@@ -36,7 +36,7 @@ def teacher(setup: Setup) -> Measure:
 
     def measure(progress: Progress) -> Any:
         some = told[: setup.limits.prompts]
-        found = {"answers": len(some), "teacher": options.teacher}
+        found: dict[str, Any] = {"answers": len(some), "teacher": options.teacher}
         found |= {"bits_per_byte": bits_of_answers(model, taught, some, progress)}
         found |= distance(model, taught, some, setup.seed, progress)
         found["curve"] = curve(model, taught, some[: max(1, setup.limits.prompts // 4)], progress)

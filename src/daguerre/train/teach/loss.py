@@ -52,7 +52,8 @@ def terms_of(student: Backbone, teacher: Backbone, hidden: Tensor, told: TaughtT
     data = F.nll_loss(log_q, told.target, reduction="none")
     with torch.no_grad():
         taught = teacher.logits(told.states)
-        never = student.never[student.never < taught.shape[-1]]
+        ids = torch.tensor(student.config.unpredictable_ids, dtype=torch.int64, device=taught.device)
+        never = ids[ids < taught.shape[-1]]
         log_p = taught.index_fill_(-1, never, float("-inf")).log_softmax(-1)
     return torch.where(told.taught, kl(log_p, log_q[:, : log_p.shape[-1]]), 0.0), data
 
@@ -63,7 +64,8 @@ def taught_terms(
     """The sum of both terms by their weights, with gradient, and the terms: `rows` rows at a time."""
     head = student.output
     weights = [student.projection] if head is None else [*head.parameters()]
-    loss, away, data = _Streamed.apply(hidden, (student, teacher, told, rows), *weights)  # type: ignore[no-untyped-call]
+    learns = torch.is_grad_enabled() and (hidden.requires_grad or any(weight.requires_grad for weight in weights))
+    loss, away, data = _Streamed.apply(hidden, (student, teacher, told, rows, learns), *weights)
     return loss, (away, data)
 
 
@@ -71,18 +73,20 @@ class _Streamed(torch.autograd.Function):
     """The sum, and the terms. Its gradients are known when it has been computed."""
 
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, given: tuple[Backbone, Backbone, TaughtTokens, int], *weights: Tensor) -> Any:
-        student, teacher, told, rows = given
-        wanted = [weight for weight in weights if weight.requires_grad]
+    def forward(
+        ctx: Any, hidden: Tensor, given: tuple[Backbone, Backbone, TaughtTokens, int, bool], *weights: Tensor
+    ) -> Any:
+        student, teacher, told, rows, learns = given
+        wanted = [weight for weight in weights if learns and weight.requires_grad]
         sums = [torch.zeros_like(weight) for weight in wanted]
         total, states, terms = hidden.new_zeros((), dtype=torch.float32), list[Tensor](), list[Terms]()
         for start in range(0, len(hidden), rows):
             part = told[start : start + rows]
-            with torch.set_grad_enabled(ctx.needs_input_grad[0] or bool(wanted)):
+            with torch.set_grad_enabled(learns):
                 state = hidden[start : start + rows].detach().requires_grad_()
                 away, data = terms_of(student, teacher, state, part)
                 loss = (part.of_kl * away + part.of_data * data).sum()
-            if loss.requires_grad:
+            if learns:
                 found = torch.autograd.grad(loss, [state, *wanted])
                 states.append(found[0])
                 for held, more in zip(sums, found[1:], strict=True):

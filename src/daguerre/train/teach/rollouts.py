@@ -54,7 +54,7 @@ class Rolled:
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> Rolled:
         """The inverse of `state`."""
-        return cls(**{name: held.numpy() if isinstance(held, torch.Tensor) else held for name, held in state.items()})
+        return cls(state["tokens"].numpy(), state["first"], state["last"], state["steps"].numpy())
 
     @property
     def forwards(self) -> int:
@@ -96,7 +96,12 @@ class Student:
     def _plan(self, prompt: Ints, most: int, block_size: int, seed: Sequence[int], other: Mapping[str, Any]) -> Any:
         config, options = self.model.config, self.options
         number = int(np.random.SeedSequence(list(seed)).generate_state(1, np.uint64)[0])
-        values = {"policy": "threshold", "threshold": options.threshold, "temperature": options.temperature} | other
+        values: dict[str, Any] = {
+            "policy": "threshold",
+            "threshold": options.threshold,
+            "temperature": options.temperature,
+            **other,
+        }
         decode = Decode(mode="block", block_size=block_size, seed=number, stop_loops=False, **values)
         ids = (
             prompt[len(config.first) :].tolist()
