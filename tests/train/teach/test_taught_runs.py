@@ -19,7 +19,7 @@ from daguerre.train.trainer import Trainer
 from published import CASES, NUM_TOKENS, made
 from training_runs import run_until
 
-pytest.importorskip("transformers")
+transformers = pytest.importorskip("transformers")
 STAGES = (
     "stages=["
     + ",".join(
@@ -87,6 +87,10 @@ def test_at_first_it_is_its_teacher_and_then_it_fills_masks(tmp_path: Path, sour
         laws = [one.logits(run_batch(one, ids, rows)).log_softmax(-1) for one in (before, after.backbone)]
     away = laws[0].exp() * (laws[0] - laws[1]).nan_to_num()
     assert float(away.sum(-1).mean()) < 0.2
+    theirs = transformers.LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    with torch.no_grad():  # who does not know of masks reads an autoregressive model
+        logits = theirs(ids).logits[0].index_fill(-1, after.backbone.never, float("-inf"))
+    assert torch.allclose(logits.log_softmax(-1), laws[1][0], atol=1e-3)
     model = daguerre.load(folder, dtype="float32", backend="torch")
     for mode, options in (("ar", {}), ("speculative", {}), ("block", {"block_size": 4, "threshold": 0.5})):
         assert model.generate("ab", 6, min_tokens=6, mode=mode, **options).usage.completion_tokens == 6
