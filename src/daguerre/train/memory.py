@@ -96,7 +96,8 @@ def memory_of(model: Backbone, recipe: Recipe, rows: BatchRows, dtype: torch.dty
     """
     trained = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
     num = sum(weight.numel() for weight in trained.values())
-    muon = sum(weight.numel() for name, weight in trained.items() if weight.ndim == 2 and is_hidden(name))
+    hidden = [weight for name, weight in trained.items() if weight.ndim == 2 and is_hidden(name)]
+    muon = sum(weight.numel() for weight in hidden) if recipe.optim.muon else 0
     compared = recipe.prefer is not None or recipe.distill is not None or (recipe.sft is not None and recipe.sft.keep)
     compared = compared or (recipe.reinforce is not None and recipe.reinforce.kl)
     kept = FLOAT * num if compared else 0  # earlier values

@@ -55,6 +55,7 @@ class Optimization(Section, place="optim."):
     decay to zero over the last share. Shares are of the run.
     """
 
+    muon: bool = key("Muon for hidden matrices; false: AdamW for all, which is cheaper for small steps", True)
     muon_lr: float = key("learning rate of Muon, for hidden matrices", 0.02, low=0)
     muon_momentum: float = key("momentum of Muon", 0.95, low=0, high=1)
     adamw_lr: float = key("learning rate of AdamW, for all other weights", 4e-3, low=0)
@@ -96,7 +97,7 @@ class Recipe(Section):
     seed: int = key("seed of every random number", 0, low=0)
     steps: int = key("budget in optimizer steps; 0: no such limit", 0, low=0)
     minutes: float = key("budget in minutes, saving included; 0: no such limit", 0.0, low=0, option="--max-minutes")
-    anneal: float = _share("share of the run over which causal attention opens", 0.0, methods=(*PLAIN, "sft"))
+    anneal: float = _share("share of the run over which attention opens", 0.0, methods=(*PLAIN, "sft"))
     rope_scaling: str = key('more positions for the model at the start, as KIND:FACTOR (yarn:4); "": none', "")
     draft_head: int = _size("inner width of a draft head, trained alone; 0: none", 0, methods=("draft_head",))
     draft_rank: int = _size("rank of weights for masked rows of drafts; needs draft_head", 0, methods=("draft_head",))

@@ -24,7 +24,7 @@ THRESHOLDS = (1.0, 0.95, 0.9, 0.8, 0.7, 0.5)
 
 
 @dataclass(frozen=True)
-class WrittenAnswer:
+class BlockAnswer:
     """What was written behind a prompt; tokens without the end of text."""
 
     prompt: list[int]
@@ -35,7 +35,7 @@ class WrittenAnswer:
 
 def write(
     model: Model, prompts: Sequence[Sequence[int]], options: Mapping[str, Any], most: int = NEW_TOKENS
-) -> Iterator[WrittenAnswer]:
+) -> Iterator[BlockAnswer]:
     """Greedy answers to prompts of token ids, AT_ONCE at once, in the order in which they end."""
     engine, live, coming = Engine(model, max_running=AT_ONCE), dict[Job, list[int]](), [list(one) for one in prompts]
     while coming or live:
@@ -48,10 +48,10 @@ def write(
             yield _written(live.pop(job), job, model.config.ends)
 
 
-def _written(prompt: list[int], job: Job, ends: Sequence[int]) -> WrittenAnswer:
+def _written(prompt: list[int], job: Job, ends: Sequence[int]) -> BlockAnswer:
     result = job.result()
     tokens = [token.id for token in result.tokens if token.id not in ends]
-    return WrittenAnswer(prompt, tokens, result.usage.forwards, result.finish_reason == "stop")
+    return BlockAnswer(prompt, tokens, result.usage.forwards, result.finish_reason == "stop")
 
 
 def settings_of(model: Model) -> dict[str, dict[str, Any]]:
@@ -80,7 +80,7 @@ def curve(model: Model, teacher: Model, told: Sequence[ToldAnswer], progress: Pr
     return {"rows": rows, "aup": aup(best, 100.0), "points": best, "new_tokens": NEW_TOKENS}
 
 
-def row_of(name: str, texts: Sequence[WrittenAnswer], teacher: Model) -> dict[str, Any]:
+def row_of(name: str, texts: Sequence[BlockAnswer], teacher: Model) -> dict[str, Any]:
     """Figures of answers: tokens a forward, the share of runs of four tokens that come twice, of answers that ended, of
     tokens that are the teacher's first choice behind what is before them, with its 95% interval, and bits per byte
     under the teacher.
