@@ -52,11 +52,10 @@ def trainer(out: Path, source: Path, answers: Path, *more: str) -> Trainer:
     return Trainer(load_recipe("convert-chat", [*SHORT, *more]), out, data, start_from=str(source), quiet=True)
 
 
-@pytest.mark.parametrize("more", [[], FACTORS, ["convert.to=sdar", "sft.preset=sdar", "sft.gaps=0"]])
+@pytest.mark.parametrize("more", [[], FACTORS, ["convert.to=sdar", "sft.gaps=0"]])
 def test_a_run_with_a_teacher_that_is_resumed_ends_as_one_that_was_not_stopped(
     tmp_path: Path, source: Path, answers: Path, more: list[str]
 ) -> None:
-    more = [*more, "sft.padding=unsupervised"]
     trainer(tmp_path / "whole", source, answers, *more).run()
     run_until(2, trainer(tmp_path / "run", source, answers, *more))
     recipe = load_recipe("convert-chat", [*SHORT, *more])
@@ -100,12 +99,12 @@ def test_at_first_it_is_its_teacher_and_then_it_fills_masks(tmp_path: Path, sour
 def test_what_no_teacher_reads_is_refused(tmp_path: Path, source: Path, answers: Path) -> None:
     wrong: list[tuple[list[str], type[Exception], str]] = [
         (
-            ["convert.to=diffullama", "sft.gaps=0", "sft.preset=auto"],
+            ["convert.to=diffullama", "sft.gaps=0"],
             UnsupportedError,
             "the clean text beside the masks",
         ),
-        (["convert.to=sdar", "sft.preset=sdar", "sft.gaps=0"], InputError, "supervised padding"),
-        (["convert.to=sdar", "sft.preset=sdar"], InputError, "sft.gaps are for causal context"),
+        (["sft.padding=supervised"], InputError, "supervised padding"),
+        (["convert.to=sdar"], InputError, "sft.gaps are for causal context"),
         (["sft.keep=1.0"], InputError, "sft.keep"),
     ]
     for more, kind, message in wrong:
