@@ -21,6 +21,7 @@ from daguerre.train.reinforce.options import Reinforce
 from daguerre.train.sft.presets import Sft
 from daguerre.train.shape import TrainedShape
 from daguerre.train.stage import Stage
+from daguerre.train.teach.options import Rollouts, Teaching
 
 PAGE = Path(__file__).with_name("recipes.md")
 BLOCK = re.compile(r"(<!-- keys -->\n).*(<!-- end -->)", flags=re.DOTALL)
@@ -30,6 +31,8 @@ SECTIONS: tuple[tuple[str, str, type[Section]], ...] = (
     ("stages", "[[stages]]: lengths and batches", Stage),
     ("mixture", "[mixture.NAME]: objectives and their shares", Share),
     ("convert", "[convert]: an autoregressive model becomes another", Convert),
+    ("teacher", "[teacher]: a frozen model that is learned from", Teaching),
+    ("rollouts", "[rollouts]: learning on the model's own answers", Rollouts),
     ("sft", "[sft]: fine-tuning on prompts and answers", Sft),
     ("prefer", "[prefer]: learning from preferences", Prefer),
     ("distill", "[distill]: fewer steps", Distill),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from daguerre.errors import DataError, UnsupportedError
-from daguerre.evals.following.answering import FollowAnswer, read_prompts, repetition, summary
+from daguerre.evals.following.answering import FollowAnswer, read_prompts, summary
 from daguerre.evals.following.checks import CHECKS, follows, loosely, sentences
 from daguerre.evals.harness import evaluate
 from daguerre.evals.report import markdown
@@ -98,10 +98,8 @@ def test_a_loose_reading_leaves_out_lines_and_asterisks() -> None:
     ]  # fmt: skip
 
 
-def test_sentences_and_repetition() -> None:
+def test_sentences() -> None:
     assert sentences('He said "no!" Then\n\nmore') == ['He said "no!"', "Then", "more"]
-    assert repetition("a b c d a b c d") == 2 / 5
-    assert repetition("a b c") == 0
 
 
 def test_shares_are_of_prompts_and_of_instructions() -> None:

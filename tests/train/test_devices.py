@@ -30,6 +30,7 @@ from daguerre.train.reinforce.options import Reinforce
 from daguerre.train.run import DATA, CopiedAnswers
 from daguerre.train.sft.presets import Sft
 from daguerre.train.stage import Stage
+from daguerre.train.teach.options import Rollouts, Teaching
 from daguerre.train.trainer import Trainer
 from distributed_run import leave_out, main, settings_of, together
 from training_runs import ADAPT, RECIPE, list_steps, run_until
@@ -127,6 +128,23 @@ def test_two_processes_fine_tune_as_one_does(normalizer: str | None, tmp_path: P
 
 
 @pytest.mark.slow
+def test_two_processes_learn_from_a_teacher_as_one_does(start: str, tmp_path: Path) -> None:
+    """Each has a part of the teacher, too; a run that is resumed has the same one."""
+    file, stage = write_rows(tmp_path / "rows.jsonl", some_pairs(30)), replace(STAGES[0], length=48, block_size=4)
+    optim = replace(answers.RECIPE.optim, muon_lr=answers.RECIPE.optim.muon_lr / 20)
+    parts: dict[str, Any] = {"sft": Sft(gaps=0.3), "teacher": Teaching(rows=7), "stages": (stage,), "optim": optim}
+    recipe = replace(answers.RECIPE, model=None, steps=3, **parts)
+    _, losses = alone(
+        recipe, tmp_path / "one", CopiedAnswers([file], tmp_path / "one" / DATA, 48, 0.1), start_from=start
+    )
+    how: dict[str, Any] = {"answers": True, "start": start}
+    assert near(several(2, recipe, tmp_path / "two", file, **how), losses)
+    several(2, recipe, tmp_path / "run", file, stop=2, **how)
+    several(2, recipe, tmp_path / "run", tmp_path / "run" / DATA, resume=True)
+    assert_same_model(tmp_path / "run", tmp_path / "one")
+
+
+@pytest.mark.slow
 def test_four_processes_of_which_one_is_killed_lose_nothing_and_two_or_one_go_on(
     whole: tuple[Path, list[float]], corpus: Path, tmp_path: Path
 ) -> None:
@@ -199,6 +217,8 @@ ALONE: list[tuple[dict[str, Any], str]] = [
     (ANSWERS | {"reinforce": Reinforce(group=3)}, "reinforce trains in one process"),
     (ANSWERS | {"sft": Sft(), "distill": Distill()}, "distill trains in one process"),
     (ANSWERS | {"sft": Sft(keep=1.0)}, r"sft\.keep trains in one process"),
+    (ANSWERS | {"sft": Sft(), "teacher": Teaching(), "rollouts": Rollouts()}, "rollouts trains in one process"),
+    (ANSWERS | {"sft": Sft(), "teacher": Teaching(), "tensor_parallel": 3}, "a teacher's matrices are not shared"),
     ({"tensor_parallel": 2}, "tensor_parallel=2 is no divisor of 3 processes"),
     ({"tensor_parallel": 3, "lora": Lora()}, "an adapter's matrices are not shared: set tensor_parallel=1"),
 ]

@@ -25,6 +25,7 @@ from daguerre.train.prefer.loss import PreferenceLoss
 from daguerre.train.prefer.rows import PairReader
 from daguerre.train.recipe import Recipe, Stage, TrainedShape, load_recipe
 from daguerre.train.run import DATA, CopiedAnswers
+from daguerre.train.teach.loss import TaughtLoss
 from daguerre.train.trainer import Trainer
 from live_memory import LiveMemory
 from preferences import some_preferences
@@ -86,6 +87,8 @@ def earlier_values(made: Trainer) -> list[torch.Tensor]:
     loss = made.method.loss
     if isinstance(loss, PreferenceLoss):
         return [*loss.reference.values.values()]
+    if isinstance(loss, TaughtLoss):
+        return [*loss.teacher.model.parameters()]
     return [*loss.teacher.values.values()] if isinstance(loss, Distillation) else []
 
 
@@ -101,7 +104,9 @@ def test_the_arithmetic_is_within_the_tolerance_of_what_is_measured(
     assert abs(memory.total - peak) < TOLERANCE * peak, memory.line()
 
 
-@pytest.mark.parametrize(("name", "context"), [("prefer", "causal"), ("prefer", "full"), ("distill", "full")])
+@pytest.mark.parametrize(
+    ("name", "context"), [("prefer", "causal"), ("prefer", "full"), ("distill", "full"), ("convert-chat", "causal")]
+)
 def test_the_arithmetic_of_runs_with_earlier_weights_is_within_the_tolerance(
     name: str, context: Any, tokenizer: Tokenizer, tmp_path: Path
 ) -> None:

@@ -186,3 +186,11 @@ def test_the_average_keeps_a_copy() -> None:
         line.weight.zero_()
     assert average.values["weight"].abs().sum() > 0
     assert not average.values["weight"].requires_grad
+
+
+def test_without_muon_adamw_moves_all_weights(tokenizer: Tokenizer) -> None:
+    model = Backbone(tiny_config(tokenizer))
+    parts = Optimizer(model, Optimization(muon=False, adamw_lr=0.01)).parts
+    assert [type(part) for part, _ in parts] == [torch.optim.AdamW]
+    moved = {id(weight) for group in parts[0][0].param_groups for weight in group["params"]}
+    assert moved == {id(weight) for weight in model.parameters()}

@@ -29,8 +29,8 @@ EVALUATION: dict[str, Any] = {
         list[str] | None,
         typer.Option(
             help="bits, infill, draft, completion, steps, tokens, correction, edit, constrained, speculation, "
-            "deadline or decide; may be repeated. By default all that model and data allow. Or concepts or "
-            "instructions, which are measured only where they are named."
+            "deadline or decide; may be repeated. By default all that model and data allow. Or concepts, "
+            "instructions or teacher, which are measured only where they are named."
         ),
     ],
     "lines": Annotated[int | None, typer.Option(help="Lines to infill, complete and correct; 200 by default.")],
@@ -46,7 +46,7 @@ EVALUATION: dict[str, Any] = {
     ],
     "prompts": Annotated[
         int | None,
-        typer.Option(help="Prompts that drafts and speculation continue, and instructions answer; 256 by default."),
+        typer.Option(help="Prompts of drafts, speculation, instructions and teacher; 256 by default."),
     ],
     "questions": Annotated[int | None, typer.Option(help="Questions of each kind to decide; 1000 by default.")],
     "concept_spans": Annotated[
@@ -68,6 +68,18 @@ EVALUATION: dict[str, Any] = {
     ],
     "ifeval": Annotated[
         Path | None, typer.Option(help="Instructions: the file of IFEval's prompts, input_data.jsonl.")
+    ],
+    "decode": Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Instructions: name=value of decoding, such as mode=block or threshold=0.9; may be repeated."
+        ),
+    ],
+    "teacher": Annotated[
+        str | None, typer.Option(help="Teacher: the autoregressive model that the model was converted from.")
+    ],
+    "answers": Annotated[
+        Path | None, typer.Option(help="Teacher: a folder of its answers, of `daguerre data self --from TEACHER`.")
     ],
     "plain": Annotated[
         str | None,

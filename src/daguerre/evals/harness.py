@@ -69,7 +69,7 @@ def evaluate(
         "model": _model_facts(loaded, None if isinstance(model, Model) else str(model), chosen.chosen),
         "data": _data_facts(texts, skipped_files or {}, frozen=documents is None),
         "machine": machine_facts(_device(loaded)),
-        "settings": {"seed": chosen.seed, "workers": chosen.workers, **asdict(chosen.limits)},
+        "settings": {"seed": chosen.seed, "workers": chosen.workers, **asdict(chosen.limits), **chosen.compared},
         "seconds": {},
         "skipped": skipped,
     }

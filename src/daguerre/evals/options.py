@@ -93,6 +93,9 @@ class EvalOptions:
     revision, family, adapter, tokenizer, rope_scaling, drafts, concepts  likewise
 
     ifeval          of task "instructions": the file of IFEval's prompts, of which as many as `prompts` says are drawn
+    decode          of task "instructions": options of decoding, as "name=value"; greedy answers in the default mode
+    teacher         of task "teacher": the autoregressive model that the model was, as `daguerre.load` has it
+    answers         of task "teacher": a folder of its answers (`daguerre data self`), of which `prompts` are used
 
     Of task "concepts" alone, None for none:
 
@@ -119,6 +122,9 @@ class EvalOptions:
     drafts: str | None = None
     concepts: str | None = None
     ifeval: Path | None = None
+    decode: Sequence[str] | None = None
+    teacher: str | None = None
+    answers: Path | None = None
     plain: str | None = "default"
     twin: str | None = None
     corpus: Path | None = None
@@ -138,6 +144,12 @@ class EvalOptions:
         names = ("revision", "family", "adapter", "tokenizer", "rope_scaling", "drafts", "concepts")
         named = {name: getattr(self, name) for name in names}
         return {name: value for name, value in named.items() if value is not None}
+
+    @property
+    def compared(self) -> dict[str, Any]:
+        """What else the figures depend on, where it is given."""
+        given = {"decode": list(self.decode or ()), "teacher": self.teacher, "answers": self.answers}
+        return {name: str(value) for name, value in given.items() if value}
 
     @classmethod
     def of(cls, options: EvalOptions | None = None, **given: Any) -> EvalOptions:

@@ -26,6 +26,7 @@ from daguerre.evals.tables import (
     table_of,
     text,
 )
+from daguerre.evals.teaching.section import teacher_section
 
 
 def _bits(figures: Sequence[Row]) -> str:
@@ -353,4 +354,5 @@ SECTIONS: dict[str, Callable[[Any], str]] = {
     "decide": _decide,
     "concepts": concepts_section,
     "instructions": _instructions,
+    "teacher": teacher_section,
 }

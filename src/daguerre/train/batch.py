@@ -79,8 +79,8 @@ def collate(examples: Sequence[Example], objective: Objective, pad_id: int) -> B
         empty = np.full((len(examples), num_clean + num_noisy), fill, dtype=dtype)
         out[name] = stacked(empty, num_clean, examples, [getattr(example, name) for example in examples])
     rows = Rows(**{n: out[n] for n in ("position", "span", "document", "segment", "horizon", "gap")})
-    packed = bool(rows.document.any())
-    plain = objective.context == "causal" and objective.layout != "infill" and not packed
+    runs = not bool(rows.document.any() or rows.segment.any())  # one text, read as a whole
+    plain = objective.context == "causal" and objective.layout != "infill" and runs
     layout = BatchLayout(rows, num_clean, objective.context, objective.block_size, plain)
     num_tokens = sum(e.num_tokens for e in examples)
     norm = float(out["weight"].sum()) if objective.normalizer == "masked" else float(num_tokens)

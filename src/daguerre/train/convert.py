@@ -1,18 +1,21 @@
-"""An autoregressive model that becomes one of block or full context, by recipes that were published.
+"""An autoregressive model that becomes one that fills masks, by recipes that were published.
 
+    causal      causal context and the shift are kept, so that the model still writes from left to right as it did;
+                masks behind a text see each other, and gaps end with a gap filler, as in the default model
     diffullama  full context, and the shift is kept; attention opens over `anneal` of the run (arXiv 2410.17891)
     sdar        block context without a shift, blocks of 4 at first (arXiv 2510.06303)
     fast_dllm   block context with a shift, blocks of 32; the last clean row predicts a block's first token
                 (arXiv 2509.26328)
 
-Weights are kept. A model without a mask gets an id that no token has, whose embedding is the mean of all others. The
-loss is that of the family that comes out (`daguerre.train.sft.presets`).
+Weights are kept. A model without a mask, or without a gap filler, gets an id that no token has, whose embedding is the
+mean of all others. The loss is that of the family that comes out (`daguerre.train.sft.presets`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,7 @@ from daguerre.errors import InputError, UnsupportedError
 from daguerre.files import write_json
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
+from daguerre.models.families.reading import GAP_FILLER
 from daguerre.models.json_files import read_json
 from daguerre.models.published import PublishedSource
 from daguerre.models.published_tokenizer import PublishedTokenizer
@@ -31,15 +35,21 @@ from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.keys import Section, key
 
 CONVERSIONS: dict[str, dict[str, Any]] = {
+    "causal": {"context": "causal", "shift": True, "block_size": 4},
     "diffullama": {"context": "full", "shift": True},
     "sdar": {"context": "block", "shift": False, "block_size": 4},
     "fast_dllm": {"context": "block", "shift": True, "anchor": "clean", "block_size": 32},
 }
 """What each recipe changes in a causal model."""
 BECOMES = {
+    ("llama", "causal"): ("llama", "LlamaForCausalLM", "llama"),
+    ("qwen2", "causal"): ("qwen2", "Qwen2ForCausalLM", "qwen2"),
+    ("qwen3", "causal"): ("qwen3", "Qwen3ForCausalLM", "qwen3"),
     ("llama", "diffullama"): ("diffullama", "LlamaForCausalLM", "llama"),
     ("qwen2", "diffullama"): ("dream", "DreamModel", "Dream"),
     ("qwen2", "fast_dllm"): ("fast_dllm", "Fast_dLLM_QwenForCausalLM", "Fast_dLLM_Qwen"),
+    ("llama", "sdar"): ("a2d_block", "A2DLlamaLMHeadModel", "a2d-llama"),
+    ("qwen2", "sdar"): ("a2d_block", "A2DQwen2LMHeadModel", "a2d-qwen2"),
     ("qwen3", "sdar"): ("sdar", "SDARForCausalLM", "sdar"),
 }
 """The family that comes out of a published one, its architecture and model type."""
@@ -78,17 +88,26 @@ def converted(model: Backbone, tokenizer: Tokenizer, options: Convert, source: P
         )
     changes = CONVERSIONS[options.to] | ({"block_size": options.block_size} if options.block_size else {})
     facts: dict[str, Any] = {"block_size": None, "draft_head": 0, "draft_rank": 0, "draft_acceptance": (), **changes}
-    mask, fresh = _mask(config, tokenizer)
-    reserved = tuple(sorted({*config.reserved_ids, mask} - {*config.ends}))
-    facts["vocab_size"] = max(config.vocab_size, mask + 1)
-    out = Backbone(replace(config, mask_id=mask, reserved_ids=reserved, **facts))
+    fresh = _fresh_ids(config, tokenizer, fills=changes["context"] == "causal")
+    reserved = tuple(sorted({*config.reserved_ids, *fresh.values()} - {*config.ends}))
+    facts["vocab_size"] = max(config.vocab_size, *(index + 1 for index in fresh.values()), 0)
+    facts |= fresh
+    out = Backbone(replace(config, reserved_ids=reserved, **facts))
     weights = model.state_dict()
     out.load_state_dict({name: _grown(weights[name], held) for name, held in out.state_dict().items()})
-    if fresh:
-        with torch.no_grad():
-            others = torch.arange(len(out.embedding.weight)) != mask
-            out.embedding.weight[mask] = out.embedding.weight[others].mean(0)
+    new = [index for index in fresh.values() if index not in (tokenizer.mask_id, tokenizer.null_id)]
+    for matrix in (out.embedding.weight, *([] if out.output is None else [out.output.weight])):
+        _set_to_mean(matrix, new)
     return out
+
+
+@torch.no_grad()
+def _set_to_mean(matrix: torch.Tensor, rows: list[int]) -> None:
+    """Make rows of a matrix the mean of all others."""
+    if rows:
+        others = torch.ones(len(matrix), dtype=torch.bool)
+        others[rows] = False
+        matrix[rows] = matrix[others].mean(0)
 
 
 def _grown(weight: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
@@ -98,16 +117,17 @@ def _grown(weight: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     return torch.cat([weight, weight.new_zeros(len(like) - len(weight), *weight.shape[1:])])
 
 
-def _mask(config: ModelConfig, tokenizer: Tokenizer) -> tuple[int, bool]:
-    """The id of the mask, and whether it is a new one: that of the files, else the first that no token has, which may
-    be a further row of the embedding.
+def _fresh_ids(config: ModelConfig, tokenizer: Tokenizer, fills: bool) -> dict[str, int]:
+    """The ids, by fields of the config, of the mask, and with `fills` of the gap filler, where the model has none:
+    those of the tokenizer, else the first ones that no token has, which may be further rows of the embedding.
     """
-    if config.mask_id is not None:
-        return config.mask_id, False
-    if tokenizer.mask_id is not None:
-        return int(tokenizer.mask_id), True
     first = tokenizer.num_tokens if isinstance(tokenizer, PublishedTokenizer) else tokenizer.vocab_size
-    return min(first, config.vocab_size), True
+    free, out = count(min(first, config.vocab_size)), dict[str, int]()
+    for name in ("mask_id", "null_id") if fills else ("mask_id",):
+        if getattr(config, name) is None:
+            named = getattr(tokenizer, name)
+            out[name] = next(free) if named is None else int(named)
+    return out
 
 
 def family_after(source: Path, options: Convert) -> tuple[str, str, str]:
@@ -124,6 +144,8 @@ def convert_origin(origin: Path, source: Path, options: Convert, config: ModelCo
     family, architecture, kind = family_after(source, options)
     values: Mapping[str, Any] = read_json(origin / CONFIG)
     said: dict[str, Any] = {"architectures": [architecture], "model_type": kind, FAMILY_KEY: family}
+    if config.null_id is not None:
+        said[GAP_FILLER] = config.null_id
     said |= {"mask_token_id": config.mask_id, "bos_token_id": config.bos_id, "vocab_size": config.vocab_size}
     block = {BLOCK_KEYS.get(family, "block_size"): config.block_size} if config.block_size else {}
     write_json(origin / CONFIG, {**values, **said, **block}, indent=2)

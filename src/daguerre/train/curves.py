@@ -1,5 +1,6 @@
 """A picture of a run, from its log.csv and held.csv: losses, draft match, speed and learning rate; of a run on pairs
-its loss, rewards, and how many pairs are in order; of a run on drawn answers their rewards.
+its loss, rewards, and how many pairs are in order; of a run on drawn answers their rewards; of one with a
+teacher its KL, and how answers are written in blocks.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ def draw_curves(run: Path) -> Path:
         drawn = (_pairs, _implicit_rewards, _in_order, _speed)
     elif "reward" in log:
         drawn = (_rewards, _distance, _answers, _speed)
+    elif "kl_next" in log:
+        drawn = (_teacher, _masked, _parallel, _speed)
     for panel, draw in zip(panels.flat, drawn, strict=True):
         panel.grid(alpha=0.25)
         panel.set_xlabel("step")
@@ -186,6 +189,31 @@ def _answers(panel: Any, log: Columns, held: Columns) -> None:
     _left(panel, log, "answer_length", "tokens of an answer").set_ylim(bottom=0)
     right = _second_axis(panel, "share whose group has one reward", HELD)
     right.plot(*smooth(log["step"], log["agree"], 100), color=HELD)
+    right.set_ylim(0, 1)
+
+
+def _teacher(panel: Any, log: Columns, held: Columns) -> None:
+    panel.set_title("KL from the teacher")
+    panel.set_ylabel("nats per token")
+    for name, label, (color, marker) in (("kl", "masked tokens", LEVELS[1]), ("kl_next", "next tokens", LEVELS[6])):
+        panel.plot(*smooth(log["step"], log[name]), color=color, alpha=0.5, label=f"{label}, training")
+        if held:
+            panel.plot(held["step"], held[name], f"{marker}-", markersize=4, color=color, label=f"{label}, held out")
+    panel.set_ylim(0, _range(np.concatenate([columns["kl"] for columns in (log, held) if columns]))[1])
+    panel.legend(fontsize=8, frameon=False)
+
+
+def _parallel(panel: Any, log: Columns, held: Columns) -> None:
+    """Of answers that are written in blocks: on training prompts where a run learns from them, and held-out ones."""
+    panel.set_title("Answers in blocks: tokens a forward, and repetition")
+    panel.set_ylabel("tokens a forward", color=HELD)
+    right = _second_axis(panel, "share of runs of four tokens that come twice", LEVELS[1][0])
+    for axis, name, color in ((panel, "tokens_per_forward", HELD), (right, "repetition", LEVELS[1][0])):
+        if name in log:
+            axis.plot(*smooth(log["step"], log[name], 100), color=color, alpha=0.4)
+        if held:
+            axis.plot(held["step"], held[name], "o-", color=color, markersize=4)
+    panel.set_ylim(bottom=1)
     right.set_ylim(0, 1)
 
 

@@ -109,17 +109,23 @@ class Devices:
         """
         if not self.many:
             return
-        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-
-        policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32, cast_forward_inputs=False)
         if self.tensor > 1:
             _check_split(model.config)
             self.splits = splits_of(model.config, self._mesh["tensor"].get_group())
             split_layers(model, self._mesh["tensor"].get_group())
+        self.share_out(model, dtype)
+        self._sharded = model
+
+    def share_out(self, model: Backbone, dtype: torch.dtype) -> None:
+        """Leave this process its part of every weight of a model that is not split."""
+        if not self.many:
+            return
+        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+        policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32, cast_forward_inputs=False)
         for layer in model.layers:
             fully_shard(layer, mesh=self._mesh["data"], mp_policy=policy)
         fully_shard(model, mesh=self._mesh["data"])
-        self._sharded = model
 
     def whole(self, name: str, tensor: Tensor) -> Tensor:
         """The whole of a weight, or of what is cut as it is, on every process."""
@@ -195,11 +201,13 @@ def _check(recipe: Recipe, size: int) -> None:
     for stage in recipe.stages:
         if stage.micro_batches % (size // recipe.tensor_parallel):
             raise InputError(f"stages have {stage.micro_batches} micro-batches, which {size} processes cannot share")
-    for name in ("draft_head", "concepts", "prefer", "reinforce", "distill", "compile"):
+    for name in ("draft_head", "concepts", "prefer", "reinforce", "rollouts", "distill", "compile"):
         if getattr(recipe, name):
             raise InputError(f"{name} trains in one process: run it without torchrun")
     if recipe.sft is not None and recipe.sft.keep:
         raise InputError("sft.keep trains in one process: run it without torchrun, or set sft.keep=0")
+    if recipe.teacher is not None and recipe.tensor_parallel > 1:
+        raise InputError("a teacher's matrices are not shared: set tensor_parallel=1")
     if recipe.lora is not None and recipe.tensor_parallel > 1:
         raise InputError("an adapter's matrices are not shared: set tensor_parallel=1")
 

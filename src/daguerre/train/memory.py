@@ -32,6 +32,8 @@ from daguerre.train.shards import Shard, write_shards
 from daguerre.train.stage import Stage
 
 FLOAT = 4
+PASSES = 7
+"""Numbers of a row of logits that are there at once while it is compared to a teacher's."""
 DRAWN = 8
 """Micro-batches of each stage that are looked at for the largest one."""
 DOCUMENTS = 40
@@ -94,10 +96,13 @@ def memory_of(model: Backbone, recipe: Recipe, rows: BatchRows, dtype: torch.dty
     """
     trained = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
     num = sum(weight.numel() for weight in trained.values())
-    muon = sum(weight.numel() for name, weight in trained.items() if weight.ndim == 2 and is_hidden(name))
+    hidden = [weight for name, weight in trained.items() if weight.ndim == 2 and is_hidden(name)]
+    muon = sum(weight.numel() for weight in hidden) if recipe.optim.muon else 0
     compared = recipe.prefer is not None or recipe.distill is not None or (recipe.sft is not None and recipe.sft.keep)
     compared = compared or (recipe.reinforce is not None and recipe.reinforce.kl)
     kept = FLOAT * num if compared else 0  # earlier values
+    if recipe.teacher is not None:
+        kept += sum(weight.numel() * dtype.itemsize for weight in model.parameters())
     return TrainingMemory(
         weights=(sum(weight.numel() * weight.itemsize for weight in model.parameters()) + kept) // devices,
         gradients=FLOAT * num // devices,
@@ -115,6 +120,11 @@ def _activations(model: Backbone, recipe: Recipe, rows: BatchRows, e: int, gathe
     factors = sum(e * len(pair.a) for _, _, pair in adapted(model) if not pair.embedding) * rows.rows
     copies = _gathered(model, e) if gathered else _rounded(model, e)
     head = _norm(config.width, e, norms) * rows.rows + _head(config, e) * rows.scored
+    if recipe.teacher is not None:  # a few rows at a time, of both; and the sum of their gradients of the projection
+        part = min(rows.scored, recipe.teacher.rows)
+        states = 2 * FLOAT * config.width * rows.scored
+        head = _norm(config.width, e, norms) * rows.rows + states + PASSES * FLOAT * config.vocab_size * part
+        head += 2 * FLOAT * model.projection.numel() * int(model.projection.requires_grad)
     if (
         recipe.checkpoint_layers and layers
     ):  # layers keep their inputs, and one at a time the rest, when logits are gone

@@ -31,6 +31,7 @@ from daguerre.train.self_generated import with_self_generated_tokens
 from daguerre.train.sft.corpus import is_pairs
 from daguerre.train.shards import Shard
 from daguerre.train.stage import Stage
+from daguerre.train.teach.teacher import FrozenTeacher
 
 
 class Measurement(Protocol):
@@ -51,6 +52,8 @@ class Method(ABC):
     forecasts = True
     loss: BatchLoss
     batches: Maker
+    teacher: FrozenTeacher | None = None
+    """The model that is learned from, where the recipe has one; set before `begin`."""
 
     def __init__(self, recipe: Recipe, *, quiet: bool = False) -> None:
         self.recipe, self.quiet = recipe, quiet

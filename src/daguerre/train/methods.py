@@ -9,9 +9,11 @@ from daguerre.train.pretraining import ConceptLearning, Drafting, Pretraining
 from daguerre.train.recipe import Recipe
 from daguerre.train.reinforce.loss import Reinforcing
 from daguerre.train.sft.method import FineTuning
+from daguerre.train.teach.method import RollingOut
 
 METHODS: dict[str, type[Method]] = {
     "reinforce": Reinforcing,
+    "rollouts": RollingOut,
     "distill": Distilling,
     "prefer": Preferring,
     "sft": FineTuning,

@@ -116,9 +116,10 @@ class Optimizer:
         self, model: nn.Module, options: Optimization, splits: Mapping[str, MatrixSplit] | None = None
     ) -> None:
         trained = {n: p for n, p in model.named_parameters() if p.requires_grad}
-        matrices = [p for n, p in trained.items() if p.ndim == 2 and is_hidden(n)]
+        hidden = {n for n, p in trained.items() if options.muon and p.ndim == 2 and is_hidden(n)}
+        matrices = [p for n, p in trained.items() if n in hidden]
         heads = [p for n, p in trained.items() if n.startswith(CONCEPTS)]
-        rest = [p for n, p in trained.items() if not n.startswith(CONCEPTS) and (p.ndim != 2 or not is_hidden(n))]
+        rest = [p for n, p in trained.items() if not n.startswith(CONCEPTS) and n not in hidden]
         self.options, self.names = options, {id(weight): name for name, weight in trained.items()}
         self.parts: list[tuple[torch.optim.Optimizer, float]] = []
         if matrices:

@@ -33,6 +33,7 @@ from daguerre.train.reinforce.options import Reinforce
 from daguerre.train.sft.presets import Sft
 from daguerre.train.shape import TrainedShape
 from daguerre.train.stage import Stage
+from daguerre.train.teach.options import Rollouts, Teaching
 
 OWN = "own"
 """The name of a vocabulary that is made from the text that is trained on."""
@@ -41,7 +42,7 @@ FILES = ("python", "text")
 BASE = "base"
 """The word of a file that is no key of a recipe: another recipe, from which it differs."""
 MIXTURE = "mixture"
-METHODS = ("reinforce", "distill", "prefer", "sft", "concepts", "draft_head")
+METHODS = ("reinforce", "rollouts", "distill", "prefer", "sft", "concepts", "draft_head")
 """Methods of training, each with the name of the key that asks for it; a recipe with none of them trains a mixture."""
 PLAIN, ANSWERS = (MIXTURE, "concepts", "draft_head"), ("sft", "distill", "prefer")
 """Methods that train on plain text, and methods that train on answers."""
@@ -54,6 +55,7 @@ class Optimization(Section, place="optim."):
     decay to zero over the last share. Shares are of the run.
     """
 
+    muon: bool = key("Muon for hidden matrices; false: AdamW for all, which is cheaper for small steps", True)
     muon_lr: float = key("learning rate of Muon, for hidden matrices", 0.02, low=0)
     muon_momentum: float = key("momentum of Muon", 0.95, low=0, high=1)
     adamw_lr: float = key("learning rate of AdamW, for all other weights", 4e-3, low=0)
@@ -83,21 +85,19 @@ class Recipe(Section):
     tokenizer: str = key("2k, 8k or bytes of the package; own: made from the files; or a tokenizer.json", "2k")
     model: TrainedShape | None = key("shape of a model to train from scratch", None, methods=(*PLAIN, "sft"))
     mixture: Mapping[str, Share] = key("objectives on plain text", dict, methods=PLAIN)
-    sft: Sft | None = key("learns answers to prompts", None, methods=("sft", "distill"))
+    sft: Sft | None = key("learns answers to prompts", None, methods=("sft", "distill", "rollouts"))
     prefer: Prefer | None = key("learns from chosen and rejected answers", None, methods=("prefer",))
     reinforce: Reinforce | None = key("learns from rewards for its answers", None)
-    convert: Convert | None = key(
-        "turns an autoregressive model into one of block or full context", None, methods=("sft",)
-    )
+    convert: Convert | None = key("turns an autoregressive model into one that fills masks", None, methods=("sft",))
+    teacher: Teaching | None = key("learns from a frozen autoregressive model", None, methods=("sft", "rollouts"))
+    rollouts: Rollouts | None = key("learns on its own answers; needs [teacher] and [sft]", None)
     distill: Distill | None = key("learns to decode in fewer steps; needs [sft]", None, methods=("distill",))
     stages: Sequence[Stage] = key("lengths and batches, by share of the run")
     optim: Optimization = key("the optimizer", Optimization)
     seed: int = key("seed of every random number", 0, low=0)
     steps: int = key("budget in optimizer steps; 0: no such limit", 0, low=0)
     minutes: float = key("budget in minutes, saving included; 0: no such limit", 0.0, low=0, option="--max-minutes")
-    anneal: float = _share(
-        "share of the run over which causal attention opens; 0: at once", 0.0, methods=(*PLAIN, "sft")
-    )
+    anneal: float = _share("share of the run over which attention opens", 0.0, methods=(*PLAIN, "sft"))
     rope_scaling: str = key('more positions for the model at the start, as KIND:FACTOR (yarn:4); "": none', "")
     draft_head: int = _size("inner width of a draft head, trained alone; 0: none", 0, methods=("draft_head",))
     draft_rank: int = _size("rank of weights for masked rows of drafts; needs draft_head", 0, methods=("draft_head",))
@@ -114,7 +114,7 @@ class Recipe(Section):
     precision: str = key("type of matrix products; auto: bf16 where it is native", "auto", names=PRECISIONS)
     attn_impl: str = key("implementation of attention; sdpa is for long windows", "matmul", names=ATTN_IMPLS)
     compile: bool = key("compiles the layers with torch.compile", False)
-    loaders: int = _size("processes that make batches; 0: the training process", 0, methods=(*PLAIN, *ANSWERS))
+    loaders: int = _size("processes that make batches; 0: none", 0, methods=(*PLAIN, *ANSWERS))
     log_steps: int = key("steps between printed lines, without a terminal", 10, low=1)
     eval_steps: int = key("steps between held-out measurements; 0: only at the end", 200, low=0)
     checkpoint_minutes: float = key("minutes between checkpoints", 1.0, low=0)
@@ -148,11 +148,15 @@ class Recipe(Section):
         """InputError for keys that the method does not read, and for those that it needs."""
         if self.distill is not None and self.sft is None:
             raise InputError("recipe: [distill] needs [sft], which says how prompts and answers are read")
+        if self.rollouts is not None and (self.sft is None or self.teacher is None):
+            raise InputError("recipe: [rollouts] needs [teacher], and [sft], which says how prompts are read")
         for name, methods in self.unread(self.method):
             read = ", ".join(methods)
             raise InputError(f"recipe: {self.method} does not read {name}, a key of {read}: leave out {name}")
         if self.sft is not None and self.sft.keep and (self.convert is not None or self.model is not None):
             raise InputError("recipe: sft.keep keeps what a trained model does: leave out convert and model")
+        if self.teacher is not None and self.sft is not None and self.sft.keep:
+            raise InputError("recipe: [teacher] and sft.keep both say what the model is held to: leave out one")
         if self.convert is not None and self.model is not None:
             raise InputError("recipe: [convert] needs a model to start from: leave out [model]")
         opens = self.convert is not None and CONVERSIONS[self.convert.to]["context"] == "full"

@@ -28,7 +28,7 @@ KEYS = {
     "shift": _key("rows predict the next token; else their own"),
     "block_size": _key("tokens of a block, in block context"),
     "anchor": _key("row before a block, which predicts its first token", "anchor"),
-    "process": _key("noise: absorbing (masks), uniform (other tokens) or hybrid (both)", "process"),
+    "process": _key("masks (absorbing), other tokens (uniform), or both", "process"),
     "time_input": _key("the noise level is an input"),
     "head_width": _key("width of a head; 0: width / num_heads"),
     "qk_norm": _key("queries and keys are normalized"),

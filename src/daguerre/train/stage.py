@@ -19,5 +19,8 @@ class Stage(Section, place="stages.N."):
     length: int = key("tokens of a window", low=MIN_WINDOW)
     sequences: int = key("windows of a micro-batch", low=1)
     micro_batches: int = key("micro-batches of a step", 1, low=1)
-    block_size: int = key("tokens of noised blocks of answers; 0: the model's", 0, low=0, methods=("sft", "distill"))
+    block_size: int = key(
+        "tokens of noised blocks of answers; 0: the model's", 0, low=0, methods=("sft", "distill", "rollouts")
+    )
+    answer: int = key("most tokens of answers that the student writes", 64, low=1, methods=("rollouts",))
     corruption: str = key("wrong tokens to correct in answers", "none", names=CORRUPTIONS, methods=("sft",))

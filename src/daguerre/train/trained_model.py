@@ -29,6 +29,7 @@ from daguerre.train.sft.presets import taught
 from daguerre.train.sharded_checkpoint import ShardedState, load_shards, load_whole, save_shards
 from daguerre.train.shards import manifest_hash
 from daguerre.train.start import first_model
+from daguerre.train.teach.teacher import FrozenTeacher, teacher_path
 from daguerre.train.user_folder import own_vocabulary
 
 
@@ -70,12 +71,22 @@ class TrainedModel:
         self.model = model.to(device)
         self.config = model.config
         devices.shard(self.model, self.dtype)
+        if recipe.teacher is not None:
+            known = saved.get("teacher", {}).get("path")
+            path = teacher_path(recipe.teacher.model, start_from or known)
+            method.teacher = FrozenTeacher.open(path, self.tokenizer, self.dtype, self._placed)
         self.optimizer = Optimizer(self.model, recipe.optim, devices.splits)
         self.average = Average(self.model, recipe.optim.ema)
         method.begin(self.model, self.tokenizer, self.average, device, self.autocast)
         if recipe.compile:
             for layer in self.model.layers:
                 layer.compile(dynamic=False)
+
+    def _placed(self, teacher: Backbone) -> Backbone:
+        """A model that is not trained, where the trained one is."""
+        placed = teacher.to(self.device)
+        self.devices.share_out(placed, self.dtype)
+        return placed
 
     def autocast(self) -> Any:
         """A context in which the model multiplies in the precision of the recipe."""
@@ -128,6 +139,7 @@ class TrainedModel:
             "data": data,
             "adapts": self.starts,
             **({} if self.adapter is None else {"base": self.adapter.base.facts()}),
+            **({} if self.method.teacher is None else {"teacher": self.method.teacher.facts()}),
         }
         if self.devices.many:
             save_shards(self._held(), self.out / CHECKPOINTS, progress.step, state)
@@ -156,6 +168,8 @@ class TrainedModel:
             raise CheckpointError(f"{path} was trained with another tokenizer than the data has: pass that run's data")
         if self.adapter is not None:
             self.adapter.base.check(state["base"], path)
+        if self.method.teacher is not None:
+            self.method.teacher.check(state.get("teacher"), path)
         if tensors and not self.devices.many and _shapes(tensors["model"]) != _shapes(self._kept_weights()):
             raise CheckpointError(f"{path} holds another model than the recipe describes: resume with its own recipe")
 

@@ -34,8 +34,13 @@ SHORT = [
     "checkpoint_steps=2",
     "eval_steps=0",
 ]
-PRESETS = {"diffullama": "dream", "sdar": "sdar", "fast_dllm": "fast_dllm"}
+PRESETS = {"causal": "daguerre", "diffullama": "dream", "sdar": "sdar", "fast_dllm": "fast_dllm"}
 PUBLISHED = [
+    ("llama", "causal", "llama"),
+    ("llama", "sdar", "a2d_block"),
+    ("qwen2", "causal", "qwen2"),
+    ("qwen2", "sdar", "a2d_block"),
+    ("qwen3", "causal", "qwen3"),
     ("llama", "diffullama", "diffullama"),
     ("qwen2", "diffullama", "dream"),
     ("qwen2", "fast_dllm", "fast_dllm"),
@@ -117,7 +122,7 @@ def test_a_published_model_becomes_one_of_the_family_that_has_its_new_context(
     config = trainer.model.config
     assert config.mask_id is not None
     words = before.backbone.embedding.weight
-    others = torch.arange(len(words)) != config.mask_id
+    others = ~torch.isin(torch.arange(len(words)), torch.tensor([config.mask_id, config.null_id or config.mask_id]))
     ours = trainer.model.embedding.weight.detach()
     assert torch.equal(ours[others], words[others])
     if before.tokenizer.mask_id is None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,14 +15,13 @@ from daguerre.evals.following.checks import CHECKS, follows, language_of, loosel
 from daguerre.evals.statistics import wilson
 from daguerre.evals.workers import Progress
 from daguerre.model import Model
+from daguerre.train.repetition import repeated
 
 AT_ONCE = 16
 NEW_TOKENS = 512
 """Tokens of an answer. IFEval's authors allow more; a model that has not ended by then has mostly begun to repeat
 itself.
 """
-GRAM = 4
-"""Words of a run that counts as repeated when an answer has it twice or more."""
 
 
 @dataclass(frozen=True)
@@ -81,15 +79,20 @@ def checkable(prompts: Sequence[FollowPrompt]) -> list[FollowPrompt]:
     return list(prompts)
 
 
-def answer(model: Model, prompts: Sequence[FollowPrompt], progress: Progress) -> Iterator[FollowAnswer]:
-    """Greedy answers, AT_ONCE at once, in the order in which they end."""
+def answer(
+    model: Model, prompts: Sequence[FollowPrompt], progress: Progress, decode: Mapping[str, Any] | None = None
+) -> Iterator[FollowAnswer]:
+    """Answers, AT_ONCE at once, in the order in which they end: greedy, unless `decode`, options of decoding, says
+    otherwise.
+    """
+    how = {"temperature": 0.0, **(decode or {})}
     engine, live, coming = Engine(model, max_running=AT_ONCE), dict[Job, FollowPrompt](), list(prompts[::-1])
     while coming or live:
         while coming and len(live) < AT_ONCE:
             one = coming.pop()
             ids = model.chat_prompt([{"role": "user", "content": one.prompt}])
             room = max(1, model.config.max_positions - len(model.config.first) - len(ids))
-            live[engine.generate(ids, min(NEW_TOKENS, room), heal=False, temperature=0.0)] = one
+            live[engine.generate(ids, min(NEW_TOKENS, room), heal=False, **how)] = one
         engine.step()
         for job in [job for job in live if job.done]:
             progress("instructions", len(prompts) - len(coming) - len(live), len(prompts))
@@ -106,13 +109,6 @@ def _checked(asked: FollowPrompt, job: Job) -> FollowAnswer:
     return FollowAnswer(
         asked.key, result.text, usage.completion_tokens, usage.forwards, ended, names, strict=strict, loose=loose
     )
-
-
-def repetition(text: str) -> float:
-    """The share of runs of GRAM words that an answer has twice or more; 0 for one that is shorter."""
-    words = text.split()
-    counts = Counter(tuple(words[start : start + GRAM]) for start in range(len(words) - GRAM + 1))
-    return sum(number for number in counts.values() if number > 1) / max(1, sum(counts.values()))
 
 
 def summary(answers: Sequence[FollowAnswer], left_out: int) -> dict[str, Any]:
@@ -137,7 +133,7 @@ def summary(answers: Sequence[FollowAnswer], left_out: int) -> dict[str, Any]:
         "left_out": left_out,
         **shares,
         "by_instruction": {name: {"num": num, "loose": held / num} for name, (held, num) in by_name.items()},
-        "repetition": sum(repetition(one.text) for one in answers) / len(answers),
+        "repetition": sum(repeated(one.text.split()) for one in answers) / len(answers),
         "ended": sum(one.ended for one in answers) / len(answers),
         "tokens": sum(one.tokens for one in answers) / len(answers),
         "tokens_per_forward": sum(one.tokens for one in answers) / max(1, sum(one.forwards for one in answers)),

@@ -11,6 +11,7 @@ from daguerre.evals.tasks.explaining import concepts
 from daguerre.evals.tasks.filling import constrained, correction, deadline, edit, infill, tokens
 from daguerre.evals.tasks.following import instructions
 from daguerre.evals.tasks.setup import Measure, Setup
+from daguerre.evals.tasks.teaching import teacher
 from daguerre.evals.tasks.writing import bits, completion, decide, draft, speculation, steps
 
 TASKS: dict[str, Callable[[Setup], Measure]] = {
@@ -27,7 +28,11 @@ TASKS: dict[str, Callable[[Setup], Measure]] = {
     "deadline": deadline,
     "decide": decide,
 }
-ASKED: dict[str, Callable[[Setup], Measure]] = {"concepts": concepts, "instructions": instructions}
+ASKED: dict[str, Callable[[Setup], Measure]] = {
+    "concepts": concepts,
+    "instructions": instructions,
+    "teacher": teacher,
+}
 """Measured only where they are named."""
 
 __all__ = ["ASKED", "TASKS", "Measure", "Setup"]

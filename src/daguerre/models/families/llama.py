@@ -22,6 +22,7 @@ from daguerre.models.families.reading import (
     vocabulary,
     whole,
     windows_of,
+    with_masks,
 )
 
 ROTARY_BUFFER = r"(.*\.)?rotary_emb\.inv_freq"
@@ -156,7 +157,7 @@ def rows_of_embedding(published: Published, name: str = "model.embed_tokens.weig
 
 def _llama(published: Published) -> ModelConfig:
     size = whole(published.config, "vocab_size")
-    return ModelConfig(**llama_shape(published), **vocabulary(published, size))
+    return with_masks(ModelConfig(**llama_shape(published), **vocabulary(published, size)), published)
 
 
 def _diffullama(published: Published) -> ModelConfig:

@@ -11,7 +11,7 @@ from daguerre.errors import UnsupportedError
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.families.base import Family, Published
 from daguerre.models.families.llama import ROTARY_BUFFER, llama_pieces, llama_shape, rows_of_embedding
-from daguerre.models.families.reading import flag, mask_of, refuse, token_id, vocabulary, whole
+from daguerre.models.families.reading import flag, mask_of, refuse, token_id, vocabulary, whole, with_masks
 
 IM_END = 151645
 NUM_TOKENS = {"qwen2": 151665, "qwen3": 151669}
@@ -43,11 +43,11 @@ def qwen_tokens(published: Published, mask_id: int | None = None, eos_id: int | 
 
 
 def _qwen2(published: Published) -> ModelConfig:
-    return ModelConfig(**qwen2_shape(published, sliding=True), **qwen_tokens(published))
+    return with_masks(ModelConfig(**qwen2_shape(published, sliding=True), **qwen_tokens(published)), published)
 
 
 def _qwen3(published: Published) -> ModelConfig:
-    return ModelConfig(**qwen3_shape(published, sliding=True), **qwen_tokens(published))
+    return with_masks(ModelConfig(**qwen3_shape(published, sliding=True), **qwen_tokens(published)), published)
 
 
 def _open_dcoder(published: Published) -> ModelConfig:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from daguerre.errors import CheckpointError, InputError, UnsupportedError, shown
 from daguerre.kinds import Number
-from daguerre.models.core.config import RopeScaling, Windows
+from daguerre.models.core.config import ModelConfig, RopeScaling, Windows
 from daguerre.models.core.limits import MOST_LAYERS, MOST_POSITIONS, MOST_TOKENS
 from daguerre.models.families.base import Published
 from daguerre.models.families.base import token_id as token_id
@@ -33,6 +34,8 @@ TEXT_ENDS = (
     *("<end_of_utterance>", "</s>", "<EOT>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<|role_end|>"),
 )
 """Added tokens that end a text or an answer, whatever the files name (llama.cpp's list, and LLaDA2's)."""
+GAP_FILLER = "daguerre_gap_token_id"
+"""The key of the id of the gap filler, in the config.json of an autoregressive model that fills masks, too."""
 FILL_ENDS = (
     *("<|fim_pad|>", "<fim_pad>", "<|repo_name|>", "<repo_name>", "<reponame>"),
     *("<|file_sep|>", "<|file_separator|>", "<file_sep>", "<filename>"),
@@ -301,6 +304,16 @@ def vocabulary(
         "reserved_ids": tuple({*never, *unused} - {*ends}),
         "fim": fim_tokens(published, size),
     }
+
+
+def with_masks(config: ModelConfig, published: Published) -> ModelConfig:
+    """An autoregressive model's config, with masks and a gap filler where the files have them."""
+    null, mask = token_id(published.config, GAP_FILLER), token_id(published.config, "mask_token_id")
+    if null is None or mask is None:
+        return config
+    reserved = tuple({*config.reserved_ids, mask, null} - {*config.ends})
+    block = whole(published.config, "block_size", 4)
+    return replace(config, mask_id=mask, null_id=null, block_size=block, reserved_ids=reserved)
 
 
 def why_ends(published: Published, index: int) -> str:

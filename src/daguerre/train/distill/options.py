@@ -49,7 +49,7 @@ class Distill(Section, place="distill."):
     rounds: int = key("rounds; from the second on, the averaged student is the teacher", 1, low=1)
     skip: int = key("teacher's steps that the student learns to do in one; sdtt", 2, low=1)
     noise: Sequence[float] = _pair(
-        "greatest share of a trajectory's steps still to come, at first and at last", (1.0, 1.0), above=0, high=1
+        "greatest share of a trajectory's steps to come, at first and last", (1.0, 1.0), above=0, high=1
     )
     window: Sequence[float] = _pair(
         "steps of a trajectory learned from one state, at first and at last", (1.0, 2.0), low=1

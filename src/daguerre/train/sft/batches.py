@@ -62,7 +62,7 @@ class AnswerBatches:
             rows += map(list, zip(*copies, strict=True))
             answers += [int(text.answer.sum()) for text in together] * len(copies[0])
             plain += [[bool(text.answer[len(config.first) :].all()) for text in whole]] * len(copies[0])
-        batch = self._batch(rows, answers, config)
+        batch = batch_of(rows, answers, self.loss, config)
         return replace(batch, seed=int(rng.integers(2**63)), plain=_rows_of(plain, batch))
 
     def text(self, document: int) -> Text:
@@ -123,33 +123,33 @@ class AnswerBatches:
         trained = np.full(num, self.loss.padding != "unsupervised")
         return Text(np.concatenate([text.tokens, more]), np.concatenate([text.answer, trained]))
 
-    # ---- the loss -----------------------------------------------------------------------------------------------
 
-    def _batch(self, rows: Sequence[Sequence[Example]], answers: Sequence[int], config: ModelConfig) -> Batch:
-        """Sequences of texts as a batch, with the loss's norm; each text has so many tokens of answers."""
-        examples = list(chain(*rows))
-        kinds = [_kinds(example) for example in examples]
-        num_clean, num_masked, num_revised = (sum(int(each[i].sum()) for each in kinds) for i in range(3))
-        noised = [
-            num for num, (_, masked, revised) in zip(answers, kinds, strict=True) if masked.any() or not revised.any()
-        ]
-        norm = max(1, self._norm(noised, num_clean, num_masked))
-        for example, num_answer, (clean, masked, revised) in zip(examples, answers, kinds, strict=True):
-            example.weight[clean] *= norm / max(1, num_clean)
-            example.weight[revised] *= norm / max(1, num_revised)
-            if self.loss.normalizer == "answer":
-                example.weight[masked] /= num_answer
-        objective = replace(self.loss.objective, block_size=config.block_size)
-        batch = collate([joined(together) for together in rows], objective, config.pad_id)
-        window = self.loss.noisy and self.loss.normalizer == "window"
-        return replace(batch, norm=float(norm), window=window)
+def batch_of(rows: Sequence[Sequence[Example]], answers: Sequence[int], loss: AnswerLoss, config: ModelConfig) -> Batch:
+    """Sequences of texts as a batch, with the loss's norm; each text has so many tokens of answers."""
+    examples = list(chain(*rows))
+    kinds = [_kinds(example) for example in examples]
+    num_clean, num_masked, num_revised = (sum(int(each[i].sum()) for each in kinds) for i in range(3))
+    noised = [
+        num for num, (_, masked, revised) in zip(answers, kinds, strict=True) if masked.any() or not revised.any()
+    ]
+    norm = max(1, _norm(loss, noised, num_clean, num_masked))
+    for example, num_answer, (clean, masked, revised) in zip(examples, answers, kinds, strict=True):
+        example.weight[clean] *= norm / max(1, num_clean)
+        example.weight[revised] *= norm / max(1, num_revised)
+        if loss.normalizer == "answer":
+            example.weight[masked] /= num_answer
+    objective = replace(loss.objective, block_size=config.block_size)
+    batch = collate([joined(together) for together in rows], objective, config.pad_id)
+    window = loss.noisy and loss.normalizer == "window"
+    return replace(batch, norm=float(norm), window=window)
 
-    def _norm(self, answers: Sequence[int], num_clean: int, num_masked: int) -> int:
-        if not self.loss.noisy:
-            return num_clean
-        if self.loss.normalizer == "answer":
-            return len(answers)
-        return sum(answers) if self.loss.normalizer == "supervised" else num_masked
+
+def _norm(loss: AnswerLoss, answers: Sequence[int], num_clean: int, num_masked: int) -> int:
+    if not loss.noisy:
+        return num_clean
+    if loss.normalizer == "answer":
+        return len(answers)
+    return sum(answers) if loss.normalizer == "supervised" else num_masked
 
 
 def _rows_of(documents: Sequence[Sequence[bool]], batch: Batch) -> Tensor:

@@ -6,6 +6,7 @@
     {"template", "fills"}                        a text with a <gap> for each of a list of texts, as `Model.fill` has it
     {"instruction", "input", "output", "system"}                      Alpaca's
     {"text"}                                     a text without a prompt, all of it learned
+    {"prompt", "new"}                            token ids, as `daguerre data self` writes a model's own answers
 
 Only these keys are read. InputError, in a few words, for a row that none of them fits.
 """
@@ -40,6 +41,14 @@ class PromptAndAnswer:
 
 
 @dataclass(frozen=True)
+class Encoded:
+    """Token ids that are given, and those that follow them."""
+
+    prompt: tuple[int, ...]
+    answer: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Template:
     """The texts around gaps, one more than there are gaps, and what is in each gap."""
 
@@ -63,7 +72,7 @@ def fields_of(row: object) -> dict[str, Any]:
     return {key: value for key, value in row.items() if value is not None}
 
 
-def read_row(row: object) -> PromptAndAnswer | Template | ChatRow:
+def read_row(row: object) -> PromptAndAnswer | Encoded | Template | ChatRow:
     """What a row of a file says."""
     row = fields_of(row)
     for keys, read in FORMATS.items():
@@ -86,6 +95,13 @@ def _pair(row: Row) -> PromptAndAnswer | ChatRow:
         given, said = map(_messages, (prompt, completion))
         return _conversation([*given, *said], row, [False] * len(given) + [True] * len(said))
     raise InputError("its prompt and completion are neither two texts nor two lists of messages")
+
+
+def _encoded(row: Row) -> Encoded:
+    prompt, new = row["prompt"], row["new"]
+    if not all(isinstance(ids, list) and ids and all(type(one) is int for one in ids) for ids in (prompt, new)):
+        raise InputError("its prompt and new are no lists of token ids")
+    return Encoded(tuple(prompt), tuple(new))
 
 
 def _template(row: Row) -> Template:
@@ -158,6 +174,7 @@ FORMATS = {
     ("template", "fills"): _template,
     ("instruction", "output"): _alpaca,
     ("text",): _text,
+    ("prompt", "new"): _encoded,
 }
 """The keys by which a format is known, and what reads it."""
 

@@ -23,6 +23,11 @@ from daguerre.train.sft.corpus import answers_line
 from daguerre.train.sft.keeping import KeepingLoss
 from daguerre.train.sft.presets import AnswerLoss, Sft, answer_loss
 from daguerre.train.shards import Shard
+from daguerre.train.teach.batches import RolledBatches
+from daguerre.train.teach.evaluation import TaughtEvaluation
+from daguerre.train.teach.loss import TaughtLoss
+from daguerre.train.teach.options import Rollouts
+from daguerre.train.teach.rollouts import Student
 
 
 class FineTuning(Method):
@@ -56,6 +61,8 @@ class FineTuning(Method):
         """The model with the blocks that the last stage trains, and the tokens of rainbow padding as ends of text."""
         config, last = model.config, self.recipe.stages[-1]
         self.answers = self.answer_loss(config, family)
+        if self.recipe.teacher is not None:
+            check_taught(self.answers, config)
         corrupted = any(stage.corruption != "none" for stage in self.recipe.stages)
         if corrupted and (not self.answers.noisy or config.process != "absorbing"):
             raise UnsupportedError(
@@ -69,6 +76,8 @@ class FineTuning(Method):
         return model
 
     def make_loss(self) -> BatchLoss:
+        if self.recipe.teacher is not None and self.teacher is not None:
+            return TaughtLoss(self.recipe.teacher, self.teacher)
         if not self.options.keep:
             return batch_loss
         loss = KeepingLoss(self.options.keep, self.model)
@@ -82,7 +91,7 @@ class FineTuning(Method):
     @property
     def held_loss(self) -> BatchLoss:
         """Plain text counts as answers do."""
-        return batch_loss
+        return batch_loss if self.teacher is None else self.loss
 
     def check_data(self, shard: Shard) -> None:
         super().check_data(shard)
@@ -93,7 +102,7 @@ class FineTuning(Method):
             )
 
     def maker(self, shard: Shard, seed: int) -> AnswerBatches:
-        return AnswerBatches(shard, self.answers, self.model.config, seed, self._rainbow)
+        return self.answer_batches(shard, seed)
 
     def line(self) -> str:
         return answers_line(self.train, self.val)
@@ -101,8 +110,31 @@ class FineTuning(Method):
     def step(self, batches: Iterable[Batch], mean: Callable[[float], float]) -> Iterator[Batch]:
         return with_common_norm(batches, mean)
 
+    def answer_batches(self, shard: Shard, seed: int) -> AnswerBatches:
+        """Micro-batches of the answers of a split."""
+        return AnswerBatches(shard, self.answers, self.model.config, seed, self._rainbow)
+
+    def rolled(self, shard: Shard, seed: int, options: Rollouts) -> RolledBatches:
+        """Micro-batches of what the model answers to the prompts of a split."""
+        student = Student(self.model, self.tokenizer, options, self.mixed)
+        return RolledBatches(student, self.answer_batches(shard, seed))
+
     def make_figures(self) -> AnswerEvaluation:
+        if self.teacher is not None:
+            rolled = self.rolled(self.val, VAL_SEED, self.recipe.rollouts or Rollouts())
+            return TaughtEvaluation(rolled, self.recipe.stages[-1], self.device)
         return AnswerEvaluation(self.maker(self.val, VAL_SEED), self.tokenizer, self.recipe.stages[-1], self.device)
+
+
+def check_taught(loss: AnswerLoss, config: ModelConfig) -> None:
+    """InputError or UnsupportedError where no teacher reads what a model learns."""
+    if config.context == "full" or config.process != "absorbing":
+        raise UnsupportedError(
+            "[teacher] reads the clean text beside the masks, which causal and block context have: convert to one of "
+            "these, or leave out [teacher]"
+        )
+    if loss.padding != "unsupervised":
+        raise InputError(f'a teacher has no word on {loss.padding} padding: set sft.padding = "unsupervised"')
 
 
 def rainbow_ids(options: Sft, loss: AnswerLoss, tokenizer: Tokenizer) -> tuple[int, ...]:

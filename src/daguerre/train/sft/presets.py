@@ -78,7 +78,7 @@ class Sft(Section, place="sft."):
     and then `rainbow` distinct tokens in turn, which are trained (arXiv 2510.03680).
     """
 
-    preset: str = key("loss; auto: that of the model's family or context", AUTO, names=(AUTO, *PRESETS))
+    preset: str = key("loss; auto: by family or context", AUTO, names=(AUTO, *PRESETS))
     times: str | None = _noise("how noise levels are drawn", names=TIMES)
     weight: str | None = _noise("weight by noise level", names=(*WEIGHTS, CART))
     normalizer: str | None = _noise("divides the loss", names=NORMALIZERS)
@@ -91,6 +91,10 @@ class Sft(Section, place="sft."):
     errors: float = key("share of tokens that a corruption changes; of edits, at most", 0.1, above=0, below=1)
     rainbow: int = key("distinct tokens that cycle after an end of text, with padding rainbow", 7, low=1)
     held_out: float = key("share of the rows held out", 0.1, above=0, below=1)
+    late: float = _noise("how much likelier masks are at a block's end; 0: as anywhere", default=0.0, low=0)
+    gaps: float = _noise(
+        "share of the texts that are noised in a gap of an answer, with text behind it", default=0.0, low=0, high=1
+    )
     keep: float = _noise("weight of KL(start || model) on plain text; 0: the text is learned", default=0.0, low=0)
     keep_of: str = key("a model in place of the start, for keep", "")
     tasks: Sequence[str] = key("tasks that the rows teach and the server then answers", (), names=TASKS)
@@ -109,6 +113,8 @@ class AnswerLoss(Preset):
     packing    several texts share a sequence
     cart       p of the weight "cart"
     errors     share of the tokens that a stage's corruption changes
+    late       the last token of a block is masked as if e^late times likelier than the first
+    gaps       share of the texts that are noised in a gap
     """
 
     name: str
@@ -116,6 +122,8 @@ class AnswerLoss(Preset):
     packing: bool
     cart: float
     errors: float
+    late: float = 0.0
+    gaps: float = 0.0
 
     @property
     def noisy(self) -> bool:
@@ -165,10 +173,11 @@ def answer_loss(options: Sft, config: ModelConfig, family: str | None) -> Answer
         shift=config.shift,
         block_size=config.block_size,
     )
+    if options.gaps and (layout != "blocks" or config.null_id is None or config.masks_in_place):
+        raise InputError("sft.gaps are for causal context with masks and a gap filler: leave it out")
     values = {f.name: getattr(chosen, f.name) for f in fields(Preset)}
-    return AnswerLoss(
-        name=name, objective=objective, packing=packing, cart=options.cart, errors=options.errors, **values
-    )
+    values |= {name: getattr(options, name) for name in ("cart", "errors", "late", "gaps")}
+    return AnswerLoss(name=name, objective=objective, packing=packing, **values)
 
 
 def _layout(config: ModelConfig, preset: str) -> str:

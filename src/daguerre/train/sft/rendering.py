@@ -28,7 +28,7 @@ from daguerre.models.chat_messages import apart, fitted
 from daguerre.models.chat_template import ChatTemplate
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.train.sft.formats import ChatRow, PromptAndAnswer, Template
+from daguerre.train.sft.formats import ChatRow, Encoded, PromptAndAnswer, Template
 from daguerre.train.sft.texts import Text
 
 TRANSCRIPT = """\
@@ -60,13 +60,23 @@ class Renderer:
         self.template = getattr(tokenizer, "chat_template", None) or ChatTemplate({"default": TRANSCRIPT})
         self._ends = {config.eos_id, *config.end_ids}
 
-    def texts(self, row: PromptAndAnswer | Template | ChatRow) -> list[Text]:
+    def texts(self, row: PromptAndAnswer | Encoded | Template | ChatRow) -> list[Text]:
         """A row as one text, or several."""
+        if isinstance(row, Encoded):
+            return [self._given(row)]
         if isinstance(row, Template):
             return [self._filled(row)]
         if isinstance(row, PromptAndAnswer):
             return [self._text([(row.prompt, False), (row.completion, True)])]
         return [self._text(pieces) for pieces in self._pieces(self._apart(row))]
+
+    def _given(self, row: Encoded) -> Text:
+        """Tokens as they are, without an end that they do not have."""
+        prompt = [*self.config.first, *row.prompt]  # which a request has without what every canvas begins with
+        ids = np.array([*prompt, *row.answer], dtype=np.int64)
+        if ids.min() < 0 or ids.max() >= self.config.vocab_size:
+            raise InputError("its token ids are of another vocabulary")
+        return Text(ids, np.arange(len(ids)) >= len(prompt))
 
     def _apart(self, talk: ChatRow) -> ChatRow:
         """A conversation whose calls are each an answer of its own, where the template takes one call in a message."""

@@ -6,6 +6,8 @@ Causal context  A clean stream with next-token loss on answers, and as noisy spa
                 each answer begins; they see what is before them. Where masks are in place (Nemotron) a block begins
                 with a visible token.
 
+                A share of the texts (`AnswerLoss.gaps`) have a gap in an answer instead, which sees what follows it.
+
 A share t of the tokens of a span, or of all spans of a text, is masked: exactly so many, drawn without replacement, and
 at least one.
 """
@@ -18,6 +20,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from daguerre.models.core.config import ModelConfig
+from daguerre.train.examples import MAX_SLACK, infill
 from daguerre.train.noising import IGNORE, REVISED, Example, Ints, NoisySpan, RowWriter, Source, add_span, add_whole
 from daguerre.train.objectives import TIMES
 from daguerre.train.sft.corruption import Planted, plant_edits, plant_hybrid, plant_random
@@ -25,6 +28,9 @@ from daguerre.train.sft.presets import CART, AnswerLoss
 
 BLOCKS = (4, 8, 16, 32, 64)
 """Sizes of the blocks of a causal model that has none of its own; one is drawn for each text."""
+
+LONGEST_GAP = 32
+"""Tokens of a gap in an answer, at most."""
 
 
 @dataclass(frozen=True)
@@ -81,11 +87,13 @@ def examples_of(
 
     u in [0, 1) places the noise level; `block_size` is in place of the model's own.
     """
+    if loss.gaps and rng.random() < loss.gaps and (gaps := gaps_of(text, rng)):
+        return [gap_rows(text, gaps, loss, config, u, rng)]
     size = block_size or config.block_size or int(rng.choice(BLOCKS))
     spans = list(spans_of(text, config, size)) if loss.noisy else []
     num = len(spans) if loss.levels == "block" else 1
     levels = [TIMES[loss.times]((u + (i % num) / num) % 1.0) for i in range(len(spans))]
-    masks = [_mask(span, t, rng) for span, t in zip(spans, levels, strict=True)]
+    masks = [_mask(span, t, rng, loss.late) for span, t in zip(spans, levels, strict=True)]
     planted: list[Planted | None] = [None] * len(spans)
     for index, (span, t, masked) in enumerate(zip(spans, levels, masks, strict=True)):
         tokens = text.tokens[span.start : span.end]
@@ -109,12 +117,51 @@ def examples_of(
     return [copies[0], *(replace(copy, num_tokens=0) for copy in copies[1:])]
 
 
-def _mask(span: AnswerSpan, t: float, rng: np.random.Generator) -> np.ndarray:
-    """Which tokens of a span are masked at level t."""
+def _mask(span: AnswerSpan, t: float, rng: np.random.Generator, late: float = 0.0) -> np.ndarray:
+    """Which tokens of a span are masked at level t: of two places the one at the end is drawn e^late times as likely as
+    the one at the beginning (Efficient-DLM, arXiv 2512.14067).
+    """
     places = np.flatnonzero(span.free)
-    masked = np.zeros(len(span.free), dtype=bool)
-    masked[rng.permutation(places)[: max(1, int(np.ceil(t * len(places))))]] = True
+    masked, num = np.zeros(len(span.free), dtype=bool), max(1, int(np.ceil(t * len(places))))
+    if late:  # the largest of logarithms of weights plus Gumbel noise are a draw without replacement
+        scores = rng.gumbel(size=len(places)) + late * places / max(1, len(span.free) - 1)
+        masked[places[np.argsort(-scores)[:num]]] = True
+    else:
+        masked[rng.permutation(places)[:num]] = True
     return masked
+
+
+def gaps_of(text: Text, rng: np.random.Generator) -> tuple[tuple[int, int], ...]:
+    """A gap [start, end) of up to LONGEST_GAP tokens, of log-uniform length, within an answer of a text: an answer's
+    first and last token stay. None where no answer has room.
+    """
+    runs = [(first, last) for first, last in _runs(text.answer) if last - first > 2 and first]
+    if not runs:
+        return ()
+    first, last = runs[int(rng.integers(len(runs)))]
+    length = int(np.exp(rng.uniform(0, np.log(min(LONGEST_GAP, last - first - 2) + 1))))
+    start = int(rng.integers(first + 1, last - length))
+    return ((start, start + length),)
+
+
+def gap_rows(
+    text: Text,
+    gaps: tuple[tuple[int, int], ...],
+    loss: AnswerLoss,
+    config: ModelConfig,
+    u: float,
+    rng: np.random.Generator,
+) -> Example:
+    """The rows of a text with gaps (`train.examples.infill`); half of them are masked up to their right end. Of the
+    clean rows those learn the next token that the first gap does not hide from what is before it.
+    """
+    source = Source(text.tokens, config.placeholder, config.null_id, gaps=gaps)
+    made = infill(source, replace(loss.objective, layout="infill", left=0.5), u, rng, len(text.tokens) + MAX_SLACK)
+    clean = np.arange(len(made.tokens)) < made.num_clean
+    learned = np.zeros(len(clean), dtype=bool)
+    learned[: made.num_clean - 1] = text.answer[1:] & (loss.clean > 0)
+    dropped = clean & ~(learned & (made.segment == 0))
+    return replace(made, target=np.where(dropped, IGNORE, made.target), weight=np.where(dropped, 0.0, made.weight))
 
 
 def noised_rows(
@@ -177,7 +224,8 @@ def _clean_stream(writer: RowWriter, text: Text, config: ModelConfig, loss: Answ
         predicts &= np.arange(1, num + 1) % config.block_size == 0
     predicts &= loss.objective.clean > 0
     target = np.where(predicts, np.append(text.tokens[1:], IGNORE), IGNORE)
-    writer.add(text.tokens, np.arange(num), target, np.where(predicts, loss.objective.clean, 0.0))
+    origin = np.where(predicts, np.arange(1, num + 1), IGNORE)
+    writer.add(text.tokens, np.arange(num), target, np.where(predicts, loss.objective.clean, 0.0), origin=origin)
     return num
 
 

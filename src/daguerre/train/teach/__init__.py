@@ -1,0 +1,1 @@
+"""A frozen autoregressive model as the teacher of one that learns to fill masks."""
