@@ -60,6 +60,7 @@ RIGHT: dict[str, st.SearchStrategy[Any]] = {
     "num_beams": st.integers(1, 4),
     "no_repeat_context_lines": st.booleans(),
     "fill_end": st.sampled_from(["fit", "model"]),
+    "accept_draft": st.none() | share,
     "policy": st.sampled_from(sorted(POLICIES)),
     "threshold": share,
     "edit_threshold": share,
