@@ -1,7 +1,7 @@
 """Edits by instruction and merges of lazy snippets by a model with a chat template, each checked exactly.
 
     python benchmarks/edits.py MODEL.gguf --out edits.jsonl                    100 edits and 200 merges
-    python benchmarks/edits.py MODEL.gguf --edits 20 --merges 0 --lines 60             fewer, in shorter files
+    python benchmarks/edits.py MODEL.gguf --edits 20 --merges 0 --lines 60     fewer, in shorter files
 
 Edits are those of `daguerre.evals.edit_rules`: files of the frozen held-out sample, a rule for each kind. Of every
 fifth the same prompt is answered without a draft, too, in mode "ar": the same text, and its time to compare with.

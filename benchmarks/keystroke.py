@@ -2,11 +2,11 @@
 
     python benchmarks/keystroke.py FILE.gguf --llama-server PATH --out keystroke.json
 
-Held-out files make a file of 2,000 lines. The cursor is in its middle, and types the next lines of the true file: after
-each character `/infill` is asked for the rest of the line, greedy, at most 16 tokens, as plugins of editors do, with
-all of the text before and after. How much of it is shown is each server's choice. The first request, which reads the
-text before the cursor, is given apart. Tokens computed are those of the prompt that were not kept from before; "first
-text" is the time from the request to its first characters: of the processor on one thread, else the wall's.
+Held-out files make a file of 2,000 lines. At the cursor, in its middle, the next lines of the true file are typed:
+after each character `/infill` is asked for the rest of the line, greedy, at most 16 tokens, as plugins of editors do,
+with all of the text before and after. How much of it is shown is each server's choice. The first request, which reads
+the text before the cursor, is given apart. Tokens computed are those of the prompt that were not kept from before;
+"first text" is the time from the request to its first characters: of the processor on one thread, else the wall's.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import httpx2
 from fills import OURS, THEIRS, Filler, servers
+from rich.progress import track
 
 from daguerre.evals.machine import machine_facts
 from daguerre.evals.results import publish
@@ -101,8 +103,9 @@ def page(values: dict[str, Any]) -> str:
     ]  # fmt: skip
     facts = values["facts"]
     about = (
-        f"{values['model']}, a file of {LINES:,} lines, {values['keystrokes']} keystrokes, {values['threads']} "
-        f"threads; {facts['processor']}, instruction set {facts['instruction_set']}, daguerre {facts['daguerre']}"
+        f"{values['model']}, a file of {LINES:,} lines, the cursor in line {values['at']:,}, {values['keystrokes']} "
+        f"keystrokes, {values['threads']} threads; {facts['processor']}, instruction set {facts['instruction_set']}, "
+        f"daguerre {facts['daguerre']}"
     )
     return f"# A keystroke in a long file\n\n{table(head, cells)}\n\n{about}\n"
 
@@ -121,8 +124,11 @@ def main() -> None:
     with ExitStack() as opened:
         fillers = opened.enter_context(servers(given.model, given.llama_server, given.threads))
         order = [name for name in (OURS, THEIRS) if name in fillers]
-        found = [{name: answer(fillers[name], *one) for name in order} for one in asked]
-    values = {"model": given.model.name, "threads": given.threads, "keystrokes": len(asked) - 1,
+        found = [
+            {name: answer(fillers[name], *one) for name in order}
+            for one in track(asked, "keystrokes", disable=not sys.stderr.isatty())
+        ]
+    values = {"model": given.model.name, "threads": given.threads, "at": given.at, "keystrokes": len(asked) - 1,
               "facts": machine_facts(), "sides": summary(found)}  # fmt: skip
     publish(given.out, values, page(values))
 
