@@ -264,5 +264,13 @@ def test_a_likely_draft_is_taken_as_it_is_and_an_unlikely_one_only_verified(subt
             assert same(written, model.generate(prompt, 40, mode=mode, heal=False))
     with pytest.raises(InputError, match="accept_draft"):
         model.generate(prompt, 40, mode="ar", accept_draft=0.5)
-    under = model.generate(prompt, 40, mode="ar", draft=draft, accept_draft=0.0, regex="[a-z]{4}")
-    assert under.text != draft
+    first = model.tokenizer.encode(draft)[0]
+    changes: list[dict[str, Any]] = [
+        {"regex": "[a-z]{4}"},
+        {"logit_bias": {first: -100.0}},
+        {"repetition_penalty": 1.5},
+    ]
+    for change in (*changes, {"guidance": 1.5, "negative": "import"}):
+        asked: dict[str, Any] = {"mode": "ar", "heal": False, **change}
+        found = model.generate(prompt, 40, draft=draft, accept_draft=0.0, **asked)
+        assert same(found, model.generate(prompt, 40, **asked)), change

@@ -152,7 +152,8 @@ class DecodeOptions:
         None,
         Number(low=0, high=1, none=True),
         """Take the draft as it is, and end the text behind it, where the geometric mean of its tokens' probabilities is
-        this or more; else write on, with the draft verified. None: only verify it. Under a constraint it is verified.
+        this or more; else write on, with the draft verified. None: only verify it, as under a constraint, and where
+        anything else changes the probabilities (logit_bias, repetition, guidance, a scorer).
         """,
     )
     policy: str | Policy | None = option(

@@ -24,11 +24,14 @@ ROWS = 128
 def take_draft(run: Run, canvas: Canvas, start: int, draft: np.ndarray) -> Steps:
     """Commit the tokens of a draft, int64 (D,), which begins at a position, and the end of the text, where the
     geometric mean of their probabilities is `accept_draft` or more; the canvas as it is where it is less, where
-    something is written already, and where there is no room for them, too few tokens, or a constraint.
+    something is written already, and where there is no room for them, too few tokens, or anything that changes the
+    probabilities.
     """
-    least, opened, gap = run.plan.decode.accept_draft, run.plan.opened(canvas), run.plan.gaps[0]
-    end, fits = run.plan.config.eos_id, gap.min_tokens <= len(draft) < len(opened) and opened[0] == start
-    if least is None or not len(draft) or not fits or run.sampler.constraint is not None:
+    decode, opened, gap = run.plan.decode, run.plan.opened(canvas), run.plan.gaps[0]
+    least, end = decode.accept_draft, run.plan.config.eos_id
+    fits = gap.min_tokens <= len(draft) < len(opened) and opened[0] == start
+    changed = run.sampler.constraint is not None or decode.logit_bias or decode.logit_guidance is not None
+    if least is None or not len(draft) or not fits or changed:
         return canvas
     nats = yield from log_probs(run, canvas.tokens[:start], draft)
     if nats.mean() < (math.log(least) if least else -math.inf):
