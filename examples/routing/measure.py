@@ -43,7 +43,8 @@ from report import deadlines, report
 from tasks import PATHS, Task, drawn
 
 from daguerre.errors import DaguerreError
-from daguerre.router.cascade import likelihood_of
+from daguerre.router.answers import answer_of
+from daguerre.router.cascade import WHOLE, likelihood_of
 from daguerre.router.cascade_fit import THRESHOLDS, CascadeRows, fit_cascade
 from daguerre.router.quality import QualityModel
 from daguerre.router.quality_fit import fit_quality
@@ -122,6 +123,13 @@ class Answers:
             file.write(json.dumps(row) + "\n")
 
 
+def _likelihood(operation: str, body: bytes) -> float | None:
+    """How likely an answer is; None for one that a cascade never accepts, since it was cut off."""
+    said = answer_of(operation, body, streamed=False)
+    whole = said is not None and said.finish in WHOLE
+    return likelihood_of(operation, body, streamed=False) if whole else None
+
+
 def ask(url: str, task: Task, servers: Sequence[Server], router: Server | None) -> Row:
     """A task's answer, its grade, and the processor seconds of the servers and of the router. A model that is asked
     directly tells log-probabilities.
@@ -139,7 +147,7 @@ def ask(url: str, task: Task, servers: Sequence[Server], router: Server | None) 
         "right": task.grade(answer.content) if good else 0.0,
         "valid": good and task.is_valid(answer.content),
         "able": good,
-        "likelihood": likelihood_of(task.operation, answer.content, streamed=False) if good else None,
+        "likelihood": _likelihood(task.operation, answer.content) if good else None,
         "seconds": sum(took[: len(servers)]),
         "routing": sum(took[len(servers) :]),
         "ms": ms,
@@ -268,6 +276,8 @@ def _with_floor(
     rows = list[Row]()
     for task, chances in some:
         able = [name for name in run.models if name in chances and answers.rows["fit", name, task.id]["able"]]
+        if not able:
+            continue
         best = max(able, key=chances.__getitem__)
         name = next((name for name in able if chances[name] >= floor), best)
         rows.append(answers.rows["fit", name, task.id])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,7 +14,7 @@ import httpx2
 import pytest
 
 from daguerre.errors import DataError
-from daguerre.router.cascade import MOST_SMALL, likelihood_of, without_logprobs
+from daguerre.router.cascade import MOST_CHECKS, MOST_SMALL, likelihood_of, without_logprobs
 from daguerre.router.config import Config, parse_config
 from daguerre.router.log import replay
 from router.test_proxy import SAY, Held, Log, ask, get, routed
@@ -121,6 +123,9 @@ def test_the_other_backend_may_take_an_unlikely_answer_by_its_own_score() -> Non
             (line,) = log.of_requests()
         assert two.asked[0].get("daguerre") == told and two.asked[0]["prediction"]["content"] == "hello"
         assert line["cascade"]["draft_accepted"] == 3
+    with cascaded(small(said("hello", 0.5)), two := Scripted(), cascade={"score": 0.6}) as (url, _):
+        ask(url, SAY | {"daguerre": {"mode": "block"}})  # which takes no draft
+    assert two.asked[0]["daguerre"] == {"mode": "block"} and "prediction" not in two.asked[0]
 
 
 def test_what_cannot_be_accepted_is_not() -> None:
@@ -131,13 +136,17 @@ def test_what_cannot_be_accepted_is_not() -> None:
         (said("hello", None), {}, "no log-probabilities"),
         (said("hello", finish="length"), {}, "ended by length"),
         (said('{"n": "three"}'), FORMAT, "schema"),
-        (json.dumps(called).encode(), {"tools": TOOLS}, "schema"),
+        (json.dumps(called).encode(), {"tools": TOOLS}, "its calls have no log-probabilities"),
     ]
     for body, more, why in cases:
         with cascaded(small(body), two := Scripted()) as (url, log):
             assert ask(url, SAY | more).headers["x-route-cascade"] == "rejected"
             assert why in log.of_requests()[0]["cascade"]["why"] and len(two.asked) == 1
-    with cascaded(small(said('{"n": 3}')), Scripted(), cascade={"accept": ["schema"], "least": {}}) as (url, _):
+    by_schema = {"accept": ["schema"], "least": {}}
+    with cascaded(small(json.dumps(called).encode()), Scripted(), cascade=by_schema) as (url, log):
+        assert ask(url, SAY | {"tools": TOOLS}).headers["x-route-cascade"] == "rejected"
+        assert "schema" in log.of_requests()[0]["cascade"]["why"]
+    with cascaded(small(said('{"n": 3}')), Scripted(), cascade=by_schema) as (url, _):
         assert ask(url, SAY | FORMAT).headers["x-route-cascade"] == "accepted"
         assert "x-route-cascade" not in ask(url).headers  # nothing says whether the answer is good
 
@@ -230,6 +239,8 @@ def test_requests_for_more_than_one_text_have_no_cascade() -> None:
         ({"input": "x"}, "/v1/responses", {}),
         ({"prompt": ["x", "y"]}, "/v1/completions", {}),
         ({"prompt": "x", "echo": True}, "/v1/completions", {}),
+        ({"prompt": "x", "logprobs": 0}, "/v1/completions", {}),
+        ({"prompt": "x", "suffix": "y"}, "/v1/fim/completions", {}),
     ]
     one, able = small(said("hello")), {"needs": NEEDS}
     with cascaded(one, Scripted(), each={"b": able}, overrides=["backend"]) as (url, log):
@@ -308,3 +319,25 @@ def test_likelihoods_are_read_from_all_shapes_and_taken_out_again(subtests: Any)
     stream = b"".join(streamed("hello", 0.25))
     assert likelihood_of("chat", stream, streamed=True) == 0.25
     assert likelihood_of("chat", without_logprobs(stream, streamed=True), streamed=True) is None
+
+
+def test_only_some_answers_are_checked_at_once_and_one_that_cannot_be_is_rejected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, most = 0, 0
+
+    async def checked(*given: Any) -> float:
+        nonlocal now, most
+        now, most = now + 1, max(most, now + 1)
+        await asyncio.sleep(0.02)
+        now -= 1
+        if most == MOST_CHECKS:
+            raise OSError("no more processes")
+        return 1.0
+
+    monkeypatch.setattr("daguerre.router.cascade.grade", checked)
+    how = {"accept": ["schema"], "least": {}}
+    with cascaded(small(said('{"n": 3}')), Scripted(), cascade=how) as (url, _), ThreadPoolExecutor(12) as pool:
+        found = list(pool.map(lambda _: ask(url, SAY | FORMAT), range(24)))
+    assert most == MOST_CHECKS and {one.status_code for one in found} == {200}
+    assert found[-1].headers["x-route-cascade"] == "rejected"

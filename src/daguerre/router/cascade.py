@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeGuard
 
 import orjson
 
+from daguerre.errors import DaguerreError
 from daguerre.http.errors import ApiError
 from daguerre.router.answers import FirstChoice, answer_of, events_of
 from daguerre.router.attempts import Attempts, Opened
@@ -29,10 +30,14 @@ from daguerre.router.routed_request import RoutedRequest, SmallAnswer, cost_of, 
 from daguerre.router.upstream import Upstreams
 
 OPERATIONS = ("chat", "completions", "fim", "decisions")
-APART = frozenset({"pins", "spans", "edit"})
-"""Needs of requests whose answers are no text from left to right."""
+APART = frozenset({"pins", "spans", "edit", "logprobs"})
+"""Needs of requests whose answers are no text from left to right, or have log-probabilities."""
 BOUND_RULES = ("conversation", "wish", "explore")
 """Rules by which a decision is for this one backend."""
+WITHOUT_LOGPROBS = frozenset({"fim"})
+"""Operations whose answers have no log-probabilities."""
+MOST_CHECKS = 4
+"""Schemas and tests that are checked at once: each is a process."""
 MOST_SMALL = 1 << 20
 """Bytes of an answer of a small backend; a longer one is rejected."""
 UNLIKELY = "its likelihood is too low"
@@ -60,7 +65,7 @@ def _is_apart(routed: RoutedRequest) -> bool:
     """Whether a request wants several answers, drafts of them, or one that nobody else can go on with."""
     body = routed.body
     several = any(body.get(name) not in (None, 1) for name in ("n", "best_of")) or isinstance(body.get("prompt"), list)
-    echoed = any(body.get(name) for name in ("echo", "diffusing", "store", "logprobs", "top_logprobs"))
+    echoed = any(body.get(name) for name in ("echo", "diffusing", "store"))
     return several or echoed or routed.features.conversation is not None or not APART.isdisjoint(routed.features.needs)
 
 
@@ -71,7 +76,8 @@ def checks_of_small(routed: RoutedRequest, config: Config) -> tuple[str, ...]:
     cascade = config.cascade
     if "test" in routed.features.wishes:
         return ("test",)
-    if "likelihood" in cascade.accept and cascade.least_of(routed.features.step) is None:
+    has_least = cascade.least_of(routed.features.step) is not None and routed.operation not in WITHOUT_LOGPROBS
+    if "likelihood" in cascade.accept and not has_least:
         return ()
     has_schema = text_schema(routed.body) is not None or bool(tool_schemas(routed.body))
     return tuple(name for name in cascade.accept if name != "schema" or has_schema)
@@ -82,6 +88,7 @@ class Cascading:
 
     def __init__(self, config: Config, upstreams: Upstreams, attempts: Attempts) -> None:
         self._config, self._upstreams, self._attempts = config, upstreams, attempts
+        self._checks = asyncio.Semaphore(MOST_CHECKS)
 
     async def answer(self, routed: RoutedRequest, small: Candidate | None) -> Opened:
         """The answer to a request, which `small` answers first. ApiError where no backend has one."""
@@ -118,6 +125,7 @@ class Cascading:
         if opened is not None and routed.small is not None:
             routed.small.accepted = why is None
             routed.small.score = self._config.cascade.score if why == UNLIKELY else None
+            routed.line["cascade"]["score"] = routed.small.score
             opened.attempt["rejected"] = why is not None
         return opened, why
 
@@ -169,10 +177,10 @@ class Cascading:
         counts = counts_of(opened.check.usage, routed.features.input_tokens, len(opened.first), backend.context)
         said = answer_of(routed.operation, opened.first, opened.chunks is not None)
         cost = cost_of(counts, backend.price)
-        routed.line["cost"] = cost
-        routed.line["cascade"] |= {"cost": cost, "tokens": counts, "ms": round(attempt["ms"] - begun, 3)}
         if said is None:
             raise BackendError("body", f"{backend.name} sent no answer")
+        routed.line["cost"] = cost
+        routed.line["cascade"] |= {"cost": cost, "tokens": counts, "ms": round(attempt["ms"] - begun, 3)}
         routed.small = SmallAnswer(backend.name, said, cost, int(counts["input"] + counts["output"]))
         return said
 
@@ -183,6 +191,8 @@ class Cascading:
         routed.line["cascade"] |= {"likelihood": likelihood, "least": least, "whole": said.finish in WHOLE}
         if said.finish not in WHOLE:
             return f"it ended by {said.finish}"
+        if "likelihood" in checks and said.tool_calls:
+            return "its calls have no log-probabilities"
         if "likelihood" in checks and (likelihood is None or least is None or likelihood < least):
             return "it has no log-probabilities" if likelihood is None else UNLIKELY
         if "schema" in checks and not await self._passes(routed, said, "schema"):
@@ -195,7 +205,11 @@ class Cascading:
         cascade = self._config.cascade
         command = cascade.tests[routed.features.wishes["test"]] if kind == "tests" else ()
         grader = Grader(kind=kind, command=command, timeout=cascade.timeout)
-        return await grade(grader, routed.body, routed.operation, said) == 1.0
+        try:
+            async with self._checks:
+                return await grade(grader, routed.body, routed.operation, said) == 1.0
+        except (OSError, DaguerreError):  # the check could not be made
+            return False
 
 
 async def _nothing() -> AsyncGenerator[bytes]:

@@ -138,7 +138,8 @@ def threshold_of(rows: CascadeRows, target: float, confidence: float) -> float |
     for threshold in THRESHOLDS.tolist() if len(rows.small) >= LEAST_ROWS else ():
         if evidence_for(rows.outcomes(threshold) - target * rows.large, target) * (1 - confidence) < 1:
             break
-        least = threshold
+        if rows.accepted(threshold).any():  # of thresholds that accept nothing the data say nothing
+            least = threshold
     return least
 
 
@@ -207,7 +208,10 @@ def read_cascade(path: Path, small: str, large: str | None) -> tuple[dict[str, C
             elif "shadow_of" in line:
                 _add_shadow(line, found)
             elif "cascade" in line:
-                found[str(line["id"])] = _logged(line, large)
+                if why := _says_nothing(line["cascade"], small):
+                    unused[why] += 1
+                else:
+                    found[str(line["id"])] = _logged(line, large)
             elif "decision" in line:
                 unused["requests without a cascade"] += 1
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -235,6 +239,16 @@ def _outcome(line: Mapping[str, Any], small: str, large: str | None) -> _Answers
     if step not in (*STEPS, ANY_STEP):
         raise ValueError(f"{step!r:.40} is no step type")
     return _Answers(step, _likelihood(line.get("likelihood")), large or next(iter(others), None), None, grades)
+
+
+def _says_nothing(told: Mapping[str, Any], small: str) -> str | None:
+    """Why a request's cascade cannot be used; None: it can."""
+    if told["small"] != small:
+        return "requests that another backend answered first"
+    if told.get("score") is not None:
+        return "requests whose draft may have been taken as it is"
+    whole = told.get("whole") and told.get("likelihood") is None
+    return "answers without a likelihood" if whole else None
 
 
 def _logged(line: Mapping[str, Any], large: str | None) -> _Answers:

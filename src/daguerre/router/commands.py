@@ -152,7 +152,12 @@ def fit(
             metavar="LOG", help="Lines of outcomes, or a router's log with texts and grades; may be gzipped."
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The file for `quality_model`.")] = QUALITY,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", help=f"The file for `quality_model` ({QUALITY}); with --cascade, of TOML ({CASCADE})."
+        ),
+    ] = None,
     folds: Annotated[
         int, typer.Option(min=2, max=20, help="Parts that groups are dealt into, to be held out.")
     ] = FOLDS,
@@ -172,12 +177,15 @@ def fit(
 ) -> None:
     """Fit how likely each backend's answer is right, from outcomes or graded answers, and say how the fit does on
     groups of requests that it has not seen. With --cascade: how likely a small backend's answer must be by its own
-    model, so that a target of quality is kept; --out is then a TOML file.
+    model, so that a target of quality is kept.
     """
     need_route()
     if cascade is not None:
-        _fit_cascade(log, out, cascade, large, target, confidence, as_json)
+        _fit_cascade(log, out or CASCADE, cascade, large, target, confidence, as_json)
         return
+    if large is not None:
+        raise InputError("--large is the other backend of a cascade: give the small one as --cascade, or leave it out")
+    out = out or QUALITY
     from daguerre.router.quality_fit import fit_quality
     from daguerre.router.quality_rows import read_outcomes
 
@@ -195,15 +203,16 @@ def _fit_cascade(
     from daguerre.router.cascade_fit import fit_cascade
 
     found = fit_cascade(log, small, large, target, confidence)
-    out = CASCADE if out == QUALITY else out
-    text = "" if as_json else found.table()
-    typer.echo(json.dumps({"out": str(out), **found.to_dict()}) if as_json else text)
+    if not as_json:
+        typer.echo(found.table())
+    text = found.toml()
     try:
-        out.write_text(found.toml(), encoding="utf-8")
+        with atomic_write(out) as file:
+            file.write(text.encode())
     except OSError as error:
         raise InputError(f"cannot write {out}: {error.strerror}") from None
-    if not as_json:
-        typer.echo(f"wrote {out}: put its tables into the configuration")
+    told = f"wrote {out}: put its tables into the configuration"
+    typer.echo(json.dumps({"out": str(out), **found.to_dict()}) if as_json else told)
 
 
 def said(report: Mapping[str, Any], out: Path) -> str:

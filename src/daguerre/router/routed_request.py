@@ -14,9 +14,12 @@ from daguerre.router.limits import Reservation
 from daguerre.router.reading import as_object
 from daguerre.router.replies import tokens_of
 from daguerre.router.requests import ObservedFeatures
+from daguerre.router.upstream import merged
 
 MOST_CONTEXTS = 128
 """How many contexts of its backend an answer of several choices may have tokens for."""
+DRAFTING = (None, "ar", "speculative", "fim")
+"""Modes of Daguerre's server that verify drafts; None: it chooses."""
 Write = Callable[[dict[str, Any]], None]
 
 
@@ -86,11 +89,12 @@ class RoutedRequest:
 
     def body_for(self, backend: Backend) -> dict[str, Any]:
         """The body that a backend gets: with the rejected answer of a small one as a draft, where it takes drafts and
-        the request has neither one nor tools, beside which OpenAI's API refuses them.
+        the request has neither one nor tools, beside which OpenAI's API refuses them, nor a mode that takes none.
         """
         text, own = "" if self.small is None else self.small.said.text, as_object(self.body.get("daguerre"))
         has_own = "draft" in own or any(self.body.get(name) for name in ("prediction", "tools", "functions"))
-        if not text or has_own or self.operation not in backend.drafts:
+        mode = as_object(merged(self.body, backend.body).get("daguerre")).get("mode")
+        if not text or has_own or mode not in DRAFTING or self.operation not in backend.drafts:
             return self.body
         draft: dict[str, Any] = {} if self.operation == "chat" else {"draft": text}
         draft |= {} if self.small is None or self.small.score is None else {"accept_draft": self.small.score}
@@ -101,8 +105,8 @@ class RoutedRequest:
         """What the client is told of the decision, and of the backend that answered."""
         said = {"x-route-id": self.id, "x-route-step": self.features.step}
         said |= {} if backend is None else {"x-route-backend": backend}
-        if self.small is not None:
-            said["x-route-cascade"] = "accepted" if self.small.accepted else "rejected"
+        if (cascade := self.line.get("cascade")) is not None:
+            said["x-route-cascade"] = "accepted" if cascade.get("accepted") else "rejected"
         return said | {"x-route-reason": self.decision.reason.encode("ascii", "replace").decode()[:200]}
 
     def end(self, status: int, took: float | None = None) -> None:
