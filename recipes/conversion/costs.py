@@ -3,7 +3,8 @@
     python recipes/conversion/costs.py --positions 100
 
 A position of text is one clean row of the student and one of the teacher, and an answer's is one masked row besides. A
-row costs 2 operations a weight forward and 4 back; rows that are scored cost the projection, too, of both models.
+row of the student costs 2 operations a weight forward, 2 once more, as layers are computed again, and 4 back; one of
+the teacher 2. Rows that are scored cost the projection, too, of both models. Writing the answers is not counted.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def operations(config: ModelConfig) -> float:
     head = config.vocab_size * config.width
     body = sum(weight.numel() for weight in model.parameters()) - head * (1 if config.tied else 2)
     scored = ANSWERS * (1 + MASKED)
-    return body * (6 * (1 + ANSWERS) + 2) + scored * head * (6 + 2)
+    return body * (8 * (1 + ANSWERS) + 2) + scored * head * (6 + 2)
 
 
 def gigabytes(config: ModelConfig, devices: int, rank: int = 0) -> float:

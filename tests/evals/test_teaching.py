@@ -67,7 +67,7 @@ def test_nats_are_those_of_the_score_and_text_is_that_of_the_model(causal: Model
 def test_a_sentence_is_taken_from_the_middle(causal: Model) -> None:
     encode = causal.tokenizer.encode
     (one,) = missing_sentences([ToldAnswer([1], encode(TEXT)), ToldAnswer([1], encode("One. Two."))], causal, 0)
-    assert one.middle == "The sky is blue, and clear."
+    assert one.middle == " The sky is blue, and clear."
     assert causal.tokenizer.decode([*one.before[1:], *encode(one.middle), *one.after]) == TEXT
 
 

@@ -39,6 +39,8 @@ def missing_sentences(told: Sequence[ToldAnswer], model: Model, seed: int) -> li
             continue
         middle = rng.choice(inner)
         left, _, right = text.partition(middle)
+        kept = left.rstrip()  # tokens of words have the space before them
+        middle, left = left[len(kept) :] + middle, kept
         if left and right and len(tokenizer.encode(middle, begins=False)) <= LONGEST:
             before = one.prompt + tokenizer.encode(left, begins=False)
             out.append(MissingSentence(before, middle, tokenizer.encode(right, begins=False)))
@@ -46,23 +48,26 @@ def missing_sentences(told: Sequence[ToldAnswer], model: Model, seed: int) -> li
 
 
 def fills(model: Model, teacher: Model, missing: Sequence[MissingSentence], progress: Progress) -> dict[str, Any]:
-    """How many sentences are filled exactly, and how often the fill and what follows are likelier to the teacher than
-    its own continuation, of as many sentences, and what follows.
+    """How many sentences are filled exactly, how many with nothing, and how often a fill and what follows are likelier
+    to the teacher than its own next sentence and what follows: by sums of nats, in which a fill of nothing, which pays
+    for no words, never counts as likelier.
     """
     own = {tuple(one.prompt): one.new for one in write(teacher, [m.before for m in missing], {"mode": "ar"}, LONGEST)}
-    exact, likelier, examples = 0, 0, list[dict[str, Any]]()
+    exact, likelier, empty, examples = 0, 0, 0, list[dict[str, Any]]()
     for done, one in enumerate(missing):
         progress("fills", done, len(missing))
         text = model.infill(one.before, one.after, LONGEST, temperature=0.0).text
         said = _first_sentence(teacher.tokenizer.decode(own[tuple(one.before)]))
         fill, rest = (teacher.tokenizer.encode(each, begins=False) for each in (text, said))
         nats = [_nats(teacher, one, middle) for middle in (fill, rest)]
-        exact, likelier = exact + (text.strip() == one.middle.strip()), likelier + (nats[0] < nats[1])
+        exact, empty = exact + (text.strip() == one.middle.strip()), empty + (not text.strip())
+        likelier += bool(text.strip()) and nats[0] < nats[1]
         examples.append({"fill": text, "truth": one.middle, "left_to_right": said, "nats": nats})
     num = max(1, len(missing))
     return {
         "num": len(missing),
         "exact": exact / num,
+        "empty": empty / num,
         "likelier": likelier / num,
         "likelier_interval": wilson(likelier, num),
         "examples": examples[:40],

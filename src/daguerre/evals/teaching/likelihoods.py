@@ -39,7 +39,7 @@ class ToldAnswer:
         return self.prompt + self.new
 
 
-def next_laws(model: Backbone, ids: Sequence[int], given: int) -> Tensor:
+def next_log_probs(model: Backbone, ids: Sequence[int], given: int) -> Tensor:
     """Logarithms of a model's probabilities of each token of a text behind the `given` ones, (L - given, V); before the
     text stands what every canvas begins with.
     """
@@ -58,9 +58,9 @@ def nats_of(model: Backbone, ids: Sequence[int], given: int) -> tuple[np.ndarray
     """Of each token of a text behind the `given` ones: its nats under an autoregressive model, float (L - given,), and
     whether it is the most likely one, bool.
     """
-    laws = next_laws(model, ids, given).cpu()
+    log_probs = next_log_probs(model, ids, given).cpu()
     told = np.asarray(ids[given:])
-    return -laws.numpy()[np.arange(len(told)), told].astype(np.float64), (laws.argmax(-1).numpy() == told)
+    return -log_probs.numpy()[np.arange(len(told)), told].astype(np.float64), (log_probs.argmax(-1).numpy() == told)
 
 
 def bits_of_answers(model: Model, teacher: Model, told: Sequence[ToldAnswer], progress: Progress) -> dict[str, Any]:
@@ -96,7 +96,8 @@ def distance(
     sums, counts = {"kl": 0.0, "kl_next": 0.0}, {"kl": 0, "kl_next": 0}
     for start in range(0, len(told), SEQUENCES):
         progress("KL", start, len(told))
-        report = loss(model.backbone, _batch_of(told[start : start + SEQUENCES], model, [seed, start]))
+        batch = _batch_of(told[start : start + SEQUENCES], model, [seed, start])
+        report = loss(model.backbone, batch.to(model.backbone.embedding.weight.device))
         for name, num in (("kl", int(report.level_count.sum())), ("kl_next", report.clean_count)):
             if num:
                 sums[name], counts[name] = sums[name] + num * report.parts[name], counts[name] + num

@@ -33,7 +33,8 @@ def teacher_section(task: Row) -> str:
     ]
     if (fills := task.get("fills")) is not None:
         parts.append(
-            f"{counted(fills['num'], 'sentence')} taken out of the middle: {100 * fills['exact']:.1f}% filled exactly; "
+            f"{counted(fills['num'], 'sentence')} taken out of the middle: {100 * fills['exact']:.1f}% filled exactly, "
+            f"{100 * fills['empty']:.1f}% with nothing; "
             f"with what follows, {share(fills['likelier'], fills['likelier_interval'])}% of the fills are likelier to "
             "the teacher than its own continuation from the left."
         )

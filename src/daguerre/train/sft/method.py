@@ -64,6 +64,8 @@ class FineTuning(Method):
         if self.recipe.teacher is not None:
             check_taught(self.answers, config)
         corrupted = any(stage.corruption != "none" for stage in self.recipe.stages)
+        if corrupted and self.answers.gaps:
+            raise InputError("no corruption is planted in texts with gaps: set sft.gaps=0, or leave out corruption")
         if corrupted and (not self.answers.noisy or config.process != "absorbing"):
             raise UnsupportedError(
                 "corruption is planted among masks: this loss has none, so leave out stages.N.corruption"

@@ -175,6 +175,8 @@ def answer_loss(options: Sft, config: ModelConfig, family: str | None) -> Answer
     )
     if options.gaps and (layout != "blocks" or config.null_id is None or config.masks_in_place):
         raise InputError("sft.gaps are for causal context with masks and a gap filler: leave it out")
+    if options.gaps and chosen.complementary:
+        raise InputError("sft.gaps and sft.complementary exclude each other: leave out one")
     values = {f.name: getattr(chosen, f.name) for f in fields(Preset)}
     values |= {name: getattr(options, name) for name in ("cart", "errors", "late", "gaps")}
     return AnswerLoss(name=name, objective=objective, packing=packing, **values)

@@ -33,15 +33,16 @@ class RolledBatches:
 
     def __init__(self, student: Student, answers: AnswerBatches) -> None:
         self.student, self.answers = student, answers
-        self.written: tuple[int, list[Rolled]] | None = None
-        """The answers of a number of steps, and which of these numbers they are."""
+        self.written: tuple[tuple[int, ...], list[Rolled]] | None = None
+        """The answers of some steps; which of these they are, and what their stage asks for."""
 
     def draw(self, index: int, stage: Stage) -> RolledBatch:
         """A micro-batch. The first one of several steps writes their answers."""
         parts = stage.micro_batches * self.student.options.updates
         number = index // parts
-        if self.written is None or self.written[0] != number:
-            self.written = number, self._write(number, stage)
+        key = (number, stage.sequences, stage.micro_batches, stage.answer, self.block_size(stage))
+        if self.written is None or self.written[0] != key:
+            self.written = key, self._write(number, stage)
         texts, rng = self.written[1], np.random.default_rng([self.answers.seed, index])
         first = index % stage.micro_batches * stage.sequences
         part = texts[first : first + stage.sequences]
@@ -79,14 +80,14 @@ class RolledBatches:
         """What a checkpoint keeps."""
         if self.written is None:
             return {"written": None}
-        number, texts = self.written
-        return {"written": (number, [one.state() for one in texts])}
+        key, texts = self.written
+        return {"written": (key, [one.state() for one in texts])}
 
     def load(self, state: dict[str, Any]) -> None:
         """Go on from a checkpoint."""
         if state["written"] is not None:
-            number, texts = state["written"]
-            self.written = number, [Rolled.of(one) for one in texts]
+            key, texts = state["written"]
+            self.written = tuple(key), [Rolled.of(one) for one in texts]
 
     def _write(self, number: int, stage: Stage) -> list[Rolled]:
         num = stage.sequences * stage.micro_batches

@@ -78,7 +78,7 @@ class _Streamed(torch.autograd.Function):
     ) -> Any:
         student, teacher, told, rows, learns = given
         wanted = [weight for weight in weights if learns and weight.requires_grad]
-        sums = [torch.zeros_like(weight) for weight in wanted]
+        sums = [torch.zeros_like(weight, dtype=torch.float32) for weight in wanted]
         total, states, terms = hidden.new_zeros((), dtype=torch.float32), list[Tensor](), list[Terms]()
         for start in range(0, len(hidden), rows):
             part = told[start : start + rows]
@@ -94,7 +94,7 @@ class _Streamed(torch.autograd.Function):
             total += loss.detach()
             terms.append((away.detach(), data.detach()))
         ctx.found = [torch.cat(states) if states else None, *sums]
-        ctx.wanted = [weight.requires_grad for weight in weights]
+        ctx.wanted = [weight.dtype if weight.requires_grad else None for weight in weights]
         away, data = (torch.cat([one[i] for one in terms]) if terms else hidden.new_zeros(0) for i in range(2))
         ctx.mark_non_differentiable(away, data)
         return total, away, data
@@ -103,7 +103,7 @@ class _Streamed(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor, *_: Tensor) -> Any:
         state, *sums = ctx.found
         left = iter(sums)
-        weights = [gradient * next(left) if wanted else None for wanted in ctx.wanted]
+        weights = [(gradient * next(left)).to(kind) if kind else None for kind in ctx.wanted]
         return None if state is None else gradient * state, None, *weights
 
 

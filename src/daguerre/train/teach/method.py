@@ -33,6 +33,8 @@ class RollingOut(FineTuning):
     def answer_loss(self, config: ModelConfig, family: str | None) -> AnswerLoss:
         if config.anchor == "clean" or config.masks_in_place:
             raise UnsupportedError("[rollouts] learn all tokens of a block from its masks: convert to causal or sdar")
+        if self.recipe.teacher is not None and not self.recipe.teacher.model:
+            raise InputError("[rollouts] need teacher.model: name the model that --from was converted from")
         loss = super().answer_loss(config, family)
         if not loss.noisy:
             raise UnsupportedError("[rollouts] are for models that fill masks: convert this one first")
@@ -55,7 +57,7 @@ class RollingOut(FineTuning):
         return replace(report, parts={**report.parts, **batch.figures})
 
     def largest(self) -> BatchRows | None:
-        """Of the data's answers, which are longer than those that are written."""
+        """Of the data's answers; those that are written may be longer."""
         return max(BatchRows.of(self.batches.answers.draw(0, stage)) for stage in self.recipe.stages)
 
     def state(self) -> dict[str, Any]:

@@ -156,11 +156,13 @@ def states_of(one: Rolled, config: ModelConfig, block_size: int, rng: np.random.
 
 
 def figures_of(texts: Sequence[Rolled]) -> dict[str, float]:
-    """Means over texts: tokens of an answer, tokens a forward (of all together), and how much answers repeat."""
+    """Means over texts: tokens of an answer, tokens a forward, ends of text among them (of all together), and how
+    much answers repeat.
+    """
     answers = [one.tokens[one.first : one.last].tolist() for one in texts]
-    forwards = sum(one.forwards for one in texts)
+    forwards, committed = sum(one.forwards for one in texts), sum(int((one.steps >= 0).sum()) for one in texts)
     return {
         "answer_length": float(np.mean([len(answer) for answer in answers])),
-        "tokens_per_forward": sum(map(len, answers)) / max(1, forwards),
+        "tokens_per_forward": committed / max(1, forwards),
         "repetition": float(np.mean([repeated(answer) for answer in answers])),
     }
