@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from daguerre.models.loading import save_model
 from daguerre.scoring import concept_search
 from daguerre.scoring.concept_index import ConceptIndex
 from daguerre.scoring.concept_search import (
+    MOST_PARAGRAPHS,
     UNITS,
     ConceptReader,
     FoundUnit,
@@ -38,6 +39,7 @@ from daguerre.scoring.concept_search import (
     find_concepts,
     found_in,
     functions,
+    paragraphs,
     parse_query,
     read_tables,
     search,
@@ -334,6 +336,13 @@ def test_paragraphs_are_the_units_of_what_is_no_python(make_model: MakeModel) ->
     assert isinstance(one, FoundUnit) and (one.unit, one.first, one.last) == ("", 1, 2)
     found = list(search(*arguments, [SearchedText("a", "\nDear reader,\n \nIt rained.\r\nIt rained on.\n\n\nBye\n")]))
     assert [(one.unit, one.first, one.last) for one in found] == [("", 2, 2), ("", 4, 5), ("", 8, 8)]
+
+
+def test_a_text_has_so_many_units_at_most() -> None:
+    text = ".\n\n" * 5000
+    found = paragraphs(text)
+    assert len(found) == MOST_PARAGRAPHS and (found[0][1], found[-1][2]) == (1, 9999)
+    assert all(one[2] < two[1] for one, two in pairwise(found)) and len(paragraphs("( a\n\nb\nc\n")) == 2
 
 
 def test_what_cannot_be_searched_is_said(make_model: MakeModel, causal: Model) -> None:

@@ -165,6 +165,9 @@ class Scripted(ConceptAsker):
     def __init__(self, concepts: list[OwnConcept]) -> None:
         self.concepts, self.calibrations = concepts, {}
 
+    def can_ask(self, text: str) -> bool:
+        return True
+
     def scores(self, text: str, concepts: list[OwnConcept]) -> np.ndarray:  # type: ignore[override]
         return np.array([[0.4 * text.count(one.name[0]) - 30, 0.0] for one in concepts])
 
@@ -208,6 +211,8 @@ def test_rules_are_tried_on_files(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert "3 files, 1 of them not UTF-8" in done.output and "two.txt:1  $5" in done.output
     assert "price          3 spans in 2 files" in done.output
+    again = CliRunner().invoke(app, ["concepts", "label", str(folder), "--taxonomy", str(PROSE), "--out", str(out)])
+    assert isinstance(again.exception, InputError) and "is there already" in str(again.exception)
     labels = read_taxonomy(out)
     assert [one.name for one in labels.concepts] == sorted(HAS) and len(labels.texts) == 2
 
@@ -230,13 +235,43 @@ def test_texts_to_mark_are_drawn_and_read_back(tmp_path: Path) -> None:
     assert len(marks) == 3
     more = write_marks(replace(own, marks=marks), [tmp_path / "texts"], 100, tmp_path / "more.jsonl", None)
     assert more == 60 - 3
+    assert write_marks(replace(own, marks=marks), [tmp_path / "texts"], 8, tmp_path / "second.jsonl", asker) == 8
+    seconds = {json.loads(line)["text"] for line in (tmp_path / "second.jsonl").read_text().splitlines()}
+    assert not seconds & {mark.text for mark in marks}
+    with pytest.raises(InputError, match="there is no folder"):
+        write_marks(own, [tmp_path / "texts"], 8, tmp_path / "none" / "marks.jsonl", None)
     with pytest.raises(InputError, match="is there already"):
         write_marks(own, [tmp_path / "texts"], 8, out, None)
     with pytest.raises(InputError, match="have rules"):
         write_marks(own.only(["price"]), [tmp_path / "texts"], 8, tmp_path / "other.jsonl", None)
 
 
-def test_a_question_is_a_conversation_in_which_a_mark_of_the_text_is_text() -> None:
+def test_texts_of_several_files_have_all_labels(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "It is $4. Sorry.", "spans": [["price", 6, 8]]}\n')
+    (tmp_path / "b.jsonl").write_text('{"text": "It is $4. Sorry.", "spans": [["apology", 10, 15]]}\n')
+    tables = '[concepts.price]\nlabels = "a.jsonl"\n[concepts.apology]\nlabels = "b.jsonl"\n'
+    (one,) = of_file(tmp_path, tables).texts
+    assert one.spans == (("price", 6, 8), ("apology", 10, 15))
+
+
+def test_marks_of_one_kind_or_of_both_say_nothing() -> None:
+    own = OwnTaxonomy((OwnConcept(name="digits", means="x", pattern="[0-9]"),))
+    kinds = [Mark("digits", f"{number}", True) for number in range(20)]
+    for marks, why in ((kinds, "one kind"), ([*kinds, Mark("digits", "3", False)], "both ways")):
+        with pytest.raises(InputError, match=why):
+            judged(replace(own, marks=tuple(marks)), None, 0.4, print)
+
+
+def test_general_concepts_are_those_below_them() -> None:
+    named = [("top", ()), ("mid", ("top",)), ("low", ("mid",))]
+    own = OwnTaxonomy(tuple(OwnConcept(name=name, means="x", parents=over) for name, over in named))
+    own = replace(own, concepts=(*own.concepts[:2], replace(own.concepts[2], pattern="ab")))
+    assert not own.asked and len(own.label("ab").spans) == 3
+    assert [one.parents for one in own.only(["low", "top"]).concepts] == [(), ("top",)]
+    assert [one.name for one in replace(own, marks=(Mark("top", "ab", True),)).asked] == ["top"]
+
+
+def test_a_question_is_a_conversation_and_texts_of_special_tokens_are_not_asked_about() -> None:
     template, asked = ChatTemplate({"default": "<s><user>{{ messages[0].content }}<end><model>"}), list[Any]()
 
     def decide(state: str, questions: list[YesNo]) -> list[Any]:

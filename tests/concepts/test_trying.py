@@ -22,6 +22,7 @@ from daguerre.concepts.trying import (
     held_out_prompts,
 )
 from daguerre.errors import InputError, UnsupportedError
+from daguerre.heldout import load_frozen
 from daguerre.model import Model
 from test_cli import Called
 from test_cli import call as call
@@ -87,6 +88,11 @@ def test_who_says_that_a_text_has_a_concept(model: Model) -> None:
     assert finders[0].has("def f(x):\n    ", "for y in x:\n        pass\n")
     assert not finders[0].has("for y in x:\n    ", "print(y)\n")
     assert finders[1].has("Do", "c") and not finders[1].has("Doc", "x")
+    syntax = OwnTaxonomy((OwnConcept(name="comment", means="x", syntax="ast.Assert"),))
+    by_syntax = finder_of(model, "comment", syntax)[0]
+    assert by_syntax.has("def f(x):\n    ", "assert x\n    return (x +") and not by_syntax.has("assert x\n", "y = (x +")
+    labeled = OwnTaxonomy((OwnConcept(name="docstring", labeled=True),))
+    assert type(finder_of(model, "docstring", labeled)[0]) is TextFinder
     documented = 'def f(x):\n    """Return x as it is."""\n'
     assert asked.has(documented[:14], documented[14:]) and not asked.has(documented, "    return x\n")
     assert asked.sound("x = ", "1\n", "1\n") == 1.0 > asked.sound("x = ", "zq%$\n", "1\n") > 0
@@ -96,8 +102,11 @@ def test_who_says_that_a_text_has_a_concept(model: Model) -> None:
 
 def test_held_out_prompts_end_before_a_concept_that_is_forbidden(call: Callable[..., Called], tmp_path: Path) -> None:
     concept = taxonomy().named("docstring")
-    for prompt in held_out_prompts(concept, forbid=True, num=3):
-        assert prompt.rstrip(" ").endswith((":\n", '"')) or not prompt.strip() or prompt.count("\n") > 0
+    texts, prompts = [one.text for one in load_frozen()], held_out_prompts(concept, forbid=True, num=3)
+    assert len(prompts) == 3
+    for prompt in prompts:
+        behind = [text[len(prompt) :].lstrip(" ").lstrip("rRuU") for text in texts if text.startswith(prompt)]
+        assert any(each.startswith(('"', "'")) for each in behind)
     assert len(held_out_prompts(None, forbid=False, num=4)) == 4
     (tmp_path / "prompts.jsonl").write_text('{"prompt": ""}')
     code, _, error = call("concepts", "try", "docstring", "--prompts", str(tmp_path / "prompts.jsonl"))

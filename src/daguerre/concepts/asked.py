@@ -18,7 +18,7 @@ import numpy as np
 
 from daguerre.concepts.own import Mark, OwnConcept, OwnTaxonomy
 from daguerre.concepts.source import Span
-from daguerre.errors import InputError, UnsupportedError
+from daguerre.errors import InputError, UnsupportedError, shown
 from daguerre.model import Model
 from daguerre.scoring.agreement import RaterAgreement, agreement
 from daguerre.scoring.calibration import Calibration, fit
@@ -76,6 +76,10 @@ class ConceptAsker:
         self._head, _, rest = whole.partition(TEXT)
         self._between, _, self._tail = rest.partition(QUESTION)
 
+    def can_ask(self, text: str) -> bool:
+        """Whether a text has no text of a special token, which would not be read as text."""
+        return not self._model.tokenizer.find_special(text)
+
     def scores(self, text: str, concepts: Sequence[OwnConcept]) -> np.ndarray:
         """Log-probabilities of "yes" and "no", before calibration, float64 (C, 2)."""
         questions = [YesNo(before=f"{self._between}{one.means}{self._tail}", yes="Yes", no="No") for one in concepts]
@@ -92,7 +96,7 @@ class ConceptAsker:
         """The spans of a text that have concepts, each with the name of one; None for a text that cannot be asked
         about, since it has the text of a special token.
         """
-        if self._model.tokenizer.find_special(text):
+        if not self.can_ask(text):
             return None
         out = list[tuple[str, int, int]]()
         for start, end in text_spans(text):
@@ -131,12 +135,13 @@ def judged(
         raise InputError(f"the concept {own.asked[0].name!r} has no rule: give it one, or a chat model by --ask")
     found = dict[str, JudgedConcept]()
     for one in own.concepts:
-        marks = [mark for mark in own.marks if mark.concept == one.name]
-        if one.is_asked:
+        marks = [*dict.fromkeys(mark for mark in own.marks if mark.concept == one.name)]
+        if one in own.asked:
             assert asker is not None
             found[one.name] = judge(one, marks, asker)
         elif marks and not one.labeled:
-            says = [bool(len(own.only([one.name]).label(mark.text).spans)) for mark in marks]
+            _check_kinds(one.name, marks)
+            says = [own.numbers[one.name] in own.label(mark.text).spans[:, 0] for mark in marks]
             found[one.name] = _compared(one.name, np.array(says), marks)
     for each in found.values():
         say(each.line(least))
@@ -149,7 +154,7 @@ def judged(
 
 def judge(one: OwnConcept, marks: Sequence[Mark], asker: ConceptAsker) -> JudgedConcept:
     """Calibrate a concept on half of its marks; how the model agrees with the others. InputError for too few."""
-    halves = _halves(one.name, marks)
+    halves = _halves(one.name, [mark for mark in marks if asker.can_ask(mark.text)])
     scores = [np.stack([asker.scores(mark.text, [one])[0] for mark in half]) for half in halves]
     truth = np.array([LABELS.index("yes" if mark.has else "no") for mark in halves[0]])
     asker.calibrations[one.name] = calibrated(scores[0], truth)
@@ -175,7 +180,17 @@ def _halves(name: str, marks: Sequence[Mark]) -> tuple[list[Mark], list[Mark]]:
             f"the concept {name!r} has {len(kinds[0])} marks that say it is there and {len(kinds[1])} that it is not, "
             f"and needs {FEWEST} or more of either: mark more texts"
         )
+    _check_kinds(name, marks)
     return [mark for kind in kinds for mark in kind[::2]], [mark for kind in kinds for mark in kind[1::2]]
+
+
+def _check_kinds(name: str, marks: Sequence[Mark]) -> None:
+    """InputError for marks of one kind alone, and for a text that is marked both ways."""
+    yes, no = ({mark.text for mark in marks if mark.has == has} for has in (True, False))
+    if yes & no:
+        raise InputError(f"the concept {name!r} has a text that is marked both ways: {shown(min(yes & no))}")
+    if not (yes and no):
+        raise InputError(f"the concept {name!r} has marks of one kind: mark texts that have it and texts that do not")
 
 
 def _order(mark: Mark) -> bytes:
@@ -190,7 +205,7 @@ def _compared(name: str, says: np.ndarray, marks: Sequence[Mark]) -> JudgedConce
 
 def spans_an_hour(own: OwnTaxonomy, asker: ConceptAsker) -> float:
     """How many spans are asked about in an hour, by the time that some marked texts take."""
-    texts = [mark.text for mark in own.marks][:TIMED]
+    texts = [mark.text for mark in own.marks if asker.can_ask(mark.text)][:TIMED]
     began = time.monotonic()
     for text in texts:
         asker.scores(text, asker.concepts)

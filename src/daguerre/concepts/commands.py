@@ -41,9 +41,15 @@ def concepts() -> typer.Typer:
 
 
 def label(
-    paths: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders of Python files, or files.")],
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="DIR...", help="Folders of Python files, or with --taxonomy of text; or files."),
+    ],
     out: Annotated[
-        Path | None, typer.Option("--out", help="Write the labels to this JSONL file; an interrupted run goes on.")
+        Path | None,
+        typer.Option(
+            "--out", help="Write the labels to this new JSONL file; without --taxonomy an interrupted run goes on."
+        ),
     ] = None,
     own: Annotated[
         Path | None,
@@ -51,7 +57,7 @@ def label(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Label Python files: which concept is where, exactly, from their tokens and syntax trees."""
+    """Label files: which concept is where, exactly; in Python by tokens and syntax trees, or by rules of your own."""
     from daguerre.concepts.files import label_files
     from daguerre.concepts.own_files import label_by_rules, lines_of
 

@@ -60,7 +60,7 @@ def _compile(text: str, flags: int) -> None:
 
 def uses(concept: Concept, prompt: str, continuation: str) -> bool:
     """Whether the continuation uses a concept; see the module."""
-    for end in _cuts(continuation):
+    for end in cuts(continuation):
         text = prompt + continuation[:end]
         whole = closed(text)
         if whole is not None:
@@ -68,7 +68,7 @@ def uses(concept: Concept, prompt: str, continuation: str) -> bool:
     return False
 
 
-def _cuts(continuation: str) -> Iterator[int]:
+def cuts(continuation: str) -> Iterator[int]:
     """Where a continuation may be cut, the latest first: at its end, and after each of its lines."""
     yield len(continuation)
     end = continuation.rfind("\n")

@@ -52,6 +52,7 @@ NODE = "ast."
 PLACED = (ast.expr, ast.stmt, ast.excepthandler, ast.arg, ast.keyword, ast.alias)
 """Nodes that have a place in a text."""
 NAME = re.compile(r"[a-z][a-z0-9_]{0,59}")
+SURROGATE = re.compile("[\ud800-\udfff]")
 GROUP = "own"
 
 
@@ -144,8 +145,9 @@ class OwnTaxonomy:
 
     @property
     def asked(self) -> list[OwnConcept]:
-        """The concepts for which a model is asked."""
-        return [one for one in self.concepts if one.is_asked]
+        """The concepts for which a model is asked: without a rule, and not only a general name for others."""
+        general = {parent for one in self.concepts for parent in one.parents} - {mark.concept for mark in self.marks}
+        return [one for one in self.concepts if one.is_asked and one.name not in general]
 
     @property
     def is_python(self) -> bool:
@@ -154,8 +156,11 @@ class OwnTaxonomy:
 
     def only(self, names: Collection[str]) -> OwnTaxonomy:
         """The taxonomy with these concepts alone. InputError where none is left."""
-        kept = [replace(one, parents=tuple(p for p in one.parents if p in names)) for one in self.concepts]
-        kept = [one for one in kept if one.name in names]
+        kept = [
+            replace(one, parents=tuple(p for p in self._with_parents[one.name][1:] if p in names))
+            for one in self.concepts
+            if one.name in names
+        ]
         if not kept:
             raise InputError("no concept of the taxonomy is left: mark more examples, or give concepts rules")
         return replace(self, concepts=tuple(kept))
@@ -237,7 +242,7 @@ def instances(syntax: str, source: SourceText) -> list[Span]:
 def read_taxonomy(path: Path) -> OwnTaxonomy:
     """The taxonomy in a file. InputError, in one line, for one that is none; DataError for damaged lines."""
     if path.suffix == ".jsonl":
-        texts = tuple(labeled_texts(path))
+        texts = joined_texts(labeled_texts(path))
         names = sorted({name for one in texts for name, _, _ in one.spans})
         return _checked(tuple(OwnConcept(name=name, labeled=True) for name in names), texts, ())
     values = _toml(path)
@@ -250,7 +255,7 @@ def read_taxonomy(path: Path) -> OwnTaxonomy:
         concepts.append(_concept(name, table))
         if concepts[-1].labeled:
             files[path.parent / table["labels"]] = None
-    texts = tuple(text for file in files for text in labeled_texts(file))
+    texts = joined_texts(text for file in files for text in labeled_texts(file))
     marks = tuple(read_marks(path.parent / values["marks"])) if "marks" in values else ()
     return _checked(tuple(concepts), texts, marks)
 
@@ -305,11 +310,15 @@ def records_of(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """The objects of a file of JSON Lines, with what an error calls each. InputError for a file that cannot be read."""
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {path}: {getattr(error, 'strerror', None) or 'it is not UTF-8'}") from None
+    except (OSError, ValueError) as error:
+        said = getattr(error, "strerror", None) or "it is no file of UTF-8"
+        raise InputError(f"cannot read {printable(str(path))}: {said}") from None
     for number, line in enumerate(lines, 1):
         if line.strip():
-            yield f"{path}, line {number}", parse_json(line, f"{path}, line {number}", DataError)
+            record = parse_json(line, f"{path}, line {number}", DataError)
+            if SURROGATE.search(json.dumps(record, ensure_ascii=False)):
+                raise DataError(f"{path}, line {number} has half of a character: write all of it")
+            yield f"{path}, line {number}", record
 
 
 def labeled_texts(path: Path) -> Iterator[LabeledText]:
@@ -319,6 +328,14 @@ def labeled_texts(path: Path) -> Iterator[LabeledText]:
         if not isinstance(text, str) or not isinstance(spans, list):
             raise DataError(f'{where} needs "text" and a list of "spans", such as ["price", 4, 9]')
         yield LabeledText(text, tuple(_span(one, len(text), where) for one in spans))
+
+
+def joined_texts(texts: Iterable[LabeledText]) -> tuple[LabeledText, ...]:
+    """The texts, each once, with all spans that they have in any file."""
+    out = dict[str, dict[tuple[str, int, int], None]]()
+    for one in texts:
+        out.setdefault(one.text, {}).update(dict.fromkeys(one.spans))
+    return tuple(LabeledText(text, tuple(spans)) for text, spans in out.items())
 
 
 def _span(given: object, size: int, where: str) -> tuple[str, int, int]:

@@ -26,6 +26,8 @@ def label_by_rules(paths: Sequence[Path], taxonomy: Path, out: Path | None) -> d
 
     InputError where there is no file; files that are not UTF-8 are left out.
     """
+    if out is not None and out.exists():
+        raise InputError(f"{out} is there already: give another --out")
     own, files = read_taxonomy(taxonomy), list(python_files(paths, PROSE))
     if not files:
         raise InputError(f"there is no file of text in {', '.join(map(str, paths))}: name a folder that has some")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -66,17 +67,22 @@ def mark(
     seed: Annotated[int, typer.Option(help="Of what is drawn.")] = 0,
 ) -> None:
     """Write texts for you to mark, so that a model can be asked for concepts without a rule."""
+    from rich.progress import track
+
     from daguerre.concepts.asked import ConceptAsker
-    from daguerre.concepts.marking import write_marks
+    from daguerre.concepts.marking import check_marks, write_marks
     from daguerre.concepts.own import read_taxonomy
 
     own = read_taxonomy(taxonomy)
+    check_marks(own, out)
     asker = None
     if ask is not None:
         from daguerre.model import load
 
         asker = ConceptAsker(load(ask, drafts="none", concepts="none"), own.asked)
-    written = write_marks(own, folders, num, out, asker, seed)
+    console = Console(stderr=True)
+    asking = partial(track, description="asking", console=console, disable=not console.is_terminal)
+    written = write_marks(own, folders, num, out, asker, seed, asking)
     typer.echo(f'{out}  {written:,} texts: set "is" in each, and name the file as `marks` in {taxonomy}')
 
 
@@ -100,7 +106,7 @@ def _lines(found: Any) -> list[str]:
 
 
 def _of_prompt(number: int, one: Any, kind: str) -> list[str]:
-    marks = {True: "has it", False: "has it not"}
+    marks = {True: "has it", False: "does not have it"}
     words = "forbidden" if kind == "forbid" else "added"
     return [
         f"\n{number}. ...{printable(''.join(one.prompt.splitlines(keepends=True)[-LINES:]))}",

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from daguerre.concepts.endings import parses, uses
+from daguerre.concepts.endings import closed, cuts, parses, uses
 from daguerre.concepts.labels import Labels, label
 from daguerre.concepts.own import OwnTaxonomy
 from daguerre.concepts.prompts import before_statements, before_uses
@@ -109,8 +109,14 @@ class RuledFinder(TextFinder):
         self._own = own
 
     def has(self, prompt: str, text: str) -> bool:
-        """Whether an instance ends in the text."""
-        return bool((self._own.label(prompt + text).spans[:, 2] > len(prompt)).any())
+        """Whether an instance ends in the text; of Python, in the longest part of it that can be closed."""
+        whole = self._longest(prompt, text) if self._own.is_python else prompt + text
+        spans = self._own.label(whole).spans
+        return bool(((spans[:, 2] > len(prompt)) & (spans[:, 1] < len(prompt + text))).any())
+
+    def _longest(self, prompt: str, text: str) -> str:
+        found = (closed(prompt + text[:end]) for end in cuts(text))
+        return next((whole for whole in found if whole is not None), "")
 
 
 def finder_of(model: Model, name: str, own: OwnTaxonomy | None) -> tuple[ConceptFinder, Concept | None]:
@@ -123,7 +129,8 @@ def finder_of(model: Model, name: str, own: OwnTaxonomy | None) -> tuple[Concept
     number = model.concepts.number(name)
     if own is not None:
         only = own.only([name])
-        return (TextFinder(model, number) if only.asked else RuledFinder(model, number, only)), None
+        ruled = only.concepts[0].pattern or only.concepts[0].syntax
+        return (RuledFinder(model, number, only) if ruled else TextFinder(model, number)), None
     if model.concepts.taxonomy == taxonomy().sha256 and name in taxonomy().by_name:
         return PythonFinder(taxonomy().named(name)), taxonomy().named(name)
     return TextFinder(model, number), None
@@ -224,6 +231,8 @@ class ConceptTrial:
                 scores.append(self.score(chosen_on, plain, each))
                 say(f"{each:g} logits: {scores[-1].share:.0%} have it, {scores[-1].sound:.0%} sound")
             strength = max(scores[1:], key=self._value).strength
+            if not any(map(self._value, scores[1:])):
+                say(f"no strength does it on these prompts: {strength:g} logits, the least, are shown")
         shown = [self._shown(prompt, strength) for prompt in prompts[:num]]
         steer = [one.to_dict() for one in self.program(strength).operations]
         return TriedConcept(

@@ -30,7 +30,8 @@ def agreement(table: np.ndarray) -> RaterAgreement:
     counts = np.asarray(table, dtype=np.float64)
     value, cases = kappa_of(counts), int(counts.sum())
     half = Z95 * kappa_stderr(counts + 0.5)
-    return RaterAgreement(value, max(-1.0, value - half), min(1.0, value + half), cases)
+    low, high = np.clip([value - half, value + half], -1.0, 1.0).tolist()  # NaN stays
+    return RaterAgreement(value, low, high, cases)
 
 
 def kappa_of(table: np.ndarray) -> float:

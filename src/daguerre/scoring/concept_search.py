@@ -58,6 +58,8 @@ SIGN = re.compile(r"(?:^|(?<=\s))([+-])\s*")
 BREAK = re.compile(rb"\r\n|\r|\n")
 WORD = re.compile(r"[^\W_]+")
 NAME_WEIGHT = 3
+MOST_PARAGRAPHS = 1000
+"""Units of a text that is no Python."""
 """How many times as much a word counts in a concept's name as in its description."""
 
 
@@ -411,7 +413,9 @@ def paragraphs(text: str) -> list[tuple[str, int, int]]:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         lines = [line.strip() for line in BREAK.split(text.encode())]
     edges = [at for at, (before, line) in enumerate(pairwise([b"", *lines, b""])) if bool(before) != bool(line)]
-    return [("", first + 1, last) for first, last in zip(edges[::2], edges[1::2], strict=True)]
+    found = [(first + 1, last) for first, last in zip(edges[::2], edges[1::2], strict=True)]
+    each = -(-len(found) // MOST_PARAGRAPHS)  # neighbors that are one unit, where there are more
+    return [("", found[at][0], found[min(at + each, len(found)) - 1][1]) for at in range(0, len(found), each or 1)]
 
 
 def functions(text: str) -> list[tuple[str, int, int]]:

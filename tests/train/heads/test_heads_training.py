@@ -16,7 +16,7 @@ pytest.importorskip("gguf")
 
 import daguerre
 from commands import daguerre as run_command
-from daguerre.concepts.own import read_taxonomy
+from daguerre.concepts.own import OwnConcept, OwnTaxonomy, read_taxonomy
 from daguerre.concepts.taxonomy import taxonomy
 from daguerre.errors import CheckpointError, InputError, UnsupportedError
 from daguerre.evals.concepts.heads import LOGISTIC, NAIVE_BAYES, measure_heads, measure_shares
@@ -29,7 +29,7 @@ from daguerre.train.drafts.options import DraftOptions
 from daguerre.train.heads import windows as module
 from daguerre.train.heads.loss import DrawnWords, Normal, WordsOf, folded, fresh_heads, inner_shape, word_loss
 from daguerre.train.heads.options import HeadOptions
-from daguerre.train.heads.run import HeadRun, train_heads
+from daguerre.train.heads.run import HeadRun, _windows, train_heads
 from daguerre.train.heads.states import FILE, WindowStates, states_of
 from daguerre.train.heads.subject import PYTHON, OwnSubject, places_in, texts_at
 from daguerre.train.heads.windows import (
@@ -135,6 +135,32 @@ def test_a_file_that_was_labeled_is_not_labeled_again(
     assert np.array_equal(again.tokens, windows.tokens) and np.array_equal(again.labels, windows.labels)
     kept.remove()
     assert not (tmp_path / "labeled").exists()
+
+
+def test_labels_that_another_model_was_asked_for_are_not_taken(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.md").write_text("It costs $4, or perhaps $5.\n\n" * 40)
+    calls, own = list[str](), OwnTaxonomy((OwnConcept(name="price", means="x", pattern="[$][0-9]"),))
+
+    def counted(document: CorpusDocument, *how: Any) -> ChosenWindows | None:
+        calls.append(document.text)
+        return windows_of(document, *how)
+
+    def interrupted(*given: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "windows_of", counted)
+    run, options = tmp_path / "run", replace(OPTIONS, tokens=200, labeled=400, held=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "choose", interrupted)
+        for asked in ("one", "one", "two"):
+            with pytest.raises(KeyboardInterrupt):
+                _windows(model, [tmp_path / "texts"], run, options, OwnSubject(own, asked=asked), False, print)
+    assert len(calls) == 2 and len([*run.glob("labeled-*")]) == 2
+    _windows(model, [tmp_path / "texts"], run, options, OwnSubject(own, asked="two"), False, print)
+    assert len(calls) == 2 and not [*run.glob("labeled-*")]
 
 
 def test_states_are_those_of_the_model_and_are_not_computed_twice(

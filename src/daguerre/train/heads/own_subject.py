@@ -37,7 +37,7 @@ def head_subject(
     if asker is not None:
         say_spans(own, asker, options, say)
     own, asker = judged(own, asker, options.agreement, say)
-    return OwnSubject(own, asker, given)
+    return OwnSubject(own, asker, given, ask or "")
 
 
 def _asker(name: str, own: OwnTaxonomy) -> ConceptAsker:
@@ -51,6 +51,8 @@ def say_spans(own: OwnTaxonomy, asker: ConceptAsker, options: HeadOptions, say: 
     if not own.marks:
         return  # which `judged` refuses
     speed, tokens = spans_an_hour(own, asker), options.labeled + options.held
+    if not speed:
+        return
     num = -(-tokens // SPAN_TOKENS)
     say(
         f"{speed:,.0f} spans an hour are asked about, for {len(asker.concepts)} concepts each: {tokens:,} tokens are "

@@ -7,6 +7,7 @@ the end, and at every checkpoint.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -50,7 +51,7 @@ from daguerre.train.optim import Average, lr_factor
 from daguerre.train.settings import keep_options
 from daguerre.train.stopping import StopRequest, stopped_by_signals
 
-HEADS, WINDOWS, LOG = "concepts", "windows.npz", "progress.jsonl"
+HEADS, WINDOWS, LOG, LABELED = "concepts", "windows.npz", "progress.jsonl", "labeled-"
 """The folder of the heads in that of a run, and its files."""
 SAMPLE = 20_000
 """Rows by which states are made normal, and at a time counted."""
@@ -365,12 +366,14 @@ def _windows(
             told[0] = time.monotonic()
             say(f"labeled {done / 1e6:.2f} of {asked / 1e6:.2f} million tokens")
 
-    files = LabeledFiles(out / "labeled")
+    cut = hashlib.sha256(json.dumps([model.tokenizer.sha256, subject.asked]).encode()).hexdigest()
+    files = LabeledFiles(out / f"{LABELED}{cut[:16]}")
     windows = make_windows(sources, model.tokenizer, options, progress, files, subject)
     if subject is not PYTHON:
         subject.names.keep(out)
     windows.save(kept)
-    files.remove()
+    for folder in out.glob(f"{LABELED}*"):  # of other tokenizers, too
+        LabeledFiles(folder).remove()
     return windows
 
 

@@ -87,10 +87,11 @@ class SubjectTexts:
 
 
 class HeadSubject(ABC):
-    """See the module. shortest: tokens of a window, at least."""
+    """See the module. shortest: tokens of a window, at least; asked: the name of the model that is asked, if one is."""
 
     names: HeadNames
     shortest: int = 32
+    asked: str = ""
 
     @abstractmethod
     def texts(self, sources: Sequence[Path], seed: int) -> SubjectTexts:
@@ -127,10 +128,12 @@ PYTHON = PythonSubject()
 
 
 class OwnSubject(HeadSubject):
-    """The concepts of a user's own taxonomy. asker: for those without a rule; given: see `HeadNames`."""
+    """The concepts of a user's own taxonomy. asker: for those without a rule, a model of the name `asked`; given: see
+    `HeadNames`.
+    """
 
-    def __init__(self, own: OwnTaxonomy, asker: ConceptAsker | None = None, given: str = "") -> None:
-        self._own, self._asker = own, asker
+    def __init__(self, own: OwnTaxonomy, asker: ConceptAsker | None = None, given: str = "", asked: str = "") -> None:
+        self._own, self._asker, self.asked = own, asker, asked
         self._spans = {_sha256(one.text): one.spans for one in own.texts}
         self.names = HeadNames(len(own.concepts), own.sha256, own.named(), given or own.sha256)
         self.shortest = 8 if own.texts else 32
