@@ -34,7 +34,7 @@ APART = frozenset({"pins", "spans", "edit", "logprobs"})
 """Needs of requests whose answers are no text from left to right, or have log-probabilities."""
 BOUND_RULES = ("conversation", "wish", "explore")
 """Rules by which a decision is for this one backend."""
-WITHOUT_LOGPROBS = frozenset({"fim"})
+WITHOUT_LOGPROBS = ("fim",)
 """Operations whose answers have no log-probabilities."""
 MOST_CHECKS = 4
 """Schemas and tests that are checked at once: each is a process."""
