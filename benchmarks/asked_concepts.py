@@ -37,14 +37,14 @@ def marks_by_rule(own: OwnTaxonomy, one: OwnConcept, spans: list[str], num: int)
     return [*kinds[0], *kinds[1]] if min(map(len, kinds)) >= FEWEST else []
 
 
-def page(report: dict[str, Any], command: str) -> str:
-    """The page of a report."""
+def page(report: dict[str, Any], command: str, note: str) -> str:
+    """The page of a report. note: a sentence about the text."""
     lines = [
         f"# Concepts that {report['model']} was asked for",
         "",
         f"{report['questions']:,} questions took {report['seconds']:.0f} s of processor time on one thread, "
         f"{3600 * report['questions'] / report['seconds']:,.0f} an hour. Labels by rule are the truth; half of the "
-        "spans calibrate the model, the others are compared. Kappa with its 95% interval.",
+        f"spans calibrate the model, the others are compared. Kappa with its 95% interval.{' ' * bool(note)}{note}",
         "",
         "| concept | kappa | held-out spans |",
         "|---|---:|---:|",
@@ -63,6 +63,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, action="append", required=True)
     parser.add_argument("--num", type=int, default=20, help="spans of either kind for a concept, at most")
     parser.add_argument("--concept", action="append", help="one of the taxonomy's concepts; all by default")
+    parser.add_argument("--note", default="", help="a sentence for the page, about the text")
     parser.add_argument("--out", type=Path, help="write NAME.md and NAME.json")
     given = parser.parse_args()
     own, spans = read_taxonomy(given.taxonomy), draw_spans(given.data, POOL, 0)
@@ -80,7 +81,9 @@ def main() -> None:
     seconds = time.process_time() - began
     report = {"model": Path(given.model).name, "questions": questions, "seconds": seconds, "concepts": rows}
     chosen = "".join(f" --concept {name}" for name in given.concept or ())
-    text = page(report, f"python benchmarks/asked_concepts.py MODEL --data FOLDER --num {given.num}{chosen}")
+    text = page(
+        report, f"python benchmarks/asked_concepts.py MODEL --data FOLDER --num {given.num}{chosen}", given.note
+    )
     print(text)
     if given.out is not None:
         given.out.with_suffix(".md").write_text(text, encoding="utf-8")

@@ -22,7 +22,7 @@ from daguerre.errors import InputError
 
 CHUNK = 64
 """Tokens of Python by which prevalence is counted."""
-PROSE = (".py", ".md", ".markdown", ".rst", ".txt", ".text", ".org", ".adoc", ".tex")
+TEXT_ENDINGS = (".py", ".md", ".markdown", ".rst", ".txt", ".text", ".org", ".adoc", ".tex")
 """How the names of files of text and of Python end."""
 
 

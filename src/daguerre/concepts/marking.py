@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from daguerre.concepts.asked import ConceptAsker, text_spans
-from daguerre.concepts.labels import PROSE, python_files
+from daguerre.concepts.labels import TEXT_ENDINGS, python_files
 from daguerre.concepts.own import OwnTaxonomy
 from daguerre.errors import InputError
 from daguerre.files import atomic_write
@@ -23,7 +23,7 @@ LIKELY = 0.5
 def draw_spans(paths: Sequence[Path], num: int, seed: int) -> list[str]:
     """Different spans of the text files of folders, `num` at most. InputError where there are none."""
     rng, found = np.random.default_rng(seed), dict[str, None]()
-    files = list(python_files(paths, PROSE))
+    files = list(python_files(paths, TEXT_ENDINGS))
     for number in rng.permutation(len(files)).tolist():
         try:
             text = files[number].read_bytes().decode("utf-8-sig")

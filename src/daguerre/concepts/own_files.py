@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from daguerre.concepts.labels import PROSE, python_files
+from daguerre.concepts.labels import TEXT_ENDINGS, python_files
 from daguerre.concepts.own import OwnTaxonomy, read_taxonomy
 from daguerre.errors import InputError, printable
 from daguerre.files import atomic_write
@@ -28,7 +28,7 @@ def label_by_rules(paths: Sequence[Path], taxonomy: Path, out: Path | None) -> d
     """
     if out is not None and out.exists():
         raise InputError(f"{out} is there already: give another --out")
-    own, files = read_taxonomy(taxonomy), list(python_files(paths, PROSE))
+    own, files = read_taxonomy(taxonomy), list(python_files(paths, TEXT_ENDINGS))
     if not files:
         raise InputError(f"there is no file of text in {', '.join(map(str, paths))}: name a folder that has some")
     spans, of_files, examples, lines = Counter[str](), Counter[str](), dict[str, list[Any]](), list[str]()

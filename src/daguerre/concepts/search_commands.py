@@ -67,10 +67,10 @@ def search(
     as_json: AsJson = False,
 ) -> None:
     """Rank functions or files by how strongly a model with concept heads reads concepts in them."""
-    from daguerre.concepts.labels import PROSE, python_files
+    from daguerre.concepts.labels import TEXT_ENDINGS, python_files
     from daguerre.concepts.searching import search_folder
 
-    paths, skipped = list(python_files(folders, PROSE if prose else (".py",))), list[Path]()
+    paths, skipped = list(python_files(folders, TEXT_ENDINGS if prose else (".py",))), list[Path]()
     if not paths:
         what = "file of text" if prose else "Python file"
         raise InputError(f"there is no {what} in {', '.join(map(str, folders))}: name a folder that has some")
