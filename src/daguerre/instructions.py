@@ -176,7 +176,7 @@ def _fit(
     bounds: tuple[bool, bool] = (True, True),
 ) -> bool:
     """Whether a chunk may begin and end here. Of its ends, those that are no `bounds` are the file's. Next to a bound
-    that is inserted, the first line with text that the chunk removes is one that it has itself. With a bound that
+    that is inserted, the first line that the chunk removes, blank or not, is one that it has itself. With a bound that
     replaces another line than its own, the chunk removes no more lines than it has.
     """
     if first[0] > last[0] or first[1] > last[1]:
@@ -184,8 +184,7 @@ def _fit(
     removed = code[first[0] : last[1]]
     for bound, span, line, order in zip(bounds, (first, last), (chunk[0], chunk[-1]), (1, -1), strict=True):
         if bound and span[0] == span[1]:
-            nearest = next((other for other in removed[::order] if other.strip()), None)
-            if nearest is not None and nearest not in chunk:
+            if removed and removed[::order][0] not in chunk:
                 return False
         elif bound and code[span[0]] != line and last[1] - first[0] > len(chunk):
             return False

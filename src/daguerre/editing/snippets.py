@@ -1,13 +1,15 @@
 """Snippets that leave lines of a file out, merged by their text alone where it leaves no choice.
 
 A snippet has `# ... existing code ...` for what stays. Each of its chunks begins and ends with a line of the file, or
-at the file's own beginning or end, and replaces what is between these. That is certain where the file has those lines
-once. Where it has them more often, or not at all, a model says where a chunk goes (`daguerre.instructions`).
+at the file's own beginning or end, and replaces what is between these. A line that the file has more often is the one
+behind which most of the chunk's lines follow. Where that leaves a choice, or the file has no such line, a model says
+where a chunk goes (`daguerre.instructions`).
 """
 
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from collections.abc import Sequence
 
 from daguerre.instructions import GAP, MARKER, bounds_of, labeled, lines_of, numbered, read_merge
@@ -17,6 +19,8 @@ LABEL = "a"
 """Of every line of an edit that no model writes."""
 MOST_LINES = 20_000
 """Of a file that a snippet is merged into."""
+MOST_PLACES, MOST_ALIKE = 200, 64
+"""Lines of a file that are like one of a snippet, and lines behind each that are compared, at most."""
 
 
 def marked(code: Sequence[str], snippet: Sequence[str]) -> list[str]:
@@ -55,27 +59,38 @@ def merged_exactly(text: str, snippet: str) -> str | None:
 
 
 def _certain(code: Sequence[str], snippet: Sequence[str]) -> dict[int, int] | None:
-    """The number of the file's line that each first or last line of a chunk is; None where one is not there once."""
-    once = {line: number for number, line in enumerate(code, 1)}
-    for line in _repeated(code):
-        once.pop(line)
-    out, last = dict[int, int](), 0
+    """The number of the file's line that each first or last line of a chunk is; None where that is left open."""
+    places, out, last = defaultdict[str, list[int]](list), dict[int, int](), 0
+    for number, line in enumerate(code, 1):
+        places[line].append(number)
     for at, (line, bound) in enumerate(zip(snippet, bounds_of(snippet), strict=True)):
         if not bound:
             continue
-        number = once.get(line)
-        if number is None or not line.strip() or number < last:
+        step = -1 if at and not MARKER.fullmatch(snippet[at - 1]) else 1
+        found = _place(code, snippet, at, step, places[line]) if line.strip() else None
+        if found is None or found < last:
             return None
-        out[at] = last = number
+        out[at] = last = found
     same = [at for at in out if at + 1 in out and out[at] == out[at + 1] and snippet[at + 1] != snippet[at]]
     return None if same else out
 
 
-def _repeated(code: Sequence[str]) -> set[str]:
-    seen, out = set[str](), set[str]()
-    for line in code:
-        (out if line in seen else seen).add(line)
-    return out
+def _place(code: Sequence[str], snippet: Sequence[str], at: int, step: int, numbers: Sequence[int]) -> int | None:
+    """Which of these lines of the file the first line of a chunk is, or the last one (step -1): that behind which most
+    of the chunk's lines follow in the file as well; None where several have as many.
+    """
+    if len(numbers) <= 1 or len(numbers) > MOST_PLACES:
+        return numbers[0] if len(numbers) == 1 else None
+    alike = [_num_alike(code, snippet, number - 1, at, step) for number in numbers]
+    return numbers[alike.index(max(alike))] if alike.count(max(alike)) == 1 else None
+
+
+def _num_alike(code: Sequence[str], snippet: Sequence[str], place: int, at: int, step: int) -> int:
+    """How many lines from these two on, or back, are the same, at most MOST_ALIKE."""
+    num = 0
+    while num < MOST_ALIKE and 0 <= place < len(code) and 0 <= at < len(snippet) and code[place] == snippet[at]:
+        place, at, num = place + step, at + step, num + 1
+    return num
 
 
 def replaced_definition(text: str, snippet: str) -> str | None:
