@@ -5,8 +5,8 @@
 
 Edits are those of `daguerre.evals.edit_rules`: files of the frozen held-out sample, a rule for each kind. Of every
 fifth the same prompt is answered without a draft, too, in mode "ar": the same text, and its time to compare with.
-Merges are those that recipes/instructions makes: three fifths with chunks between lines that the file has once
-(`apply`), a fifth each between lines that it has more often (`repeated`), and with new lines at their ends (`bare`).
+Merges are those that recipes/instructions makes: most have chunks between lines that the file has once (`apply`),
+others between lines that it has more often (`repeated`), or with new lines at their ends (`bare`).
 One is damaged if a line of the file that the snippet does not replace is lost.
 
 Each row is written as it is measured, and what --out has already is not measured again. Times are processor time.
@@ -38,8 +38,8 @@ from daguerre.model import Model
 sys.path.append(str(Path(__file__).resolve().parents[1] / "recipes" / "instructions"))
 
 PLAIN_EVERY = 5
-MERGES = {"apply": 0.6, "repeated": 0.2, "bare": 0.2}
-"""The share of each kind of merge."""
+MERGES = {"apply": 0.625, "repeated": 0.175, "bare": 0.2}
+"""The share of each kind of merge; of `repeated` the sample has no more."""
 Row = dict[str, Any]
 
 

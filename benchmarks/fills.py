@@ -5,6 +5,7 @@
 The problems are those of openai/human-eval-infilling; a fill passes if the program with it passes their tests, in a
 sandbox (Linux). Both servers are asked by `/infill`, greedy, at most 48 tokens, in turns, and keep of earlier prompts
 what they keep. In one run the fill ends with its line ("line": `stop`), in the other nothing is said of lines ("open").
+With --inside the cursor is in the line, behind a character of it that the seed draws, and not before it.
 Times are those of the process on one thread, of the wall on more. A run goes on where it was interrupted.
 """
 
@@ -39,6 +40,8 @@ OURS, THEIRS = "daguerre", "llama-server"
 WAYS = {"line": {"stop": ["\n"]}, "open": dict[str, Any]()}
 MOST = 48
 """Tokens of a fill."""
+SHORTEST = 8
+"""Characters of a line that the cursor is in, without its indentation."""
 CONTEXT = 4096
 RUN = """
 import json, os, sys
@@ -58,8 +61,8 @@ class Filler:
 
     def fill(self, problem: Row, options: Row) -> Row:
         """The text of a fill, its tokens, and what it took."""
-        asked = {"input_prefix": problem["prompt"], "input_suffix": problem["suffix"], "prompt": "", "n_predict": MOST,
-                 "temperature": 0, **options}  # fmt: skip
+        asked = {"input_prefix": problem["prompt"], "input_suffix": problem["suffix"], "prompt": problem["typed"],
+                 "n_predict": MOST, "temperature": 0, **options}  # fmt: skip
         began = self.clock()
         answer = httpx2.post(f"{self.url}/infill", json=asked, timeout=600)
         seconds = self.clock() - began
@@ -68,16 +71,28 @@ class Filler:
         return {"text": said["content"], "tokens": said["tokens_predicted"], "seconds": seconds}
 
 
-def problems(path: Path, num: int, seed: int) -> list[Row]:
-    """`num` problems, drawn by a seed."""
+def problems(path: Path, num: int, seed: int, inside: bool = False) -> list[Row]:
+    """`num` problems, drawn by a seed. typed: the line up to the cursor, of those that are long enough if `inside`."""
     with gzip.open(path, "rt", encoding="utf-8") as file:
-        found = [json.loads(line) for line in file]
-    return random.Random(seed).sample(found, num)
+        found = [json.loads(line) | {"typed": ""} for line in file]
+    rng = random.Random(seed)
+    if not inside:
+        return rng.sample(found, num)
+    lines = [one["canonical_solution"].rstrip("\n") for one in found]
+    begins = [len(line) - len(line.lstrip()) for line in lines]
+    long = [at for at, line in enumerate(lines) if len(line) - begins[at] >= SHORTEST]
+    out = list[Row]()
+    for at in rng.sample(long, num):
+        cursor = rng.randrange(begins[at], len(lines[at]) - 1)
+        out.append(found[at] | {"typed": lines[at][:cursor], "canonical_solution": lines[at][cursor:],
+                                "suffix": "\n" + found[at]["suffix"]})  # fmt: skip
+    return out
 
 
 def passes(sandbox: Sandbox, problem: Row, fill: str) -> bool:
     """Whether the program with this fill passes its tests."""
-    program = problem["prompt"] + fill + problem["suffix"] + problem["test"] + f"\ncheck({problem['entry_point']})\n"
+    program = problem["prompt"] + problem["typed"] + fill + problem["suffix"] + problem["test"]
+    program += f"\ncheck({problem['entry_point']})\n"
     return sandbox.reward([sys.executable, "-I", "-c", RUN], "", program) > 0
 
 
@@ -88,7 +103,7 @@ def rows(fillers: dict[str, Filler], chosen: list[Row], way: str) -> Iterator[Ro
         row: Row = {"task": problem["task_id"], "way": way}
         for name in list(fillers)[:: 1 if number % 2 else -1]:
             row[name] = fillers[name].fill(problem, WAYS[way])
-            text = row[name]["text"] + ("\n" if way == "line" else "")
+            text = row[name]["text"] + ("\n" if way == "line" and not problem["typed"] else "")
             row[name] |= {
                 "passes": passes(sandbox, problem, text),
                 "exact": text.strip() == problem["canonical_solution"].strip(),
@@ -116,6 +131,8 @@ def summary(found: list[Row]) -> dict[str, Any]:
     out = dict[str, Any]()
     for way in WAYS:
         some = [row for row in found if row["way"] == way]
+        if not some:
+            continue
         sides = [name for name in (OURS, THEIRS) if some and name in some[0]]
         out[way] = {"num": len(some)}
         for name in sides:
@@ -145,8 +162,9 @@ def page(values: dict[str, Any]) -> str:
     head = ["", "server", "lines", "pass", "exact", "tokens", "seconds, median", "times llama-server's"]
     facts = values["facts"]
     about = (
-        f"{values['model']}, seed {values['seed']}, {values['threads']} threads; {facts['processor']}, instruction set "
-        f"{facts['instruction_set']}, daguerre {facts['daguerre']}"
+        f"{values['model']}, the cursor {'inside' if values['inside'] else 'before'} the line, seed {values['seed']}, "
+        f"{values['threads']} threads; {facts['processor']}, instruction set {facts['instruction_set']}, daguerre "
+        f"{facts['daguerre']}"
     )
     return f"# Lines of HumanEval, filled\n\n{table(head, cells)}\n\n{about}\n"
 
@@ -160,18 +178,22 @@ def main() -> None:
     parser.add_argument("--num", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--inside", action="store_true", help="the cursor is in the line, not before it")
+    parser.add_argument("--way", action="append", choices=list(WAYS), help="one of both; the two by default")
     parser.add_argument("--out", type=Path, required=True, help="the report; its lines are kept beside it")
     given = parser.parse_args()
     kept = given.out.with_suffix(".jsonl")
     found = read_lines(kept)
-    for way in WAYS:
+    for way in given.way or WAYS:
         done = {row["task"] for row in found if row["way"] == way}
-        chosen = [one for one in problems(given.data, given.num, given.seed) if one["task_id"] not in done]
+        chosen = [
+            one for one in problems(given.data, given.num, given.seed, given.inside) if one["task_id"] not in done
+        ]
         with servers(given.model, given.llama_server, given.threads) as fillers:
             for row in rows(fillers, chosen, way):
                 found.append(row)
                 write_lines(kept, found)
-    values = {"model": given.model.name, "threads": given.threads, "seed": given.seed,
+    values = {"model": given.model.name, "threads": given.threads, "seed": given.seed, "inside": given.inside,
               "facts": machine_facts(), "ways": summary(found)}  # fmt: skip
     publish(given.out, values, page(values))
 
