@@ -12,6 +12,7 @@ import pytest
 from backends import BACKENDS
 from daguerre.decoding.context import kept_files
 from daguerre.decoding.generate import Request, plan_of
+from daguerre.decoding.modes.fim import LINES
 from daguerre.decoding.modes.joins import Join, beginning, cuts, repeats
 from daguerre.decoding.sample import Sample, drive
 from daguerre.errors import InputError, UnsupportedError
@@ -42,6 +43,16 @@ def ids(model: Model, text: str) -> list[int]:
     return model.tokenizer.encode_plain(text, begins=False)
 
 
+LONG = "import os\n" * (LINES + 1) + BEFORE
+
+
+def sides(model: Model, heals: bool) -> tuple[list[int], list[int], list[int]]:
+    """Tokens of the text before the gap, of the text after it, and of what stands behind both: lines behind LINES."""
+    lines = LONG.splitlines(keepends=True)
+    before = ids(model, "".join(lines[:LINES] if heals else lines))
+    return before, ids(model, AFTER), ids(model, "".join(lines[LINES:])) if heals else []
+
+
 LAYOUTS: list[tuple[FimTokens, Any, Callable[[Any, list[int], list[int]], list[int]]]] = [
     (FIM, None, lambda t, a, b: [5, *a, 6, *b, 7]),
     (replace(FIM, suffix_first=True), None, lambda t, a, b: [6, *b, 5, *a, 7]),
@@ -67,16 +78,37 @@ def test_a_gap_is_what_follows_its_prompt(make_model: MakeModel, subtests: pytes
     """The tokens of mode "ar" after a prompt that is made by hand, also where they are drawn or constrained."""
     for number, (fim, files, layout) in enumerate(LAYOUTS):
         model = made(make_model, fim=fim)
-        prompt = layout(lambda text, model=model: ids(model, text), ids(model, BEFORE), ids(model, AFTER))
         hows: list[dict[str, Any]] = [{"fill_end": "model"}, {"fill_end": "model", "temperature": 0.8, "seed": number}]
         for how in (*hows, {"regex": "[a-z ]{3,9}"}):
             with subtests.test(number, **how):
-                result = model.infill(BEFORE, AFTER, 12, files=files, **how)
-                assert result.trace.canvas.tokens[: len(prompt) + 1].tolist() == [*model.config.first, *prompt]
+                result = model.infill(LONG, AFTER, 12, files=files, **how)
+                heals = "regex" not in how and fim.middle is not None and not fim.suffix_first
+                before, after, begun = sides(model, heals)
+                prompt = [*layout(lambda text, model=model: ids(model, text), before, after), *begun]
                 plain = {name: value for name, value in how.items() if name != "fill_end"}
-                want = model.generate(prompt, 12, mode="ar", heal=False, **plain)
+                want = model.generate(prompt, 12, mode="ar", heal=heals, **plain)
+                start = want.trace.canvas.gaps[0][0]
+                assert result.trace.canvas.tokens[:start].tolist() == [*model.config.first, *prompt][:start]
+                assert start > len(prompt) - 4 and (not heals or begun)
                 assert [token.id for token in result.tokens] == [token.id for token in want.tokens]
                 assert (result.usage.mode, result.usage.prompt_tokens) == ("fim", len(prompt))
+
+
+def test_a_key_that_is_pressed_changes_the_end_of_the_prompt_alone(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for one line in LINES, and where a line is very long."""
+    monkeypatch.setattr("daguerre.decoding.modes.fim.LINES", 8)
+
+    def middle(before: str) -> int:
+        canvas = model.infill(before, AFTER, 1, fill_end="model").trace.canvas
+        return canvas.tokens[: canvas.gaps[0][0]].tolist().index(7)
+
+    text = "".join(f"x{n} = {n}\n\n" for n in range(9))
+    found = [middle(text[:end]) for end in range(1, len(text))]
+    assert found == sorted(found) and len(set(found)) == 3
+    monkeypatch.setattr("daguerre.decoding.modes.fim.LONGEST_BEGUN", 32)
+    assert 2 < len({middle("x = " + "a * " * num) for num in range(60)}) < 6
 
 
 def test_every_call_with_one_gap_has_it(model: Model) -> None:
@@ -96,7 +128,11 @@ def test_what_it_cannot_do_is_refused(model: Model, make_model: MakeModel) -> No
         (lambda: model.fill("a<gap>b<gap>c", 4), UnsupportedError, "one gap at a time"),
         (lambda: model.infill("a", "b", 4, search_length=True), UnsupportedError, "cannot search a length"),
         (lambda: model.edit("abc", [(1, 2)], strength=0.5), UnsupportedError, "redraws all of a gap"),
-        (lambda: model.infill("a", "b", 4, heal=True), InputError, "heals no word"),
+        (
+            lambda: made(make_model, fim=replace(FIM, suffix_first=True)).infill("a", "b", 4, heal=True),
+            UnsupportedError,
+            "heals no word",
+        ),
         (lambda: model.generate("a", 4, mode="fim"), InputError, "give a suffix"),
         (lambda: model.generate("a", 4, fill_end="model"), InputError, "fill_end is not used"),
         (lambda: made(make_model, fim=None).infill("a", "b", 4, mode="fim"), UnsupportedError, 'use mode "beam"'),
@@ -170,12 +206,14 @@ def test_a_gap_ends_where_the_text_after_it_is_likeliest(
     monkeypatch.setattr("daguerre.decoding.modes.fim.PATIENCE", 99)
     cut = run_of(model, **how)
     join, texts = Join.of(written.plan), dict[str, float]()
-    given = [*model.config.first, *([] if first else [FIM.prefix]), *ids(model, BEFORE)]
+    healed = written.plan.gaps[0].healing.text.decode()
+    given = [*model.config.first, *([] if first else [FIM.prefix]), *ids(model, BEFORE.removesuffix(healed))]
+    assert bool(healed) is not first
     for place in join.places(written.canvas):
         tokens = [*given, *(path := join.path(written.canvas, place))]
         num = len(tokens) - len(path) + join.num_same(place)
         score = score_tokens(model.denoiser.backend, tokens, kind="ar", given=num)
-        texts[model.tokenizer.decode(path).removesuffix(AFTER)] = -score.value
+        texts[model.tokenizer.decode(path).removeprefix(healed).removesuffix(AFTER)] = -score.value
     assert len(texts) > 2 and cut.result().text == max(texts, key=lambda text: texts[text])
     assert cut.result().finish_reason == "stop" and written.result().finish_reason == "length"
     assert written.result().text.startswith(cut.result().text)
@@ -196,7 +234,7 @@ def test_a_draft_of_a_gap_is_taken_where_it_is_likely(model: Model) -> None:
     taken = model.infill(BEFORE, AFTER, 24, draft="w * h", accept_draft=0.999 * mean)
     assert (taken.text, taken.finish_reason, taken.usage.forwards) == ("w * h", "stop", 1)
     written = model.infill(BEFORE, AFTER, 24, draft="w * h", accept_draft=1.001 * mean)
-    assert written.text == model.infill(BEFORE, AFTER, 24, draft="w * h").text != "w * h"
+    assert written.text == model.infill(BEFORE, AFTER, 24, draft="w * h", heal=False).text != "w * h"
 
 
 def test_tokens_are_found_by_text_and_by_keys(subtests: pytest.Subtests) -> None:

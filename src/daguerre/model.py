@@ -323,7 +323,8 @@ class Model(Operations[Result]):
 
     def with_defaults(self, decode: Decode | None, options: Mapping[str, Any]) -> dict[str, Any]:
         """A request's options with the names of the model's concepts, and what a published family changes: `defaults`,
-        which planning applies where the request has no `decode`, and no word is healed unless asked.
+        which planning applies where the request has no `decode`; then no word is healed unless asked or in a gap that
+        is written behind the texts around it.
         """
         DECODE("decode", decode)
         if not isinstance(options, Mapping):
@@ -332,10 +333,8 @@ class Model(Operations[Result]):
             if name in options:
                 raise InputError(f"{name} is given by the model, and is no option: leave it out")
         named = {} if self.concepts is None else {"catalog": self.concepts}
-        if self.family is None:
-            return {**named, **options}
-        heal = options.get("heal")
-        return {"defaults": self.defaults, **named, **options, "heal": False if heal is None else heal}
+        published = {} if self.family is None else {"defaults": self.defaults}
+        return {**published, **named, **options}
 
     def nll(
         self,

@@ -9,6 +9,7 @@ import httpx2
 import pytest
 
 import daguerre
+from daguerre.decoding.modes.fim import LINES
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.model import Model
 from daguerre.scoring.decisions import Choice
@@ -19,12 +20,16 @@ from real.prompts import CHATS
 from served import asked, streamed
 from server.conftest import running
 
+HEAD = "".join(f"SIDE_{n} = {n}\n" for n in range(LINES))
+"""Lines that are read first; the others stand behind the text after the gap."""
 BEFORE = 'def area(width, height):\n    """The area of a rectangle."""\n    total = '
 AFTER = "\n    return total\n\n\nprint(area(2, 3))\n"
 
 
-def test_a_fill_has_the_prompt_of_llama_server_and_fits(coder: Model) -> None:
-    """The prompt of llama-server's /infill, by its source (b11434, tools/server/server-common.cpp)."""
+def test_a_fill_reads_files_as_llama_server_has_them_and_fits(coder: Model) -> None:
+    """As its /infill does, by its source (b11434, tools/server/server-common.cpp), but for the last lines before the
+    gap, which are the beginning of what is written.
+    """
     ids = coder.tokenizer.added  # type: ignore[attr-defined]
 
     def plain(text: str) -> list[int]:
@@ -32,17 +37,19 @@ def test_a_fill_has_the_prompt_of_llama_server_and_fits(coder: Model) -> None:
 
     files = [*plain("myproject\n"), ids["<|file_sep|>"], *plain("a.py\n"), *plain("x = 1\n")]
     prompt = [ids["<|repo_name|>"], *files, ids["<|file_sep|>"], *plain("filename\n")]
-    prompt += [ids["<|fim_prefix|>"], *plain(BEFORE), ids["<|fim_suffix|>"], *plain(AFTER), ids["<|fim_middle|>"]]
+    prompt += [ids["<|fim_prefix|>"], *plain(HEAD), ids["<|fim_suffix|>"], *plain(AFTER), ids["<|fim_middle|>"]]
+    prompt += plain(BEFORE)
     with running(make_app(ModelPool({"m": lambda: coder}))) as url, httpx2.Client(base_url=url, timeout=600) as client:
         extra = [{"filename": "a.py", "text": "x = 1\n"}]
-        body = {"input_prefix": BEFORE, "input_suffix": AFTER, "input_extra": extra, "n_predict": 24}
+        body = {"input_prefix": HEAD + BEFORE, "input_suffix": AFTER, "input_extra": extra, "n_predict": 24}
         found = asked(client, "/infill", body)
     assert found["tokens_evaluated"] == len(prompt)
-    written = coder.generate(prompt, 24, mode="ar", heal=False)
+    written = coder.generate(prompt, 24, mode="ar", heal=True)
     assert written.text.startswith(found["content"]) and found["content"].strip() == "width * height"
-    result = coder.fill(f"{BEFORE}<gap>{AFTER}", files={"a.py": "x = 1\n"})
-    assert result.text == BEFORE + found["content"] + AFTER and result.usage.mode == "fim"
-    assert result.trace.canvas.tokens[: len(prompt)].tolist() == prompt
+    result = coder.fill(f"{HEAD}{BEFORE}<gap>{AFTER}", files={"a.py": "x = 1\n"})
+    assert result.text == HEAD + BEFORE + found["content"] + AFTER and result.usage.mode == "fim"
+    start = result.trace.canvas.gaps[0][0]
+    assert result.trace.canvas.tokens[:start].tolist() == prompt[:start] and len(prompt) - 3 < start < len(prompt)
     ast.parse(result.text)
 
 

@@ -269,6 +269,5 @@ def plan_of(model: Model, request: Any, decode: Any) -> Plan:
     """The plan of a recorded request. DataError for an unknown operation."""
     if request["operation"] not in RECORDED:
         raise DataError(f"there is no operation {request['operation']!r}")
-    named = {} if model.concepts is None else {"catalog": model.concepts}
-    asked = Request.of(request["operation"], decode=decode, **request["arguments"], **named)
+    asked = Request.of(request["operation"], decode=decode, **model.with_defaults(decode, request["arguments"]))
     return generate.plan_of(model.denoiser, model.tokenizer, asked)

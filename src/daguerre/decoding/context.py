@@ -18,8 +18,7 @@ left out in silence: the model reads the parts one after the other. What the res
 Tokens are counted by encoding the texts that are shown, not by adding up pieces, so the budget holds exactly.
 
 A model with tokens for it reads a repository's name and each file behind its name (Qwen2.5-Coder, arXiv 2409.12186).
-The names of the repository and of the file at hand, which no request gives, are those of llama-server's /infill, so
-that both make the same prompt.
+The names of the repository and of the file at hand, which no request gives, are those of llama-server's /infill.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from typing import Any
 from daguerre.canvas import Canvas
 from daguerre.decoding.context import HEALED, TOKEN_LENGTH, Context, Showing, choose, context_of, kept_files
 from daguerre.decoding.defaults import chosen
-from daguerre.decoding.healing import Healing, Vocabulary, num_to_take_back
+from daguerre.decoding.healing import Healing, Vocabulary
 from daguerre.decoding.lengths import search_length, wants_search
 from daguerre.decoding.modes import SEARCHED_TOKENS
 from daguerre.decoding.pins import pinned
@@ -256,6 +256,8 @@ def plan_of(denoiser: Denoiser, tokenizer: Tokenizer, request: Request) -> Plan:
     short = len(budgets) == 1 and budgets[0][0] == 0 and budgets[0][1] <= SEARCHED_TOKENS
     searches = short and given.get("timeout") is None and given.get("draft") is None
     decode = decode.resolved(config, infilling, denoise, searches)
+    if given.get("heal") is None and request.defaults is not None:
+        given = {**given, "heal": None if decode.mode_entry.heals_unasked else False}
     in_tokens = _in_tokens(config, tokenizer, decode, gaps, budgets, given)
     if gaps.changeable:
         check_changeable(decode, config)
@@ -379,7 +381,7 @@ def plan_request(
         decode.check_steps(mode.span_size(decode, config, sum(most for _, most in request.budgets), request.infilling))
     read = request
     if request.files or mode.num_arranging:
-        read = replace(request, segments=mode.arrange(config, tokenizer, request.segments, request.files))
+        read = replace(request, segments=mode.arrange(config, tokenizer, request.segments, request.files, heals))
     canvas, gaps = _lay_out(config, vocabulary, read, heals)
     mode.check_canvas(decode, config, canvas, request.budgets)
     if decode.pins:
@@ -412,7 +414,8 @@ def _lay_out(
     """The canvas. A gap is as long as its budget and the tokens that healing took back, and one longer where there is
     room.
     """
-    segments, total_budget = request.segments, sum(most for _, most in request.budgets)
+    mode, segments = request.decode.mode_entry, request.segments
+    total_budget = sum(most for _, most in request.budgets)
     room = config.max_positions - len(config.first) - sum(map(len, segments)) - total_budget
     if room < 0:
         raise ContextError(
@@ -421,14 +424,14 @@ def _lay_out(
         )
     if config.shift and not (config.first or segments[0]):
         raise InputError("this model predicts a token from the one before it: begin with a text of a token or more")
-    filler = filler_of(config, request.decode.mode_entry) if request.infilling else None
+    filler = filler_of(config, mode) if request.infilling else None
     kept: list[list[int]] = []
     sizes: list[int] = []
     gaps: list[Gap] = []
     start = 0
     for (fewest, most), segment in zip(request.budgets, segments, strict=False):
         needed = int(config.shift and not (kept or config.first))  # the first token of all is predicted by none
-        taken = num_to_take_back(segment[needed:], vocabulary) if heals else 0
+        taken = mode.num_healed(segment[needed:], vocabulary) if heals else 0
         spare = taken + int(taken > 0 and room > 0)
         room -= spare - taken
         kept.append([*([] if kept else config.first), *segment[: len(segment) - taken]])

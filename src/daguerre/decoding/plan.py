@@ -12,7 +12,7 @@ import numpy as np
 from daguerre.canvas import Canvas, Span
 from daguerre.decoding.context import Context, Files, joined_files
 from daguerre.decoding.drafters import Draft
-from daguerre.decoding.healing import Healing, Vocabulary
+from daguerre.decoding.healing import Healing, Vocabulary, num_to_take_back
 from daguerre.decoding.options import DecodeOptions
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.catalog import Catalog
@@ -65,6 +65,8 @@ class Mode(ABC):
     """Whether its tokens are those of the autoregressive distribution, whatever is drafted."""
     heals: ClassVar[bool] = True
     """Whether the last word before a gap may be drawn again."""
+    heals_unasked: ClassVar[bool] = False
+    """Whether it is in a published model, too, where the request does not say."""
     shapes: ClassVar[bool] = True
     """Whether it can honor constraints, wordings and pins."""
     holds_pins: ClassVar[bool] = False
@@ -134,11 +136,24 @@ class Mode(ABC):
         if heal and not self.heals:
             raise InputError(f'mode "{self.name}" heals no word: leave out heal')
 
+    def can_heal(self, config: ModelConfig) -> bool:
+        """Whether the last word before a gap of this model may be drawn again."""
+        return self.heals
+
+    def num_healed(self, before: Sequence[int], vocabulary: Vocabulary) -> int:
+        """How many tokens before a gap are drawn again."""
+        return num_to_take_back(before, vocabulary)
+
     def arrange(
-        self, config: ModelConfig, tokenizer: Tokenizer, segments: Sequence[Sequence[int]], files: Files | None
+        self,
+        config: ModelConfig,
+        tokenizer: Tokenizer,
+        segments: Sequence[Sequence[int]],
+        files: Files | None,
+        heals: bool,
     ) -> Sequence[Sequence[int]]:
         """The token ids around the gaps, in the order in which the model reads them; `segments` are in that of the
-        text, and `files` the others of its repository.
+        text, and `files` the others of its repository. heals: the last word before each gap is drawn again.
         """
         first, *rest = segments
         extra = joined_files([text for _, text in files or ()])

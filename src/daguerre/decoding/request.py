@@ -422,7 +422,10 @@ def check_request(config: ModelConfig, request: TokenRequest) -> bool:
     heal = _check_infilling(config, request) if request.infilling and not mode.writes_gaps else request.heal
     if heal and decode.shaping:
         raise InputError(f"with the option {decode.shaping[0]} the last word is not healed: leave out heal")
-    return heal is not False and mode.heals and not decode.shaping
+    if heal and not mode.can_heal(config):
+        raise UnsupportedError(f'this model heals no word in mode "{decode.mode}": leave out heal')
+    asked_for = decode.accept_draft is None if heal is None else heal  # a draft that is taken begins behind the text
+    return asked_for and mode.can_heal(config) and not decode.shaping
 
 
 def check_end_of_text(decode: Decode) -> None:

@@ -4,6 +4,10 @@ The model reads the text before the gap and the text after it, each behind a tok
 (`models.core.shapes.FimTokens`), and writes the gap from the left. So everything that holds for a completion holds for
 the gap: it is drafted and verified as in mode "speculative", and what ends a text ends it. Where the model does not
 end it, `decoding.modes.joins` finds the place at which the text after the gap fits.
+
+Where the text before a gap is read first, its last lines (`num_begun`) stand behind the text after the gap, as the
+beginning of what is written, with the last word drawn again. So a key that is pressed there changes only the end of the
+prompt, and the rows of both texts are kept.
 """
 
 from __future__ import annotations
@@ -14,7 +18,8 @@ import numpy as np
 
 from daguerre.canvas import Canvas
 from daguerre.decoding.context import Files, read_files
-from daguerre.decoding.denoise import Run
+from daguerre.decoding.denoise import Run, heal
+from daguerre.decoding.healing import Vocabulary
 from daguerre.decoding.modes.ar import Speculative
 from daguerre.decoding.modes.joins import MOST_CUTS, Join
 from daguerre.decoding.plan import Plan, Steps
@@ -25,11 +30,29 @@ from daguerre.models.tokenizer import Tokenizer
 
 PATIENCE = 3
 """So many places in a row at which the text after the gap fits less well end the writing."""
+LINES = 32
+"""Once in so many lines the text after a gap is read again."""
+LONGEST_BEGUN = 1024
+"""Tokens that stand behind it at most."""
 
 
 def since_best(scores: Sequence[float]) -> int:
     """How many scores follow the best one, the first of several."""
     return len(scores) - 1 - int(np.argmax(scores)) if scores else 0
+
+
+def num_begun(before: Sequence[int], vocabulary: Vocabulary) -> int:
+    """How many tokens at the end of the text before a gap stand behind the text after it: the lines after the last
+    whole LINES, and of those, if they are long, the tokens after whole LONGEST_BEGUN.
+    """
+    if not vocabulary.exact:
+        return 0
+    ends = [vocabulary.of[token].count(b"\n") for token in before]
+    begun, left = 0, sum(ends) % LINES
+    while begun < len(before) and ends[-1 - begun] <= left:
+        left -= ends[-1 - begun]
+        begun += 1
+    return begun % LONGEST_BEGUN
 
 
 def fits(plan: Plan) -> bool:
@@ -45,7 +68,8 @@ class Fim(Speculative):
     options = Speculative.options | {"fill_end"}
     infills = writes_gaps = reads_files = ends_gaps = True
     gap_tokens, num_arranging = 128, 3
-    heals = searches_length = False
+    heals = heals_unasked = True
+    searches_length = False
 
     def check_model(self, config: ModelConfig) -> None:
         """Tokens of fill-in-the-middle."""
@@ -55,6 +79,17 @@ class Fim(Speculative):
             raise UnsupportedError(
                 f'mode "fim" needs tokens of fill-in-the-middle, and this model has none: use mode {instead}'
             )
+
+    def can_heal(self, config: ModelConfig) -> bool:
+        """Where the end of the text before the gap can stand behind the text after it."""
+        return config.fim is not None and config.fim.middle is not None and not config.fim.suffix_first
+
+    def num_healed(self, before: Sequence[int], vocabulary: Vocabulary) -> int:
+        """None before the line of the gap: a line that has ended is not written on."""
+        start = len(before)
+        while start and not vocabulary.of[before[start - 1]].endswith(b"\n"):
+            start -= 1
+        return super().num_healed(before[start:], vocabulary)
 
     def check_request(self, num_gaps: int, infilling: bool, heal: bool | None) -> None:
         """One gap, with a text after it."""
@@ -69,19 +104,28 @@ class Fim(Speculative):
             )
 
     def arrange(
-        self, config: ModelConfig, tokenizer: Tokenizer, segments: Sequence[Sequence[int]], files: Files | None
+        self,
+        config: ModelConfig,
+        tokenizer: Tokenizer,
+        segments: Sequence[Sequence[int]],
+        files: Files | None,
+        heals: bool,
     ) -> Sequence[Sequence[int]]:
         """A prompt of both texts, and nothing after the gap."""
         fim, (before, after) = config.fim, segments
         assert fim is not None
-        begins, sides = [] if files is None else read_files(fim, tokenizer, files), [fim.prefix, *before]
+        start = len(before) - (num_begun(before, Vocabulary.make(tokenizer)) if heals else 0)
+        begins, sides = [] if files is None else read_files(fim, tokenizer, files), [fim.prefix, *before[:start]]
         sides = [fim.suffix, *after, *sides] if fim.suffix_first else [*sides, fim.suffix, *after]
-        return [*begins, *sides, *([] if fim.middle is None else [fim.middle])], []
+        return [*begins, *sides, *([] if fim.middle is None else [fim.middle]), *before[start:]], []
 
     def run(self, run: Run, canvas: Canvas) -> Steps:
         """Write the gap, and find its end where the model does not end it."""
+        canvas = yield from heal(run, canvas)
+        if not run.plan.healed(canvas):
+            return canvas
         if not fits(run.plan):
-            return (yield from super().run(run, canvas))
+            return (yield from self.verify(run, canvas))
         join, scores = Join.of(run.plan), list[float]()
         while True:
             num = len(join.places(canvas)) if join.judged_early else MOST_CUTS

@@ -59,8 +59,9 @@ class Join:
         return fim is not None and not fim.suffix_first and self.plan.draft is None
 
     def written(self, canvas: Canvas) -> str:
-        """What is written so far; a character that is cut in two is left out."""
-        return self.plan.vocabulary.bytes_of(canvas.filled(canvas.gaps[0])).decode("utf-8", "ignore")
+        """What is written so far, without what was healed; a character that is cut in two is left out."""
+        written = self.plan.vocabulary.bytes_of(canvas.filled(canvas.gaps[0]))
+        return written[len(self.plan.gaps[0].healing.text) :].decode("utf-8", "ignore")
 
     def has_come(self, canvas: Canvas) -> bool:
         """Whether what is written has repeated the beginning of the text after the gap."""
@@ -106,12 +107,14 @@ class Join:
     def _place(self, canvas: Canvas, written: str, cut: int) -> Place | None:
         """The place after `cut` characters; None where the gap cannot end there."""
         gap, of, tokens = self.plan.gaps[0], self.plan.vocabulary.of, canvas.filled(canvas.gaps[0]).tolist()
-        left, kept = len(written[:cut].encode()), 0
+        start, end = gap.open_run(canvas)
+        left, kept = len(gap.healing.text) + len(written[:cut].encode()), 0
         while kept < len(tokens) and len(of[tokens[kept]]) <= left:
             left -= len(of[tokens[kept]])
             kept += 1
         part = self._tokens(of[tokens[kept]][:left]) if left else []
-        return Place(kept, tuple(part)) if gap.min_tokens <= kept + len(part) < gap.max_tokens else None
+        num = gap.start + kept + len(part)
+        return Place(kept, tuple(part)) if gap.min_tokens <= max(0, num - start) and num < end else None
 
     def _tokens(self, text: bytes) -> list[int]:
         """Tokens of a text, the longest from the left on."""
@@ -128,7 +131,11 @@ class Join:
         assert config.fim is not None
         if config.fim.suffix_first:
             return np.array([*config.first, *self.plan.segments[0]], dtype=np.int64)
-        return canvas.tokens[: start - int(config.fim.middle is not None) - len(self.plan.segments[1]) - 1]
+        begun = start
+        if config.fim.middle is not None:
+            begun = int(np.flatnonzero(canvas.tokens[:start] == config.fim.middle)[-1]) + 1
+        sides = begun - int(config.fim.middle is not None) - len(self.plan.segments[1]) - 1
+        return np.concatenate([canvas.tokens[:sides], canvas.tokens[begun:start]])
 
     def cut(self, run: Run, canvas: Canvas, place: Place) -> Steps:
         """End the gap there."""
