@@ -36,8 +36,8 @@ GAP_TOKENS = SEARCHED_TOKENS
 
 
 FIM_AFTER = 256
-"""Tokens of the text after a gap that a model with tokens of fill-in-the-middle is shown. They stand behind the text
-before the gap, so each keystroke there computes all of them again.
+"""Tokens of the text after a gap that a model with tokens of fill-in-the-middle is shown. They stand behind most of the
+text before the gap, so all of them are computed again when that grows (`decoding.modes.fim.LINES`).
 """
 HURRIED_BEAMS = 8
 """The hypotheses of a search with a deadline, in place of 32: it then gets four times as far in its time."""
