@@ -230,6 +230,24 @@ def test_a_cancelled_request_leaves_in_the_next_step(model: Model) -> None:
     assert engine.stats().pages_used == 0
 
 
+def test_what_a_cancelled_request_has_read_is_kept(model: Model) -> None:
+    """Each of those that are cancelled while a long prompt is read begins where the last one was."""
+    engine, prompt, found = Engine(model, max_rows=64), [n % 50 + 5 for n in range(240)], list[int]()
+    for _ in range(3):
+        job = engine.generate(prompt, 4, mode="ar", heal=False)
+        engine.step()
+        job.cancel()
+        engine.step()
+        found.append(job.cached_tokens)
+    assert found == sorted(found) and found[0] == 0 and len(set(found)) == 3
+    job = engine.generate(prompt, 4, mode="ar", heal=False)
+    run_out(engine)
+    assert job.cached_tokens > found[-1]
+    want = model.generate(prompt, 4, mode="ar", heal=False)
+    assert [token.id for token in job.result().tokens] == [token.id for token in want.tokens]
+    assert engine.stats().pages_used == 0
+
+
 def test_an_awaited_request_is_cancelled_with_its_caller(model: Model) -> None:
     async def leave(engine: Engine) -> Job:
         job = engine.generate(PROMPT, 200, mode="ar", min_tokens=200)
