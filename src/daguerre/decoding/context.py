@@ -11,9 +11,11 @@ left out in silence: the model reads the parts one after the other. What the res
    lines at the gap is too long alone is it cut, between two characters.
 2. Text before the gap has three quarters of the room, text after it one quarter; what one side leaves goes to the
    other. A causal model writes from the text before; the text after says where to end, and little of it does.
-3. No line is dropped for which there is room.
-4. Other texts (open files, snippets) get what is left then, the last one first, since editors send the latest last.
-   They stand before everything else, in the order given; one that does not fit whole has its first lines.
+3. No line is dropped for which there is room; but a text before the gap that is cut begins at the same line while the
+   gap moves down a few lines (`steady`), so that what was computed of it is kept.
+4. Other texts (open files, snippets) get what is left where the text before is whole, the last one first, since editors
+   send the latest last. They stand before everything else, in the order given; one that does not fit whole has its
+   first lines.
 
 Tokens are counted by encoding the texts that are shown, not by adding up pieces, so the budget holds exactly.
 
@@ -405,8 +407,9 @@ def window(tokenizer: Tokenizer, before: str, after: str, room: int, extra: Sequ
     if room < 1:
         raise InputError(f"there is room for {room} tokens of text: it must be one or more")
     left, right = share(tokenizer, [before, after], room)
-    shown, behind = left.end, right.beginning
-    chosen = _fill(tokenizer, extra, shown, room - right.num_tokens)
+    shown, behind = steady(before, left.end), right.beginning
+    whole = len(shown) == len(before)
+    chosen = _fill(tokenizer, extra, shown, room - right.num_tokens) if whole else ("",) * len(extra)
     num_tokens = len(tokenizer.encode(joined_files(chosen) + shown)) + right.num_tokens
     return Window(
         shown,
@@ -417,6 +420,15 @@ def window(tokenizer: Tokenizer, before: str, after: str, room: int, extra: Sequ
         Shown.of(behind, after),
         tuple(Shown.of(part, text) for part, text in zip(chosen, extra, strict=True)),
     )
+
+
+def steady(text: str, end: str) -> str:
+    """The end of a text without some of its first lines, at most an eighth, if the text is longer: it begins with a line
+    whose number is a multiple of a power of two.
+    """
+    dropped, lines = text.count("\n", 0, len(text) - len(end)), end.split("\n")
+    step = 1 << max(0, (len(lines) // 8).bit_length() - 1)
+    return "\n".join(lines[-dropped % step :])
 
 
 def _fill(tokenizer: Tokenizer, extra: Sequence[str], before: str, room: int) -> tuple[str, ...]:
