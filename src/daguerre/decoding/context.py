@@ -423,8 +423,8 @@ def window(tokenizer: Tokenizer, before: str, after: str, room: int, extra: Sequ
 
 
 def steady(text: str, end: str) -> str:
-    """The end of a text without some of its first lines, at most an eighth, if the text is longer: it begins with a line
-    whose number is a multiple of a power of two.
+    """The end of a text without some of its first lines, at most an eighth, if the text is longer: the number of the
+    line that it begins with is a multiple of a power of two.
     """
     dropped, lines = text.count("\n", 0, len(text) - len(end)), end.split("\n")
     step = 1 << max(0, (len(lines) // 8).bit_length() - 1)
