@@ -121,6 +121,24 @@ def _may_be(code: list[str], line: str, number: str) -> bool:
     return not number.startswith("+") and 0 < int(number) <= 4 and code[int(number) - 1] == line
 
 
+def test_a_new_line_removes_none_that_its_chunk_does_not_have() -> None:
+    """A file whose last lines are new, or whose new line stands before one of its own."""
+    code, gap = ["import os", "", "", "def f():", "    return 1"], "# ..."
+    for snippet, numbers in (
+        ([gap, "x = 1", "def f():", gap], {("+3", "4")}),  # not +1 or +2: two blank lines, or one, would go
+        ([gap, "", "x = 1", "def f():", gap], {("+2", "4"), ("+3", "4")}),
+        ([gap, "", "y = 2"], {("+5",)}),  # not +1: all behind it would go
+    ):
+        pattern = re.compile(apply_pattern(code, snippet))
+        bounds = [at for at, bound in enumerate(bounds_of(snippet)) if bound]
+        found = set[tuple[str, ...]]()
+        for given in product([f"{sign}{n}" for sign in ("", "+") for n in range(6)], repeat=len(bounds)):
+            placed = dict(zip(bounds, given, strict=True))
+            if pattern.fullmatch(lettered(snippet, [placed.get(at, "") for at in range(len(snippet))])):
+                found.add(given)
+        assert found == numbers
+
+
 def test_a_line_replaces_none_but_the_one_that_is_most_like_it() -> None:
     code, gap = ["import os", "def area(self):", "def total(self):", "    return 1"], "# ..."
     for whole, numbers in (

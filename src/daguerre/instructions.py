@@ -29,7 +29,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 from string import ascii_letters
 
@@ -176,15 +176,18 @@ def _fit(
     bounds: tuple[bool, bool] = (True, True),
 ) -> bool:
     """Whether a chunk may begin and end here. Of its ends, those that are no `bounds` are the file's. Next to a bound
-    that is inserted, the first line that the chunk removes, blank or not, is one that it has itself. With a bound that
-    replaces another line than its own, the chunk removes no more lines than it has.
+    that is inserted, the first line with text that the chunk removes is one that it has itself, and it has as many
+    blank ones as it removes before that. With a bound that replaces another line than its own, the chunk removes no
+    more lines than it has.
     """
     if first[0] > last[0] or first[1] > last[1]:
         return False
     removed = code[first[0] : last[1]]
     for bound, span, line, order in zip(bounds, (first, last), (chunk[0], chunk[-1]), (1, -1), strict=True):
         if bound and span[0] == span[1]:
-            if removed and removed[::order][0] not in chunk:
+            blank = list(takewhile(lambda other: not other.strip(), removed[::order]))
+            nearest = removed[::order][len(blank) : len(blank) + 1]
+            if not set(nearest) <= set(chunk) or len(blank) > sum(not other.strip() for other in chunk):
                 return False
         elif bound and code[span[0]] != line and last[1] - first[0] > len(chunk):
             return False
