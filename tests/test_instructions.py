@@ -132,10 +132,10 @@ def test_a_new_line_removes_none_that_its_chunk_does_not_have() -> None:
         pattern = re.compile(apply_pattern(code, snippet))
         bounds = [at for at, bound in enumerate(bounds_of(snippet)) if bound]
         found = set[tuple[str, ...]]()
-        for given in product([f"{sign}{n}" for sign in ("", "+") for n in range(6)], repeat=len(bounds)):
-            placed = dict(zip(bounds, given, strict=True))
+        for numbered in product([f"{sign}{n}" for sign in ("", "+") for n in range(6)], repeat=len(bounds)):
+            placed = dict(zip(bounds, numbered, strict=True))
             if pattern.fullmatch(lettered(snippet, [placed.get(at, "") for at in range(len(snippet))])):
-                found.add(given)
+                found.add(numbered)
         assert found == numbers
 
 
