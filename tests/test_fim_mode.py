@@ -235,6 +235,13 @@ def test_a_draft_of_a_gap_is_taken_where_it_is_likely(model: Model) -> None:
     assert (taken.text, taken.finish_reason, taken.usage.forwards) == ("w * h", "stop", 1)
     written = model.infill(BEFORE, AFTER, 24, draft="w * h", accept_draft=1.001 * mean)
     assert written.text == model.infill(BEFORE, AFTER, 24, draft="w * h", heal=False).text != "w * h"
+    how: dict[str, Any] = {"draft": "    x = 1", "accept_draft": 1.0}
+    line = model.infill("def f():\n", AFTER, 24, **how)  # no word is cut, so the lines are behind as ever
+    assert (
+        line.text
+        == model.infill("def f():\n", AFTER, 24).text
+        != model.infill("def f():\n", AFTER, 24, heal=False).text
+    )
 
 
 def test_tokens_are_found_by_text_and_by_keys(subtests: pytest.Subtests) -> None:

@@ -377,6 +377,8 @@ def plan_request(
     """Check a request and lay it out. InputError or UnsupportedError, in one line."""
     decode, vocabulary = request.decode, Vocabulary.make(tokenizer)
     mode, heals = decode.mode_entry, check_request(config, request)
+    if request.heal is None and decode.accept_draft is not None:  # a draft that is taken begins behind the text
+        heals = heals and not any(mode.num_healed(one, vocabulary) for one in request.segments[:-1])
     if decode.steps is not None:
         decode.check_steps(mode.span_size(decode, config, sum(most for _, most in request.budgets), request.infilling))
     read = request

@@ -424,8 +424,7 @@ def check_request(config: ModelConfig, request: TokenRequest) -> bool:
         raise InputError(f"with the option {decode.shaping[0]} the last word is not healed: leave out heal")
     if heal and not mode.can_heal(config):
         raise UnsupportedError(f'this model heals no word in mode "{decode.mode}": leave out heal')
-    asked_for = decode.accept_draft is None if heal is None else heal  # a draft that is taken begins behind the text
-    return asked_for and mode.can_heal(config) and not decode.shaping
+    return heal is not False and mode.can_heal(config) and not decode.shaping
 
 
 def check_end_of_text(decode: Decode) -> None:
