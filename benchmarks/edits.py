@@ -9,7 +9,8 @@ Merges are those that recipes/instructions makes: most have chunks between lines
 others between lines that it has more often (`repeated`), or with new lines at their ends (`bare`).
 One is damaged if a line of the file that the snippet does not replace is lost.
 
-Each row is written as it is measured, and what --out has already is not measured again. Times are processor time.
+Each row is written as it is measured, and what --out has already is not measured again; a page beside it has the sums.
+Times are processor time.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from daguerre.editing.rewriting import rewriting
 from daguerre.editing.snippets import merged_exactly
 from daguerre.errors import DaguerreError
 from daguerre.evals.edit_rules import EditTask, make_tasks
+from daguerre.evals.machine import machine_facts
 from daguerre.heldout import load_frozen
 from daguerre.model import Model
 
@@ -168,7 +170,11 @@ def main() -> None:
             out.write(json.dumps(row) + "\n")
             out.flush()
             print({name: value for name, value in row.items() if name not in ("diff", "instruction")}, flush=True)
-    print(summary(rows))
+    facts = machine_facts()
+    about = f"{Path(options.model).name}; {facts['processor']}, instruction set {facts['instruction_set']}, daguerre "
+    text = f"# Edits and merges\n\n{summary(rows)}\n\n{about}{facts['daguerre']}\n"
+    print(text)
+    options.out.with_suffix(".md").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
