@@ -72,6 +72,7 @@ def test_text_is_shown_as_the_library_writes_it(default: Model, tmp_path: Path) 
 def test_ctrl_c_leaves_what_was_written(default: Model) -> None:
     prompt, options = "import os\n", ("--max-tokens", "900", "--no-stop-loops", "--mode", "ar")
     command = [sys.executable, "-m", "daguerre", "generate", prompt, *options]
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # where it is ignored, a child would ignore it, too
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0) as process:
         assert process.stdout is not None
         begun = process.stdout.read(8)
