@@ -58,9 +58,9 @@ SIGN = re.compile(r"(?:^|(?<=\s))([+-])\s*")
 BREAK = re.compile(rb"\r\n|\r|\n")
 WORD = re.compile(r"[^\W_]+")
 NAME_WEIGHT = 3
+"""How many times as much a word counts in a concept's name as in its description."""
 MOST_PARAGRAPHS = 1000
 """Units of a text that is no Python."""
-"""How many times as much a word counts in a concept's name as in its description."""
 
 
 @dataclass(frozen=True)

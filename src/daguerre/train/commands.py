@@ -182,7 +182,7 @@ def train(
         str | None,
         typer.Argument(
             help="tiny, small, refine, longer, settle, draft, verified, trajectory, concepts, full, adapt, lora, sft, "
-            "prefer, reinforce, distill, convert, convert-chat, convert-policy, drafts, heads, a .toml file."
+            "prefer, reinforce, distill, convert, convert-chat, convert-policy, drafts, heads, or a .toml file."
         ),
     ] = None,
     folder: Annotated[Path | None, typer.Argument(help="What to train on, as --data.")] = None,
