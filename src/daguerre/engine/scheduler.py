@@ -302,7 +302,7 @@ class Scheduler:
             self._remove(task)
             task.work.fail(error)
         else:
-            self.end(task.job, error, keeps=False)
+            self._leave(task.job, error)
 
     def drop(self, work: Work) -> None:
         """End work that is no request's; between two steps. Nothing happens to what is done."""
@@ -311,14 +311,19 @@ class Scheduler:
 
     # What a job asks for between steps
 
-    def end(self, job: Job, error: BaseException, keeps: bool = True) -> None:
-        """End a request; nothing happens to one that is done. keeps: what it has computed is stored, since who ends a
-        request often asks for the same a moment later, as an editor does with each key.
+    def end(self, job: Job, error: BaseException) -> None:
+        """End a request; nothing happens to one that is done. What it has computed is stored: who ends a request often
+        asks for the same a moment later, as an editor does with each key.
         """
+        for task in [task for task in self._running if task.job is job]:
+            if task in self._running:  # the last one may have taken its memory
+                self._store(task)
+        self._leave(job, error)
+
+    def _leave(self, job: Job, error: BaseException) -> None:
+        """End a request without storing anything, since a forward has failed."""
         if not job.done:
             for task in [task for task in (*self._running, *self._waiting) if task.job is job]:
-                if keeps and task in self._running:
-                    self._store(task)
                 self._remove(task)
             job.finish(error)
 
