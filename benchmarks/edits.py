@@ -172,7 +172,7 @@ def main() -> None:
             print({name: value for name, value in row.items() if name not in ("diff", "instruction")}, flush=True)
     facts = machine_facts()
     about = f"{Path(options.model).name}; {facts['processor']}, instruction set {facts['instruction_set']}, daguerre "
-    text = f"# Edits and merges\n\n{summary(rows)}\n\n{about}{facts['daguerre']}\n"
+    text = f"# Edits and merges\n\n{summary(rows).strip()}\n\n{about}{facts['daguerre']}\n"
     print(text)
     options.out.with_suffix(".md").write_text(text, encoding="utf-8")
 

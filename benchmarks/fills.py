@@ -133,7 +133,7 @@ def summary(found: list[Row]) -> dict[str, Any]:
         some = [row for row in found if row["way"] == way]
         if not some:
             continue
-        sides = [name for name in (OURS, THEIRS) if some and name in some[0]]
+        sides = [name for name in (OURS, THEIRS) if name in some[0]]
         out[way] = {"num": len(some)}
         for name in sides:
             passed = sum(row[name]["passes"] for row in some)
