@@ -12,7 +12,7 @@ import pytest
 from backends import BACKENDS
 from daguerre.decoding.context import kept_files
 from daguerre.decoding.generate import Request, plan_of
-from daguerre.decoding.modes.fim import LINES
+from daguerre.decoding.modes.fim import MIDDLE_LINES
 from daguerre.decoding.modes.joins import Join, beginning, cuts, repeats
 from daguerre.decoding.sample import Sample, drive
 from daguerre.errors import InputError, UnsupportedError
@@ -43,14 +43,14 @@ def ids(model: Model, text: str) -> list[int]:
     return model.tokenizer.encode_plain(text, begins=False)
 
 
-LONG = "import os\n" * (LINES + 1) + BEFORE
+LONG = "import os\n" * (MIDDLE_LINES + 1) + BEFORE
 
 
 def sides(model: Model, heals: bool) -> tuple[list[int], list[int], list[int]]:
-    """Tokens of the text before the gap, of the text after it, and of what stands behind both: lines behind LINES."""
+    """Tokens of the text before the gap, of the text after it, and of the lines that stand behind both."""
     lines = LONG.splitlines(keepends=True)
-    before = ids(model, "".join(lines[:LINES] if heals else lines))
-    return before, ids(model, AFTER), ids(model, "".join(lines[LINES:])) if heals else []
+    before = ids(model, "".join(lines[:MIDDLE_LINES] if heals else lines))
+    return before, ids(model, AFTER), ids(model, "".join(lines[MIDDLE_LINES:])) if heals else []
 
 
 LAYOUTS: list[tuple[FimTokens, Any, Callable[[Any, list[int], list[int]], list[int]]]] = [
@@ -97,8 +97,8 @@ def test_a_gap_is_what_follows_its_prompt(make_model: MakeModel, subtests: pytes
 def test_a_key_that_is_pressed_changes_the_end_of_the_prompt_alone(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """But for one line in LINES, and where a line is very long."""
-    monkeypatch.setattr("daguerre.decoding.modes.fim.LINES", 8)
+    """But for one line in MIDDLE_LINES, and where a line is very long."""
+    monkeypatch.setattr("daguerre.decoding.modes.fim.MIDDLE_LINES", 8)
 
     def middle(before: str) -> int:
         canvas = model.infill(before, AFTER, 1, fill_end="model").trace.canvas
@@ -107,8 +107,20 @@ def test_a_key_that_is_pressed_changes_the_end_of_the_prompt_alone(
     text = "".join(f"x{n} = {n}\n\n" for n in range(9))
     found = [middle(text[:end]) for end in range(1, len(text))]
     assert found == sorted(found) and len(set(found)) == 3
-    monkeypatch.setattr("daguerre.decoding.modes.fim.LONGEST_BEGUN", 32)
+    monkeypatch.setattr("daguerre.decoding.modes.fim.MIDDLE_TOKENS", 32)
     assert 2 < len({middle("x = " + "a * " * num) for num in range(60)}) < 6
+
+
+def test_a_published_model_heals_the_word_at_a_gap_and_no_other(model: Model) -> None:
+    """Unless it is asked not to."""
+    published = Model(model.backbone, model.tokenizer, "native", family="qwen2")
+
+    def healed(result: Any) -> int:
+        return len(model.config.first) + result.usage.prompt_tokens - result.trace.canvas.gaps[0][0]
+
+    assert healed(published.infill(BEFORE, AFTER, 4)) == healed(model.infill(BEFORE, AFTER, 4)) > 0
+    assert healed(published.infill(BEFORE, AFTER, 4, heal=False)) == healed(published.generate(BEFORE, 4)) == 0
+    assert healed(model.generate(BEFORE, 4)) > 0
 
 
 def test_every_call_with_one_gap_has_it(model: Model) -> None:

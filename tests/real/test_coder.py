@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 import daguerre
-from daguerre.decoding.modes.fim import LINES
+from daguerre.decoding.modes.fim import MIDDLE_LINES
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.model import Model
 from daguerre.scoring.decisions import Choice
@@ -20,7 +20,7 @@ from real.prompts import CHATS
 from served import asked, streamed
 from server.conftest import running
 
-HEAD = "".join(f"SIDE_{n} = {n}\n" for n in range(LINES))
+HEAD = "".join(f"SIDE_{n} = {n}\n" for n in range(MIDDLE_LINES))
 """Lines that are read first; the others stand behind the text after the gap."""
 BEFORE = 'def area(width, height):\n    """The area of a rectangle."""\n    total = '
 AFTER = "\n    return total\n\n\nprint(area(2, 3))\n"

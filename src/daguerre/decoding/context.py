@@ -12,7 +12,7 @@ left out in silence: the model reads the parts one after the other. What the res
 2. Text before the gap has three quarters of the room, text after it one quarter; what one side leaves goes to the
    other. A causal model writes from the text before; the text after says where to end, and little of it does.
 3. No line is dropped for which there is room; but a text before the gap that is cut begins at the same line while the
-   gap moves down a few lines (`steady`), so that what was computed of it is kept.
+   gap moves down a few lines (`aligned`), so that what was computed of it is kept.
 4. Other texts (open files, snippets) get what is left where the text before is whole, the last one first, since editors
    send the latest last. They stand before everything else, in the order given; one that does not fit whole has its
    first lines.
@@ -407,7 +407,7 @@ def window(tokenizer: Tokenizer, before: str, after: str, room: int, extra: Sequ
     if room < 1:
         raise InputError(f"there is room for {room} tokens of text: it must be one or more")
     left, right = share(tokenizer, [before, after], room)
-    shown, behind = steady(before, left.end), right.beginning
+    shown, behind = aligned(before, left.end), right.beginning
     whole = len(shown) == len(before)
     chosen = _fill(tokenizer, extra, shown, room - right.num_tokens) if whole else ("",) * len(extra)
     num_tokens = len(tokenizer.encode(joined_files(chosen) + shown)) + right.num_tokens
@@ -422,7 +422,7 @@ def window(tokenizer: Tokenizer, before: str, after: str, room: int, extra: Sequ
     )
 
 
-def steady(text: str, end: str) -> str:
+def aligned(text: str, end: str) -> str:
     """The end of a text without some of its first lines, at most an eighth, if the text is longer: the number of the
     line that it begins with is a multiple of a power of two.
     """

@@ -256,7 +256,7 @@ def plan_of(denoiser: Denoiser, tokenizer: Tokenizer, request: Request) -> Plan:
     short = len(budgets) == 1 and budgets[0][0] == 0 and budgets[0][1] <= SEARCHED_TOKENS
     searches = short and given.get("timeout") is None and given.get("draft") is None
     decode = decode.resolved(config, infilling, denoise, searches)
-    if given.get("heal") is None and request.defaults is not None:
+    if given.get("heal") is None and request.defaults is not None:  # a published model
         given = {**given, "heal": None if decode.mode_entry.heals_unasked else False}
     in_tokens = _in_tokens(config, tokenizer, decode, gaps, budgets, given)
     if gaps.changeable:

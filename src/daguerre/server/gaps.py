@@ -37,7 +37,7 @@ GAP_TOKENS = SEARCHED_TOKENS
 
 FIM_AFTER = 256
 """Tokens of the text after a gap that a model with tokens of fill-in-the-middle is shown. They stand behind most of the
-text before the gap, so all of them are computed again when that grows (`decoding.modes.fim.LINES`).
+text before the gap, so all of them are computed again when that grows (`decoding.modes.fim.MIDDLE_LINES`).
 """
 HURRIED_BEAMS = 8
 """The hypotheses of a search with a deadline, in place of 32: it then gets four times as far in its time."""

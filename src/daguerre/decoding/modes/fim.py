@@ -5,7 +5,7 @@ The model reads the text before the gap and the text after it, each behind a tok
 the gap: it is drafted and verified as in mode "speculative", and what ends a text ends it. Where the model does not
 end it, `decoding.modes.joins` finds the place at which the text after the gap fits.
 
-Where the text before a gap is read first, its last lines (`num_begun`) stand behind the text after the gap, as the
+Where the text before a gap is read first, its last lines (`num_in_middle`) stand behind the text after the gap, as the
 beginning of what is written, with the last word drawn again. So a key that is pressed there changes only the end of the
 prompt, and the rows of both texts are kept.
 """
@@ -30,9 +30,9 @@ from daguerre.models.tokenizer import Tokenizer
 
 PATIENCE = 3
 """So many places in a row at which the text after the gap fits less well end the writing."""
-LINES = 32
+MIDDLE_LINES = 32
 """Once in so many lines the text after a gap is read again."""
-LONGEST_BEGUN = 1024
+MIDDLE_TOKENS = 1024
 """Tokens that stand behind it at most."""
 
 
@@ -41,18 +41,18 @@ def since_best(scores: Sequence[float]) -> int:
     return len(scores) - 1 - int(np.argmax(scores)) if scores else 0
 
 
-def num_begun(before: Sequence[int], vocabulary: Vocabulary) -> int:
+def num_in_middle(before: Sequence[int], vocabulary: Vocabulary) -> int:
     """How many tokens at the end of the text before a gap stand behind the text after it: the lines after the last
-    whole LINES, and of those, if they are long, the tokens after whole LONGEST_BEGUN.
+    whole MIDDLE_LINES, and of those, if they are long, the tokens after whole MIDDLE_TOKENS.
     """
     if not vocabulary.exact:
         return 0
     ends = [vocabulary.of[token].count(b"\n") for token in before]
-    begun, left = 0, sum(ends) % LINES
+    begun, left = 0, sum(ends) % MIDDLE_LINES
     while begun < len(before) and ends[-1 - begun] <= left:
         left -= ends[-1 - begun]
         begun += 1
-    return begun % LONGEST_BEGUN
+    return begun % MIDDLE_TOKENS
 
 
 def fits(plan: Plan) -> bool:
@@ -114,7 +114,7 @@ class Fim(Speculative):
         """A prompt of both texts, and nothing after the gap."""
         fim, (before, after) = config.fim, segments
         assert fim is not None
-        start = len(before) - (num_begun(before, Vocabulary.make(tokenizer)) if heals else 0)
+        start = len(before) - (num_in_middle(before, Vocabulary.make(tokenizer)) if heals else 0)
         begins, sides = [] if files is None else read_files(fim, tokenizer, files), [fim.prefix, *before[:start]]
         sides = [fim.suffix, *after, *sides] if fim.suffix_first else [*sides, fim.suffix, *after]
         return [*begins, *sides, *([] if fim.middle is None else [fim.middle]), *before[start:]], []

@@ -126,16 +126,18 @@ class Join:
         return out
 
     def _given(self, canvas: Canvas) -> np.ndarray:
-        """What is read before the written text: the prompt, as far as its text before the gap, if that comes first."""
+        """What is read before the written text: the prompt without the text after the gap and what names it, if the
+        text before the gap comes first.
+        """
         config, start = self.plan.config, canvas.gaps[0][0]
         assert config.fim is not None
         if config.fim.suffix_first:
             return np.array([*config.first, *self.plan.segments[0]], dtype=np.int64)
-        begun = start
+        middle, end = start, start  # where the middle begins, and the text after the gap has ended
         if config.fim.middle is not None:
-            begun = int(np.flatnonzero(canvas.tokens[:start] == config.fim.middle)[-1]) + 1
-        sides = begun - int(config.fim.middle is not None) - len(self.plan.segments[1]) - 1
-        return np.concatenate([canvas.tokens[:sides], canvas.tokens[begun:start]])
+            end = int(np.flatnonzero(canvas.tokens[:start] == config.fim.middle)[-1])
+            middle = end + 1
+        return np.concatenate([canvas.tokens[: end - len(self.plan.segments[1]) - 1], canvas.tokens[middle:start]])
 
     def cut(self, run: Run, canvas: Canvas, place: Place) -> Steps:
         """End the gap there."""
