@@ -18,6 +18,7 @@ from daguerre.audit.trial import copied, opened
 from daguerre.audit.verification import REPLAYED, tolerance_of, verify
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.model import Model
+from daguerre.models.core.shapes import FimTokens
 
 PROMPT = "def fib(n):\n    if n"
 STEER = [
@@ -70,6 +71,17 @@ def ran(path: Path, key: SigningKey, model: Model, requests: dict[str, Any], gap
         for options in gaps.values():
             recorder.infill("a = [", "]\n", 8, **options)
     return path
+
+
+def test_words_of_a_published_model_are_healed_as_they_were(named: Any, signing: SigningKey, tmp_path: Path) -> None:
+    """In a gap that is written behind the texts around it, and in no completion: no record says which."""
+    made = named(mask_id=None, null_id=None, fim=FimTokens(prefix=5, suffix=6, middle=7))
+    model = Model(made.backbone, made.tokenizer, "native", family="qwen2")
+    with Recorder(str(tmp_path / "audit.jsonl"), model, signing) as recorder:
+        recorder.generate(PROMPT, 6)
+        recorder.infill(PROMPT, "\n", 6)
+    report = verify(tmp_path / "audit.jsonl", model, public=signing.public)
+    assert list(report.complaints()) == [] and len(report.records) == 2
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
