@@ -4,7 +4,8 @@
     python benchmarks/edits.py MODEL.gguf --edits 20 --merges 0 --lines 60     fewer, in shorter files
 
 Edits are those of `daguerre.evals.edit_rules`: files of the frozen held-out sample, a rule for each kind. Of every
-fifth the same prompt is answered without a draft, too, in mode "ar": the same text, and its time to compare with.
+fifth the same prompt is answered without a draft, too, in mode "ar": the same text, and its time to compare with; and
+so is the prompt that asks for the whole file.
 Merges are those that recipes/instructions makes: most have chunks between lines that the file has once (`apply`),
 others between lines that it has more often (`repeated`), or with new lines at their ends (`bare`).
 One is damaged if a line of the file that the snippet does not replace is lost.
@@ -63,7 +64,9 @@ def edit_row(model: Model, task: EditTask, plain: bool) -> Row:
 
 
 def without_draft(model: Model, task: EditTask, name: str) -> Row:
-    """Seconds of the first answer with its draft and without, and whether both are the same."""
+    """Seconds of the first answer with its draft and without, and whether both are the same; those of one with the
+    whole file, without a draft.
+    """
     asked = next(rewriting(model, task.text, task.instruction, None, name))
     drawn: dict[str, Any] = {"temperature": 0.0}
     begun = time.process_time()
@@ -71,6 +74,10 @@ def without_draft(model: Model, task: EditTask, name: str) -> Row:
     between = time.process_time()
     slow = model.generate(asked.prompt, asked.max_tokens, mode="ar", **drawn)
     took = {"drafted_seconds": between - begun, "plain_seconds": time.process_time() - between}
+    whole = next(rewriting(model, task.text, task.instruction, (1, len(task.text.splitlines())), name))
+    begun = time.process_time()
+    model.generate(whole.prompt, whole.max_tokens, mode="ar", **drawn)
+    took["whole_seconds"] = time.process_time() - begun
     return took | {"equal": fast.text == slow.text, "prompt": len(asked.prompt)}
 
 
@@ -136,6 +143,8 @@ def summary(rows: list[Row]) -> str:
         out.append(
             f"{ratio:.2f} times `ar`, prompts included; {sum(row['equal'] for row in both)} of {len(both)} equal."
         )
+        ratio = sum(row["whole_seconds"] for row in both) / sum(row["drafted_seconds"] for row in both)
+        out.append(f"{ratio:.2f} times `ar` that writes the whole file.")
     if merges:
         out += ["\n| merge | right |", "|---|---|", *table(merges, "merge")]
         out.append(

@@ -11,7 +11,7 @@ import pytest
 from conftest import MakeModel
 from daguerre.editing.answers import UnreadableAnswer
 from daguerre.editing.merging import EXAMPLES, merged, posed
-from daguerre.editing.rewriting import Asked, EditedText, Editing, WrittenAnswer, named_definition, region_of, rewriting
+from daguerre.editing.rewriting import Asked, EditedText, Editing, WrittenAnswer, region_of, rewriting
 from daguerre.errors import ContextError, InputError, UnsupportedError
 from daguerre.model import Model
 from daguerre.models.chat_template import ChatTemplate
@@ -60,7 +60,7 @@ def test_the_old_text_is_the_draft_and_the_rest_stays(told: Model) -> None:
 
 @pytest.mark.parametrize("lines", [(1, 1), (8, 10), (10, 10), (12, 12), None])
 def test_nothing_outside_the_lines_changes(told: Model, lines: tuple[int, int] | None) -> None:
-    start, end = region_of(told, TEXT, "x", lines)
+    start, end = region_of(told, TEXT, lines)
     made, _ = driven(rewriting(told, TEXT, "Do it.", lines), "one = 1\n\n  two = 2\n\n```")
     assert made.text[:start] == TEXT[:start] and made.text.endswith(TEXT[end:])
     assert made.region.endswith("\n") == TEXT[start:end].endswith("\n")
@@ -106,26 +106,40 @@ def test_a_text_with_fences_is_fenced_with_more(told: Model) -> None:
     assert made.text == text.replace("x", "y") and prompt_of(told, asked).endswith("<assistant>````\n")
 
 
-def test_a_long_text_is_edited_where_the_instruction_says(told: Model) -> None:
+def test_what_an_instruction_names_is_shown_alone(told: Model) -> None:
     long = "".join(f"def f{n}(x):\n    return x + {n}\n\n\n" for n in range(200))
-    start, end = region_of(told, long, "In `f77`, add 1.")
-    assert long[start:end] == "def f77(x):\n    return x + 77\n"
-    made, (asked,) = driven(
-        rewriting(told, long, "In `f77`, add 1.", name="a.py"), "def f77(x):\n    return x + 78\n```"
-    )
-    assert made.text == long.replace("x + 77\n", "x + 78\n")
-    assert len(asked.prompt) + asked.max_tokens < 1024 and "def f76" in prompt_of(told, asked)
-    for instruction in ("Add 1.", "Add 1 in f7 and f9."):
+    for text in (long, long[: long.index("def f80")]):
+        made, (asked,) = driven(
+            rewriting(told, text, "In `f77`, add 1.", name="a.py"), "def f77(x):\n    return x + 78\n```"
+        )
+        assert made.text == made.region == text.replace("x + 77\n", "x + 78\n") and made.changed
+        assert prompt_of(told, asked).startswith("<user>Here are parts of the file `a.py`:\n\n```python\ndef f77")
+        assert asked.draft == "def f77(x):\n    return x + 77\n```" and "def f76" not in prompt_of(told, asked)
+
+
+def test_of_a_long_text_something_must_be_named(told: Model) -> None:
+    long = "".join(f"def f{n}(x):\n    return x + {n}\n\n\n" for n in range(200))
+    made, _ = driven(rewriting(told, long, "add 1 in f7 now"), "def f7(x):\n    return 1\n```")
+    assert made.text == long.replace("    return x + 7\n", "    return 1\n")
+    for instruction in ("Add 1.", "Add 1 wherever `f7` is called."):
         with pytest.raises(ContextError, match="say which lines"):
             next(rewriting(told, long, instruction))
     with pytest.raises(ContextError, match="name fewer lines"):
         next(rewriting(told, long, "Add 1.", (1, 500)))
 
 
-def test_the_innermost_definition_is_the_one_that_is_named() -> None:
-    text = "@a\ndef f():\n    pass\n\nclass C:\n    @a\n    def g(self): pass\n\n    def f(self): pass\n"
-    assert text[slice(*named_definition(text, "in g of C") or (0, 0))] == "    @a\n    def g(self): pass\n"
-    assert named_definition(text, "in f") is named_definition(text, "h") is named_definition("def (", "f") is None
+def test_what_is_left_out_is_removed_the_second_time(told: Model) -> None:
+    text = "def f(x):\n    return x\n\n\ndef g():\n    pass\n"
+    made, asked = driven(rewriting(told, text, "Remove `f`.", name="a.py"), "```", "```")
+    assert made.text == "def g():\n    pass\n" and "nothing is left of it" in prompt_of(told, asked[1])
+
+
+def test_an_answer_that_ends_early_is_no_answer(told: Model) -> None:
+    text = "".join(f"{n}\n" for n in range(20))
+    with pytest.raises(UnreadableAnswer, match="leaves the last 17 lines out"):
+        driven(rewriting(told, text, "Change the first."), *["one\n2\n```"] * 2)
+    made, _ = driven(rewriting(told, text, "Write it in one line."), "0 1 2 3\n```")
+    assert made.text == "0 1 2 3\n", "it is another text"
 
 
 def test_a_model_carries_out_an_instruction(told: Model) -> None:

@@ -49,6 +49,9 @@ _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})[ \t]*([\w+#.-]*)[^`\n]*\Z")
 SIMILAR_LINES = 4_000
 """Lines of a region up to which those that differ in white space alone are looked for."""
 
+LOST_LINES = 8
+"""Fewer lines than these may be left out at the end of a region by an answer that has less than half of its lines."""
+
 
 class UnreadableAnswer(DaguerreError):
     """A model's answer that is no edit of the text, which stays as it is. `answer`: the raw text."""
@@ -101,6 +104,20 @@ def read_region(answer: str, old: str, language: str = "") -> str:
     new = fenced(answer, language)
     if not new.strip() and old.strip():
         raise UnreadableAnswer("the code block is empty", answer)
+    was, made = ([line.strip() for line in text.strip().split("\n")] for text in (old, new))
+    have = set(made)
+    lost = next((at for at, line in enumerate(reversed(was)) if line and line in have), 0)
+    if lost >= LOST_LINES and len(was) > 2 * len(made):
+        raise UnreadableAnswer(f"the answer leaves the last {lost} lines out: write all of them", answer)
+    return _read(new, old, answer)
+
+
+def read_parts(answer: str, old: str, language: str = "") -> str:
+    """The text that an answer puts in place of parts of a file, `old`; it may be empty, and end anywhere."""
+    return _read(fenced(answer, language), old, answer)
+
+
+def _read(new: str, old: str, answer: str) -> str:
     known = {line.strip() for line in old.split("\n")}
     for line in new.split("\n"):
         if MARKER.fullmatch(line.rstrip("\r")) and line.strip() not in known:

@@ -1,15 +1,14 @@
 """An edit by instruction: a model writes a region of a text again, with the old one as its draft.
 
 An edit is a generator, which yields what a model is `Asked` and is sent its answer, so that a library call and a server
-drive it alike. The prompt begins with the file, so that the next edit of the same file reuses its keys; the answer is
+drive it alike. Of a Python file whose functions or classes the instruction names these are the region, shown alone
+(`daguerre.editing.definitions`). Else the prompt begins with the file, so that the next edit of the same file reuses its keys; the answer is
 begun for the model with the fence of its block. What cannot be read, or changes nothing, is asked for once more, with
 the reason; then UnreadableAnswer has the raw answer. Nothing outside the region is ever the model's.
 """
 
 from __future__ import annotations
 
-import ast
-import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol
@@ -17,16 +16,18 @@ from typing import Any, Protocol
 from daguerre.decoding.context import TOKEN_LENGTH, choose
 from daguerre.decoding.result import Result, Usage
 from daguerre.decoding.text_spans import CharSpan, find_spans, split_at
-from daguerre.editing.answers import UnreadableAnswer, check_syntax, fence_for, language_of, read_region
+from daguerre.editing.answers import UnreadableAnswer, check_syntax, fence_for, language_of, read_parts, read_region
+from daguerre.editing.definitions import small_file
 from daguerre.errors import ContextError, InputError, UnsupportedError
 from daguerre.kinds import TEXT
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.tokenizer import Tokenizer
 
-KEEP = "Keep every other line, comment and blank line exactly as it is."
-WHOLE = "Write the whole file again with this change."
-PART = "Write this part again with this change, and nothing else of the file."
-BLOCK = "Answer with one code block."
+REQUEST = (
+    "{shown}Write {what} again with one change, and every other line, comment and blank line exactly as it is. Answer "
+    "with one code block.\n\nThe change: {instruction}"
+)
+WHOLE, PART, PARTS = "the whole file", "this part", "these parts"
 AGAIN = "That cannot be used: {reason}. Write all of it again, with the change: {instruction}"
 SLACK, GROWTH = 192, 1.25
 """An answer may have this many times the tokens of the region, and so many more."""
@@ -94,11 +95,16 @@ def rewriting(
         raise InputError("the instruction must say what to do: give a sentence")
     if not text.strip():
         raise InputError("the text is empty: there is nothing to edit; use generate")
-    span = region_of(model, text, instruction, lines)
-    old, language = text[span[0] : span[1]], language_of(name)
-    shown, begun = _shown(model, text, span, name), _begun(text, language)
-    request = f"{shown}{instruction.strip()}\n\n{WHOLE if span == (0, len(text)) else PART} {KEEP} {BLOCK}"
-    messages = [{"role": "user", "content": request}]
+    language = language_of(name)
+    small = None
+    if lines is None and language in ("python", ""):
+        small = small_file(text, instruction, loosely=not _is_short(model, text))
+    span = region_of(model, text, lines) if small is None else (0, len(text))
+    old = text[span[0] : span[1]] if small is None else small.text
+    what = PARTS if small is not None else WHOLE if span == (0, len(text)) else PART
+    shown = _shown(model, text, span, name) if small is None else _shown_parts(old, name)
+    begun, told = _begun(text, language), instruction.strip()
+    messages = [{"role": "user", "content": REQUEST.format(shown=shown, what=what, instruction=told)}]
     reason = UnreadableAnswer("")
     for turn in range(2):
         try:
@@ -112,16 +118,19 @@ def rewriting(
         try:
             if not answer.ended:
                 raise UnreadableAnswer(f"the answer was cut off after {asked.max_tokens} tokens", written)
-            new = read_region(written, old, language)
-            made = text[: span[0]] + new + text[span[1] :]
+            if small is None:
+                new = read_region(written, old, language)
+                made = text[: span[0]] + new + text[span[1] :]
+            else:
+                made = new = small.merged(read_parts(written, old, language), written)
             check_syntax(text, made, language, written)
             if made == text and turn == 0:
                 raise UnreadableAnswer("nothing is changed", written)
             return EditedText(made, (span[0], span[0] + len(new)), made != text)
         except UnreadableAnswer as error:
             reason = error
-            said = AGAIN.format(reason=error.reason, instruction=instruction.strip())
-            messages = [*messages[:1], {"role": "assistant", "content": written}, {"role": "user", "content": said}]
+            said = AGAIN.format(reason=error.reason, instruction=told)
+            messages += [{"role": "assistant", "content": written}, {"role": "user", "content": said}]
     raise UnreadableAnswer(f"the model's answer is no edit of the text, which stays as it is: {reason}", reason.answer)
 
 
@@ -137,24 +146,23 @@ def check_writer(model: ToldModel) -> None:
 # ---- the region ------------------------------------------------------------------------------------------------------
 
 
-def region_of(
-    model: ToldModel, text: str, instruction: str, lines: Sequence[CharSpan] | CharSpan | None = None
-) -> CharSpan:
-    """The characters of the region: those of the lines; else of all of a text that is short; else of the only
-    definition that the instruction names. ContextError where there is none.
+def region_of(model: ToldModel, text: str, lines: Sequence[CharSpan] | CharSpan | None = None) -> CharSpan:
+    """The characters of the region: those of the lines; else of all of a text that is short. ContextError for a longer
+    one.
     """
     if lines is not None:
         ((start, end),) = find_spans(text, lines=_one_pair(lines))
         return start, _with_break(text, end)
-    if len(text) <= MOST_WHOLE * TOKEN_LENGTH and _num(model, text) <= _most_whole(model):
+    if _is_short(model, text):
         return 0, len(text)
-    found = named_definition(text, instruction)
-    if found is None or _num(model, text[slice(*found)]) > _most_whole(model):
-        raise ContextError(
-            f"the text has more than the {_most_whole(model):,} tokens that are written again as a whole: say which "
-            "lines, or name one function or class"
-        )
-    return found
+    raise ContextError(
+        f"the text has more than the {_most_whole(model):,} tokens that are written again as a whole: say which "
+        "lines, or name functions or classes of a Python file"
+    )
+
+
+def _is_short(model: ToldModel, text: str) -> bool:
+    return len(text) <= MOST_WHOLE * TOKEN_LENGTH and _num(model, text) <= _most_whole(model)
 
 
 def _one_pair(lines: Any) -> list[CharSpan]:
@@ -176,29 +184,6 @@ def _most_whole(model: ToldModel) -> int:
     return max(1, min(MOST_WHOLE, (model.config.max_positions - 4 * SLACK) // 4))
 
 
-def named_definition(text: str, instruction: str) -> CharSpan | None:
-    """The characters of the only function or class of a Python text that an instruction names, the innermost of those
-    that lie in each other; None where there are none or several.
-    """
-    words = set(re.findall(r"\w+", instruction))
-    try:
-        tree = ast.parse(text.replace("\r\n", "\n"))
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
-        return None
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    named = [node for node in ast.walk(tree) if isinstance(node, kinds) and node.name in words]
-    inner = [node for node in named if not any(node is not other and _within(other, node) for other in named)]
-    if len(inner) != 1:
-        return None
-    first = min([inner[0].lineno, *(one.lineno for one in inner[0].decorator_list)])
-    ((start, end),) = find_spans(text, lines=[(first, inner[0].end_lineno or first)])
-    return start, _with_break(text, end)
-
-
-def _within(inner: ast.stmt, outer: ast.stmt) -> bool:
-    return outer.lineno <= inner.lineno and (inner.end_lineno or 0) <= (outer.end_lineno or 0)
-
-
 # ---- the prompt ------------------------------------------------------------------------------------------------------
 
 
@@ -215,6 +200,11 @@ def _shown(model: ToldModel, text: str, span: CharSpan, name: str) -> str:
         around = choose(model.tokenizer, around, [region], max(1, room)).texts
     file = _block(around[0] + region + around[1], fence, language)
     return f"Here is the file{called}:\n\n{file}\n\nThis is a part of it:\n\n{_block(region, fence, language)}\n\n"
+
+
+def _shown_parts(shown: str, name: str) -> str:
+    called = f" `{name}`" if name else ""
+    return f"Here are parts of the file{called}:\n\n{_block(shown, fence_for(shown), language_of(name))}\n\n"
 
 
 def _block(text: str, fence: str, language: str) -> str:
@@ -271,7 +261,7 @@ def carry_out(
 ) -> Result:
     """The result of `Model.edit` with an instruction: `text` with it carried out, and all else as it was.
 
-    lines: one pair, from 1; None: all of a text that is short may change, or the only definition that is named. name:
+    lines: one pair, from 1; None: the definitions that are named, or all of a text that is short, may change. name:
     the file's, which says its language. options: those of `generate`. An answer that is no edit is asked for once more,
     with the reason (`daguerre.editing.answers`); then UnreadableAnswer has it, and nothing is changed. UnsupportedError
     for a model without a chat template.

@@ -1,0 +1,211 @@
+"""The definitions that an instruction names, shown as a small file and put back in place."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from daguerre.editing.answers import UnreadableAnswer
+from daguerre.editing.definitions import SmallFile, small_file
+from daguerre.editing.trees import members, rows
+from daguerre.heldout import load_frozen
+
+FILE = '''"""A file."""
+
+from __future__ import annotations
+
+import json
+from os import path
+
+__all__ = ["load", "Store"]
+TIMEOUT = 30
+
+
+# how it is read
+def load(name):
+    return json.load(open(name))
+
+
+def save(name, what):
+    load_twice = load(name), load(name)
+    return path.exists(name), load_twice
+
+
+class Store(dict):
+    """Values."""
+
+    size = 3
+
+    @property
+    def total(self):
+        return sum(self.values())
+
+    @total.setter
+    def total(self, value):
+        self.kept = value
+
+    def get_all(self):
+        return [self.get_one(key) for key in self]
+
+    def get_one(self, key):
+        return self[key] if self.total else None
+
+
+def run(load=load):
+    return load, Store().get_one(1), Store.get_one
+'''
+
+
+def small(instruction: str, file: str = FILE) -> SmallFile:
+    found = small_file(file, instruction)
+    assert found is not None
+    return found
+
+
+def changed(instruction: str, old: str, new: str, file: str = FILE) -> str:
+    """The file after an answer that has a new text in place of an old one."""
+    shown = small(instruction, file)
+    assert old in shown.text
+    return shown.merged(shown.text.replace(old, new))
+
+
+def test_what_is_named_is_shown_with_its_class_and_imports() -> None:
+    assert small("Log in `load`.").text == (
+        "import json\n\n\n# how it is read\ndef load(name):\n    return json.load(open(name))\n"
+    )
+    assert small("Log in `get_one` of `Store`.").text == (
+        "class Store(dict):\n    def get_one(self, key):\n        return self[key] if self.total else None\n"
+    )
+    assert small("Log in `save` and get_one.").text.startswith(
+        "from os import path\n\n\ndef save(name, what):\n    load_twice = load(name), load(name)\n"
+    )
+    assert small("Make Store() faster.").text.count("def ") == 4
+
+
+@pytest.mark.parametrize(
+    "instruction",
+    ["load it faster", "Add types.", "Log in every function that calls `load`.", "Rename `load` and all its uses.",
+     "Use `os` in `nothing`."],
+)  # fmt: skip
+def test_what_names_nothing_or_is_for_more_is_for_the_whole_file(instruction: str) -> None:
+    assert small_file(FILE, instruction) is None
+
+
+def test_any_word_names_loosely() -> None:
+    assert small_file(FILE, "load it faster") is None
+    assert small_file(FILE, "load it faster", loosely=True) is not None
+
+
+@pytest.mark.parametrize(
+    "file", ["def f(:\n", "def f(): pass\r\nx = 1\n", "def f(): pass\n\f\n", "if x:\n    def f(): 1\n"]
+)
+def test_what_is_not_read_is_for_the_whole_file(file: str) -> None:
+    assert small_file(file, "Log in `f`.") is None
+
+
+def test_a_definition_takes_the_place_of_its_own_and_the_rest_stays() -> None:
+    """In real files: as if its lines were replaced."""
+    num = 0
+    for document in load_frozen()[:60]:
+        if "\r" in document.text or "\f" in document.text:
+            continue
+        lines = document.text.split("\n")
+        functions = [node for node in members(ast.parse(document.text).body) if not isinstance(node, ast.ClassDef)]
+        names = [node.name for node in functions]
+        for node in [one for one in functions if names.count(one.name) == 1][:2]:
+            found = small_file(document.text, f"In `{node.name}`, add a line.")
+            last = lines[(node.end_lineno or 0) - 1]
+            alone = node.body[-1].lineno == node.end_lineno and last.startswith(" " * node.body[0].col_offset)
+            if found is None or not alone or found.text.count(f"\n{last}\n") != 1:
+                continue
+            more = " " * node.body[0].col_offset + "..."
+            place = rows(node, lines)
+            want = "\n".join([*lines[: place.stop], more, *lines[place.stop :]])
+            assert found.merged(found.text) == document.text
+            assert found.merged(found.text.replace(f"\n{last}\n", f"\n{last}\n{more}\n")) == want
+            num += 1
+    assert num > 50
+
+
+def test_new_imports_and_constants_come_to_the_files_own() -> None:
+    new = "import logging\nLIMIT = 2\nimport json\n\n\n# how"
+    made = changed("Log in `load`.", "import json\n\n\n# how", new)
+    assert made == FILE.replace("import json\n", "import logging\nimport json\n").replace(
+        "from os import path\n", "from os import path\n\nLIMIT = 2\n"
+    )
+    shown = small("Log in `save`.")
+    assert shown.merged(shown.text.replace("import path", "import path, sep")) == FILE.replace(
+        "import path", "import path, sep"
+    )
+    assert shown.merged("from json import load\n" + shown.text) == FILE, "the file has a load"
+    alone = small("Log in `f`.", "def f():\n    pass\n")
+    assert alone.merged("import os\nA = 1\n" + alone.text) == "import os\n\n\nA = 1\n\n\ndef f():\n    pass\n"
+
+
+def test_another_name_is_used_everywhere() -> None:
+    made = changed("Rename `load` to `read`.", "def load", "def read")
+    assert made == FILE.replace("load(name)", "read(name)").replace('["load"', '["read"'), "run has a variable load"
+    made = changed("Rename `get_one` to `one`.", "def get_one", "def one")
+    assert made == FILE.replace("get_one", "one")
+    made = changed("Rename the class `Store` to `Box`.", "class Store", "class Box")
+    assert made == FILE.replace("Store", "Box")
+
+
+def test_what_is_missing_is_removed_when_it_is_missing_again() -> None:
+    shown = small("Remove `save`.")
+    with pytest.raises(UnreadableAnswer, match="nothing is left"):
+        shown.merged("")
+    assert shown.merged("# nothing\n") == FILE[: FILE.index("def save")] + FILE[FILE.index("class Store") :]
+    shown = small("Let `save` do what `run` does.")
+    with pytest.raises(UnreadableAnswer, match="`run` is missing"):
+        shown.merged(shown.text[: shown.text.index("def run")])
+    assert shown.merged(shown.text) == FILE
+    last = small("Remove `run`.")
+    with pytest.raises(UnreadableAnswer):
+        last.merged("")
+    assert last.merged("") == FILE[: FILE.index("\n\ndef run")]
+
+
+def test_two_of_a_name_are_told_apart() -> None:
+    shown = small("Log in `total`.")
+    assert shown.text.count("def total") == 2
+    made = shown.merged(shown.text.replace("self.kept = value", "self.kept = value + 1"))
+    assert made == FILE.replace("self.kept = value", "self.kept = value + 1")
+
+
+def test_a_method_may_be_written_without_its_class() -> None:
+    made = small("Log in `get_one`.").merged("def get_one(self, key):\n    return 1\n")
+    assert made == FILE.replace("return self[key] if self.total else None", "return 1")
+
+
+def test_a_new_definition_comes_behind_the_one_before_it() -> None:
+    shown = small("Split `get_all`.")
+    made = shown.merged(shown.text + "\n    def more(self):\n        return 1\n")
+    assert "for key in self]\n\n    def more(self):\n        return 1\n\n    def get_one" in made
+    assert len(made) == len(FILE) + len("\n    def more(self):\n        return 1\n")
+
+
+@pytest.mark.parametrize(
+    ("instruction", "new", "reason"),
+    [
+        ("Log in `load`.", "def (", "no Python"),
+        ("Log in `load`.", "print(1)\ndef load(name): pass", "`print.1.` is outside of `load`"),
+        ("Log in `load`.", "TIMEOUT = 3\ndef load(name): pass", "has `TIMEOUT` already"),
+        ("Log in `load`.", "def load(name): pass\ndef save(): pass", "`save` is there already"),
+        ("Log in `load`.", "def save(): pass", "`save` is there already"),
+        ("Log in `load` and `run`.", "def a(): pass", "not clear what `a`"),
+        ("Log in `get_one`.", "class Store(dict):\n    'x'\n    def get_one(self): 1", "outside of `get_one`"),
+        ("Log in `get_one`.", "class Store(dict):\n    size = 9\n    def get_one(self): 1", "outside of `get_one`"),
+        ("Log in `get_one`.", "def Store(): pass", "no class any more"),
+    ],
+)  # fmt: skip
+def test_what_is_not_certain_is_refused(instruction: str, new: str, reason: str) -> None:
+    with pytest.raises(UnreadableAnswer, match=reason):
+        small(instruction).merged(new, "raw")
+
+
+def test_ends_of_lines_stay() -> None:
+    file = FILE.replace("\n", "\r\n")
+    shown = small("Log in `load`.", file)
+    assert "\r" not in shown.text and shown.merged(shown.text) == file
