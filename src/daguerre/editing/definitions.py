@@ -42,15 +42,15 @@ NOTHING_LEFT = "nothing is left of it: only if that is what the change means, an
 
 
 @dataclass
-class Slot:
+class ShownDefinition:
     """A definition of the file that is shown: whole, or a class with some of what is in it."""
 
     node: Definition
-    inner: list[Slot] = field(default_factory=list)
+    inner: list[ShownDefinition] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
-class Edit:
+class NewLines:
     """Lines of the file, and those in their place."""
 
     rows: slice
@@ -60,7 +60,7 @@ class Edit:
 class SmallFile:
     """Definitions of a file, shown as a file of their own. `text`: what is shown."""
 
-    def __init__(self, file: str, tree: ast.Module, slots: list[Slot], end: str) -> None:
+    def __init__(self, file: str, tree: ast.Module, slots: list[ShownDefinition], end: str) -> None:
         self._lines, self._tree, self._slots, self._end = file.split("\n"), tree, slots, end
         self._lost = Counter[str]()
         groups = ["\n".join(_shown(slot, self._lines)) for slot in slots]
@@ -98,21 +98,21 @@ class SmallFile:
             made = renamed(made, old, name, owner)
         return made.replace("\n", self._end)
 
-    def _imported(self, added: Sequence[Import], new: str) -> Iterator[Edit]:
+    def _imported(self, added: Sequence[Import], new: str) -> Iterator[NewLines]:
         """Imports before the file's own; one of more names from a module takes the place of the one that was shown."""
         lines, out = new.split("\n"), list[str]()
         for node in added:
             same = [one for one in self._imports if _extends(node, one)]
             if same:
-                yield Edit(lines_of(same[0]), lines[lines_of(node)])
+                yield NewLines(lines_of(same[0]), lines[lines_of(node)])
             elif not set(bound(node)) <= names(self._tree.body):
                 out += lines[lines_of(node)]
         if out:
             others = [one for one in imports(self._tree.body) if getattr(one, "module", "") != "__future__"]
             at = others[0].lineno - 1 if others else _top(self._tree)
-            yield Edit(slice(at, at), out if others else ["", *out] if at else [*out, "", ""])
+            yield NewLines(slice(at, at), out if others else ["", *out] if at else [*out, "", ""])
 
-    def _defined(self, added: Sequence[Constant], new: str, answer: str) -> Iterator[Edit]:
+    def _defined(self, added: Sequence[Constant], new: str, answer: str) -> Iterator[NewLines]:
         """Constants behind the imports."""
         lines, out = new.split("\n"), list[str]()
         for node in added:
@@ -121,7 +121,7 @@ class SmallFile:
             out += lines[lines_of(node)]
         if out:
             at = max([_top(self._tree), *(one.end_lineno or 0 for one in imports(self._tree.body))])
-            yield Edit(slice(at, at), ["", *out] if at else [*out, "", ""])
+            yield NewLines(slice(at, at), ["", *out] if at else [*out, "", ""])
 
 
 def small_file(file: str, instruction: str, loosely: bool = False) -> SmallFile | None:
@@ -150,17 +150,17 @@ def _named(tree: ast.Module, instruction: str, loosely: bool) -> list[Definition
     return [node for node in inner if node.name not in inside or any(within(node, other) for other in outer)]
 
 
-def _slots(body: Sequence[ast.stmt], named: Sequence[Definition]) -> list[Slot]:
+def _slots(body: Sequence[ast.stmt], named: Sequence[Definition]) -> list[ShownDefinition]:
     out = []
     for node in definitions(body):
         if node in named:
-            out.append(Slot(node))
+            out.append(ShownDefinition(node))
         elif isinstance(node, ast.ClassDef) and (inner := _slots(node.body, named)):
-            out.append(Slot(node, inner))
+            out.append(ShownDefinition(node, inner))
     return out
 
 
-def _shown(slot: Slot, lines: Sequence[str]) -> list[str]:
+def _shown(slot: ShownDefinition, lines: Sequence[str]) -> list[str]:
     if not slot.inner:
         return list(lines[rows(slot.node, lines)])
     out = list(lines[header(slot.node, lines)])
@@ -187,7 +187,7 @@ def _top(tree: ast.Module) -> int:
     return at
 
 
-def _outside(node: ast.stmt, slots: Sequence[Slot]) -> str:
+def _outside(node: ast.stmt, slots: Sequence[ShownDefinition]) -> str:
     said = " and ".join(f"`{slot.node.name}`" for slot in slots)
     return f"`{ast.unparse(node)[:80]}` is outside of {said}: it must be inside"
 
@@ -205,11 +205,13 @@ class _Merge:
 
     def __init__(self, lines: Sequence[str], new: Sequence[str], answer: str) -> None:
         self._lines, self._new, self._answer = lines, new, answer
-        self.edits = list[Edit]()
+        self.edits = list[NewLines]()
         self.renamed = list[tuple[str, str, str]]()
         self.lost = Counter[str]()
 
-    def level(self, slots: Sequence[Slot], body: Sequence[ast.stmt], known: set[str], owner: str = "") -> None:
+    def level(
+        self, slots: Sequence[ShownDefinition], body: Sequence[ast.stmt], known: set[str], owner: str = ""
+    ) -> None:
         """Put the definitions of a body in the place of those of a module or of a class, its owner, which has the
         known names.
         """
@@ -219,7 +221,7 @@ class _Merge:
             if {node.name for node in written} <= {slot.node.name for slot in inner} - {slots[0].node.name}:
                 self.level(inner, written, set(), slots[0].node.name)
                 return
-        places, seen = dict[str, Slot](), Counter[str]()
+        places, seen = dict[str, ShownDefinition](), Counter[str]()
         for slot in slots:
             places[_key(slot.node.name, seen)] = slot
         seen, nodes = Counter[str](), dict[str, Definition]()
@@ -248,13 +250,13 @@ class _Merge:
             else:
                 self._insert(node, last or slots[0], behind=last is not None)
 
-    def _replace(self, slot: Slot, node: Definition) -> None:
+    def _replace(self, slot: ShownDefinition, node: Definition) -> None:
         if not slot.inner:
-            self.edits.append(Edit(rows(slot.node, self._lines), self._text(node, slot.node.col_offset)))
+            self.edits.append(NewLines(rows(slot.node, self._lines), self._text(node, slot.node.col_offset)))
             return
         if not isinstance(node, ast.ClassDef):
             raise UnreadableAnswer(f"`{node.name}` is no class any more", self._answer)
-        self.edits.append(Edit(header(slot.node, self._lines), list(self._new[header(node, self._new)])))
+        self.edits.append(NewLines(header(slot.node, self._lines), list(self._new[header(node, self._new)])))
         self.level(slot.inner, node.body, names(slot.node.body), slot.node.name)
         known = {ast.dump(one) for one in slot.node.body}
         for one in node.body:
@@ -263,20 +265,20 @@ class _Merge:
             if not isinstance(one, Constant) or set(targets(one)) & names(slot.node.body):
                 raise UnreadableAnswer(_outside(one, slot.inner), self._answer)
             at = rows(slot.inner[0].node, self._lines).start
-            self.edits.append(Edit(slice(at, at), [*self._new[lines_of(one)], ""]))
+            self.edits.append(NewLines(slice(at, at), [*self._new[lines_of(one)], ""]))
 
     def _text(self, node: Definition, column: int) -> list[str]:
         """The lines of a definition that was written, as deep as it belongs."""
         lines, by = self._new[rows(node, self._new)], column - node.col_offset
         return [" " * by + line if by > 0 and line.strip() else line[max(0, -by) :] for line in lines]
 
-    def _insert(self, node: Definition, beside: Slot, behind: bool) -> None:
+    def _insert(self, node: Definition, beside: ShownDefinition, behind: bool) -> None:
         place, column = rows(beside.node, self._lines), beside.node.col_offset
         blank, text = [""] * (1 if column else 2), self._text(node, column)
         at = place.stop if behind else place.start
-        self.edits.append(Edit(slice(at, at), [*blank, *text] if behind else [*text, *blank]))
+        self.edits.append(NewLines(slice(at, at), [*blank, *text] if behind else [*text, *blank]))
 
-    def _remove(self, slot: Slot) -> None:
+    def _remove(self, slot: ShownDefinition) -> None:
         place = rows(slot.node, self._lines)
         start, end = place.start, place.stop
         while end < len(self._lines) and not self._lines[end].strip():
@@ -285,7 +287,7 @@ class _Merge:
             end = place.stop
             while start and not self._lines[start - 1].strip():
                 start -= 1
-        self.edits.append(Edit(slice(start, end), []))
+        self.edits.append(NewLines(slice(start, end), []))
 
 
 def _key(name: str, seen: Counter[str]) -> str:

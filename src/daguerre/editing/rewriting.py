@@ -1,10 +1,11 @@
 """An edit by instruction: a model writes a region of a text again, with the old one as its draft.
 
 An edit is a generator, which yields what a model is `Asked` and is sent its answer, so that a library call and a server
-drive it alike. Of a Python file whose functions or classes the instruction names these are the region, shown alone
-(`daguerre.editing.definitions`). Else the prompt begins with the file, so that the next edit of the same file reuses its keys; the answer is
-begun for the model with the fence of its block. What cannot be read, or changes nothing, is asked for once more, with
-the reason; then UnreadableAnswer has the raw answer. Nothing outside the region is ever the model's.
+drive it alike. The functions and classes of a Python file that an instruction names are shown alone
+(`daguerre.editing.definitions`). Else the prompt begins with the file, so that the next edit of the same file reuses
+its keys. The answer is begun for the model with the fence of its block. What cannot be read, or changes nothing, is
+asked for once more, with the reason; then UnreadableAnswer has the raw answer. Nothing outside the region is ever the
+model's.
 """
 
 from __future__ import annotations
