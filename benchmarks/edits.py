@@ -4,8 +4,8 @@
     python benchmarks/edits.py MODEL.gguf --edits 20 --merges 0 --lines 60     fewer, in shorter files
 
 Edits are those of `daguerre.evals.edit_rules`: files of the frozen held-out sample, a rule for each kind. Of every
-fifth the same prompt is answered without a draft, too, in mode "ar": the same text, and its time to compare with; and
-so is the prompt that asks for the whole file.
+fifth the same prompt is answered without a draft, too, in mode "ar": the same text, and its time to compare with; of
+every twentieth so is the prompt that asks for the whole file.
 Merges are those that recipes/instructions makes: most have chunks between lines that the file has once (`apply`),
 others between lines that it has more often (`repeated`), or with new lines at their ends (`bare`).
 One is damaged if a line of the file that the snippet does not replace is lost.
@@ -40,14 +40,14 @@ from daguerre.model import Model
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "recipes" / "instructions"))
 
-PLAIN_EVERY = 5
+PLAIN_EVERY, WHOLE_EVERY = 5, 20
 MERGES = {"apply": 0.625, "repeated": 0.175, "bare": 0.2}
 """The share of each kind of merge; of `repeated` the sample has no more."""
 Row = dict[str, Any]
 
 
-def edit_row(model: Model, task: EditTask, plain: bool) -> Row:
-    """What became of a task; plain: measure its first answer without a draft, too."""
+def edit_row(model: Model, task: EditTask, plain: bool, whole: bool) -> Row:
+    """What became of a task; plain: measure its first answer without a draft, too; whole: and the whole file so."""
     row: Row = {"rule": task.rule, "file": task.file, "instruction": task.instruction, "refused": None}
     begun, name = time.process_time(), task.file.rpartition("/")[2]
     try:
@@ -59,13 +59,13 @@ def edit_row(model: Model, task: EditTask, plain: bool) -> Row:
         row |= {"right": False, "refused": error.reason, "diff": error.answer}
     row["seconds"] = time.process_time() - begun
     if plain and "tokens" in row:
-        row |= without_draft(model, task, name)
+        row |= without_draft(model, task, name, whole)
     return row
 
 
-def without_draft(model: Model, task: EditTask, name: str) -> Row:
-    """Seconds of the first answer with its draft and without, and whether both are the same; those of one with the
-    whole file, without a draft.
+def without_draft(model: Model, task: EditTask, name: str, whole: bool) -> Row:
+    """Seconds of the first answer with its draft and without, and whether both are the same; those of the whole file,
+    without a draft.
     """
     asked = next(rewriting(model, task.text, task.instruction, None, name))
     drawn: dict[str, Any] = {"temperature": 0.0}
@@ -73,12 +73,14 @@ def without_draft(model: Model, task: EditTask, name: str) -> Row:
     fast = model.generate(asked.prompt, asked.max_tokens, draft=asked.draft, mode="speculative", **drawn)
     between = time.process_time()
     slow = model.generate(asked.prompt, asked.max_tokens, mode="ar", **drawn)
-    took = {"drafted_seconds": between - begun, "plain_seconds": time.process_time() - between}
-    whole = next(rewriting(model, task.text, task.instruction, (1, len(task.text.splitlines())), name))
-    begun = time.process_time()
-    model.generate(whole.prompt, whole.max_tokens, mode="ar", **drawn)
-    took["whole_seconds"] = time.process_time() - begun
-    return took | {"equal": fast.text == slow.text, "prompt": len(asked.prompt)}
+    row = {"drafted_seconds": between - begun, "plain_seconds": time.process_time() - between}
+    row |= {"equal": fast.text == slow.text, "prompt": len(asked.prompt)}
+    if whole:
+        asked = next(rewriting(model, task.text, task.instruction, (1, len(task.text.splitlines())), name))
+        begun = time.process_time()
+        model.generate(asked.prompt, asked.max_tokens, mode="ar", **drawn)
+        row["whole_seconds"] = time.process_time() - begun
+    return row
 
 
 def merge_rows(model: Model, num: int, done: set[str]) -> Iterator[Row]:
@@ -143,8 +145,9 @@ def summary(rows: list[Row]) -> str:
         out.append(
             f"{ratio:.2f} times `ar`, prompts included; {sum(row['equal'] for row in both)} of {len(both)} equal."
         )
-        ratio = sum(row["whole_seconds"] for row in both) / sum(row["drafted_seconds"] for row in both)
-        out.append(f"{ratio:.2f} times `ar` that writes the whole file.")
+        whole = [row for row in both if "whole_seconds" in row]
+        ratio = sum(row["whole_seconds"] for row in whole) / sum(row["drafted_seconds"] for row in whole)
+        out.append(f"{ratio:.2f} times `ar` that writes the whole file ({len(whole)} edits).")
     if merges:
         out += ["\n| merge | right |", "|---|---|", *table(merges, "merge")]
         out.append(
@@ -170,7 +173,7 @@ def main() -> None:
         tasks = make_tasks(load_frozen(), options.edits, most_lines=options.lines)
         for number, task in enumerate(tasks):
             if f"{task.rule} {task.instruction} {task.file}" not in done:
-                yield edit_row(model, task, number % PLAIN_EVERY == 0)
+                yield edit_row(model, task, number % PLAIN_EVERY == 0, number % WHOLE_EVERY == 0)
         yield from merge_rows(model, options.merges, done)
 
     with options.out.open("a") as out:
