@@ -8,7 +8,7 @@ import pytest
 
 from daguerre.editing.answers import UnreadableAnswer
 from daguerre.editing.definitions import SmallFile, small_file
-from daguerre.editing.trees import members, rows
+from daguerre.editing.trees import Source, members
 from daguerre.heldout import load_frozen
 
 FILE = '''"""A file."""
@@ -86,10 +86,23 @@ def test_what_is_named_is_shown_with_its_class_and_imports() -> None:
 @pytest.mark.parametrize(
     "instruction",
     ["load it faster", "Add types.", "Log in every function that calls `load`.", "Rename `load` and all its uses.",
-     "Use `os` in `nothing`."],
+     "Use `os` in `nothing`.", "Add docstrings to the functions other than `load`.", "Move `load` below `save`.",
+     "Rename the constant TIMEOUT of `load` and `TIMEOUT`.", "Use `json.dump` for it.", "Log in `Missing.load`."],
 )  # fmt: skip
 def test_what_names_nothing_or_is_for_more_is_for_the_whole_file(instruction: str) -> None:
     assert small_file(FILE, instruction) is None
+
+
+@pytest.mark.parametrize(
+    ("instruction", "names"),
+    [("In `load`, add a check for each key.", "load"), ("In `load`, log all errors and re-raise them.", "load"),
+     ("Make `load` so that it calls `open` with utf-8.", "load"), ("Make sure `save` uses `json.dumps`.", "save"),
+     ("Rename the parameter `run` of `load(name)` to `path`.", "load"), ("Log in `Store.get_one`.", "get_one")],
+)  # fmt: skip
+def test_only_what_is_named_as_a_definition_is_shown(instruction: str, names: str) -> None:
+    text = small(instruction, FILE.replace("def run", "def get_one(): pass\n\n\ndef run")).text
+    shown = [node.name for node, _ in members(ast.parse(text).body)]
+    assert [name for name in shown if name != "Store"] == [names] and text.count("get_one(") <= 1
 
 
 def test_any_word_names_loosely() -> None:
@@ -110,18 +123,17 @@ def test_a_definition_takes_the_place_of_its_own_and_the_rest_stays() -> None:
     for document in load_frozen()[:60]:
         if "\r" in document.text or "\f" in document.text:
             continue
-        lines = document.text.split("\n")
-        functions = [node for node in members(ast.parse(document.text).body) if not isinstance(node, ast.ClassDef)]
+        source = Source(document.text)
+        functions = [node for node, _ in members(source.tree.body) if not isinstance(node, ast.ClassDef)]
         names = [node.name for node in functions]
         for node in [one for one in functions if names.count(one.name) == 1][:2]:
             found = small_file(document.text, f"In `{node.name}`, add a line.")
-            last = lines[(node.end_lineno or 0) - 1]
+            last = source.lines[(node.end_lineno or 0) - 1]
             alone = node.body[-1].lineno == node.end_lineno and last.startswith(" " * node.body[0].col_offset)
             if found is None or not alone or found.text.count(f"\n{last}\n") != 1:
                 continue
-            more = " " * node.body[0].col_offset + "..."
-            place = rows(node, lines)
-            want = "\n".join([*lines[: place.stop], more, *lines[place.stop :]])
+            more, end = " " * node.body[0].col_offset + "...", node.end_lineno or 0
+            want = "\n".join([*source.lines[:end], more, *source.lines[end:]])
             assert found.merged(found.text) == document.text
             assert found.merged(found.text.replace(f"\n{last}\n", f"\n{last}\n{more}\n")) == want
             num += 1
@@ -138,18 +150,44 @@ def test_new_imports_and_constants_come_to_the_files_own() -> None:
     assert shown.merged(shown.text.replace("import path", "import path, sep")) == FILE.replace(
         "import path", "import path, sep"
     )
-    assert shown.merged("from json import load\n" + shown.text) == FILE, "the file has a load"
+    with pytest.raises(UnreadableAnswer, match="`load` is the name of something"):
+        shown.merged("from json import load\n" + shown.text)
     alone = small("Log in `f`.", "def f():\n    pass\n")
     assert alone.merged("import os\nA = 1\n" + alone.text) == "import os\n\n\nA = 1\n\n\ndef f():\n    pass\n"
 
 
 def test_another_name_is_used_everywhere() -> None:
-    made = changed("Rename `load` to `read`.", "def load", "def read")
-    assert made == FILE.replace("load(name)", "read(name)").replace('["load"', '["read"'), "run has a variable load"
+    made = changed("Rename `save` to `keep`.", "def save", "def keep", FILE + "\n\nprint(save(1, save), 'save')\n")
+    assert made == FILE.replace("save", "keep") + "\n\nprint(keep(1, keep), 'save')\n"
     made = changed("Rename `get_one` to `one`.", "def get_one", "def one")
     assert made == FILE.replace("get_one", "one")
     made = changed("Rename the class `Store` to `Box`.", "class Store", "class Box")
     assert made == FILE.replace("Store", "Box")
+    shown = small("Rename `get_one` of `Store` to `one`, and the class to `Box`.")
+    made = shown.merged(shown.text.replace("get_one", "one").replace("class Store", "class Box"))
+    assert made == FILE.replace("Store", "Box").replace("get_one", "one")
+
+
+@pytest.mark.parametrize(
+    "more",
+    ["def g(f=f): pass", "def g():\n    from a import f\n    f()", "def g():\n    def f(): 1\n    return f()",
+     "class A:\n    f: int = 3\n    g = f", "def g(h): return f(h)",
+     "try: pass\nexcept E as f: print(f)", "def g():\n    global f\n    f = 1", "g = lambda f: f()"],
+)  # fmt: skip
+def test_a_name_of_something_else_is_not_changed(more: str) -> None:
+    shown = small("Rename `f` to `h`.", f"def f(): pass\n{more}\n")
+    with pytest.raises(UnreadableAnswer, match="cannot be changed"):
+        shown.merged("def h(): pass\n")
+
+
+@pytest.mark.parametrize(
+    "more",
+    ["class B(A):\n    def f(self): pass", "class B:\n    class A: pass"],
+)
+def test_neither_is_one_that_other_classes_have(more: str) -> None:
+    shown = small("Rename `A.f` to `h`.", f"class A:\n    x = 1\n\n    def f(self): pass\n{more}\n")
+    with pytest.raises(UnreadableAnswer, match="cannot be changed"):
+        shown.merged("class A:\n    def h(self): pass\n")
 
 
 def test_what_is_missing_is_removed_when_it_is_missing_again() -> None:
@@ -158,13 +196,59 @@ def test_what_is_missing_is_removed_when_it_is_missing_again() -> None:
         shown.merged("")
     assert shown.merged("# nothing\n") == FILE[: FILE.index("def save")] + FILE[FILE.index("class Store") :]
     shown = small("Let `save` do what `run` does.")
-    with pytest.raises(UnreadableAnswer, match="`run` is missing"):
+    with pytest.raises(UnreadableAnswer, match="no `run`"):
         shown.merged(shown.text[: shown.text.index("def run")])
     assert shown.merged(shown.text) == FILE
     last = small("Remove `run`.")
     with pytest.raises(UnreadableAnswer):
         last.merged("")
     assert last.merged("") == FILE[: FILE.index("\n\ndef run")]
+
+
+def test_a_class_that_is_shown_in_part_keeps_the_rest() -> None:
+    shown = small("Remove `get_one`.")
+    with pytest.raises(UnreadableAnswer, match="nothing is left"):
+        shown.merged("")
+    made = shown.merged("class Store(dict):\n    pass\n")
+    assert made == FILE.replace(FILE[FILE.index("\n    def get_one") : FILE.index("\n\ndef run")], "")
+    shown = small("Simplify `Store`.")
+    with pytest.raises(UnreadableAnswer, match=r"no `Store\.get_one`"):
+        shown.merged(shown.text[: shown.text.index("    def get_one")])
+    nested = "class O:\n    x = 1\n\n    class I:\n        y = 2\n\n        def m(self):\n            return 1\n"
+    with pytest.raises(UnreadableAnswer, match="not in its class"):
+        small("Log in `m`.", nested).merged("class I:\n    def m(self):\n        return 2\n")
+
+
+def test_what_begins_a_file_stays() -> None:
+    file = "#!/usr/bin/env python\n# Copyright\ndef f():\n    return 1\n"
+    shown = small("Log in `f`.", file)
+    made = shown.merged("import logging\n\n\ndef f():\n    return 2\n")
+    assert made == "#!/usr/bin/env python\n# Copyright\n\nimport logging\ndef f():\n    return 2\n"
+    file = "X = '''\n# end'''\n# why\ndef f():\n    return 1\n    # so\n"
+    shown = small("Log in `f`.", file)
+    assert shown.text == "# why\ndef f():\n    return 1\n    # so\n"
+    assert shown.merged("def f():\n    return 2\n") == file[: file.index("# why")] + "def f():\n    return 2\n"
+
+
+def test_lines_with_several_statements_are_read_one_by_one() -> None:
+    shown = small("Log in `f`.", "from os import path; DEBUG = 1\n\n\ndef f():\n    return path\n")
+    made = shown.merged("from os import path, sep\nA = 1; B = 2\n\n\ndef f():\n    return path\n")
+    assert made.startswith("from os import path, sep\nfrom os import path; DEBUG = 1\n\nA = 1\nB = 2\n")
+
+
+def test_what_is_deeper_than_it_was_is_put_back_unless_it_has_long_strings() -> None:
+    shown = small("Log in `get_one`.")
+    with pytest.raises(UnreadableAnswer, match="not as deep"):
+        shown.merged("def get_one(self, key):\n    return '''\na'''\n")
+
+
+def test_deep_trees_are_refused_or_left() -> None:
+    deep = "X = " + " + ".join(["1"] * 3000)
+    with pytest.raises(UnreadableAnswer):
+        small("Log in `f`.", "def f(): pass\n").merged(f"def f():\n    pass\n\n{deep}\n")
+    file = f"def f():\n    pass\n\n\n{deep}\n"
+    found = small_file(file, "Log in `f`.")
+    assert found is None or found.merged(found.text) == file
 
 
 def test_two_of_a_name_are_told_apart() -> None:
@@ -194,7 +278,7 @@ def test_a_new_definition_comes_behind_the_one_before_it() -> None:
         ("Log in `load`.", "TIMEOUT = 3\ndef load(name): pass", "has `TIMEOUT` already"),
         ("Log in `load`.", "def load(name): pass\ndef save(): pass", "`save` is there already"),
         ("Log in `load`.", "def save(): pass", "`save` is there already"),
-        ("Log in `load` and `run`.", "def a(): pass", "not clear what `a`"),
+        ("Log in `load` and `run`.", "def a(): pass", "no `load` and `run`"),
         ("Log in `get_one`.", "class Store(dict):\n    'x'\n    def get_one(self): 1", "outside of `get_one`"),
         ("Log in `get_one`.", "class Store(dict):\n    size = 9\n    def get_one(self): 1", "outside of `get_one`"),
         ("Log in `get_one`.", "def Store(): pass", "no class any more"),

@@ -1,9 +1,9 @@
 """The functions and classes of a Python file that an instruction names, as a small file that a model writes again.
 
 A `SmallFile` shows them with the classes that they are in and the imports that they use; nothing else of the file is
-the model's. What it writes is put in place by its syntax tree: a definition takes the place of that of its name, one
-with a new name that of the one that is missing, new imports and constants come to those of the file. A name that was
-changed is changed where the rest of the file uses it (`daguerre.editing.renaming`).
+the model's. What it writes is put in place by its syntax tree: a definition takes the place of that of its name; the
+only one with a new name, if it is alike, that of the only one that is missing; new imports and constants come to the
+top of the file. A name that was changed is changed where the file uses it (`daguerre.editing.renaming`).
 """
 
 from __future__ import annotations
@@ -13,31 +13,46 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+from itertools import takewhile
+from typing import TypeVar
 
 from daguerre.editing.answers import UnreadableAnswer
 from daguerre.editing.renaming import renamed
 from daguerre.editing.trees import (
-    Constant,
     Definition,
     Import,
+    Source,
     bound,
-    constants,
     definitions,
-    header,
+    imported,
     imports,
-    lines_of,
     members,
     names,
-    parsed,
-    rows,
-    targets,
-    within,
+    target,
 )
 
+T = TypeVar("T")
+UNITS = r"(functions?|methods?|class(es)?|definitions?|calls?|callers?|uses?|usages?|places?|files?)"
 EVERYWHERE = re.compile(
-    r"\b(each|every|everywhere|wherever|throughout|callers?|calls|uses|usages|all (the )?\w+s)\b", re.IGNORECASE
+    rf"\b((all|any|each|every) (of )?(the |its )?(other )?{UNITS}|(calls|uses|usages) (to|of)|callers?|everywhere|"
+    r"wherever|throughout|across|everything|whole (file|module)|module docstring|other than|except for|"
+    r"(move|put|place)\b.* (out|below|above|before|behind|after|under)|sort|order)\b",
+    re.IGNORECASE,
 )
-"""Words of an instruction that is for more than what it names."""
+"""What says that an instruction is for more than what it names."""
+OTHER_KINDS = re.compile(
+    r"\b(parameter|argument|arg|variable|attribute|field|option|constant|number|import|module|type|key|value)s? "
+    r"`[^`\n]*`",
+    re.IGNORECASE,
+)
+"""Names that an instruction says to be no functions or classes."""
+CODE = re.compile(r"`([^`\n]+)`|\b(\w+_\w+|_\w+|\w*[a-z0-9][A-Z]\w*|\w+(?=\(\)))")
+PATH = re.compile(r"([^\W\d][\w.]*)\s*(\(.*\))?")
+MOST_NAMED = 32
+"""Definitions that are shown at most."""
+ALIKE = 0.5
+"""How alike a definition is to one that has another name, by `difflib`, at least."""
 NOTHING_LEFT = "nothing is left of it: only if that is what the change means, answer with an empty code block"
 
 
@@ -54,141 +69,190 @@ class NewLines:
     """Lines of the file, and those in their place."""
 
     rows: slice
-    lines: list[str]
+    lines: Sequence[str]
 
 
 class SmallFile:
     """Definitions of a file, shown as a file of their own. `text`: what is shown."""
 
-    def __init__(self, file: str, tree: ast.Module, slots: list[ShownDefinition], end: str) -> None:
-        self._lines, self._tree, self._slots, self._end = file.split("\n"), tree, slots, end
+    def __init__(self, file: Source, shown: list[ShownDefinition], end: str) -> None:
+        self._file, self._shown, self._end = file, shown, end
         self._lost = Counter[str]()
-        groups = ["\n".join(_shown(slot, self._lines)) for slot in slots]
+        groups = ["\n".join(_lines(one, file)) for one in shown]
         words = set(re.findall(r"\w+", "\n".join(groups)))
-        self._imports = [node for node in imports(tree.body) if words & set(bound(node))]
-        head = "\n".join("\n".join(self._lines[lines_of(node)]) for node in self._imports)
+        self._imports = [node for node in imports(file.tree.body) if words & set(bound(node))]
+        head = "\n".join(line for node in self._imports for line in file.text(node))
         self.text = "\n\n\n".join([*([head] if head else []), *groups]) + "\n"
 
     def merged(self, new: str, answer: str = "") -> str:
         """The file with what was written in place of what was shown. UnreadableAnswer, with the raw answer, where that
         is not certain; a definition that is missing is removed if the next answer has it neither.
         """
-        tree = parsed(new)
-        if tree is None:
-            raise UnreadableAnswer("it is no Python", answer)
-        merge = _Merge(self._lines, new.split("\n"), answer)
-        merge.level(self._slots, tree.body, names(self._tree.body))
+        try:
+            return self._merged(_source(new, "it is no Python")).replace("\n", self._end)
+        except UnreadableAnswer as error:
+            raise UnreadableAnswer(error.reason, answer) from None
+        except RecursionError:
+            raise UnreadableAnswer("it is nested too deeply to be read", answer) from None
+
+    def _merged(self, new: Source) -> str:
+        merge = _Merge(self._file, new)
+        merge.level(self._shown, new.tree.body, self._file.names)
         if merge.lost - self._lost:
             self._lost = merge.lost
             said = " and ".join(f"`{name}`" for name in merge.lost)
-            gone = f"{said} is missing: leave it out again only if the change removes it"
-            raise UnreadableAnswer(gone if definitions(tree.body) else NOTHING_LEFT, answer)
-        known = {ast.dump(node) for node in self._tree.body}
-        added = [node for node in tree.body if not isinstance(node, Definition) and ast.dump(node) not in known]
-        for node in added:
-            if not isinstance(node, Import | Constant | ast.Pass):
-                raise UnreadableAnswer(_outside(node, self._slots), answer)
-        edits = [*merge.edits, *self._imported(imports(added), new), *self._defined(constants(added), new, answer)]
+            them = "it" if len(merge.lost) == 1 else "them"
+            gone = f"the answer has no {said}: leave {them} out again only if the change removes {them}"
+            raise UnreadableAnswer(gone if definitions(new.tree.body) else NOTHING_LEFT)
+        edits = [*merge.edits, *self._head(new)]
         edits.sort(key=lambda one: (one.rows.start, one.rows.stop))
-        lines = list(self._lines)
+        lines = list(self._file.lines)
         for edit in edits[::-1]:
             lines[edit.rows] = edit.lines
         made = "\n".join(lines)
         for old, name, owner in merge.renamed:
-            made = renamed(made, old, name, owner)
-        return made.replace("\n", self._end)
+            try:
+                made = renamed(made, old, name, owner)
+            except ValueError as error:
+                reason = f"`{old}` cannot be changed to `{name}` where it is used ({error})"
+                raise UnreadableAnswer(reason) from error
+        _source(made, "the file would be no Python any more")
+        return made
 
-    def _imported(self, added: Sequence[Import], new: str) -> Iterator[NewLines]:
-        """Imports before the file's own; one of more names from a module takes the place of the one that was shown."""
-        lines, out = new.split("\n"), list[str]()
-        for node in added:
-            same = [one for one in self._imports if _extends(node, one)]
-            if same:
-                yield NewLines(lines_of(same[0]), lines[lines_of(node)])
-            elif not set(bound(node)) <= names(self._tree.body):
-                out += lines[lines_of(node)]
-        if out:
-            others = [one for one in imports(self._tree.body) if getattr(one, "module", "") != "__future__"]
-            at = others[0].lineno - 1 if others else _top(self._tree)
-            yield NewLines(slice(at, at), out if others else ["", *out] if at else [*out, "", ""])
+    def _head(self, new: Source) -> Iterator[NewLines]:
+        """Imports and constants that the file does not have: imports before its own; one of more names from a module in
+        the place of the one that was shown; constants behind the imports.
+        """
+        file, brought, given = self._file, list[str](), list[str]()
+        known = {"\n".join(file.text(node)) for node in file.tree.body if not isinstance(node, Definition)}
+        has = {one for node in imports(file.tree.body) for one in imported(node)}
+        others = {target(node) for node in file.tree.body} | {node.name for node in definitions(file.tree.body)}
+        replaced = list[Import]()
+        for node in new.tree.body:
+            if isinstance(node, Definition | ast.Pass) or "\n".join(new.text(node)) in known:
+                continue
+            name = target(node)
+            if isinstance(node, Import):
+                if imported(node) <= has:
+                    continue
+                if set(bound(node)) & others:
+                    raise UnreadableAnswer(f"`{'`, `'.join(bound(node))}` is the name of something in the file already")
+                same = [one for one in self._imports if _extends(node, one) and one not in replaced]
+                if same and not file.shares(same[0]):
+                    replaced.append(same[0])
+                    yield NewLines(slice(same[0].lineno - 1, same[0].end_lineno), new.text(node))
+                else:
+                    brought += new.text(node)
+            elif name is None or _words(node) & ({one.name for one in definitions(new.tree.body)} | others):
+                raise UnreadableAnswer(_outside(node, self._shown))
+            elif name in file.names:
+                raise UnreadableAnswer(f"the file has `{name}` already: leave it out")
+            else:
+                given += new.text(node)
+        if brought or given:
+            body = list(takewhile(lambda node: not isinstance(node, Definition), file.tree.body))
+            own = [node for node in imports(body) if getattr(node, "module", "") != "__future__"]
+            top = _top(file)
+            at = own[0].lineno - 1 if own else top
+            if brought:
+                yield NewLines(slice(at, at), brought if own else ["", *brought] if at else [*brought, "", ""])
+            at = max([top, *(one.end_lineno or 0 for one in own)])
+            if given:
+                yield NewLines(slice(at, at), ["", *given] if at else [*given, "", ""])
 
-    def _defined(self, added: Sequence[Constant], new: str, answer: str) -> Iterator[NewLines]:
-        """Constants behind the imports."""
-        lines, out = new.split("\n"), list[str]()
-        for node in added:
-            if set(targets(node)) & names(self._tree.body):
-                raise UnreadableAnswer(f"the file has `{targets(node)[0]}` already: leave it out", answer)
-            out += lines[lines_of(node)]
-        if out:
-            at = max([_top(self._tree), *(one.end_lineno or 0 for one in imports(self._tree.body))])
-            yield NewLines(slice(at, at), ["", *out] if at else [*out, "", ""])
+
+def _source(text: str, otherwise: str) -> Source:
+    try:
+        return Source(text, part=True)
+    except ValueError as error:
+        raise UnreadableAnswer(f"{otherwise} ({error})") from error
 
 
 def small_file(file: str, instruction: str, loosely: bool = False) -> SmallFile | None:
     """The functions, methods and classes of a file that an instruction names in backticks, or as only code is written
-    (`with_underscore`, `WithCapitals`, `called()`), or loosely: by any word. None where it names none or is for more
-    than what it names, and for a file that is no Python or whose lines end in several ways.
+    (`with_underscore`, `WithCapitals`, `called()`); loosely: or the only one that it names by any word. None where it
+    names none, or is for more than what it names, and for a file that is no Python or whose lines end in several ways.
     """
     end = "\r\n" if "\r\n" in file else "\n"
     lines = file.split(end)
-    tree = None if any(re.search(r"[\r\n\f]", line) for line in lines) else parsed("\n".join(lines))
-    if tree is None or EVERYWHERE.search(re.sub(r"`[^`\n]*`", "", instruction)):
+    if any(re.search(r"[\r\n\f]", line) for line in lines) or EVERYWHERE.search(re.sub(r"`[^`\n]*`", "", instruction)):
         return None
-    named = _named(tree, instruction, loosely)
-    return SmallFile("\n".join(lines), tree, _slots(tree.body, named), end) if named else None
+    try:
+        source = Source("\n".join(lines))
+        named = _named(source, instruction, loosely)
+        return SmallFile(source, _chosen(source.tree.body, {id(node) for node in named}), end) if named else None
+    except (ValueError, RecursionError):
+        return None
 
 
-def _named(tree: ast.Module, instruction: str, loosely: bool) -> list[Definition]:
-    """The definitions that are named: of a class and what is in it what is in it, where both are."""
-    code = r"`([^`\n]+)`|\b(\w+_\w+|_\w+|\w*[a-z0-9][A-Z]\w*|\w+(?=\(\)))"
-    found = [quoted or word for quoted, word in re.findall(code, instruction)]
-    words = set(re.findall(r"\w+", " ".join(found or [instruction if loosely else ""])))
-    named = [node for node in members(tree.body) if node.name in words]
-    outer = [node for node in named if any(within(other, node) for other in named)]
-    inner = [node for node in named if node not in outer]
-    inside = {node.name for node in inner if any(within(node, other) for other in outer)}
-    return [node for node in inner if node.name not in inside or any(within(node, other) for other in outer)]
+def _named(file: Source, instruction: str, loosely: bool) -> list[Definition]:
+    """The definitions that are named; if a class and something in it are both named, only that."""
+    told = OTHER_KINDS.sub("", instruction)
+    code = [PATH.fullmatch(quoted or word) for quoted, word in CODE.findall(told)]
+    paths = {tuple(found[1].removeprefix("self.").split(".")) for found in code if found}
+    if {path[0] for path in paths} & {target(node) for node in file.tree.body}:
+        return []  # a constant of the module is named
+    rough = set(re.findall(r"\w+", told)) if loosely and not paths else set()
+    named = [
+        (node, owners)
+        for node, owners in members(file.tree.body)
+        if node.name in rough or any(path == (*owners, node.name)[-len(path) :] for path in paths)
+    ]
+    if len(named) > (1 if rough else MOST_NAMED):
+        return []
+    outer = {id(one) for one, _ in named if any(_within(other, one) for other, _ in named)}
+    inner = [node for node, _ in named if id(node) not in outer]
+    inside = [node for node in inner if any(id(one) in outer and _within(node, one) for one, _ in named)]
+    told_apart = {node.name for node in inside}
+    return [node for node in inner if node.name not in told_apart or node in inside]
 
 
-def _slots(body: Sequence[ast.stmt], named: Sequence[Definition]) -> list[ShownDefinition]:
+def _within(inner: ast.stmt, outer: ast.stmt) -> bool:
+    return inner is not outer and outer.lineno <= inner.lineno and (inner.end_lineno or 0) <= (outer.end_lineno or 0)
+
+
+def _chosen(body: Sequence[ast.stmt], named: set[int]) -> list[ShownDefinition]:
     out = []
     for node in definitions(body):
-        if node in named:
+        if id(node) in named:
             out.append(ShownDefinition(node))
-        elif isinstance(node, ast.ClassDef) and (inner := _slots(node.body, named)):
+        elif isinstance(node, ast.ClassDef) and (inner := _chosen(node.body, named)):
             out.append(ShownDefinition(node, inner))
     return out
 
 
-def _shown(slot: ShownDefinition, lines: Sequence[str]) -> list[str]:
-    if not slot.inner:
-        return list(lines[rows(slot.node, lines)])
-    out = list(lines[header(slot.node, lines)])
-    for number, inner in enumerate(slot.inner):
-        out += [*([""] if number else []), *_shown(inner, lines)]
+def _lines(one: ShownDefinition, file: Source) -> list[str]:
+    if not one.inner or not isinstance(one.node, ast.ClassDef):
+        return file.lines[file.rows(one.node)]
+    out = file.lines[file.header(one.node)]
+    for number, inner in enumerate(one.inner):
+        out += [*([""] if number else []), *_lines(inner, file)]
     return out
 
 
 def _extends(new: Import, old: Import) -> bool:
     """Whether an import has the names of another one from the same module, and more."""
-    if not (isinstance(new, ast.ImportFrom) and isinstance(old, ast.ImportFrom)):
-        return False
-    more = {(one.name, one.asname) for one in new.names} > {(one.name, one.asname) for one in old.names}
-    return more and (new.module, new.level) == (old.module, old.level)
+    return isinstance(old, ast.ImportFrom) and imported(new) > imported(old)
 
 
-def _top(tree: ast.Module) -> int:
-    """The line behind the docstring and what is imported from the future."""
+def _top(file: Source) -> int:
+    """The line behind what must come first: comments, the docstring, what is imported from the future."""
     at = 0
-    for number, node in enumerate(tree.body):
-        says = number == 0 and ast.get_docstring(tree, clean=False) is not None
+    while at in file.comments:
+        at += 1
+    for number, node in enumerate(file.tree.body):
+        says = number == 0 and ast.get_docstring(file.tree, clean=False) is not None
         if says or (isinstance(node, ast.ImportFrom) and node.module == "__future__"):
             at = node.end_lineno or at
     return at
 
 
-def _outside(node: ast.stmt, slots: Sequence[ShownDefinition]) -> str:
-    said = " and ".join(f"`{slot.node.name}`" for slot in slots)
+def _words(node: ast.AST) -> set[str]:
+    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)}
+
+
+def _outside(node: ast.stmt, shown: Sequence[ShownDefinition]) -> str:
+    said = " and ".join(f"`{one.node.name}`" for one in shown)
     return f"`{ast.unparse(node)[:80]}` is outside of {said}: it must be inside"
 
 
@@ -200,97 +264,130 @@ class _Merge:
 
     edits     lines in the place of others
     renamed   old names, new ones, and the classes that they are in
-    lost      names of definitions that are not there any more
+    lost      definitions that are not there any more
     """
 
-    def __init__(self, lines: Sequence[str], new: Sequence[str], answer: str) -> None:
-        self._lines, self._new, self._answer = lines, new, answer
+    def __init__(self, file: Source, new: Source) -> None:
+        self._file, self._new = file, new
         self.edits = list[NewLines]()
         self.renamed = list[tuple[str, str, str]]()
         self.lost = Counter[str]()
 
     def level(
-        self, slots: Sequence[ShownDefinition], body: Sequence[ast.stmt], known: set[str], owner: str = ""
+        self, shown: Sequence[ShownDefinition], body: Sequence[ast.stmt], known: set[str], owner: str = ""
     ) -> None:
         """Put the definitions of a body in the place of those of a module or of a class, its owner, which has the
         known names.
         """
         written = definitions(body)
-        if len(slots) == 1 and slots[0].inner and written:  # a method that was written without its class
-            inner = slots[0].inner
-            if {node.name for node in written} <= {slot.node.name for slot in inner} - {slots[0].node.name}:
-                self.level(inner, written, set(), slots[0].node.name)
-                return
-        places, seen = dict[str, ShownDefinition](), Counter[str]()
-        for slot in slots:
-            places[_key(slot.node.name, seen)] = slot
-        seen, nodes = Counter[str](), dict[str, Definition]()
-        for node in written:
-            nodes[_key(node.name, seen)] = node
-        new = [key for key in nodes if key not in places]
-        lost = [key for key in places if key not in nodes]
-        if lost and len(lost) == len(new):
-            for old, key in zip(lost, new, strict=True):
-                places[key] = places[old]
-                self.renamed.append((places[old].node.name, nodes[key].name, owner))
+        if len(shown) == 1 and shown[0].inner and _are_methods(written, shown[0].inner):
+            self.level(shown[0].inner, written, set(), shown[0].node.name)  # they were written without their class
+            return
+        places, nodes = _keyed([(one.node.name, one) for one in shown]), _keyed([(one.name, one) for one in written])
+        new, lost = [key for key in nodes if key not in places], [key for key in places if key not in nodes]
+        if len(new) == len(lost) == 1 and self._alike(places[lost[0]], nodes[new[0]]):
+            places[new[0]] = places[lost[0]]
+            self.renamed.append((places[lost[0]].node.name, nodes[new[0]].name, owner))
             lost = []
-        elif lost and new:
-            raise UnreadableAnswer(f"it is not clear what `{nodes[new[0]].name}` takes the place of", self._answer)
-        self.lost.update(places[key].node.name for key in lost)
         for key in lost:
-            self._remove(places[key])
+            self._lose(places[key], owner)
+        own = {one.node.name for one in shown}
         for key in new:
-            if nodes[key].name in known:
-                raise UnreadableAnswer(f"`{nodes[key].name}` is there already: leave it out", self._answer)
+            if nodes[key].name in known - own:
+                raise UnreadableAnswer(f"`{nodes[key].name}` is there already: leave it out")
         last = None
         for key, node in nodes.items():
             if key in places:
                 last = places[key]
                 self._replace(last, node)
             else:
-                self._insert(node, last or slots[0], behind=last is not None)
+                self._insert(node, last or shown[0], behind=last is not None)
 
-    def _replace(self, slot: ShownDefinition, node: Definition) -> None:
-        if not slot.inner:
-            self.edits.append(NewLines(rows(slot.node, self._lines), self._text(node, slot.node.col_offset)))
+    def _alike(self, old: ShownDefinition, new: Definition) -> bool:
+        """Whether a definition may be another one with a new name; of a class that is shown in part, by its header."""
+        if old.inner and isinstance(old.node, ast.ClassDef) and isinstance(new, ast.ClassDef):
+            rows = self._file.header(old.node), self._new.header(new)
+        else:
+            rows = self._file.rows(old.node), self._new.rows(new)
+        texts = "\n".join(self._file.lines[rows[0]]), "\n".join(self._new.lines[rows[1]])
+        return SequenceMatcher(a=texts[0], b=texts[1], autojunk=False).ratio() >= ALIKE
+
+    def _lose(self, one: ShownDefinition, owner: str) -> None:
+        """A definition that is gone; of a class that is shown in part, that part."""
+        for inner in one.inner:
+            self._lose(inner, one.node.name)
+        if one.inner:
             return
-        if not isinstance(node, ast.ClassDef):
-            raise UnreadableAnswer(f"`{node.name}` is no class any more", self._answer)
-        self.edits.append(NewLines(header(slot.node, self._lines), list(self._new[header(node, self._new)])))
-        self.level(slot.inner, node.body, names(slot.node.body), slot.node.name)
-        known = {ast.dump(one) for one in slot.node.body}
-        for one in node.body:
-            if isinstance(one, Definition | ast.Pass) or ast.dump(one) in known:
-                continue
-            if not isinstance(one, Constant) or set(targets(one)) & names(slot.node.body):
-                raise UnreadableAnswer(_outside(one, slot.inner), self._answer)
-            at = rows(slot.inner[0].node, self._lines).start
-            self.edits.append(NewLines(slice(at, at), [*self._new[lines_of(one)], ""]))
+        self.lost[f"{owner}.{one.node.name}" if owner else one.node.name] += 1
+        place, lines = self._file.rows(one.node), self._file.lines
+        start, end = place.start, place.stop
+        while start and not lines[start - 1].strip():
+            start -= 1
+        while end < len(lines) and not lines[end].strip():
+            end += 1
+        if end == len(lines) or 0 < place.start - start < end - place.stop:  # the longer run of empty lines stays
+            end = place.stop
+        else:
+            start = place.start
+        self.edits.append(NewLines(slice(start, end), []))
 
-    def _text(self, node: Definition, column: int) -> list[str]:
-        """The lines of a definition that was written, as deep as it belongs."""
-        lines, by = self._new[rows(node, self._new)], column - node.col_offset
+    def _replace(self, one: ShownDefinition, node: Definition) -> None:
+        old = one.node
+        if not one.inner:
+            if isinstance(old, ast.ClassDef) and isinstance(node, ast.ClassDef):
+                gone = {each.name for each in definitions(old.body)} - names(node.body)
+                self.lost.update(f"{old.name}.{name}" for name in gone if not name.startswith("__"))
+            self.edits.append(NewLines(self._file.rows(old), self._text(node, old)))
+            return
+        if not isinstance(node, ast.ClassDef) or not isinstance(old, ast.ClassDef):
+            raise UnreadableAnswer(f"`{node.name}` is no class any more")
+        if node.col_offset != old.col_offset:
+            raise UnreadableAnswer(f"`{node.name}` is not in its class")
+        self.edits.append(NewLines(self._file.header(old), self._new.lines[self._new.header(node)]))
+        self.level(one.inner, node.body, names(old.body), node.name)
+        known = {"\n".join(self._file.text(each)).strip() for each in old.body if not isinstance(each, Definition)}
+        for each in node.body:
+            if isinstance(each, Definition | ast.Pass) or "\n".join(self._new.text(each)).strip() in known:
+                continue
+            if target(each) is None or target(each) in names(old.body) or self._new.shares(each):
+                raise UnreadableAnswer(_outside(each, one.inner))
+            at = self._file.rows(one.inner[0].node).start
+            self.edits.append(NewLines(slice(at, at), [*self._new.text(each), ""]))
+
+    def _text(self, node: Definition, beside: Definition) -> list[str]:
+        """The lines of a definition that was written, as deep as another one."""
+        lines, by = self._new.lines[self._new.rows(node)], beside.col_offset - node.col_offset
+        if by == 0:
+            return lines
+        start = self._file.lines[beside.lineno - 1][: beside.col_offset]
+        long = any(
+            isinstance(one, ast.Constant | ast.JoinedStr) and one.lineno != one.end_lineno for one in ast.walk(node)
+        )
+        if long or start.strip(" ") or any(line.strip() and line[: max(0, -by)].strip() for line in lines):
+            raise UnreadableAnswer(f"`{node.name}` is not as deep as it was")
         return [" " * by + line if by > 0 and line.strip() else line[max(0, -by) :] for line in lines]
 
     def _insert(self, node: Definition, beside: ShownDefinition, behind: bool) -> None:
-        place, column = rows(beside.node, self._lines), beside.node.col_offset
-        blank, text = [""] * (1 if column else 2), self._text(node, column)
+        place = self._file.rows(beside.node)
+        blank, text = [""] * (1 if beside.node.col_offset else 2), self._text(node, beside.node)
         at = place.stop if behind else place.start
         self.edits.append(NewLines(slice(at, at), [*blank, *text] if behind else [*text, *blank]))
 
-    def _remove(self, slot: ShownDefinition) -> None:
-        place = rows(slot.node, self._lines)
-        start, end = place.start, place.stop
-        while end < len(self._lines) and not self._lines[end].strip():
-            end += 1
-        if end == len(self._lines):  # it was the last: the file ends as it did
-            end = place.stop
-            while start and not self._lines[start - 1].strip():
-                start -= 1
-        self.edits.append(NewLines(slice(start, end), []))
+
+def _keyed(values: Sequence[tuple[str, T]]) -> dict[str, T]:
+    """Values by their names, and which of several of a name each is."""
+    seen, out = Counter[str](), dict[str, T]()
+    for name, value in values:
+        seen[name] += 1
+        out[f"{name} {seen[name]}"] = value
+    return out
 
 
-def _key(name: str, seen: Counter[str]) -> str:
-    """A name, and which of several of it this is."""
-    seen[name] += 1
-    return f"{name} {seen[name]}"
+def _are_methods(written: Sequence[Definition], shown: Sequence[ShownDefinition]) -> bool:
+    """Whether these are the shown methods, with the first parameters that they have."""
+    first = {one.node.name: _first(one.node) for one in shown}
+    return bool(written) and all(node.name in first and _first(node) == first[node.name] for node in written)
+
+
+def _first(node: Definition) -> str | None:
+    return None if isinstance(node, ast.ClassDef) or not node.args.args else node.args.args[0].arg
