@@ -8,7 +8,7 @@ import pytest
 
 from daguerre.editing.answers import UnreadableAnswer
 from daguerre.editing.definitions import SmallFile, small_file
-from daguerre.editing.trees import Source, members
+from daguerre.editing.trees import PythonFile, members
 from daguerre.heldout import load_frozen
 
 FILE = '''"""A file."""
@@ -123,7 +123,7 @@ def test_a_definition_takes_the_place_of_its_own_and_the_rest_stays() -> None:
     for document in load_frozen()[:60]:
         if "\r" in document.text or "\f" in document.text:
             continue
-        source = Source(document.text)
+        source = PythonFile(document.text)
         functions = [node for node, _ in members(source.tree.body) if not isinstance(node, ast.ClassDef)]
         names = [node.name for node in functions]
         for node in [one for one in functions if names.count(one.name) == 1][:2]:

@@ -22,7 +22,7 @@ from daguerre.editing.renaming import renamed
 from daguerre.editing.trees import (
     Definition,
     Import,
-    Source,
+    PythonFile,
     bound,
     definitions,
     imported,
@@ -75,7 +75,7 @@ class NewLines:
 class SmallFile:
     """Definitions of a file, shown as a file of their own. `text`: what is shown."""
 
-    def __init__(self, file: Source, shown: list[ShownDefinition], end: str) -> None:
+    def __init__(self, file: PythonFile, shown: list[ShownDefinition], end: str) -> None:
         self._file, self._shown, self._end = file, shown, end
         self._lost = Counter[str]()
         groups = ["\n".join(_lines(one, file)) for one in shown]
@@ -95,7 +95,7 @@ class SmallFile:
         except RecursionError:
             raise UnreadableAnswer("it is nested too deeply to be read", answer) from None
 
-    def _merged(self, new: Source) -> str:
+    def _merged(self, new: PythonFile) -> str:
         merge = _Merge(self._file, new)
         merge.level(self._shown, new.tree.body, self._file.names)
         if merge.lost - self._lost:
@@ -119,7 +119,7 @@ class SmallFile:
         _source(made, "the file would be no Python any more")
         return made
 
-    def _head(self, new: Source) -> Iterator[NewLines]:
+    def _head(self, new: PythonFile) -> Iterator[NewLines]:
         """Imports and constants that the file does not have: imports before its own; one of more names from a module in
         the place of the one that was shown; constants behind the imports.
         """
@@ -161,9 +161,9 @@ class SmallFile:
                 yield NewLines(slice(at, at), ["", *given] if at else [*given, "", ""])
 
 
-def _source(text: str, otherwise: str) -> Source:
+def _source(text: str, otherwise: str) -> PythonFile:
     try:
-        return Source(text, part=True)
+        return PythonFile(text, part=True)
     except ValueError as error:
         raise UnreadableAnswer(f"{otherwise} ({error})") from error
 
@@ -178,14 +178,14 @@ def small_file(file: str, instruction: str, loosely: bool = False) -> SmallFile 
     if any(re.search(r"[\r\n\f]", line) for line in lines) or EVERYWHERE.search(re.sub(r"`[^`\n]*`", "", instruction)):
         return None
     try:
-        source = Source("\n".join(lines))
+        source = PythonFile("\n".join(lines))
         named = _named(source, instruction, loosely)
         return SmallFile(source, _chosen(source.tree.body, {id(node) for node in named}), end) if named else None
     except (ValueError, RecursionError):
         return None
 
 
-def _named(file: Source, instruction: str, loosely: bool) -> list[Definition]:
+def _named(file: PythonFile, instruction: str, loosely: bool) -> list[Definition]:
     """The definitions that are named; if a class and something in it are both named, only that."""
     told = OTHER_KINDS.sub("", instruction)
     code = [PATH.fullmatch(quoted or word) for quoted, word in CODE.findall(told)]
@@ -221,7 +221,7 @@ def _chosen(body: Sequence[ast.stmt], named: set[int]) -> list[ShownDefinition]:
     return out
 
 
-def _lines(one: ShownDefinition, file: Source) -> list[str]:
+def _lines(one: ShownDefinition, file: PythonFile) -> list[str]:
     if not one.inner or not isinstance(one.node, ast.ClassDef):
         return file.lines[file.rows(one.node)]
     out = file.lines[file.header(one.node)]
@@ -235,7 +235,7 @@ def _extends(new: Import, old: Import) -> bool:
     return isinstance(old, ast.ImportFrom) and imported(new) > imported(old)
 
 
-def _top(file: Source) -> int:
+def _top(file: PythonFile) -> int:
     """The line behind what must come first: comments, the docstring, what is imported from the future."""
     at = 0
     while at in file.comments:
@@ -267,7 +267,7 @@ class _Merge:
     lost      definitions that are not there any more
     """
 
-    def __init__(self, file: Source, new: Source) -> None:
+    def __init__(self, file: PythonFile, new: PythonFile) -> None:
         self._file, self._new = file, new
         self.edits = list[NewLines]()
         self.renamed = list[tuple[str, str, str]]()

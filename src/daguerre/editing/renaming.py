@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from daguerre.editing.trees import Definition, Import, Source, bound
+from daguerre.editing.trees import Definition, Import, PythonFile, bound
 
 Place = tuple[int, int]
 """A line, from 1, and a column in bytes, as in a tree."""
@@ -18,7 +18,7 @@ def renamed(file: str, old: str, new: str, owner: str = "") -> str:
     """A file in which uses of what has another name have it, too: of a module's as a name and in `__all__`; of a
     class's (owner) behind `self`, `cls`, the class and what it makes (`C().name`), and in the class's own body.
     """
-    source = Source(file)
+    source = PythonFile(file)
     places = list(_of_class(source.tree, old, owner) if owner else _of_module(source.tree, old, new))
     lines = [line.encode() for line in source.lines]
     for row, column in sorted(set(places), reverse=True):

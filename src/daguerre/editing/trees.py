@@ -18,7 +18,7 @@ Constant = ast.Assign | ast.AnnAssign
 _APART = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
-class Source:
+class PythonFile:
     """A Python file, or a part of one: its lines and its tree. ValueError for what is no Python."""
 
     def __init__(self, text: str, part: bool = False) -> None:
