@@ -150,8 +150,12 @@ def test_new_imports_and_constants_come_to_the_files_own() -> None:
     assert shown.merged(shown.text.replace("import path", "import path, sep")) == FILE.replace(
         "import path", "import path, sep"
     )
-    with pytest.raises(UnreadableAnswer, match="`load` is the name of something"):
-        shown.merged("from json import load\n" + shown.text)
+    for name in ("from json import load", "import os as json", "from x import json", "from typing import int"):
+        with pytest.raises(UnreadableAnswer, match="is something else already"):
+            shown.merged(f"{name}\n{shown.text}")
+    assert shown.merged("import json.tool\n" + shown.text) == FILE.replace(
+        "import json\n", "import json.tool\nimport json\n"
+    )
     alone = small("Log in `f`.", "def f():\n    pass\n")
     assert alone.merged("import os\nA = 1\n" + alone.text) == "import os\n\n\nA = 1\n\n\ndef f():\n    pass\n"
 

@@ -9,6 +9,7 @@ top of the file. A name that was changed is changed where the file uses it (`dag
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -127,6 +128,7 @@ class SmallFile:
         known = {"\n".join(file.text(node)) for node in file.tree.body if not isinstance(node, Definition)}
         has = {one for node in imports(file.tree.body) for one in imported(node)}
         others = {target(node) for node in file.tree.body} | {node.name for node in definitions(file.tree.body)}
+        taken = {name for node in imports(file.tree.body) for name in bound(node)} | others | set(dir(builtins))
         replaced = list[Import]()
         for node in new.tree.body:
             if isinstance(node, Definition | ast.Pass) or "\n".join(new.text(node)) in known:
@@ -135,8 +137,11 @@ class SmallFile:
             if isinstance(node, Import):
                 if imported(node) <= has:
                     continue
-                if set(bound(node)) & others:
-                    raise UnreadableAnswer(f"`{'`, `'.join(bound(node))}` is the name of something in the file already")
+                for one in node.names:
+                    named = one.asname or one.name.partition(".")[0]
+                    more = "." in one.name and not one.asname and named not in others  # of a package that is there
+                    if not imported(node, one) <= has and named in taken and not more:
+                        raise UnreadableAnswer(f"`{named}` is something else already: do not import it")
                 same = [one for one in self._imports if _extends(node, one) and one not in replaced]
                 if same and not file.shares(same[0]):
                     replaced.append(same[0])

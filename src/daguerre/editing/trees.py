@@ -105,11 +105,11 @@ def bound(node: Import) -> list[str]:
     return [one.asname or one.name.partition(".")[0] for one in node.names]
 
 
-def imported(node: Import) -> set[tuple[str, int, str, str | None]]:
-    """What an import brings: module, level, name and its other name."""
+def imported(node: Import, only: ast.alias | None = None) -> set[tuple[str, int, str, str | None]]:
+    """What an import brings, or one part of it: module, level, name and its other name."""
     module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
     level = node.level if isinstance(node, ast.ImportFrom) else -1
-    return {(module, level, one.name, one.asname) for one in node.names}
+    return {(module, level, one.name, one.asname) for one in ([only] if only else node.names)}
 
 
 def target(node: ast.stmt) -> str | None:
