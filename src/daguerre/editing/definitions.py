@@ -142,6 +142,7 @@ class SmallFile:
                     more = "." in one.name and not one.asname and named not in others  # of a package that is there
                     if not imported(node, one) <= has and named in taken and not more:
                         raise UnreadableAnswer(f"`{named}` is something else already: do not import it")
+                has |= imported(node)
                 same = [one for one in self._imports if _extends(node, one) and one not in replaced]
                 if same and not file.shares(same[0]):
                     replaced.append(same[0])
