@@ -113,30 +113,33 @@ def read_region(answer: str, old: str, language: str = "") -> str:
 
 
 def read_parts(answer: str, old: str, language: str = "") -> str:
-    """The text that an answer puts in place of parts of a file, `old`; it may be empty, and end anywhere."""
-    return _read(fenced(answer, language), old, answer)
+    """The text that an answer puts in place of parts of a file, `old`; it may be empty, and have fewer of them. Its
+    indentation stays where it has strings of several lines.
+    """
+    new = fenced(answer, language)
+    return _read(new, old, answer, indents=not re.search(r"\"{3}|'{3}", new))
 
 
-def _read(new: str, old: str, answer: str) -> str:
+def _read(new: str, old: str, answer: str, indents: bool = True) -> str:
     known = {line.strip() for line in old.split("\n")}
     for line in new.split("\n"):
         if MARKER.fullmatch(line.rstrip("\r")) and line.strip() not in known:
             raise UnreadableAnswer(
                 f"the answer leaves lines out where it says {line.strip()!r}: write all of them", answer
             )
-    return fitted(new, old)
+    return fitted(new, old, indents)
 
 
-def fitted(new: str, old: str) -> str:
-    """A text in the form of the one in whose place it comes: its white space around, its indentation, its ends of
-    lines; and of lines that differ in white space alone the old ones.
+def fitted(new: str, old: str, indents: bool = True) -> str:
+    """A text in the form of the one in whose place it comes: its white space around, if `indents` its indentation, its
+    ends of lines; and of lines that differ in white space alone the old ones.
     """
     body, lead, tail = _without_edges(old)
     made = _without_edges(new)[0]
     if not body or not made:
         return lead + made + tail
     lines, was = [line.rstrip("\r") for line in made.split("\n")], body.split("\n")
-    lines = _indented(lines, was)
+    lines = _indented(lines, was) if indents else lines
     kept = _kept(lines, was)
     end = "\r" if sum(line.endswith("\r") for line in was) * 2 > len(was) - 1 else ""
     out = []

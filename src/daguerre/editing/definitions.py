@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import builtins
 import re
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -54,6 +55,8 @@ MOST_NAMED = 32
 """Definitions that are shown at most."""
 ALIKE = 0.5
 """How alike a definition is to one that has another name, by `difflib`, at least."""
+LONG = 100
+"""Lines of a definition that is compared by lines, not by characters."""
 NOTHING_LEFT = "nothing is left of it: only if that is what the change means, answer with an empty code block"
 
 
@@ -99,6 +102,8 @@ class SmallFile:
     def _merged(self, new: PythonFile) -> str:
         merge = _Merge(self._file, new)
         merge.level(self._shown, new.tree.body, self._file.names)
+        if merge.lost and merge.added:
+            raise UnreadableAnswer(f"it is not clear what `{merge.added[0]}` takes the place of: keep the old names")
         if merge.lost - self._lost:
             self._lost = merge.lost
             said = " and ".join(f"`{name}`" for name in merge.lost)
@@ -118,6 +123,8 @@ class SmallFile:
                 reason = f"`{old}` cannot be changed to `{name}` where it is used ({error})"
                 raise UnreadableAnswer(reason) from error
         _source(made, "the file would be no Python any more")
+        if _compiles("\n".join(self._file.lines)) and not _compiles(made):
+            raise UnreadableAnswer("the file would be no Python any more")
         return made
 
     def _head(self, new: PythonFile) -> Iterator[NewLines]:
@@ -127,44 +134,68 @@ class SmallFile:
         file, brought, given = self._file, list[str](), list[str]()
         known = {"\n".join(file.text(node)) for node in file.tree.body if not isinstance(node, Definition)}
         has = {one for node in imports(file.tree.body) for one in imported(node)}
-        others = {target(node) for node in file.tree.body} | {node.name for node in definitions(file.tree.body)}
-        taken = {name for node in imports(file.tree.body) for name in bound(node)} | others | set(dir(builtins))
+        before = list(takewhile(lambda node: not isinstance(node, Definition), file.tree.body))
+        own = [node for node in imports(before) if getattr(node, "module", "") != "__future__"]
+        readable = {name for node in own for name in bound(node)} | set(dir(builtins))
         replaced = list[Import]()
         for node in new.tree.body:
             if isinstance(node, Definition | ast.Pass) or "\n".join(new.text(node)) in known:
                 continue
-            name = target(node)
             if isinstance(node, Import):
                 if imported(node) <= has:
                     continue
-                for one in node.names:
-                    named = one.asname or one.name.partition(".")[0]
-                    more = "." in one.name and not one.asname and named not in others  # of a package that is there
-                    if not imported(node, one) <= has and named in taken and not more:
-                        raise UnreadableAnswer(f"`{named}` is something else already: do not import it")
+                self._check_import(node, has)
                 has |= imported(node)
-                same = [one for one in self._imports if _extends(node, one) and one not in replaced]
+                readable |= set(bound(node))
+                same = [one for one in own if one in self._imports and _extends(node, one) and one not in replaced]
                 if same and not file.shares(same[0]):
                     replaced.append(same[0])
                     yield NewLines(slice(same[0].lineno - 1, same[0].end_lineno), new.text(node))
                 else:
                     brought += new.text(node)
-            elif name is None or _words(node) & ({one.name for one in definitions(new.tree.body)} | others):
+                continue
+            name = target(node)
+            if name is None or name.startswith("__") or _words(node) - readable:
                 raise UnreadableAnswer(_outside(node, self._shown))
-            elif name in file.names:
-                raise UnreadableAnswer(f"the file has `{name}` already: leave it out")
-            else:
-                given += new.text(node)
-        if brought or given:
-            body = list(takewhile(lambda node: not isinstance(node, Definition), file.tree.body))
-            own = [node for node in imports(body) if getattr(node, "module", "") != "__future__"]
-            top = _top(file)
-            at = own[0].lineno - 1 if own else top
-            if brought:
-                yield NewLines(slice(at, at), brought if own else ["", *brought] if at else [*brought, "", ""])
-            at = max([top, *(one.end_lineno or 0 for one in own)])
-            if given:
-                yield NewLines(slice(at, at), ["", *given] if at else [*given, "", ""])
+            if name in file.names or hasattr(builtins, name):
+                raise UnreadableAnswer(f"`{name}` is something else already: leave it out")
+            readable.add(name)
+            given += new.text(node)
+        top = _top(file)
+        at = max([top, *([own[0].lineno - 1] if own else [])])
+        if brought:
+            yield NewLines(slice(at, at), brought if own else ["", *brought] if at else [*brought, "", ""])
+        at = max([top, *(one.end_lineno or 0 for one in own)])
+        if given:
+            yield NewLines(slice(at, at), ["", *given] if at else [*given, "", ""])
+
+    def _check_import(self, node: Import, has: set[tuple[str, int, str, str | None]]) -> None:
+        """UnreadableAnswer for an import that may change what the rest of the file reads."""
+        body = self._file.tree.body
+        packages = {name for one in imports(body) if isinstance(one, ast.Import) for name in bound(one)}
+        tried = names([one for one in body if isinstance(one, ast.Try)])
+        taken = (
+            {name for one in [*imports(body), *definitions(body)] for name in names([one])} | tried | set(dir(builtins))
+        )
+        taken |= {name for one in body if (name := target(one)) is not None}
+        for one in node.names:
+            name = one.asname or one.name.partition(".")[0]
+            more = "." in one.name and not one.asname and name in packages
+            if name == "*" or getattr(node, "module", "") == "__future__":
+                raise UnreadableAnswer(f"`{ast.unparse(node)}` changes all of the file: leave it out")
+            if not imported(node, one) <= has and name in taken and not more:
+                raise UnreadableAnswer(f"`{name}` is something else already: do not import it")
+
+
+def _compiles(text: str) -> bool:
+    """Whether Python takes a text, which its tree alone does not say."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compile(text, "file", "exec", dont_inherit=True)
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return False
+    return True
 
 
 def _source(text: str, otherwise: str) -> PythonFile:
@@ -271,6 +302,7 @@ class _Merge:
     edits     lines in the place of others
     renamed   old names, new ones, and the classes that they are in
     lost      definitions that are not there any more
+    added     names of those that were not there
     """
 
     def __init__(self, file: PythonFile, new: PythonFile) -> None:
@@ -278,6 +310,7 @@ class _Merge:
         self.edits = list[NewLines]()
         self.renamed = list[tuple[str, str, str]]()
         self.lost = Counter[str]()
+        self.added = list[str]()
 
     def level(
         self, shown: Sequence[ShownDefinition], body: Sequence[ast.stmt], known: set[str], owner: str = ""
@@ -299,8 +332,10 @@ class _Merge:
             self._lose(places[key], owner)
         own = {one.node.name for one in shown}
         for key in new:
-            if nodes[key].name in known - own:
-                raise UnreadableAnswer(f"`{nodes[key].name}` is there already: leave it out")
+            node = nodes[key]
+            if node.name in known and not (node.name in own and node.decorator_list):
+                raise UnreadableAnswer(f"`{node.name}` is there already: leave it out")
+            self.added += [] if key in places else [node.name]
         last = None
         for key, node in nodes.items():
             if key in places:
@@ -310,13 +345,11 @@ class _Merge:
                 self._insert(node, last or shown[0], behind=last is not None)
 
     def _alike(self, old: ShownDefinition, new: Definition) -> bool:
-        """Whether a definition may be another one with a new name; of a class that is shown in part, by its header."""
-        if old.inner and isinstance(old.node, ast.ClassDef) and isinstance(new, ast.ClassDef):
-            rows = self._file.header(old.node), self._new.header(new)
-        else:
-            rows = self._file.rows(old.node), self._new.rows(new)
-        texts = "\n".join(self._file.lines[rows[0]]), "\n".join(self._new.lines[rows[1]])
-        return SequenceMatcher(a=texts[0], b=texts[1], autojunk=False).ratio() >= ALIKE
+        """Whether a definition that is shown whole may be another one with a new name."""
+        one, other = self._file.lines[self._file.rows(old.node)], self._new.lines[self._new.rows(new)]
+        if len(one) > LONG:
+            return not old.inner and SequenceMatcher(a=one, b=other, autojunk=False).ratio() >= ALIKE
+        return not old.inner and SequenceMatcher(a="\n".join(one), b="\n".join(other), autojunk=False).ratio() >= ALIKE
 
     def _lose(self, one: ShownDefinition, owner: str) -> None:
         """A definition that is gone; of a class that is shown in part, that part."""
@@ -349,7 +382,9 @@ class _Merge:
             raise UnreadableAnswer(f"`{node.name}` is no class any more")
         if node.col_offset != old.col_offset:
             raise UnreadableAnswer(f"`{node.name}` is not in its class")
-        self.edits.append(NewLines(self._file.header(old), self._new.lines[self._new.header(node)]))
+        headers = self._file.lines[self._file.header(old)], self._new.lines[self._new.header(node)]
+        if [line.strip() for line in headers[0][-1:]] != [line.strip() for line in headers[1][-1:]]:
+            raise UnreadableAnswer(f"`{headers[0][-1].strip()}` must stay as it is")
         self.level(one.inner, node.body, names(old.body), node.name)
         known = {"\n".join(self._file.text(each)).strip() for each in old.body if not isinstance(each, Definition)}
         for each in node.body:

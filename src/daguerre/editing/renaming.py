@@ -6,9 +6,10 @@ A name that anything else in the file has, too, is not changed by guess: ValueEr
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Iterator, Sequence
 
-from daguerre.editing.trees import Definition, Import, PythonFile, bound
+from daguerre.editing.trees import Definition, Import, PythonFile, bound, definitions, names
 
 Place = tuple[int, int]
 """A line, from 1, and a column in bytes, as in a tree."""
@@ -19,7 +20,7 @@ def renamed(file: str, old: str, new: str, owner: str = "") -> str:
     class's (owner) behind `self`, `cls`, the class and what it makes (`C().name`), and in the class's own body.
     """
     source = PythonFile(file)
-    places = list(_of_class(source.tree, old, owner) if owner else _of_module(source.tree, old, new))
+    places = list(_of_class(source.tree, old, new, owner) if owner else _of_module(source.tree, old, new))
     lines = [line.encode() for line in source.lines]
     for row, column in sorted(set(places), reverse=True):
         line, end = lines[row - 1], column + len(old.encode())
@@ -31,18 +32,20 @@ def renamed(file: str, old: str, new: str, owner: str = "") -> str:
 
 def _of_module(tree: ast.Module, old: str, new: str) -> Iterator[Place]:
     uses = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == old]
-    given = list(_bindings(tree))
-    if uses and (old in given or given.count(new) > 1):
-        raise ValueError(f"`{old if old in given else new}` is the name of something else in the file, too")
+    given, (own, *others) = list(_bindings(tree)), [node for node in definitions(tree.body) if node.name == new]
+    read = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == new]
+    captured = any(not own.lineno <= node.lineno <= (own.end_lineno or 0) for node in read)
+    if old in names(tree.body) or (uses and old in given):
+        raise ValueError(f"`{old}` is the name of something else in the file, too")
+    if others or given.count(new) > 1 or captured or hasattr(builtins, new):
+        raise ValueError(f"`{new}` is the name of something else, too")
     yield from ((node.lineno, node.col_offset) for node in uses)
-    for node in tree.body:
-        if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign) and node.value is not None:
-            if "__all__" in [
-                getattr(one, "id", "") for one in getattr(node, "targets", [getattr(node, "target", None)])
-            ]:
-                for one in ast.walk(node.value):
-                    if isinstance(one, ast.Constant) and one.value == old:
-                        yield one.lineno, one.col_offset + 1
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Expr):
+            parts = list(ast.walk(node))
+            if any(isinstance(one, ast.Name) and one.id == "__all__" for one in parts):
+                said = [one for one in parts if isinstance(one, ast.Constant) and one.value == old]
+                yield from ((one.lineno, one.col_offset + 1) for one in said)
 
 
 def _bindings(tree: ast.AST) -> Iterator[str]:
@@ -64,16 +67,24 @@ def _bindings(tree: ast.AST) -> Iterator[str]:
             yield node.rest
 
 
-def _of_class(tree: ast.Module, old: str, owner: str) -> Iterator[Place]:
+def _of_class(tree: ast.Module, old: str, new: str, owner: str) -> Iterator[Place]:
     classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
-    own = [node for node in classes if node.name == owner]
-    below = [node for node in classes if any(getattr(base, "id", "") == owner for base in node.bases)]
-    if len(own) != 1 or any(old in _given(node) for node in [*own, *below]):
-        raise ValueError(f"`{old}` is the name of something else, too")
-    for node in [*own, *below]:
-        for part in node.body:
-            yield from _attributes(part, old, ("self", "cls"))
-    for part in own[0].body:
+    (own, *others) = [node for node in classes if node.name == owner]
+    for node in classes:
+        given = list(_given(node))
+        if others or old in given or given.count(new) > (node is own):
+            raise ValueError(f"`{old if others or old in given else new}` is the name of something else, too")
+    if any(isinstance(one, ast.Attribute) and one.attr == old and _caller(one) == "super" for one in ast.walk(tree)):
+        raise ValueError(f"`super().{old}` is another one")
+    family, num = {owner}, 0
+    while len(family) > num:
+        num = len(family)
+        family |= {node.name for node in classes if {getattr(base, "id", "") for base in node.bases} & family}
+    for node in classes:
+        for part in node.body if node.name in family else ():
+            if not isinstance(part, ast.ClassDef):
+                yield from _attributes(part, old, ("self", "cls"))
+    for part in own.body:
         for one in part.decorator_list if isinstance(part, Definition) else [part]:
             for each in ast.walk(one):
                 if isinstance(each, ast.Name) and each.id == old:
@@ -87,25 +98,25 @@ def _given(node: ast.ClassDef) -> Iterator[str]:
         if isinstance(part, Definition):
             yield part.name
         for one in ast.walk(part):
-            if (
-                isinstance(one, ast.Attribute)
-                and isinstance(one.ctx, ast.Store)
-                and getattr(one.value, "id", "") == "self"
-            ):
+            if isinstance(one, ast.Attribute) and isinstance(one.ctx, ast.Store) and _caller(one) == "self":
                 yield one.attr
             if not isinstance(part, Definition) and isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store):
                 yield one.id
 
 
+def _caller(node: ast.Attribute) -> str:
+    """The name before the dot of an attribute, or of what is called there."""
+    of = node.value.func if isinstance(node.value, ast.Call) else node.value
+    return of.id if isinstance(of, ast.Name) else ""
+
+
 def _attributes(node: ast.AST, name: str, owners: Sequence[str]) -> Iterator[Place]:
-    """Places of a name behind others and a dot, but in classes that lie in this."""
+    """Places of a name behind others and a dot; behind `self` but in classes that lie in this."""
     left = [node]
     while left:
         one = left.pop()
-        if isinstance(one, ast.Attribute) and one.attr == name:
-            of = one.value.func if isinstance(one.value, ast.Call) else one.value
-            if isinstance(of, ast.Name) and (of.id in owners or (of.id == "super" and "self" in owners)):
-                yield one.end_lineno or 0, (one.end_col_offset or 0) - len(name.encode())
+        if isinstance(one, ast.Attribute) and one.attr == name and _caller(one) in owners:
+            yield one.end_lineno or 0, (one.end_col_offset or 0) - len(name.encode())
         left += [
             each for each in ast.iter_child_nodes(one) if not (isinstance(each, ast.ClassDef) and "self" in owners)
         ]
