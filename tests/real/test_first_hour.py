@@ -1,4 +1,5 @@
-"""What a newcomer types with a file that was downloaded, and what is seen: a chat, JSON, a call, a training on 60 rows.
+"""What a newcomer types with a file that was downloaded, and what is seen: a chat, JSON, a call, a training on 60 rows,
+an edit.
 
 $ daguerre chat -m SmolLM2-135M-Instruct.Q4_1.gguf
 answers are drawn by default: temperature 0.7, top_p 0.95, min_p 0.05; /help
@@ -13,6 +14,8 @@ import json
 import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import httpx2
@@ -73,6 +76,26 @@ def test_sixty_rows_are_trained_on_and_what_is_printed_works_when_pasted(tmp_pat
     (tried,) = re.findall(r"^try it:  daguerre (.+)$", done.stderr, re.MULTILINE)
     talked = daguerre(*shlex.split(tried), "--max-tokens", "12", stdin="What is 3 plus 9?\n/bye\n", cwd=tmp_path)
     assert talked.returncode == 0 and "+" in talked.stdout
+
+
+def test_a_first_edit(tmp_path: Path) -> None:
+    """A function of a program is renamed, and the program still works.
+
+    $ daguerre edit app.py "Rename `load` to `read_numbers`." --model qwen2.5-coder-1.5b-instruct-q4_k_m.gguf --diff
+    """
+    program = (
+        "import json\nimport sys\n\n\ndef load(name):\n    with open(name) as file:\n        return json.load(file)\n"
+        "\n\ndef main():\n    numbers = load(sys.argv[1])\n    print(sum(numbers))\n\n\nmain()\n"
+    )
+    (tmp_path / "app.py").write_text(program)
+    (tmp_path / "numbers.json").write_text("[1, 2, 3]")
+    how = ("--model", str(bring("coder-1.5b" if FULL else "coder-0.5b")))
+    edited = daguerre("edit", "app.py", "Rename `load` to `read_numbers`.", *how, "--write", cwd=tmp_path)
+    assert edited.returncode == 0, edited.stderr
+    text = (tmp_path / "app.py").read_text()
+    assert text == program.replace("load(name)", "read_numbers(name)").replace("load(sys", "read_numbers(sys")
+    ran = subprocess.check_output([sys.executable, "app.py", "numbers.json"], cwd=tmp_path, text=True)
+    assert ran == "6\n"
 
 
 def test_a_newcomer_asks_by_name(tmp_path: Path) -> None:
