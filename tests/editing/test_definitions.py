@@ -105,6 +105,16 @@ def test_only_what_is_named_as_a_definition_is_shown(instruction: str, names: st
     assert [name for name in shown if name != "Store"] == [names] and text.count("get_one(") <= 1
 
 
+@pytest.mark.parametrize(
+    ("file", "instruction"),
+    [("def f(): pass\n", "`f` " + "move " * 400 + "x"), ("def f(): pass\n", "`f` " * 20_000),
+     ("def f(): pass\n" * 40_000, "Log in `f`.")],
+)  # fmt: skip
+def test_what_is_long_is_for_the_whole_file(file: str, instruction: str) -> None:
+    """At once: it comes from strangers."""
+    assert small_file(file, instruction) is None
+
+
 def test_any_word_names_loosely() -> None:
     assert small_file(FILE, "load it faster") is None
     assert small_file(FILE, "load it faster", loosely=True) is not None

@@ -12,7 +12,7 @@ import ast
 import builtins
 import re
 import warnings
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
@@ -39,7 +39,7 @@ UNITS = r"(functions?|methods?|class(es)?|definitions?|calls?|callers?|uses?|usa
 EVERYWHERE = re.compile(
     rf"\b((all|any|each|every) (of )?(the |its )?(other )?{UNITS}|(calls|uses|usages) (to|of)|callers?|everywhere|"
     r"wherever|throughout|across|everything|whole (file|module)|module docstring|other than|except for|"
-    r"(move|put|place)\b.* (out|below|above|before|behind|after|under)|sort|order)\b",
+    r"(move|put|place)\b.{0,80} (out|below|above|before|behind|after|under)|sort|order)\b",
     re.IGNORECASE,
 )
 """What says that an instruction is for more than what it names."""
@@ -51,12 +51,14 @@ OTHER_KINDS = re.compile(
 """Names that an instruction says to be no functions or classes."""
 CODE = re.compile(r"`([^`\n]+)`|\b(\w+_\w+|_\w+|\w*[a-z0-9][A-Z]\w*|\w+(?=\(\)))")
 PATH = re.compile(r"([^\W\d][\w.]*)\s*(\(.*\))?")
+MOST_INSTRUCTION, MOST_FILE = 2_000, 400_000
+"""Characters of an instruction, and of a file, that are read for names."""
 MOST_NAMED = 32
 """Definitions that are shown at most."""
 ALIKE = 0.5
 """How alike a definition is to one that has another name, by `difflib`, at least."""
-LONG = 100
-"""Lines of a definition that is compared by lines, not by characters."""
+LONG = 2_000
+"""Characters of two definitions; if they have more, it is counted which lines both have."""
 NOTHING_LEFT = "nothing is left of it: only if that is what the change means, answer with an empty code block"
 
 
@@ -208,8 +210,11 @@ def _source(text: str, otherwise: str) -> PythonFile:
 def small_file(file: str, instruction: str, loosely: bool = False) -> SmallFile | None:
     """The functions, methods and classes of a file that an instruction names in backticks, or as only code is written
     (`with_underscore`, `WithCapitals`, `called()`); loosely: or the only one that it names by any word. None where it
-    names none, or is for more than what it names, and for a file that is no Python or whose lines end in several ways.
+    names none, is for more than what it names, or is long; and for a file that is long or no Python, or whose lines end
+    in several ways.
     """
+    if len(instruction) > MOST_INSTRUCTION or len(file) > MOST_FILE:
+        return None
     end = "\r\n" if "\r\n" in file else "\n"
     lines = file.split(end)
     if any(re.search(r"[\r\n\f]", line) for line in lines) or EVERYWHERE.search(re.sub(r"`[^`\n]*`", "", instruction)):
@@ -230,10 +235,13 @@ def _named(file: PythonFile, instruction: str, loosely: bool) -> list[Definition
     if {path[0] for path in paths} & {target(node) for node in file.tree.body}:
         return []  # a constant of the module is named
     rough = set(re.findall(r"\w+", told)) if loosely and not paths else set()
+    by_name = defaultdict[str, list[tuple[str, ...]]](list)
+    for path in paths:
+        by_name[path[-1]].append(path)
     named = [
         (node, owners)
         for node, owners in members(file.tree.body)
-        if node.name in rough or any(path == (*owners, node.name)[-len(path) :] for path in paths)
+        if node.name in rough or any(path == (*owners, node.name)[-len(path) :] for path in by_name.get(node.name, ()))
     ]
     if len(named) > (1 if rough else MOST_NAMED):
         return []
@@ -346,10 +354,13 @@ class _Merge:
 
     def _alike(self, old: ShownDefinition, new: Definition) -> bool:
         """Whether a definition that is shown whole may be another one with a new name."""
-        one, other = self._file.lines[self._file.rows(old.node)], self._new.lines[self._new.rows(new)]
-        if len(one) > LONG:
-            return not old.inner and SequenceMatcher(a=one, b=other, autojunk=False).ratio() >= ALIKE
-        return not old.inner and SequenceMatcher(a="\n".join(one), b="\n".join(other), autojunk=False).ratio() >= ALIKE
+        if old.inner:
+            return False
+        lines = self._file.lines[self._file.rows(old.node)], self._new.lines[self._new.rows(new)]
+        one, other = ("\n".join(each) for each in lines)
+        if len(one) + len(other) > LONG:
+            return SequenceMatcher(a=lines[0], b=lines[1], autojunk=False).quick_ratio() >= ALIKE
+        return SequenceMatcher(a=one, b=other, autojunk=False).ratio() >= ALIKE
 
     def _lose(self, one: ShownDefinition, owner: str) -> None:
         """A definition that is gone; of a class that is shown in part, that part."""

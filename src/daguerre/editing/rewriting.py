@@ -158,7 +158,7 @@ def region_of(model: ToldModel, text: str, lines: Sequence[CharSpan] | CharSpan 
         return 0, len(text)
     raise ContextError(
         f"the text has more than the {_most_whole(model):,} tokens that are written again as a whole: say which "
-        "lines, or name functions or classes of a Python file"
+        "lines, or name the functions or classes of a Python file that alone are to change"
     )
 
 
