@@ -145,7 +145,8 @@ def summary(rows: list[Row]) -> str:
         out.append(
             f"{ratio:.2f} times `ar`, prompts included; {sum(row['equal'] for row in both)} of {len(both)} equal."
         )
-        whole = [row for row in both if "whole_seconds" in row]
+    whole = [row for row in both if "whole_seconds" in row]
+    if whole:
         ratio = sum(row["whole_seconds"] for row in whole) / sum(row["drafted_seconds"] for row in whole)
         out.append(f"{ratio:.2f} times `ar` that writes the whole file ({len(whole)} edits).")
     if merges:

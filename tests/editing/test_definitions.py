@@ -286,7 +286,7 @@ def test_lines_with_several_statements_are_read_one_by_one() -> None:
     assert made.startswith("from os import path, sep\nfrom os import path; DEBUG = 1\n\nA = 1\nB = 2\n")
 
 
-def test_what_is_deeper_than_it_was_is_put_back_unless_it_has_long_strings() -> None:
+def test_a_method_without_its_class_is_refused_where_it_has_strings_of_several_lines() -> None:
     shown = small("Log in `get_one`.")
     with pytest.raises(UnreadableAnswer, match="not as deep"):
         shown.merged("def get_one(self, key):\n    return '''\na'''\n")
