@@ -63,7 +63,7 @@ class PythonFile:
             first -= 1
         return first if first or self.part else at
 
-    def rows(self, node: ast.stmt) -> slice:
+    def place(self, node: ast.stmt) -> slice:
         """The lines of a statement with what belongs to it: decorators, comments above, and those in it at its end."""
         start, end = self.start(node), node.end_lineno or node.lineno
         while end in self.comments and self._column(end) > self._column(start):
