@@ -252,17 +252,22 @@ def presence_loss(z: Tensor, y: Tensor) -> Tensor:
 
 
 def any_loss(z: Tensor, y: Tensor, number: Tensor) -> Tensor:
-    """Cross-entropy of the probability that some row of a span has a concept, 1 - prod_t (1 - sigmoid(z_t)): summed
-    over concepts, mean over spans (equations 9 and 10). number: int64 (A,), of `spans_of`.
+    """`any_losses`, summed over concepts."""
+    return any_losses(z, y, number).sum()
+
+
+def any_losses(z: Tensor, y: Tensor, number: Tensor) -> Tensor:
+    """Cross-entropy (N,) of the probability that some row of a span has a concept, 1 - prod_t (1 - sigmoid(z_t)), of
+    logits and labels (A, N): mean over spans (equations 9 and 10). number: int64 (A,), of `spans_of`.
     """
     counted = number >= 0
     spans, number = torch.unique(number[counted], return_inverse=True)
     if not len(spans):
-        return z.sum() * 0
+        return z.sum(dim=0) * 0
     log_none = z.new_zeros(len(spans), z.shape[1]).index_add(0, number, -F.softplus(z[counted]))
     log_none = log_none.clamp_max(-MIN_LOG)
     has = z.new_zeros(len(spans), z.shape[1]).index_add(0, number, y[counted]) > 0
-    return -torch.where(has, torch.log(-torch.expm1(log_none)), log_none).sum(dim=1).mean()
+    return -torch.where(has, torch.log(-torch.expm1(log_none)), log_none).mean(dim=0)
 
 
 def reconstruction_loss(discovered: Tensor, target: Tensor) -> Tensor:

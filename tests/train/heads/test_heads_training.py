@@ -22,6 +22,7 @@ from daguerre.errors import CheckpointError, InputError, UnsupportedError
 from daguerre.evals.concepts.heads import LOGISTIC, NAIVE_BAYES, measure_heads, measure_shares
 from daguerre.model import Model
 from daguerre.models.core.concept_heads import ConceptHeads
+from daguerre.models.core.shapes import ConceptShape
 from daguerre.models.head_files import read_head_folder
 from daguerre.train.corpus.document import CorpusDocument
 from daguerre.train.corpus.sources import Package
@@ -29,6 +30,7 @@ from daguerre.train.drafts.options import DraftOptions
 from daguerre.train.heads import windows as module
 from daguerre.train.heads.loss import DrawnWords, Normal, WordsOf, folded, fresh_heads, inner_shape, word_loss
 from daguerre.train.heads.options import HeadOptions
+from daguerre.train.heads.predictors import Prevalence, drawn_spans, predictors_loss
 from daguerre.train.heads.run import HeadRun, _windows, train_heads
 from daguerre.train.heads.states import FILE, WindowStates, states_of
 from daguerre.train.heads.subject import PYTHON, OwnSubject, places_in, texts_at
@@ -48,7 +50,7 @@ MODEL = Path(__file__).parents[2] / "data" / "gguf" / "llama-q4_k.gguf"
 PROSE = Path(__file__).parents[3] / "examples" / "concepts" / "prose.toml"
 SOURCE = Path(daguerre.__file__).parent / "concepts"
 SMALL = {"rows": 128, "words": 32, "vocabulary": 64, "rank": 12, "kept_known": 8, "kept_discovered": 24}
-OPTIONS = HeadOptions(tokens=4000, labeled=8000, held=3000, passes=2, discovered=1, **SMALL)
+OPTIONS = HeadOptions(tokens=4000, labeled=8000, held=3000, predictor_steps=30, passes=2, discovered=1, **SMALL)
 SHAPE = inner_shape(OPTIONS.shape(384, ""))
 
 
@@ -244,40 +246,38 @@ def test_a_run_makes_heads_and_is_measured(run: Path) -> None:
     assert [one["name"] for one in report["conditions"][0]["scorers"]][1:] == [NAIVE_BAYES, LOGISTIC]
 
 
-def test_a_run_that_was_interrupted_goes_on(
-    model: Model, windows: ChosenWindows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_was_interrupted_goes_on(model: Model, windows: ChosenWindows, tmp_path: Path) -> None:
     states = WindowStates(tmp_path / "states", windows, model.config.width)
     states.compute(model, lambda done, total, speed: True)
     base, quiet = {"name": "x", "sha256": ""}, {"say": lambda line: None}
     whole = HeadRun(model, states, base, tmp_path / "whole", OPTIONS, **quiet)
     whole.run()
-    halves = HeadRun(model, states, base, tmp_path / "halves", OPTIONS, **quiet)
-    for _ in range(5):
-        halves._step()
-    halves.save()
-
-    resumed = HeadRun(model, states, base, tmp_path / "halves", OPTIONS, resume=True, **quiet)
-    assert resumed.progress.step == 5
-    resumed.run()
+    parts = HeadRun(model, states, base, tmp_path / "parts", OPTIONS, **quiet)
+    for steps in (5, OPTIONS.predictor_steps):
+        for _ in range(steps):
+            parts._next()
+        parts.save()
+        parts = HeadRun(model, states, base, tmp_path / "parts", OPTIONS, resume=True, **quiet)
+        assert parts.progress.told + parts.progress.step == (5 if steps == 5 else steps + 5)
+    parts.run()
 
     for name, value in whole.average.values.items():
-        assert torch.equal(value, resumed.average.values[name]), name
+        assert torch.equal(value, parts.average.values[name]), name
 
 
 def test_ctrl_c_ends_a_run_after_its_step(model: Model, windows: ChosenWindows, tmp_path: Path) -> None:
     states = WindowStates(tmp_path / "states", windows, model.config.width)
     states.compute(model, lambda done, total, speed: True)
     run = HeadRun(model, states, {"name": "x"}, tmp_path, OPTIONS, say=lambda line: None)
-    step = run._step
+    following = run._next
 
     def interrupted() -> dict[str, float]:
         signal.raise_signal(signal.SIGINT)
-        return step()
+        return following()
 
-    run._step = interrupted  # type: ignore[method-assign]
-    assert read_head_folder(run.run()).trained["steps"] == 1
-    assert HeadRun(model, states, {"name": "x"}, tmp_path, OPTIONS, resume=True).progress.step == 1
+    run._next = interrupted  # type: ignore[method-assign]
+    assert read_head_folder(run.run()).trained["steps"] == 0
+    assert HeadRun(model, states, {"name": "x"}, tmp_path, OPTIONS, resume=True).progress.told == 1
 
 
 @pytest.mark.parametrize("made", [HeadOptions, DraftOptions])
@@ -353,3 +353,39 @@ def test_what_cannot_be_trained_is_refused(run: Path, tmp_path: Path) -> None:
         train_heads(str(MODEL), [SOURCE], tmp_path, replace(OPTIONS, rank=9000))
     with pytest.raises(UnsupportedError, match="published autoregressive"):
         train_heads(str(MODEL.with_name("dream-q4_0.gguf")), [SOURCE], tmp_path, OPTIONS)
+
+
+def test_the_maps_that_tell_concepts_learn_each_in_entropies() -> None:
+    rng, num = np.random.default_rng(0), 3
+    windows = ChosenWindows(
+        np.zeros(200, np.int32),
+        np.packbits(rng.random((200, num)) < [0.5, 0.1, 0.0], axis=1),
+        np.array([130, 69, 1], np.int32),
+        np.array([False, False, False]),
+        np.zeros(3, np.int32),
+        num,
+    )
+    rows, span = drawn_spans(windows, rng, 4000)
+    assert set(np.bincount(rows, minlength=200)[[129, 198, 199]]) == {0}, "the token that follows is not known"
+    for number in range(400):
+        one = rows[span.numpy() == number]
+        assert 1 <= len(one) <= 64 and (np.diff(one) == 1).all() and (one < 130).all() == (one < 130).any()
+    drawn = np.bincount(rows, minlength=200)[np.r_[:129, 130:198]]
+    assert 0.85 * drawn.mean() < drawn.min() and drawn.max() < 1.15 * drawn.mean(), "all rows alike"
+
+    prevalence = Prevalence.of(np.array([0.5, 0.1, 0.0]), windows)
+    shape = ConceptShape(known=3, discovered=4, rank=2, kept_known=2, kept_discovered=2, reads=True)
+    heads = fresh_heads(8, shape, np.array([0.5, 0.1, 0.0]), np.full(3, 0.2), 0)
+    for layer in (heads.known_predictor, heads.read_predictor):
+        torch.nn.init.zeros_(layer.weight)
+    y = torch.from_numpy(windows.concepts(np.arange(64)))
+    zeros = torch.zeros(64, dtype=torch.int64)
+    loss, parts = predictors_loss(heads, torch.randn(64, 8), y, y, zeros, prevalence)
+    z = heads.known_predictor.bias.detach().double().sigmoid()
+    by_hand = torch.where(y, -z.log(), -(1 - z).log()).mean(dim=0) / prevalence.row
+    some = 1 - (1 - z) ** 64
+    spans = torch.where(y.any(dim=0), -some.log(), -(1 - some).log()) / prevalence.span
+    assert parts["come of rows"] == pytest.approx(float(by_hand.mean()), rel=0.01)
+    assert parts["come of spans"] == pytest.approx(float(spans.mean()), rel=0.01)
+    weighted = [0.1 * parts[f"{name} of rows"] + 0.9 * parts[f"{name} of spans"] for name in ("come", "read")]
+    assert float(loss) == pytest.approx(sum(weighted), rel=1e-5)

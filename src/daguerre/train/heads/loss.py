@@ -4,7 +4,8 @@ It is that of `train.concept_loss` on rows without their residual, with two chan
 of the model's own distribution p of a row and that of its concepts alone, q, both over a few thousand tokens: those
 that follow rows of the step, and others, drawn anew. Its least is where the logits are equal up to a constant,
 whatever was drawn, so no correction is needed; over all words a step would take twenty times as long. And a map of its
-own learns the concepts of the token that a row has read.
+own learns the concepts of the token that a row has read; it and the logits of concepts to come are learned beforehand
+(`predictors`).
 
 Rows are normal: h = mean + scale x, number by number, so that all numbers of x are alike. `folded` makes of heads of x
 those of h; one discovered concept that is always on is the mean.
@@ -26,7 +27,7 @@ from torch import Tensor, nn
 from daguerre.models.core.concept_heads import ConceptHeads
 from daguerre.models.core.shapes import CLAMP, ConceptShape
 from daguerre.train.concept_heads import RAREST, SPARSE, ConceptCounts
-from daguerre.train.concept_loss import ConceptLoss, TokensOf, any_loss, presence_loss
+from daguerre.train.concept_loss import ConceptLoss, TokensOf
 
 TINY = 1e-3
 """The least scale of a number of hidden states, as a share of the mean one."""
@@ -93,22 +94,16 @@ class DrawnWords(nn.Module):
         return vectors @ (self._rows - self._mean).T
 
 
-def heads_loss(
-    loss: ConceptLoss, model: DrawnWords, rows: NormalRows, whole: NormalRows, span: Tensor, words: int
-) -> tuple[Tensor, dict[str, float]]:
-    """The loss of rows, and its parts. whole, span: all rows of a text, and the spans (A,) that they count to; words:
-    of so many rows, the first, the loss over words is taken.
+def heads_loss(loss: ConceptLoss, model: DrawnWords, rows: NormalRows, words: int) -> tuple[Tensor, dict[str, float]]:
+    """The loss of rows, and its parts; what `predictors` learn is known. words: of so many rows, the first, the loss
+    over words is taken.
     """
-    heads, weights = model.concepts, loss.options
+    weights = loss.options
     losses, _, alone = loss.losses_of(model, rows.hidden, rows.come.float(), rows.token < 0, 0)  # type: ignore[arg-type]
-    losses["any"] = any_loss(heads.known_logits(whole.hidden), whole.come.float(), span)
     total = torch.stack([getattr(weights, name) * value for name, value in losses.items()]).sum()
-    read = presence_loss(heads.read_logits(rows.hidden), rows.read.float())
-    read_any = any_loss(heads.read_logits(whole.hidden), whole.read.float(), span)
     words_loss = word_loss(model, rows.hidden[:words], alone[:words])
-    parts = losses | {"read": read, "words": words_loss}
-    total = total + weights.presence * read + weights.any * read_any + words_loss
-    return total, {name: float(value.detach()) for name, value in parts.items()}
+    parts = losses | {"words": words_loss}
+    return total + words_loss, {name: float(value.detach()) for name, value in parts.items()}
 
 
 def word_loss(model: DrawnWords, hidden: Tensor, alone: Tensor) -> Tensor:

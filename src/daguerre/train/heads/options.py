@@ -28,7 +28,8 @@ class HeadOptions:
     rank        of the discovered concepts' weights
     kept_known, kept_discovered   concepts that a row keeps
     rows        of a step; `words` of them have the loss over words, with `vocabulary` of all tokens, drawn anew
-    passes      over all rows; the rate falls to 0 over the last `decay` of them
+    predictor_steps   of the maps that tell concepts, which are learned first
+    passes      over all rows, of all other weights; the rate falls to 0 over the last `decay` of them
     rate        learning rate of AdamW
     agreement   Cohen's kappa with marks that a concept of your own has at least, or is left out
     seed        of the weights, and of what is drawn
@@ -51,6 +52,7 @@ class HeadOptions:
     rows: int = 2048
     words: int = 512
     vocabulary: int = 2048
+    predictor_steps: int = 1500
     passes: float = 6.0
     rate: float = 4e-3
     decay: float = 0.7
@@ -80,4 +82,4 @@ class HeadOptions:
         """The weights of losses; those of `recipes/heads.toml`, but for `labels_only`."""
         kept = {"kept_known": self.kept_known, "kept_discovered": self.kept_discovered - 1}
         always = {"frozen": 1.0, "sparse": 0.0, "unforced": 0.0, "inject": 1.0, "labels_only": True}
-        return ConceptTraining(alignment=0.5, any=0.05, **always, **kept)  # type: ignore[arg-type]
+        return ConceptTraining(alignment=0.5, **always, **kept)  # type: ignore[arg-type]

@@ -1,8 +1,8 @@
 """`daguerre train heads --from MODEL`: concept heads for a published model that stays as it is.
 
-A run has three parts, each of which goes on where it was interrupted: files are labeled and windows chosen (WINDOWS),
-the model computes their hidden states (`states`), and the heads learn from these. The folder of the heads is made at
-the end, and at every checkpoint.
+A run has four parts, each of which goes on where it was interrupted: files are labeled and windows chosen (WINDOWS),
+the model computes their hidden states (`states`), and from these first the maps that tell concepts (`predictors`) and
+then all other weights of the heads are learned. The folder of the heads is made at the end, and at every checkpoint.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from daguerre.concepts.labels import CHUNK
 from daguerre.errors import DataError, InputError, UnsupportedError
 from daguerre.model import Model
 from daguerre.models.added_weights import fingerprint
@@ -42,11 +41,11 @@ from daguerre.train.heads.loss import (
     inner_shape,
 )
 from daguerre.train.heads.options import HeadOptions
+from daguerre.train.heads.predictors import Prevalence, drawn_spans, predictors_loss, rate_at
 from daguerre.train.heads.states import WindowStates
 from daguerre.train.heads.subject import FILE as TAXONOMY
 from daguerre.train.heads.subject import PYTHON, HeadNames, HeadSubject
 from daguerre.train.heads.windows import ChosenWindows, LabeledFiles, make_windows, rows_of
-from daguerre.train.noising import IGNORE
 from daguerre.train.optim import Average, lr_factor
 from daguerre.train.settings import keep_options
 from daguerre.train.stopping import StopRequest, stopped_by_signals
@@ -58,14 +57,19 @@ SAMPLE = 20_000
 MINUTES = 5.0
 """Between two checkpoints."""
 CLIP, WARMUP, DECAY_OF_AVERAGE = 1.0, 0.01, 0.99
-STATES_SHARE = 0.6
-"""Of a budget in minutes, the share that states may take."""
+STATES_SHARE, PREDICTORS_SHARE = 0.6, 0.4
+"""Of a budget in minutes, the share that states may take; and of what is left then, the maps that tell concepts."""
+PREDICTORS = ("known_predictor.", "read_predictor.")
 
 
 @dataclass
 class HeadProgress:
-    """How far a run is: steps, and seconds of learning."""
+    """How far a run is: steps of the maps that tell concepts, and the seconds of these (`told`, `telling`); the steps
+    of all other weights, and all seconds of learning.
+    """
 
+    told: int = 0
+    telling: float = 0.0
     step: int = 0
     seconds: float = 0.0
 
@@ -105,7 +109,13 @@ class HeadRun:
             model.config.width, inner_shape(self.shape), self.words.prevalence, read.mean(axis=0), options.seed
         )
         self.heads = DrawnWords(heads, *projection_of(model), normal)
-        self.optimizer = torch.optim.AdamW(heads.parameters(), lr=0.0, betas=(0.9, 0.98), weight_decay=0.0)
+        self.prevalence = Prevalence.of(self.words.prevalence, self.windows)
+        first = [weight for name, weight in heads.named_parameters() if name.startswith(PREDICTORS)]
+        self._others = [weight for name, weight in heads.named_parameters() if not name.startswith(PREDICTORS)]
+        self.optimizers = {
+            "predictors": torch.optim.Adam(first, lr=0.0, betas=(0.9, 0.99)),
+            "optimizer": torch.optim.AdamW(self._others, lr=0.0, betas=(0.9, 0.98), weight_decay=0.0),
+        }
         self.average = Average(heads, DECAY_OF_AVERAGE)
         self.loss = ConceptLoss(options.losses(), training=True)
         checkpoint = find_checkpoint(out, resume) if list_checkpoints(out / CHECKPOINTS) else None
@@ -130,7 +140,8 @@ class HeadRun:
     def _restore(self, tensors: Mapping[str, Any], state: Mapping[str, Any]) -> None:
         self.heads.concepts.load_state_dict(tensors["heads"])
         self.average.values, self.average.count = tensors["average"], state["averaged"]
-        self.optimizer.load_state_dict(tensors["optimizer"])
+        for name, optimizer in self.optimizers.items():
+            optimizer.load_state_dict(tensors[name])
         self._rng.bit_generator.state = state["order"]
         self.progress = HeadProgress(**state["progress"])
 
@@ -139,8 +150,12 @@ class HeadRun:
         stop, last = StopRequest(), time.monotonic()
         with stopped_by_signals(stop):
             while self.share < 1 and not stop.asked:
-                parts = self._step()
-                if self.progress.step == 10 or time.monotonic() - last > 60 * MINUTES:
+                parts = self._next()
+                if (
+                    self.progress.step == 10
+                    or (self.progress.told, self.progress.step) == (10, 0)
+                    or time.monotonic() - last > 60 * MINUTES
+                ):
                     self._tell(parts)
                 if time.monotonic() - last > 60 * MINUTES:
                     self.save()
@@ -148,25 +163,49 @@ class HeadRun:
         return self.save()
 
     @property
+    def told(self) -> float:
+        """How much is over of the part that learns to tell concepts."""
+        return max(self.progress.told / self.options.predictor_steps, self._spent / PREDICTORS_SHARE)
+
+    @property
     def share(self) -> float:
-        """How much of the run is over."""
-        share = self.progress.step / self.steps
-        if self._minutes is None:
-            return share
-        return max(share, (time.monotonic() - self._began) / (60 * self._minutes))
+        """How much of the part that follows is over."""
+        return max(self.progress.step / self.steps, (self._spent - PREDICTORS_SHARE) / (1 - PREDICTORS_SHARE))
+
+    @property
+    def _spent(self) -> float:
+        """The share of the minutes that is over; 0 where there is no limit."""
+        return 0.0 if self._minutes is None else (time.monotonic() - self._began) / (60 * self._minutes)
+
+    def _next(self) -> dict[str, float]:
+        return self._tell_apart() if self.told < 1 else self._step()
+
+    def _tell_apart(self) -> dict[str, float]:
+        began = time.monotonic()
+        places, span = drawn_spans(self.windows, self._rng)
+        loss, parts = self._predictors_loss(places, span)
+        loss.backward()
+        _descend(self.optimizers["predictors"], rate_at(self.told))
+        self.average = Average(self.heads.concepts, DECAY_OF_AVERAGE)
+        self.progress.told += 1
+        self.progress.telling += time.monotonic() - began
+        self.progress.seconds += time.monotonic() - began
+        return parts
+
+    def _predictors_loss(self, places: np.ndarray, span: torch.Tensor) -> tuple[torch.Tensor, dict[str, float]]:
+        rows = self._rows(places)
+        return predictors_loss(self.heads.concepts, rows.hidden, rows.come, rows.read, span, self.prevalence)
 
     def _step(self) -> dict[str, float]:
         began, options = time.monotonic(), self.options
-        for group in self.optimizer.param_groups:
-            group["lr"] = options.rate * lr_factor(self.share, WARMUP, options.decay)
         rows = self._rows(np.sort(self._rng.choice(self._train, options.rows)))
         order = torch.from_numpy(self._rng.permutation(options.rows))
         rows = NormalRows(*(getattr(rows, name)[order] for name in ("hidden", "token", "read", "come")))
         loss, parts = self._loss(rows)
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(self.heads.parameters(), CLIP)
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        torch.nn.utils.clip_grad_norm_(self._others, CLIP)
+        _descend(self.optimizers["optimizer"], options.rate * lr_factor(self.share, WARMUP, options.decay))
+        self.heads.zero_grad(set_to_none=True)
         self.average.update(self.heads.concepts)
         self.progress.step += 1
         self.progress.seconds += time.monotonic() - began
@@ -177,13 +216,7 @@ class HeadRun:
         words = np.union1d(rows.token[: options.words].numpy(), self._rng.choice(usable, options.vocabulary))
         self.heads.draw(torch.from_numpy(words))
         loss = replace(self.loss, tokens=self.words.drawn(words), share=min(self.share, 0.999))
-        whole = self._window(int(self._rng.choice(np.flatnonzero(~self.windows.held))))
-        return heads_loss(loss, self.heads, rows, self._rows(whole), spans_of(len(whole)), options.words)
-
-    def _window(self, number: int) -> np.ndarray:
-        """The rows of a window but the last, whose following token is not known."""
-        start = int(self.windows.starts[number])
-        return np.arange(start, start + int(self.windows.sizes[number]) - 1)
+        return heads_loss(loss, self.heads, rows, options.words)
 
     def _rows(self, places: np.ndarray) -> NormalRows:
         windows = self.windows
@@ -209,6 +242,8 @@ class HeadRun:
         rng, self._rng = self._rng, np.random.default_rng(1)
         with self._averaged():
             found = self._loss(self._rows(np.sort(self._rng.choice(self._held, self.options.rows))))[1]
+            held = replace(self.windows, held=~self.windows.held)
+            found |= self._predictors_loss(*drawn_spans(held, self._rng))[1]
         self._rng = rng
         return {name: round(value, 4) for name, value in found.items()}
 
@@ -219,10 +254,15 @@ class HeadRun:
             return held_out_areas(heads, self._rows(rows), self.names.concepts)
 
     def _tell(self, parts: Mapping[str, float]) -> None:
-        progress = self.progress
-        left = (1 / max(self.share, 1e-9) - 1) * progress.seconds / 3600
+        progress, options = self.progress, self.options
         shown = ", ".join(f"{name} {value:.3f}" for name, value in parts.items())
-        self._say(f"step {progress.step:,} of {self.steps:,}, {left:.2f} hours to go: {shown}")
+        if not progress.step:
+            step, steps, share, seconds = progress.told, options.predictor_steps, self.told, progress.telling
+        else:
+            step, steps, share, seconds = progress.step, self.steps, self.share, progress.seconds - progress.telling
+        part = "" if progress.step else "of telling concepts apart, "
+        left = (1 / max(share, 1e-9) - 1) * seconds / 3600
+        self._say(f"step {step:,} of {steps:,}, {part}{left:.2f} hours to go: {shown}")
 
     def save(self) -> Path:
         """Measure, write a checkpoint and the heads, and a line of the log."""
@@ -230,11 +270,10 @@ class HeadRun:
         tensors = {
             "heads": self.heads.concepts.state_dict(),
             "average": self.average.values,
-            "optimizer": self.optimizer.state_dict(),
-        }
+        } | {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()}
         order = self._rng.bit_generator.state
         state = {"progress": asdict(self.progress), "averaged": self.average.count, "order": order}
-        save_checkpoint(self.out / CHECKPOINTS, self.progress.step, tensors, state)
+        save_checkpoint(self.out / CHECKPOINTS, self.progress.told + self.progress.step, tensors, state)
         trained = {
             "rows": len(self._train),
             "windows": int((~self.windows.held).sum()),
@@ -250,10 +289,12 @@ class HeadRun:
         return self.out / HEADS
 
 
-def spans_of(num: int) -> torch.Tensor:
-    """To which span of CHUNK rows the rows of a window count, int64; IGNORE: to none, behind the last whole one."""
-    place = torch.arange(num)
-    return torch.where(place < num // CHUNK * CHUNK, place // CHUNK, IGNORE)
+def _descend(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """A step at a rate; gradients are gone afterwards."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
 
 
 def projection_of(model: Model) -> tuple[torch.Tensor, torch.Tensor | None]:
