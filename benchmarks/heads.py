@@ -4,7 +4,8 @@
 
 RUN is the folder of `daguerre train heads --from MODEL`. It has the hidden states of what the heads learned from and of
 the held-out packages, so no model is asked; controls learn from the same text (`daguerre.evals.concepts.heads`). With
---out two files are written, a page and its figures.
+--files FOLDER the spans are those of its Python files, of which the model computes the states. With --out two files are
+written, a page and its figures.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 import torch
 
 import daguerre
-from daguerre.evals.concepts.heads import CONTROLS, measure_heads, measure_shares
+from daguerre.evals.concepts.heads import CONTROLS, measure_heads, measure_shares, text_of
 
 
 def line_of(scorer: dict[str, Any]) -> str:
@@ -38,7 +39,7 @@ def page(report: dict[str, Any], command: str) -> str:
     lines = [
         f"# Concept heads of {base['name']}",
         "",
-        f"{report['cases']:,} spans of {report['span']} tokens in {report['files']} files of held-out packages; the "
+        f"{report['cases']:,} spans of {report['span']} tokens in {report['files']} files of {report['text']}; the "
         f"heads learned from {trained['rows']:,} tokens in {trained['steps']:,} steps, the controls from "
         f"{report['training_cases']:,} spans of the same text. Macro AUC over concepts with 20 spans of either kind; "
         "95% intervals over files.",
@@ -72,15 +73,24 @@ def page(report: dict[str, Any], command: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path)
-    parser.add_argument("--model", help="the model, for the shares of its logits")
+    parser.add_argument("--model", help="the model, for the shares of its logits, and for --files")
+    parser.add_argument("--files", type=Path, help="a folder whose Python files are measured")
+    parser.add_argument("--tokens", type=int, default=160_000, help="of --files, at most")
     parser.add_argument("--out", type=Path, help="write NAME.md and NAME.json")
     parser.add_argument("--spans", type=int, default=6000, help="training spans that controls learn from, at most")
     parser.add_argument("--control", action="append", choices=CONTROLS, help="one control; all by default")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    report = measure_heads(given.run, given.control or CONTROLS, given.spans, lambda line: print(line, flush=True))
-    if given.model is not None:
-        heads = daguerre.load(given.model, concepts=given.run / "concepts").denoiser.heads
+    if given.files is not None and given.model is None:
+        parser.error("--files wants --model")
+    model = None if given.model is None else daguerre.load(given.model, concepts=given.run / "concepts")
+    test = None if given.files is None or model is None else text_of(given.files, model, given.tokens)
+    report = measure_heads(
+        given.run, given.control or CONTROLS, given.spans, lambda line: print(line, flush=True), test=test
+    )
+    report["text"] = "held-out packages" if test is None else given.files.name
+    if model is not None and test is None:
+        heads = model.denoiser.heads
         assert heads is not None
         report["shares"] = measure_shares(given.run, heads)
     text = page(report, f"python benchmarks/heads.py RUN --spans {given.spans}")

@@ -30,7 +30,7 @@ from daguerre.train.drafts.options import DraftOptions
 from daguerre.train.heads import windows as module
 from daguerre.train.heads.loss import DrawnWords, Normal, WordsOf, folded, fresh_heads, inner_shape, word_loss
 from daguerre.train.heads.options import HeadOptions
-from daguerre.train.heads.predictors import Prevalence, drawn_spans, predictors_loss
+from daguerre.train.heads.predictors import Prevalence, calibrate, drawn_spans, predictors_loss
 from daguerre.train.heads.run import HeadRun, _windows, train_heads
 from daguerre.train.heads.states import FILE, WindowStates, states_of
 from daguerre.train.heads.subject import PYTHON, OwnSubject, places_in, texts_at
@@ -387,5 +387,12 @@ def test_the_maps_that_tell_concepts_learn_each_in_entropies() -> None:
     spans = torch.where(y.any(dim=0), -some.log(), -(1 - some).log()) / prevalence.span
     assert parts["come of rows"] == pytest.approx(float(by_hand.mean()), rel=0.01)
     assert parts["come of spans"] == pytest.approx(float(spans.mean()), rel=0.01)
-    weighted = [0.1 * parts[f"{name} of rows"] + 0.9 * parts[f"{name} of spans"] for name in ("come", "read")]
-    assert float(loss) == pytest.approx(sum(weighted), rel=1e-5)
+    halves = [(parts[f"{name} of rows"] + parts[f"{name} of spans"]) / 2 for name in ("come", "read")]
+    assert float(loss.detach()) == pytest.approx(sum(halves), rel=1e-5)
+
+    layer, hidden = torch.nn.Linear(8, 3), torch.randn(500, 8, generator=torch.Generator().manual_seed(0))
+    labels, before = torch.rand(500, 3, generator=torch.Generator().manual_seed(1)) < 0.2, layer(hidden)
+    calibrate(layer, hidden, labels)
+    assert torch.allclose(layer(hidden).sigmoid().mean(dim=0), labels.float().mean(dim=0), atol=1e-4)
+    moved = layer(hidden) - before
+    assert torch.allclose(moved, moved[:1].expand_as(moved), atol=1e-5), "the order of rows stays"

@@ -1,5 +1,5 @@
 """Detection by the heads of a published model, in the held-out windows of a run of `daguerre train heads`, whose hidden
-states are there already: no model is asked.
+states are there already, or in those of other files (`text_of`), whose states the model computes.
 
 A case is a span of SPAN tokens of a window. Concepts to come are scored on the rows that predict the span's tokens and
 have not read them, those that were read on the span's own rows; a case is positive if a token of it has the concept.
@@ -12,8 +12,9 @@ Letters: S cases, R scored rows, D width, N concepts.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,15 @@ from daguerre.evals.concepts.controls import Fitted, Sets, logistic, naive_bayes
 from daguerre.evals.concepts.detection import LOGISTIC, NAIVE_BAYES, OURS, ROWS, VALIDATION, condition_figures
 from daguerre.evals.concepts.features import Presence
 from daguerre.evals.concepts.metrics import log_any
+from daguerre.model import Model
 from daguerre.models.core.concept_heads import ConceptHeads
 from daguerre.models.head_files import CONCEPTS, WEIGHTS, HeadFolder, read_head_folder
 from daguerre.models.heads import Heads
 from daguerre.models.shards import SafetensorsFile
-from daguerre.train.heads.states import FILE
-from daguerre.train.heads.windows import ChosenWindows, rows_of
+from daguerre.train.heads.options import HeadOptions
+from daguerre.train.heads.states import FILE, states_of
+from daguerre.train.heads.subject import PYTHON, packages_of, places_in, texts_at
+from daguerre.train.heads.windows import ChosenWindows, LabeledFiles, TextCutter, labeled, rows_of
 
 COME, READ = Condition("to come", forecast=True), Condition("read")
 FEWEST = 3
@@ -41,15 +45,19 @@ Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, eq=False)
-class Spans:
-    """Spans of windows, int64 (S,): their first tokens among all, and the first token of the window of each."""
+class SpanText:
+    """Windows, their hidden states float16 (T, D), and spans of them, int64 (S,): their first tokens among all, the
+    first token of the window of each, and its file.
+    """
 
+    windows: ChosenWindows
+    states: np.ndarray
     starts: np.ndarray
     window_starts: np.ndarray
     files: np.ndarray
 
     @classmethod
-    def of(cls, windows: ChosenWindows, held: bool) -> Spans:
+    def of(cls, windows: ChosenWindows, states: np.ndarray, held: bool) -> SpanText:
         """The spans of held-out windows, or of the others; the first token of a window is in none."""
         found = [
             (start, first, file)
@@ -57,12 +65,34 @@ class Spans:
             if out == held
             for start in range(int(first) + 1, int(first + size) - SPAN + 1, SPAN)
         ]
-        return cls(*np.array(found, np.int64).reshape(-1, 3).T)
+        return cls(windows, states, *np.array(found, np.int64).reshape(-1, 3).T)
 
-    def some(self, num: int) -> Spans:
-        """At most so many of them, evenly chosen."""
+    def some(self, num: int) -> SpanText:
+        """At most so many of the spans, evenly chosen."""
         chosen = np.unique(np.linspace(0, len(self.starts) - 1, min(num, len(self.starts))).astype(int))
-        return Spans(self.starts[chosen], self.window_starts[chosen], self.files[chosen])
+        spans = {name: getattr(self, name)[chosen] for name in ("starts", "window_starts", "files")}
+        return replace(self, **spans)
+
+    @property
+    def labels(self) -> np.ndarray:
+        """Which concepts a token of each span has, bool (S, N)."""
+        places = self.starts[:, None] + np.arange(SPAN)
+        bits = np.bitwise_or.reduce(self.windows.labels[places], axis=1)
+        return np.unpackbits(bits, axis=1, count=self.windows.num).astype(bool)
+
+    def rows(self, condition: Condition) -> np.ndarray:
+        """The scored rows of the spans, int64 (S, R)."""
+        return self.starts[:, None] - int(condition.forecast) + np.arange(SPAN)
+
+
+def text_of(folder: Path, model: Model, most: int) -> SpanText:
+    """The spans of the Python files of a folder, up to so many tokens, with the states that a model computes."""
+    train, held = places_in(packages_of([folder]), 0)
+    cutter = TextCutter(model.tokenizer, PYTHON, HeadOptions().window)
+    with tempfile.TemporaryDirectory() as kept:
+        windows = labeled(texts_at([*train, *held], set()), cutter, True, most, LabeledFiles(Path(kept)))
+    states = np.concatenate([states_of(model, windows, number) for number in range(len(windows.sizes))])
+    return SpanText.of(windows, states, held=True)
 
 
 def run_of(folder: Path) -> tuple[HeadFolder, ChosenWindows, np.ndarray]:
@@ -89,27 +119,32 @@ def heads_in(kept: HeadFolder) -> ConceptHeads:
 
 
 def measure_heads(
-    folder: Path, controls: Sequence[str] = CONTROLS, most: int = 6000, report: Report = lambda _: None, seed: int = 0
+    folder: Path,
+    controls: Sequence[str] = CONTROLS,
+    most: int = 6000,
+    report: Report = lambda _: None,
+    seed: int = 0,
+    test: SpanText | None = None,
 ) -> dict[str, Any]:
     """How well the heads of a run tell concepts apart: figures of both conditions, as `detection.condition_figures`.
-    most: training spans that controls learn from.
+    most: training spans that controls learn from; test: what is measured, the held-out windows of the run by default.
     """
     kept, windows, states = run_of(folder)
     heads = heads_in(kept)
-    test, train = Spans.of(windows, held=True), Spans.of(windows, held=False).some(most)
+    train = SpanText.of(windows, states, held=False).some(most)
+    test = SpanText.of(windows, states, held=True) if test is None else test
     if not len(test.starts):
         raise InputError(f"{folder} has no held-out text: train on folders with held-out packages")
     files = np.unique(test.files, return_inverse=True)[1]
     conditions = []
     for condition in (COME, READ):
         report(f"{condition.name}: heads")
-        scores = {OURS: Fitted(scores_of(heads, states, test, condition))}
-        sets = Sets(labels_of(windows, train), np.unique(train.files, return_inverse=True)[1] % VALIDATION == 0)
+        scores = {OURS: Fitted(scores_of(heads, test, condition))}
+        sets = Sets(train.labels, np.unique(train.files, return_inverse=True)[1] % VALIDATION == 0)
         for name in controls:
             report(f"{condition.name}: {name}")
-            scores[name] = _control(name, windows, states, train, test, condition, sets)
-        labels = labels_of(windows, test)
-        conditions.append(condition_figures(condition, scores, labels, files, seed, kept.names().concepts))
+            scores[name] = _control(name, train, test, condition, sets)
+        conditions.append(condition_figures(condition, scores, test.labels, files, seed, kept.names().concepts))
     return {
         "base": dict(kept.base),
         "trained": dict(kept.trained),
@@ -156,39 +191,28 @@ def _nats(heads: Heads, hidden: np.ndarray, token: np.ndarray) -> np.ndarray:
     return out
 
 
-def rows_at(spans: Spans, condition: Condition) -> np.ndarray:
-    """The scored rows of spans, int64 (S, R)."""
-    return spans.starts[:, None] - int(condition.forecast) + np.arange(SPAN)
-
-
 @torch.inference_mode()
-def scores_of(heads: ConceptHeads, states: np.ndarray, spans: Spans, condition: Condition) -> np.ndarray:
+def scores_of(heads: ConceptHeads, text: SpanText, condition: Condition) -> np.ndarray:
     """log P(any) of the heads, float64 (S, N)."""
     logits = heads.known_logits if condition.forecast else heads.read_logits
-    rows = rows_at(spans, condition)
-    parts = [log_any(logits(torch.from_numpy(states[some].astype(np.float32)))) for some in np.array_split(rows, 64)]
-    return torch.cat(parts).numpy()
+    parts = np.array_split(text.rows(condition), max(1, len(text.starts) // 64))
+    found = [log_any(logits(torch.from_numpy(text.states[some].astype(np.float32)))) for some in parts]
+    return torch.cat(found).numpy()
 
 
-def labels_of(windows: ChosenWindows, spans: Spans) -> np.ndarray:
-    """Which concepts a token of each span has, bool (S, N)."""
-    places = spans.starts[:, None] + np.arange(SPAN)
-    bits = np.bitwise_or.reduce(windows.labels[places], axis=1)
-    return np.unpackbits(bits, axis=1, count=windows.num).astype(bool)
-
-
-def _control(
-    name: str, windows: ChosenWindows, states: np.ndarray, train: Spans, test: Spans, condition: Condition, sets: Sets
-) -> Fitted:
+def _control(name: str, train: SpanText, test: SpanText, condition: Condition, sets: Sets) -> Fitted:
     if name == ROWS:
-        return row_probe(states[rows_at(train, condition)], states[rows_at(test, condition)], sets)
-    features = presence(windows, (train, test), condition)
+        return row_probe(train.states[train.rows(condition)], test.states[test.rows(condition)], sets)
+    features = presence((train, test), condition)
     return naive_bayes(*features, sets) if name == NAIVE_BAYES else logistic(*features, sets)
 
 
-def presence(windows: ChosenWindows, both: tuple[Spans, Spans], condition: Condition) -> tuple[Presence, Presence]:
+def presence(both: tuple[SpanText, SpanText], condition: Condition) -> tuple[Presence, Presence]:
     """Which tokens were seen before each span, and in it, of those that are in FEWEST training spans."""
-    seen = [[_seen(windows, *place, condition) for place in zip(s.starts, s.window_starts, strict=True)] for s in both]
+    seen = [
+        [_seen(text.windows, *place, condition) for place in zip(text.starts, text.window_starts, strict=True)]
+        for text in both
+    ]
     count = np.bincount(np.concatenate(seen[0]))
     kept = np.flatnonzero(count >= FEWEST)
     place = np.full(1 + max(int(each.max(initial=0)) for some in seen for each in some), -1)

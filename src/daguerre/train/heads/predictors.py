@@ -4,7 +4,11 @@ They learn from labels alone, before all else: what each concept's vector is dep
 concept is a decision of its own, so the problem is convex, and its loss is divided by what is known of it without any
 row, the entropy of its prevalence: a rare concept is learned as far as a frequent one. One part of the loss is each
 row's, the other that of the probability that some row of a span has the concept, by which files are searched and heads
-are measured; spans are cut elsewhere in each step.
+are measured; spans are cut elsewhere in each step. The second pulls a concept's logits up in all rows of a span, so at
+the end `calibrate` moves them back: a concept is as likely, over rows, as it is frequent.
+
+What the weight of the rows' part buys, of 97 concepts to come in held-out text, SmolLM2-135M, 150,000 tokens: of .1,
+.5, .9 the mean area over spans is .950, .942, .930, and over tokens .862, .900, .912.
 
 Letters: A rows, D width, N known concepts, W windows.
 """
@@ -25,7 +29,7 @@ from daguerre.train.concept_heads import RAREST
 from daguerre.train.concept_loss import any_losses
 from daguerre.train.heads.windows import ChosenWindows
 
-OF_ROWS = 0.1
+OF_ROWS = 0.5
 """The weight of the rows' loss; the spans' has the rest."""
 SHRINKING = 0.03
 """Half of it, times the squared weights of a concept, is added to its loss."""
@@ -33,6 +37,8 @@ SPANS = 64
 """Of a step."""
 RATE = 0.03
 """Of Adam at first; it falls to 0 as a cosine."""
+MOST_MOVED, HALVINGS = 20.0, 20
+"""How far a bias is moved, at most, and how often that interval is halved to find it."""
 
 
 def rate_at(share: float) -> float:
@@ -91,3 +97,15 @@ def predictors_loss(
         total = total + SHRINKING / 2 * layer.weight.square().sum() / len(layer.weight)
         parts |= {f"{name} of rows": float(row.detach()), f"{name} of spans": float(some.detach())}
     return total, parts
+
+
+@torch.no_grad()
+def calibrate(layer: torch.nn.Linear, hidden: Tensor, labels: Tensor) -> None:
+    """Move each bias so that the mean probability over rows (A, D) is the share with the label, bool (A, N)."""
+    z, share = layer(hidden), labels.float().mean(dim=0).clamp(RAREST, 1 - RAREST)
+    low, high = torch.full_like(share, -MOST_MOVED), torch.full_like(share, MOST_MOVED)
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        above = (z + middle).sigmoid().mean(dim=0) > share
+        low, high = torch.where(above, low, middle), torch.where(above, middle, high)
+    layer.bias.add_((low + high) / 2)

@@ -41,7 +41,7 @@ from daguerre.train.heads.loss import (
     inner_shape,
 )
 from daguerre.train.heads.options import HeadOptions
-from daguerre.train.heads.predictors import Prevalence, drawn_spans, predictors_loss, rate_at
+from daguerre.train.heads.predictors import Prevalence, calibrate, drawn_spans, predictors_loss, rate_at
 from daguerre.train.heads.states import WindowStates
 from daguerre.train.heads.subject import FILE as TAXONOMY
 from daguerre.train.heads.subject import PYTHON, HeadNames, HeadSubject
@@ -178,7 +178,11 @@ class HeadRun:
         return 0.0 if self._minutes is None else (time.monotonic() - self._began) / (60 * self._minutes)
 
     def _next(self) -> dict[str, float]:
-        return self._tell_apart() if self.told < 1 else self._step()
+        if self.told < 1:
+            return self._tell_apart()
+        if not self.progress.step:
+            self._calibrate()
+        return self._step()
 
     def _tell_apart(self) -> dict[str, float]:
         began = time.monotonic()
@@ -186,11 +190,19 @@ class HeadRun:
         loss, parts = self._predictors_loss(places, span)
         loss.backward()
         _descend(self.optimizers["predictors"], rate_at(self.told))
-        self.average = Average(self.heads.concepts, DECAY_OF_AVERAGE)
         self.progress.told += 1
+        self.average = Average(self.heads.concepts, DECAY_OF_AVERAGE)
         self.progress.telling += time.monotonic() - began
         self.progress.seconds += time.monotonic() - began
         return parts
+
+    def _calibrate(self) -> None:
+        heads = self.heads.concepts
+        rows = self._rows(np.sort(np.random.default_rng(0).choice(self._train, min(SAMPLE, len(self._train)), False)))
+        assert heads.read_predictor is not None
+        calibrate(heads.known_predictor, rows.hidden, rows.come)
+        calibrate(heads.read_predictor, rows.hidden, rows.read)
+        self.average = Average(heads, DECAY_OF_AVERAGE)
 
     def _predictors_loss(self, places: np.ndarray, span: torch.Tensor) -> tuple[torch.Tensor, dict[str, float]]:
         rows = self._rows(places)
