@@ -81,5 +81,5 @@ class HeadOptions:
     def losses(self) -> ConceptTraining:
         """The weights of losses; those of `recipes/heads.toml`, but for `labels_only`."""
         kept = {"kept_known": self.kept_known, "kept_discovered": self.kept_discovered - 1}
-        always = {"frozen": 1.0, "sparse": 0.0, "unforced": 0.0, "inject": 1.0, "labels_only": True}
+        always = {"frozen": 1.0, "sparse": 0.0, "unforced": 0.0, "inject": 1.0, "labels_only": True, "detached": False}
         return ConceptTraining(alignment=0.5, **always, **kept)  # type: ignore[arg-type]
