@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,24 @@ import torch
 
 import daguerre
 from daguerre.evals.concepts.heads import CONTROLS, measure_heads, measure_shares, text_of
+
+PROMPT = "def read_lines(path):\n    "
+ROUNDS, NEW_TOKENS = 7, 64
+
+
+def explained_times(model: daguerre.Model) -> list[float]:
+    """The processor time of a greedy text that is explained, beside the same text plain, one token at a time: the ratio
+    of each of ROUNDS rounds.
+    """
+    out = list[float]()
+    for number in range(ROUNDS + 1):
+        seconds = dict[bool, float]()
+        for explain in (False, True) if number % 2 else (True, False):
+            began = time.process_time()
+            model.generate(PROMPT, NEW_TOKENS, mode="ar", temperature=0.0, explain=explain)
+            seconds[explain] = time.process_time() - began
+        out.append(seconds[True] / seconds[False])
+    return out[1:]
 
 
 def line_of(scorer: dict[str, Any]) -> str:
@@ -66,6 +86,12 @@ def page(report: dict[str, Any], command: str) -> str:
             f"part {100 * shares['single']:.1f}%. Without the residual a token costs {shares['nats']:.2f} nats more "
             f"than the {shares['nats_whole']:.2f} that it does.",
         ]
+    if times := report.get("explained"):
+        lines += [
+            "",
+            f"A token that is explained takes {statistics.median(times):.3f} of a plain one's processor time (median "
+            f"of {len(times)} interleaved rounds, {min(times):.3f} to {max(times):.3f}, one thread).",
+        ]
     options = " ".join(f"{name}={value}" for name, value in trained["options"].items())
     return "\n".join([*lines, "", f"Written by `{command}`. Options of the run: {options}.", ""])
 
@@ -92,7 +118,7 @@ def main() -> None:
     if model is not None and test is None:
         heads = model.denoiser.heads
         assert heads is not None
-        report["shares"] = measure_shares(given.run, heads)
+        report["shares"], report["explained"] = measure_shares(given.run, heads), explained_times(model)
     text = page(report, f"python benchmarks/heads.py RUN --spans {given.spans}")
     print(text)
     if given.out is not None:

@@ -89,10 +89,10 @@ class NodeEngine(LineEngine):
 
 
 class ServerEngine:
-    """`llama-server`, which is asked over HTTP."""
+    """`llama-server`, which is asked over HTTP. more: other options of it."""
 
-    def __init__(self, program: str, threads: int) -> None:
-        self._program, self._threads = program, threads
+    def __init__(self, program: str, threads: int, more: Sequence[str] = ()) -> None:
+        self._program, self._threads, self._more = program, threads, more
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  closed with the process
         self._process: subprocess.Popen[str] | None = None
         self.pid = 0
@@ -105,7 +105,12 @@ class ServerEngine:
         self.url = f"http://127.0.0.1:{port}"
         options = {"-m": model, "-c": context, "-t": threads, "-tb": threads, "-b": 512, "-ub": 512, "-np": 1,
                    "-ngl": 0, "--host": "127.0.0.1", "--port": port}  # fmt: skip
-        command = [self._program, *(str(part) for option in options.items() for part in option), "--no-warmup"]
+        command = [
+            self._program,
+            *(str(part) for option in options.items() for part in option),
+            "--no-warmup",
+            *self._more,
+        ]
         began = time.perf_counter()
         self._process = subprocess.Popen(command, stdout=self._errors, stderr=self._errors, text=True)
         self.pid = self._process.pid
