@@ -1,4 +1,4 @@
-"""A model that drafts for a larger one: programs of HumanEval, beside mode "ar" and beside llama-server with both files.
+"""A model that drafts for a larger one: programs of HumanEval, beside mode "ar", and llama-server with both files.
 
     python benchmarks/drafter.py MODEL.gguf DRAFTER.gguf HumanEval-SingleLineInfilling.jsonl.gz --llama-server PATH \\
         --out drafter

@@ -179,10 +179,13 @@ def writer(model: daguerre.Model) -> Write:
     engine = Engine(model, max_running=AT_ONCE, max_waiting=4096)
 
     def write(texts: list[str], how: Mapping[str, Any]) -> list[str]:
-        jobs = [engine.generate(text, temperature=0.0, mode="ar", stop=ENDS, **how) for text in texts]
+        exact = how.get("forbid_exactly")  # which says itself where a text ends
+        more = {} if exact else {"stop": ENDS}
+        jobs = [engine.generate(text, temperature=0.0, mode="ar", **more, **how) for text in texts]
         while not all(job.done for job in jobs):
             engine.step()
-        return [job.result().text for job in jobs]
+        written = [job.result().text for job in jobs]
+        return [min((text.partition(end)[0] for end in ENDS), key=len) for text in written]
 
     return write
 

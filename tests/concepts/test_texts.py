@@ -28,11 +28,17 @@ SPELLINGS = {
     ],
     "star_import": ["import*", "import *", "import  *", "import\t*", "import\\\n*", "import \f*"],
     "finally_block": ["finally:", "finally :", "finally\t :", "finally\\\n:"],
+    "weak_hash": ["hashlib.md5(x)", "hashlib. sha1 (x)", "hashlib.new ('M' 'D5')", "hashlib.file_digest(f, 'SHA-1')"],
+    "unsafe_deserialization": ["pickle.loads(x)", "dill.Unpickler(f)", "shelve.open(f)", "yaml.full_load_all(f)"],
+    "insecure_tempfile": ["tempfile.mktemp()"],
 }
 AROUND = {
     "bare_except": "try:\n    f()\n{}\n    pass\n",
     "star_import": "from x {}\n",
     "finally_block": "try:\n    f()\n{}\n    g()\n",
+    "weak_hash": "import hashlib\n{}\n",
+    "unsafe_deserialization": "import pickle, dill, shelve, yaml\n{}\n",
+    "insecure_tempfile": "import tempfile\n{}\n",
 }
 
 

@@ -2,7 +2,8 @@
 
 They are for language constraints (`forbid_exactly`). Python allows spaces, tabs, form feeds and joined lines between
 tokens, and letters that stand for others in names (NFKC, PEP 3131); the strings count all of these. What is renamed
-elsewhere (`e = eval` before the gap) is not spelled out where it is used, and a positional argument has no name.
+elsewhere (`e = eval`, `from shelve import open` before the gap) is not spelled out where it is used, and a positional
+argument has no name.
 """
 
 from __future__ import annotations
@@ -21,6 +22,16 @@ CALLED = {
     "eval_exec": ("eval", "exec"),
     "print_call": ("print",),
     "shell_true": ("shell",),
+    "unsafe_deserialization": ("load", "Unpickler", "read_pickle", "shelve"),
+    "weak_hash": ("md5", "sha1", "file_digest"),
+    "insecure_tempfile": ("mktemp",),
+    "warning_call": ("warn",),
+    "sort_call": ("sort",),
+    "copy_call": ("copy",),
+    "format_call": ("format",),
+    "file_read": ("read",),
+    "file_write": ("write",),
+    "pytest_parametrize": ("parametrize",),
 }
 """Concepts whose instances spell out one of these names."""
 KEYWORDS = {
@@ -31,8 +42,13 @@ KEYWORDS = {
     "await_expression": "await",
 }
 """Concepts whose instances have this keyword."""
-PAIRS = {"bare_except": ("except", ":"), "star_import": ("import", "*"), "finally_block": ("finally", ":")}
-"""Concepts whose instances have these two tokens, one after the other."""
+PAIRS = {
+    "bare_except": ("except", ":"),
+    "star_import": ("import", "*"),
+    "finally_block": ("finally", ":"),
+    "weak_hash": ("new", "("),
+}
+"""Concepts whose instances have these two tokens, one after the other, where they have no name that is in CALLED."""
 OPERATORS = {"walrus": ":="}
 """Concepts whose instances have this operator."""
 
@@ -57,9 +73,11 @@ def lookalikes(letters: str) -> tuple[str, ...]:
 
 def texts() -> dict[str, tuple[str, ...]]:
     """The texts of all concepts that have some, by their names."""
-    out: dict[str, tuple[str, ...]] = {name: (*words, *lookalikes("".join(words))) for name, words in CALLED.items()}
-    out |= {name: (word,) for name, word in (KEYWORDS | OPERATORS).items()}
+    out = {name: (word,) for name, word in (KEYWORDS | OPERATORS).items()}
     out |= {name: adjacent(*tokens) for name, tokens in PAIRS.items()}
+    for name, words in CALLED.items():
+        first = PAIRS[name][0] if name in PAIRS else ""
+        out[name] = (*words, *out.get(name, ()), *lookalikes("".join(words) + first))
     return out
 
 

@@ -40,7 +40,7 @@ class HeadOptions:
         "kept_discovered", "agreement", "seed",
     )  # fmt: skip
     tokens: int = 1_000_000
-    labeled: int = 4_000_000
+    labeled: int = 12_000_000
     window: int = 512
     fewest: int = 200
     held: int = 80_000

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from daguerre.errors import DataError, InputError, UnsupportedError
+from daguerre.errors import CheckpointError, DataError, InputError, UnsupportedError
 from daguerre.model import Model
 from daguerre.models.added_weights import fingerprint
 from daguerre.models.bits import floats
@@ -52,6 +52,8 @@ from daguerre.train.stopping import StopRequest, stopped_by_signals
 
 HEADS, WINDOWS, LOG, LABELED = "concepts", "windows.npz", "progress.jsonl", "labeled-"
 """The folder of the heads in that of a run, and its files."""
+FEW = 20
+"""Spans with a concept from which it can hardly be learned."""
 SAMPLE = 20_000
 """Rows by which states are made normal, and at a time counted."""
 MINUTES = 5.0
@@ -101,6 +103,7 @@ class HeadRun:
         self._train, self._held = rows_of(self.windows, held=False), rows_of(self.windows, held=True)
         if not len(self._train):
             raise DataError("no states were computed yet that heads could learn from: give the run more minutes")
+        self.spans = self.windows.take(np.flatnonzero(~self.windows.held)).counts().sum(axis=0, dtype=np.int64)
         normal = Normal.of(self._sample())
         self.words = WordsOf(self._parts(), self.names.num, model.config.vocab_size)
         self.words_usable = model.config.ordinary_ids
@@ -138,6 +141,11 @@ class HeadRun:
             yield self.windows.tokens[places], self.windows.concepts(places)
 
     def _restore(self, tensors: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+        if not self.optimizers.keys() <= tensors.keys():
+            raise CheckpointError(
+                f"{self.out / CHECKPOINTS} is of a version that learned in another order: remove it, and the heads are "
+                "learned again from the same states"
+            )
         self.heads.concepts.load_state_dict(tensors["heads"])
         self.average.values, self.average.count = tensors["average"], state["averaged"]
         for name, optimizer in self.optimizers.items():
@@ -259,6 +267,10 @@ class HeadRun:
         self._rng = rng
         return {name: round(value, 4) for name, value in found.items()}
 
+    def rare(self) -> list[str]:
+        """The named concepts that are in fewer than FEW spans of what the heads learn from, and in how many."""
+        return [f"{one.name} {self.spans[one.number]}" for one in self.names.concepts if self.spans[one.number] < FEW]
+
     def areas(self) -> list[ConceptArea]:
         """How well the averaged weights tell each concept from the rest, in SAMPLE held-out rows at most."""
         rows = self._held[np.unique(np.linspace(0, len(self._held) - 1, min(SAMPLE, len(self._held))).astype(int))]
@@ -294,8 +306,9 @@ class HeadRun:
             "held_out": found,
             "options": asdict(self.options),
         }
-        weights = folded(self.average.values, self.heads.normal)
-        save_head_folder(self.out / HEADS, weights, self._base, self.shape, self.names.catalog(self.shape), trained)
+        weights, catalog = folded(self.average.values, self.heads.normal), self.names.catalog(self.shape)
+        catalog = replace(catalog, concepts=tuple(one for one in catalog.concepts if self.spans[one.number]))
+        save_head_folder(self.out / HEADS, weights, self._base, self.shape, catalog, trained)
         with (self.out / LOG).open("a") as file:
             file.write(json.dumps(asdict(self.progress) | found) + "\n")
         return self.out / HEADS
@@ -349,6 +362,8 @@ def train_heads(
     base = {"name": files[0].name if len(files) == 1 else files[0].parent.name, "sha256": fingerprint(files)}
     left = None if minutes is None else max(0.1, minutes - (time.monotonic() - began) / 60)
     run = HeadRun(model, states, base, out, options, resume=resume, minutes=left, say=say)
+    if rare := run.rare():
+        say(f"in few spans of this text, so hardly learned (those in 0 are left out): {', '.join(rare)}")
     folder = run.run()
     for area in run.areas() if (out / TAXONOMY).exists() else ():
         say(str(area))
