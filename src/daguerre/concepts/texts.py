@@ -73,7 +73,7 @@ def lookalikes(letters: str) -> tuple[str, ...]:
 
 def texts() -> dict[str, tuple[str, ...]]:
     """The texts of all concepts that have some, by their names."""
-    out = {name: (word,) for name, word in (KEYWORDS | OPERATORS).items()}
+    out: dict[str, tuple[str, ...]] = {name: (word,) for name, word in (KEYWORDS | OPERATORS).items()}
     out |= {name: adjacent(*tokens) for name, tokens in PAIRS.items()}
     for name, words in CALLED.items():
         first = PAIRS[name][0] if name in PAIRS else ""

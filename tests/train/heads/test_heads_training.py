@@ -19,7 +19,7 @@ from commands import daguerre as run_command
 from daguerre.concepts.own import OwnConcept, OwnTaxonomy, read_taxonomy
 from daguerre.concepts.taxonomy import taxonomy
 from daguerre.errors import CheckpointError, InputError, UnsupportedError
-from daguerre.evals.concepts.heads import LOGISTIC, NAIVE_BAYES, measure_heads, measure_shares
+from daguerre.evals.concepts.heads import LOGISTIC, NAIVE_BAYES, measure_heads, measure_shares, text_of
 from daguerre.model import Model
 from daguerre.models.core.concept_heads import ConceptHeads
 from daguerre.models.core.shapes import ConceptShape
@@ -244,6 +244,8 @@ def test_a_run_makes_heads_and_is_measured(run: Path) -> None:
     assert 0 < shares["known"] < shares["aggregated"] < 1 and shares["rows"] == 50
     assert [each["condition"] for each in report["conditions"]] == ["to come", "read"]
     assert [one["name"] for one in report["conditions"][0]["scorers"]][1:] == [NAIVE_BAYES, LOGISTIC]
+    other = text_of(SOURCE.parent / "audit", model, 3000)
+    assert 10 < len(other.starts) == measure_heads(run, controls=(NAIVE_BAYES,), test=other)["cases"]
 
 
 def test_a_run_that_was_interrupted_goes_on(model: Model, windows: ChosenWindows, tmp_path: Path) -> None:

@@ -88,7 +88,8 @@ class SpanText:
 def text_of(folder: Path, model: Model, most: int) -> SpanText:
     """The spans of the Python files of a folder, up to so many tokens, with the states that a model computes."""
     train, held = places_in(packages_of([folder]), 0)
-    cutter = TextCutter(model.tokenizer, PYTHON, HeadOptions().window)
+    window = min(HeadOptions().window, model.config.max_positions - len(model.config.first))
+    cutter = TextCutter(model.tokenizer, PYTHON, window)
     with tempfile.TemporaryDirectory() as kept:
         windows = labeled(texts_at([*train, *held], set()), cutter, True, most, LabeledFiles(Path(kept)))
     states = np.concatenate([states_of(model, windows, number) for number in range(len(windows.sizes))])
