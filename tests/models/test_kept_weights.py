@@ -14,6 +14,7 @@ import torch
 from backends import needs_compiler
 from commands import daguerre as command
 from daguerre import Model, load
+from daguerre.files import cache_folder
 from daguerre.models.backends import kept_weights, native_backend
 from daguerre.models.backends.kept_weights import KeptPacking
 from daguerre.models.backends.library import library
@@ -120,5 +121,8 @@ daguerre.load({str(folder)!r})
 """
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
     environment.pop("DAGUERRE_CACHE", None)
+    if (home := cache_folder()) is not None and (home / "compiled").is_dir():  # kernels are not compiled again
+        (tmp_path / "daguerre").mkdir()
+        (tmp_path / "daguerre" / "compiled").symlink_to(home / "compiled")
     subprocess.run([sys.executable, "-c", script], env=environment, check=True)
     assert len(list((tmp_path / "daguerre" / "packed").glob("*.packed"))) == 1
