@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from fills import RUN
 from rich.progress import track
 
 import daguerre
@@ -39,12 +40,6 @@ PROMPTS, NEW_TOKENS, PROGRAM_TOKENS = 200, 64, 400
 AT_ONCE = 16
 ENDS = ["\ndef ", "\nclass ", "\n@", "\nif ", "\nprint(", "\n#", "\n\n\n"]
 PLAIN, FORBIDDEN, EXACTLY = "plain", "forbidden", "forbidden exactly"
-RUN = """
-import json, os, sys
-program = json.load(sys.stdin)["answer"]
-sys.stdout = open(os.devnull, "w")
-exec(program, {})
-"""
 TEMPLATES = {
     "eval_exec": [
         '''def {name}({args}):

@@ -260,7 +260,7 @@ def test_a_run_that_was_interrupted_goes_on(model: Model, windows: ChosenWindows
             parts._next()
         parts.save()
         parts = HeadRun(model, states, base, tmp_path / "parts", OPTIONS, resume=True, **quiet)
-        assert parts.progress.told + parts.progress.step == (5 if steps == 5 else steps + 5)
+        assert parts.progress.predictor_step + parts.progress.step == (5 if steps == 5 else steps + 5)
     parts.run()
 
     for name, value in whole.average.values.items():
@@ -279,7 +279,7 @@ def test_ctrl_c_ends_a_run_after_its_step(model: Model, windows: ChosenWindows, 
 
     run._next = interrupted  # type: ignore[method-assign]
     assert read_head_folder(run.run()).trained["steps"] == 0
-    assert HeadRun(model, states, {"name": "x"}, tmp_path, OPTIONS, resume=True).progress.told == 1
+    assert HeadRun(model, states, {"name": "x"}, tmp_path, OPTIONS, resume=True).progress.predictor_step == 1
 
 
 @pytest.mark.parametrize("made", [HeadOptions, DraftOptions])
@@ -368,7 +368,7 @@ def test_the_maps_that_tell_concepts_learn_each_in_entropies() -> None:
         np.zeros(3, np.int32),
         num,
     )
-    rows, span = drawn_spans(windows, rng, 4000)
+    rows, span = drawn_spans(windows, rng, False, 4000)
     assert set(np.bincount(rows, minlength=200)[[129, 198, 199]]) == {0}, "the token that follows is not known"
     for number in range(400):
         one = rows[span.numpy() == number]

@@ -66,15 +66,17 @@ def _entropy(share: np.ndarray) -> Tensor:
     return -(rate * rate.log() + (1 - rate) * torch.log1p(-rate))
 
 
-def drawn_spans(windows: ChosenWindows, rng: np.random.Generator, num: int = SPANS) -> tuple[np.ndarray, Tensor]:
-    """Rows (A,) of so many spans of windows that are not held out, and the span of each, int64 (A,). A span has CHUNK
-    rows, or what the window has; all rows are drawn alike. The last row of a window is in none: the
+def drawn_spans(
+    windows: ChosenWindows, rng: np.random.Generator, held: bool, num: int = SPANS
+) -> tuple[np.ndarray, Tensor]:
+    """Rows (A,) of so many spans of windows that are held out, or of the others, and the span of each, int64 (A,). A
+    span has CHUNK rows, or what the window has; all rows are drawn alike. The last row of a window is in none: the
     token that follows it is not known.
     """
-    learned = np.flatnonzero(~windows.held & (windows.sizes > 1))
-    sizes, starts = windows.sizes[learned].astype(np.int64) - 1, windows.starts[learned]
+    some = np.flatnonzero((windows.held == held) & (windows.sizes > 1))
+    sizes, starts = windows.sizes[some].astype(np.int64) - 1, windows.starts[some]
     places = sizes + CHUNK - 1
-    drawn = rng.choice(len(learned), num, p=places / places.sum())
+    drawn = rng.choice(len(some), num, p=places / places.sum())
     begins = rng.integers(1 - CHUNK, sizes[drawn])
     first, end = begins.clip(0), np.minimum(begins + CHUNK, sizes[drawn])
     rows = [starts[one] + np.arange(*span) for one, *span in zip(drawn, first, end, strict=True)]

@@ -66,12 +66,12 @@ PREDICTORS = ("known_predictor.", "read_predictor.")
 
 @dataclass
 class HeadProgress:
-    """How far a run is: steps of the maps that tell concepts, and the seconds of these (`told`, `telling`); the steps
-    of all other weights, and all seconds of learning.
+    """How far a run is: steps of the predictors and the seconds of these; steps of all other weights, and all seconds
+    of learning.
     """
 
-    told: int = 0
-    telling: float = 0.0
+    predictor_step: int = 0
+    predictor_seconds: float = 0.0
     step: int = 0
     seconds: float = 0.0
 
@@ -161,7 +161,7 @@ class HeadRun:
                 parts = self._next()
                 if (
                     self.progress.step == 10
-                    or (self.progress.told, self.progress.step) == (10, 0)
+                    or (self.progress.predictor_step, self.progress.step) == (10, 0)
                     or time.monotonic() - last > 60 * MINUTES
                 ):
                     self._tell(parts)
@@ -171,9 +171,9 @@ class HeadRun:
         return self.save()
 
     @property
-    def told(self) -> float:
+    def predictor_share(self) -> float:
         """How much is over of the part that learns to tell concepts."""
-        return max(self.progress.told / self.options.predictor_steps, self._spent / PREDICTORS_SHARE)
+        return max(self.progress.predictor_step / self.options.predictor_steps, self._spent / PREDICTORS_SHARE)
 
     @property
     def share(self) -> float:
@@ -186,21 +186,21 @@ class HeadRun:
         return 0.0 if self._minutes is None else (time.monotonic() - self._began) / (60 * self._minutes)
 
     def _next(self) -> dict[str, float]:
-        if self.told < 1:
-            return self._tell_apart()
+        if self.predictor_share < 1:
+            return self._predictor_step()
         if not self.progress.step:
             self._calibrate()
         return self._step()
 
-    def _tell_apart(self) -> dict[str, float]:
+    def _predictor_step(self) -> dict[str, float]:
         began = time.monotonic()
-        places, span = drawn_spans(self.windows, self._rng)
+        places, span = drawn_spans(self.windows, self._rng, held=False)
         loss, parts = self._predictors_loss(places, span)
         loss.backward()
-        _descend(self.optimizers["predictors"], rate_at(self.told))
-        self.progress.told += 1
-        self.average = Average(self.heads.concepts, DECAY_OF_AVERAGE)
-        self.progress.telling += time.monotonic() - began
+        _descend(self.optimizers["predictors"], rate_at(self.predictor_share))
+        self.progress.predictor_step += 1
+        self.average = Average(self.heads.concepts, DECAY_OF_AVERAGE)  # of one value: this part is not averaged
+        self.progress.predictor_seconds += time.monotonic() - began
         self.progress.seconds += time.monotonic() - began
         return parts
 
@@ -262,8 +262,7 @@ class HeadRun:
         rng, self._rng = self._rng, np.random.default_rng(1)
         with self._averaged():
             found = self._loss(self._rows(np.sort(self._rng.choice(self._held, self.options.rows))))[1]
-            held = replace(self.windows, held=~self.windows.held)
-            found |= self._predictors_loss(*drawn_spans(held, self._rng))[1]
+            found |= self._predictors_loss(*drawn_spans(self.windows, self._rng, held=True))[1]
         self._rng = rng
         return {name: round(value, 4) for name, value in found.items()}
 
@@ -281,9 +280,19 @@ class HeadRun:
         progress, options = self.progress, self.options
         shown = ", ".join(f"{name} {value:.3f}" for name, value in parts.items())
         if not progress.step:
-            step, steps, share, seconds = progress.told, options.predictor_steps, self.told, progress.telling
+            step, steps, share, seconds = (
+                progress.predictor_step,
+                options.predictor_steps,
+                self.predictor_share,
+                progress.predictor_seconds,
+            )
         else:
-            step, steps, share, seconds = progress.step, self.steps, self.share, progress.seconds - progress.telling
+            step, steps, share, seconds = (
+                progress.step,
+                self.steps,
+                self.share,
+                progress.seconds - progress.predictor_seconds,
+            )
         part = "" if progress.step else "of telling concepts apart, "
         left = (1 / max(share, 1e-9) - 1) * seconds / 3600
         self._say(f"step {step:,} of {steps:,}, {part}{left:.2f} hours to go: {shown}")
@@ -297,7 +306,7 @@ class HeadRun:
         } | {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()}
         order = self._rng.bit_generator.state
         state = {"progress": asdict(self.progress), "averaged": self.average.count, "order": order}
-        save_checkpoint(self.out / CHECKPOINTS, self.progress.told + self.progress.step, tensors, state)
+        save_checkpoint(self.out / CHECKPOINTS, self.progress.predictor_step + self.progress.step, tensors, state)
         trained = {
             "rows": len(self._train),
             "windows": int((~self.windows.held).sum()),
