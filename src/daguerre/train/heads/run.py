@@ -186,9 +186,9 @@ class HeadRun:
         return 0.0 if self._minutes is None else (time.monotonic() - self._began) / (60 * self._minutes)
 
     def _next(self) -> dict[str, float]:
-        if self.predictor_share < 1:
-            return self._predictor_step()
         if not self.progress.step:
+            if self.predictor_share < 1:
+                return self._predictor_step()
             self._calibrate()
         return self._step()
 
