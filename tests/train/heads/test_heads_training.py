@@ -31,9 +31,10 @@ from daguerre.train.heads import windows as module
 from daguerre.train.heads.loss import DrawnWords, Normal, WordsOf, folded, fresh_heads, inner_shape, word_loss
 from daguerre.train.heads.options import HeadOptions
 from daguerre.train.heads.predictors import Prevalence, calibrate, drawn_spans, predictors_loss
-from daguerre.train.heads.run import HeadRun, _windows, train_heads
+from daguerre.train.heads.run import _windows, train_heads
 from daguerre.train.heads.states import FILE, WindowStates, states_of
 from daguerre.train.heads.subject import PYTHON, OwnSubject, places_in, texts_at
+from daguerre.train.heads.training import HeadRun
 from daguerre.train.heads.windows import (
     ChosenWindows,
     LabeledFiles,
@@ -265,6 +266,24 @@ def test_a_run_that_was_interrupted_goes_on(model: Model, windows: ChosenWindows
 
     for name, value in whole.average.values.items():
         assert torch.equal(value, parts.average.values[name]), name
+
+
+def test_minutes_that_ended_the_predictors_early_do_not_begin_them_again(
+    model: Model, windows: ChosenWindows, tmp_path: Path
+) -> None:
+    states = WindowStates(tmp_path / "states", windows, model.config.width)
+    states.compute(model, lambda done, total, speed: True)
+    base = {"name": "x", "sha256": ""}
+    run = HeadRun(model, states, base, tmp_path, OPTIONS, minutes=1000, say=lambda line: None)
+    run._next()
+    run._began -= 0.5 * 60 * 1000
+    run._next()
+    run.save()
+    assert (run.progress.predictor_step, run.progress.step) == (1, 1)
+
+    resumed = HeadRun(model, states, base, tmp_path, OPTIONS, resume=True, say=lambda line: None)
+    resumed._next()
+    assert (resumed.progress.predictor_step, resumed.progress.step) == (1, 2)
 
 
 def test_ctrl_c_ends_a_run_after_its_step(model: Model, windows: ChosenWindows, tmp_path: Path) -> None:

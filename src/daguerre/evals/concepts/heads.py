@@ -98,7 +98,8 @@ def text_of(folder: Path, model: Model, most: int) -> SpanText:
 
 def run_of(folder: Path) -> tuple[HeadFolder, ChosenWindows, np.ndarray]:
     """The heads of a run, its windows that have states, and these, float16 (T, D). InputError for a folder without."""
-    from daguerre.train.heads.run import HEADS, WINDOWS
+    from daguerre.train.heads.run import WINDOWS
+    from daguerre.train.heads.training import HEADS
 
     if not (folder / WINDOWS).is_file():
         raise InputError(f"{folder} is no run of `daguerre train heads`: name its folder")
